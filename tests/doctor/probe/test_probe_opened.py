@@ -21,7 +21,7 @@ from PIL import Image
 
 from headrace.doctor.probe import opened_files as probe_opened
 from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, OpenedFiles
-from headrace.doctor.session.evidence_schema import OpenedRecord
+from headrace.doctor.session.evidence_schema import KINDS
 from headrace.doctor.session.merged_reads import merge_opened
 from headrace.doctor.session.producers import FileOpens as Told
 
@@ -48,7 +48,7 @@ class Process:
         if record is not None:
             self.written.append(record)
             names = {number: text for text, number in self.names.items()}
-            self.sides.append((OpenedRecord(*record[1:]), names))
+            self.sides.append((KINDS["opened"].line(*record[1:]), names))
         return self
 
 

@@ -23,7 +23,7 @@ from store_servers import KEY_ID, SECRET, StoreServer, running_store
 from webdataset.gopen import gopen
 
 from headrace.doctor.probe.remote_reads import MOST_STORES, OTHERS, RemoteReadCounts, named_host, place_of
-from headrace.doctor.session.evidence_schema import RemoteRecord
+from headrace.doctor.session.evidence_schema import KINDS
 from headrace.doctor.session.merged_reads import joined_remote, merge_remote
 
 DATA = bytes(range(256)) * 160
@@ -286,7 +286,7 @@ def test_requests_of_all_processes_are_merged_and_the_distinct_ones_estimated() 
         reads.more("s3://photos", 7)
         record = reads.record(5, 10)
         assert record is not None
-        rows.append((RemoteRecord(*record[1:]), {number: text for text, number in names.items()}))
+        rows.append((KINDS["remote"].line(*record[1:]), {number: text for text, number in names.items()}))
         assert reads.record(6, 0) is None
         assert reads.record(6, 3) == ("remote", 6, 3, [])
     merged = merge_remote(rows)

@@ -27,9 +27,12 @@ from headrace.doctor.report.live import (
     live_line,
     live_page,
 )
-from headrace.doctor.session.evidence_schema import LastRecord
+from headrace.doctor.session.evidence_schema import KINDS
 
 SECOND = 1_000_000
+
+
+LAST = KINDS["last"].line
 
 
 def append(path: Path, *records: Any, end: str = "\n") -> None:
@@ -61,11 +64,11 @@ def test_each_record_is_read_once_and_only_when_whole(tmp_path: Path) -> None:
     assert list(tail.new_records()) == []
     append(file, ["name", 0, "read:x"], ["last", 1, 2, 3])
     append(file, ["last", 4, 5, 6], end="")
-    assert [record for _, record in tail.new_records()] == [LastRecord(1, 2, 3)]
+    assert [record for _, record in tail.new_records()] == [LAST(1, 2, 3)]
     assert list(tail.new_records()) == []
     append(file, end="\n")
     (process, record), *rest = tail.new_records()
-    assert (record, rest, process.names) == (LastRecord(4, 5, 6), [], {0: "read:x"})
+    assert (record, rest, process.names) == (LAST(4, 5, 6), [], {0: "read:x"})
 
 
 def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> None:
@@ -73,7 +76,7 @@ def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> No
     append(tmp_path / "a.jsonl", ["last", 1, 2, 3])
     assert len(list(tail.new_records())) == 1
     (tmp_path / "b.jsonl").write_bytes(b'{"no": "list"}\n\xff\xfe\nnot json\n[]\n["last",2,3,4]\n')
-    assert [record for _, record in tail.new_records()] == [LastRecord(2, 3, 4)]
+    assert [record for _, record in tail.new_records()] == [LAST(2, 3, 4)]
 
 
 def test_a_folder_that_is_not_there_has_nothing(tmp_path: Path) -> None:

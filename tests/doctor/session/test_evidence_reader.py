@@ -22,29 +22,30 @@ from made_sessions import (
 
 from headrace.doctor.session import FailedReplay
 from headrace.doctor.session.evidence_reader import read_evidence_lines
-from headrace.doctor.session.evidence_schema import GetRecord, ProcessRecord, StepRecord
+from headrace.doctor.session.evidence_schema import KINDS
 from headrace.doctor.session.producers import ObservedCall, OutputLeaf
 
+PROCESS_LINE, STEP_LINE, GET_LINE = (KINDS[kind].line for kind in ("process", "step", "get"))
 STEP = ["step", 0, 10, 30, [["b", 5, 7], ["o", 13, 2]], 25, 18, 1]
 
 
 def test_a_record_becomes_what_it_says(tmp_path):
     path = write_evidence(tmp_path, "one", [process(7), STEP])
     first, step = read_evidence_lines(path).records
-    assert isinstance(first, ProcessRecord)
-    assert step == StepRecord(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
+    assert isinstance(first, PROCESS_LINE)
+    assert step == STEP_LINE(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
 
 
 def test_fields_and_kinds_of_a_newer_probe_are_passed_over(tmp_path):
     path = write_evidence(tmp_path, "one", [process(7), ["weather", 1, "fine"], [*STEP, "more", 3]])
     lines = read_evidence_lines(path)
-    assert [type(record) for record in lines.records] == [ProcessRecord, StepRecord]
+    assert [type(record) for record in lines.records] == [PROCESS_LINE, STEP_LINE]
     assert lines.damaged == 0
 
 
 def test_a_get_that_measured_less_is_null_elsewhere(tmp_path):
     path = write_evidence(tmp_path, "one", [["get", 0, 4, 100, 7]])
-    assert read_evidence_lines(path).records == [GetRecord(0, 4, 100, 7, None, None, None, None, None, None)]
+    assert read_evidence_lines(path).records == [GET_LINE(0, 4, 100, 7, None, None, None, None, None, None)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_a_damaged_line_costs_itself_only_and_is_counted(tmp_path, line):
     path = write_evidence(tmp_path, "one", [process(7), STEP])
     path.write_bytes(path.read_bytes() + line + b"\n" + json.dumps([*STEP[:1], 1, *STEP[2:]]).encode() + b"\n")
     lines = read_evidence_lines(path)
-    assert [type(record) for record in lines.records] == [ProcessRecord, StepRecord, StepRecord]
+    assert [type(record) for record in lines.records] == [PROCESS_LINE, STEP_LINE, STEP_LINE]
     assert lines.damaged == 1
 
 

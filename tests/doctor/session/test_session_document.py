@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import fields, is_dataclass
-from pathlib import Path
 
 import pytest
 from made_sessions import MadeRun, machine, made_session
 
-from headrace.doctor.session import model
 from headrace.doctor.session.model import UnreachedProcess
 from headrace.doctor.session.storage import decode_session, encode_session
 from headrace.errors import HeadraceError, SessionError
@@ -104,17 +100,6 @@ def test_a_missing_part_is_named(session):
     del document["outcome"]["command"]
     with pytest.raises(SessionError, match=r"missing required field `command` - at `\$.outcome`"):
         decode_session(json.dumps(document).encode())
-
-
-DOCUMENT = Path(__file__).parents[3] / "docs" / "doctor" / "session.md"
-
-
-@pytest.mark.parametrize(
-    "part", [one for one in vars(model).values() if is_dataclass(one)], ids=lambda one: one.__name__
-)
-def test_every_field_is_documented(part):
-    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", DOCUMENT.read_text()))))
-    assert {one.name for one in fields(part)} <= words
 
 
 def damaged(session, damage):

@@ -272,7 +272,7 @@ def listing_differences(old: Listing | None, new: Listing | None) -> list[tuple[
 
 
 def undo_notes(report: UndoReport) -> Iterator[tuple[str, str]]:
-    """Yield notes about the user's files: a code of docs/doctor/evidence.md, and a text."""
+    """Yield notes about the user's files: a code of docs/doctor/session.md, and a text."""
     root = report.root
     fate = "deleted" if report.written is None else f"moved to {_text(report.written)}"
     said = [f"restored: {_named(report.restored, root)}"] if report.restored else []

@@ -32,7 +32,7 @@ TURNS = {WAIT, BACKWARD, OPTIMIZER}
 OBSERVE, EARLY, REPLAY, LOAD, DRAIN = "observe", "early", "replay", "load", "drain"
 """Names of windows."""
 EVALUATION = "e"
-"""Kind of span, of docs/doctor/evidence.md."""
+"""Kind of span, of docs/doctor/session.md."""
 BOUND = 0.05
 """Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
 PREFETCH = 2

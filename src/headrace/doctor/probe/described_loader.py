@@ -1,6 +1,6 @@
 """What a DataLoader was given, as JSON: the class of its dataset, and what draws the order of its samples.
 
-None of the user's code runs. docs/doctor/evidence.md describes the form.
+None of the user's code runs. docs/doctor/session.md describes the form.
 """
 
 from __future__ import annotations

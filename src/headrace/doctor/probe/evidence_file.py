@@ -46,7 +46,7 @@ ERROR_CHARS = 16_000
 
 
 class EvidenceFile:
-    """Evidence of one process, as docs/doctor/evidence.md describes it.
+    """Evidence of one process, as docs/doctor/session.md describes it.
 
     Each `write` is one system call without a buffer before it, so that a process that is killed leaves what it had.
     Nothing here raises: a write that fails ends the evidence, never the run, and says so once.

@@ -98,7 +98,7 @@ class Probe:
         self.imports.when_imported(module, guarded)
 
     def note(self, code: str, text: str) -> None:
-        """Write something that the report must say: see docs/doctor/evidence.md for the codes."""
+        """Write something that the report must say: see docs/doctor/session.md for the codes."""
         self.evidence.write(("note", self.clock.now_us(), code, text))
 
     def fault(self, hook: str, error: BaseException) -> None:

@@ -249,7 +249,7 @@ class CallTimer:
         self._evidence = evidence
 
     def stage(self, category: str, label: str) -> int:
-        """Return the number of a stage; the categories are those of docs/doctor/evidence.md.
+        """Return the number of a stage; the categories are those of docs/doctor/session.md.
 
         Once there are `MOST_STAGES`, all new ones of a category are one, labelled `other`.
         """

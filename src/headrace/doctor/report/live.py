@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console, Group
@@ -21,19 +22,8 @@ from headrace.doctor.quantities import counted, number, percent
 from headrace.doctor.report.run_text import name_text
 from headrace.doctor.report.terminal import heat
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
-from headrace.doctor.session.evidence_reader import decode_record
-from headrace.doctor.session.evidence_schema import (
-    BatchRecord,
-    EndRecord,
-    EvidenceRecord,
-    FactsRecord,
-    GetRecord,
-    LoaderRecord,
-    NameRecord,
-    NoteRecord,
-    StepRecord,
-    WindowRecord,
-)
+from headrace.doctor.session.declaring import kind_of
+from headrace.doctor.session.evidence_schema import decode_record
 
 MOST_BYTES_AT_ONCE = 4 << 20
 """Bytes of one file that one look reads; the next look reads the rest."""
@@ -47,7 +37,7 @@ class TailedProcess:
     names: dict[int, str] = field(default_factory=dict)
     offset: int = 0
 
-    def new_records(self) -> Iterator[EvidenceRecord]:
+    def new_records(self) -> Iterator[Any]:
         """Yield the records that have come since the last call; `name` records go into `names`."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
@@ -59,7 +49,7 @@ class TailedProcess:
                 record = decode_record(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # what is shown for a moment is no evidence
-            if isinstance(record, NameRecord):
+            if kind_of(record) == "name":
                 self.names[record.number] = record.text
             else:
                 yield record
@@ -72,7 +62,7 @@ class EvidenceTail:
         self._evidence = evidence
         self._processes: dict[str, TailedProcess] = {}
 
-    def new_records(self) -> Iterator[tuple[TailedProcess, EvidenceRecord]]:
+    def new_records(self) -> Iterator[tuple[TailedProcess, Any]]:
         """Yield what is new; a folder or file that is not there (any more) has nothing."""
         try:
             paths = sorted(self._evidence.glob("*.jsonl"))
@@ -111,11 +101,11 @@ class WindowMeter:
         self._trainers: dict[str, _TrainerProgress] = {}
         self._newest: _TrainerProgress | None = None
 
-    def add(self, records: Iterable[tuple[TailedProcess, EvidenceRecord]]) -> None:
+    def add(self, records: Iterable[tuple[TailedProcess, Any]]) -> None:
         for process, record in records:
             trainer = self._trainers.setdefault(process.path.name, _TrainerProgress(self._settings.warmup))
             trainer.take(record)
-            if isinstance(record, StepRecord | WindowRecord):
+            if kind_of(record) in ("step", "window"):
                 self._newest = trainer
 
     def current(self) -> CurrentWindow | None:
@@ -149,23 +139,25 @@ class _TrainerProgress:
     works_ahead: bool = False
     """True where batches are made before the trainer asks for them."""
 
-    def take(self, record: EvidenceRecord) -> None:
-        match record:
-            case StepRecord():
+    def take(self, record: Any) -> None:
+        match kind_of(record):
+            case "step":
                 self.steps = max(self.steps, record.number + 1)
-            case FactsRecord():
+            case "facts":
                 self.warmup = record.facts.get("warmup_steps", self.warmup)
-            case LoaderRecord():
+            case "loader":
                 self.works_ahead |= bool(record.facts.get("num_workers") or record.facts.get("threads"))
-            case WindowRecord(name=name) if name == EARLY:
+            case "window" if record.name == EARLY:
                 is_warm = self.warmup is not None and record.first >= self.warmup
                 self.early = record.steps if is_warm else 0
-            case WindowRecord():
+            case "window":
                 after = {OBSERVE: REPLAY, REPLAY: LOAD if self.works_ahead else DRAIN, LOAD: DRAIN}
                 if record.name == OBSERVE and record.steps > self.early:
-                    self.step_s = (record.end_t - record.t) / 1e6 / (record.steps - self.early)
+                    self.step_s = (record.end - record.start) / 1e6 / (record.steps - self.early)
                 self.first, self.window = record.first + record.steps, after.get(record.name, OVER)
-            case EndRecord() | NoteRecord(code="no-replay"):
+            case "end":
+                self.window = OVER
+            case "note" if record.code == "no-replay":
                 self.window = OVER
 
 
@@ -201,16 +193,16 @@ class LivePaceMeter:
         self._newest: int | None = None
         self._now_us = 0
 
-    def add(self, records: Iterable[tuple[TailedProcess, EvidenceRecord]]) -> None:
+    def add(self, records: Iterable[tuple[TailedProcess, Any]]) -> None:
         for process, record in records:
-            match record:
-                case StepRecord():
+            match kind_of(record):
+                case "step":
                     self._steps.append((record.end, record.end - record.start))
                     self._newest = max(self._newest or 0, record.number)
                     self._now_us = max(self._now_us, record.end)
-                case GetRecord() if type(record) is GetRecord:  # and not one of those that are built on it
+                case "get":
                     self._waits.append((record.start + record.duration, record.duration))
-                case BatchRecord() if all(stage in process.names for stage, *_ in record.stages):
+                case "batch" if all(stage in process.names for stage, *_ in record.stages):
                     named = [(process.names[stage], wall) for stage, _, wall, _ in record.stages]
                     wall = record.fetched - record.start
                     self._batches.append((record.fetched, wall, process.path.name, named))

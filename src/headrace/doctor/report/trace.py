@@ -15,23 +15,12 @@ from headrace.doctor.report.escaping import safe
 from headrace.doctor.report.run_text import command_line
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.producers import BatchProducer
-from headrace.doctor.session.trainers import MeasuredWindow, OptimizerSteps, ReceivedBatches, Trainer
+from headrace.doctor.session.trainers import SPANS, MeasuredWindow, OptimizerSteps, ReceivedBatches, Trainer
 
 Event = dict[str, Any]
 
 WINDOWS, LOOP, DEVICE, MAKING = 1, 2, 3, 4
 """Tracks of a process, in the order in which they are shown."""
-SPANS = {
-    "d": "data work",
-    "n": "not seen",
-    "h": "host to device",
-    "b": "backward",
-    "o": "optimizer",
-    "s": "skipped step",
-    "c": "collective",
-    "e": "evaluation",
-}
-"""Names of slices by the kinds of docs/doctor/evidence.md."""
 _FOREIGN = 1_000_000_000
 """First number of a track group whose own pid is taken: those of machines, and of processes on further hosts."""
 
@@ -225,7 +214,7 @@ def _spans(spans: list[tuple[str, int, int]], start: int, arrivals: list[int]) -
         free = max([free, *(arrival for arrival in arrivals if arrival <= begin)])
         if kind == "b" and begin > free:
             yield Slice("forward", free, begin - free)
-        yield Slice(SPANS.get(kind, kind), begin, duration)
+        yield Slice(SPANS[kind][0] if kind in SPANS else kind, begin, duration)
         free = max(free, begin + duration)
 
 

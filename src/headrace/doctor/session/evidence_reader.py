@@ -1,6 +1,6 @@
 """Read what the probes wrote, and merge the evidence of many processes into one session.
 
-`evidence_schema.py` describes the records. Evidence may be damaged, or of another version: a damaged line is
+Evidence may be damaged, or of another version: a damaged line is
 counted and skipped, a kind that only a newer probe knows is skipped, and so are fields that it has appended.
 """
 
@@ -12,46 +12,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import astuple
 
 from headrace.doctor.probe import ProbeSettings, without_credentials
 
-from . import evidence_schema as schema
 from . import model, producers, trainers
+from .declaring import KINDS, RecordKind, Table, kind_of
+from .evidence_schema import decode_record
 from .failed_replay import ended_in, why_failed
 from .merged_reads import NamedRecord, merge_opened, merge_remote
 
 UNNAMED = "other:unnamed"
 """Stage whose name was lost with the line that held it."""
-_TABLES = {
-    "get": "gets",
-    "fetch": "fetches",
-    "drained": "drained",
-    "padding": "padding",
-    "replayed": "replays",
-    "collective": "collectives",
-}
-"""Tables of a trainer that each record of a kind is a row of."""
-_LISTS: dict[str, tuple[str, str, Callable[..., Any]]] = {
-    "pass": ("trainer", "passes", trainers.TrainerPass),
-    "window": ("trainer", "windows", trainers.MeasuredWindow),
-    "feed": ("trainer", "feeds", trainers.LoaderFeed),
-    "digest": ("trainer", "digests", trainers.BatchDigest),
-    "loader": ("trainer", "loaders", lambda number, _, facts: trainers.LoaderFacts(number, facts)),
-    "rest": ("trainer", "rests", lambda *row: trainers.UnmeasuredSteps(row[0], row[1], row[2], row[3], row[4] / 10)),
-    "gc": ("process", "collections", model.GarbageCollections),
-}
-"""Lists that each record of a kind goes to: whose, which, and what the record's fields make."""
-
-_ANY: Any = Union[tuple(schema.RECORDS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
-decode_record: Callable[[bytes], Any] = msgspec.json.Decoder(_ANY).decode
-"""Return the record that a line of evidence is. Raises DecodeError or UnicodeDecodeError."""
+Row = dict[str, Any]
 
 
 @dataclass
@@ -83,18 +61,7 @@ def _is_newer(text: bytes) -> bool:
         kind = msgspec.json.decode(text)[0]
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
         return False
-    return isinstance(kind, str) and kind not in schema.RECORDS
-
-
-@cache
-def _columns(table: type) -> list[str]:
-    return [column.name for column in fields(table)]
-
-
-def _append(table: Any, record: Any, **derived: Any) -> None:
-    """Append a record to the columns of the same names; `derived` gives those that differ from what was written."""
-    for name in _columns(table.__class__):
-        getattr(table, name).append(derived[name] if name in derived else getattr(record, name))
+    return isinstance(kind, str) and kind not in KINDS
 
 
 def _known(flag: int | None) -> bool | None:
@@ -107,7 +74,7 @@ class ProcessEvidence:
     A step's own records may come before it or after it, or without it if it was never completed.
     """
 
-    def __init__(self, first: schema.ProcessRecord, lines: EvidenceLines, most_bytes: int) -> None:
+    def __init__(self, first: Any, lines: EvidenceLines, most_bytes: int) -> None:
         """Take the records of a file whose bound is `most_bytes`; one that is half full has been thinned."""
         facts = first.facts
         pid, parent, host = facts["pid"], facts.get("parent"), facts.get("host")
@@ -116,7 +83,7 @@ class ProcessEvidence:
             parent=parent if isinstance(parent, int) else 0,
             host=host if isinstance(host, str) else "",
             role="other",
-            start=first.t,
+            start=first.time,
             end=None,
             ended=None,
             facts={"process": facts},
@@ -135,7 +102,8 @@ class ProcessEvidence:
         self._ready: dict[int, int] = {}
         self._lines: Counter[str] = Counter()
         self._loop_lines: Counter[str] = Counter()
-        takes = {record: getattr(self, f"_take_{kind}", self._take_row) for kind, record in schema.RECORDS.items()}
+        owners = {"every": self.process, "trainer": self.trainer, "maker": self.producer}
+        takes = {kind.line: self._taker(kind, owners[kind.process]) for kind in KINDS.values()}
         for record in lines.records:
             takes[type(record)](record)
         self._finish()
@@ -143,7 +111,7 @@ class ProcessEvidence:
     @classmethod
     def of(cls, lines: EvidenceLines, most_bytes: int) -> ProcessEvidence | None:
         """Return the evidence of one file, or None for a file without its first line, which says whose it is."""
-        first = next((record for record in lines.records if isinstance(record, schema.ProcessRecord)), None)
+        first = next((record for record in lines.records if kind_of(record) == "process"), None)
         return None if first is None or not isinstance(first.facts.get("pid"), int) else cls(first, lines, most_bytes)
 
     @property
@@ -170,124 +138,132 @@ class ProcessEvidence:
         if all(worked is None for worked in producer.batches.worked):
             producer.batches.worked = []
 
-    def _take_row(self, record: Any) -> None:
-        """Take a record that is a row of one of the trainer's tables, or one of a list; leave out any other."""
-        kind = record.__struct_config__.tag
-        if kind in _LISTS:
-            owner, name, made = _LISTS[kind]
-            getattr(getattr(self, owner), name).append(made(*astuple(record)))
-        elif kind in _TABLES:
-            table, derived = getattr(self.trainer, _TABLES[kind]), dict[str, Any]()
-            if isinstance(table, trainers.Collectives):
-                derived["name"] = self._names.get(record.name, "?")
-            elif isinstance(table, trainers.ReceivedBatches) and record.shape is not None:
-                derived["shape"] = self._shapes.setdefault(self._names.get(record.shape, "?"), len(self._shapes))
-            _append(table, record, **derived)
+    def _taker(self, kind: RecordKind, owner: Any) -> Callable[[Any], None]:
+        """Return what takes the records of a kind: its own method, or a place for its rows, or nothing."""
+        own = getattr(self, f"_take_{kind.name}", None)
+        if own is not None:
+            return cast("Callable[[Any], None]", own)
+        place = next((getattr(owner, one.name) for one in fields(owner) if one.metadata["rows_of"] == kind.name), None)
+        if place is None:
+            return lambda record: None
+        change = getattr(self, f"_change_{kind.name}", lambda row: None)
+        names = [one.name for one in kind.fields]
+        otherwise = [one for one in kind.fields if one.is_written_otherwise]
+        columns = [getattr(place, name) for name in names] if isinstance(place, Table) else []
 
-    def _take_name(self, record: schema.NameRecord) -> None:
+        def take(record: Any) -> None:
+            row = dict(zip(names, astuple(record), strict=True))
+            for one in otherwise:
+                row[one.name] = one.value(row[one.name], self._names)
+            change(row)
+            if columns:
+                for column, value in zip(columns, row.values(), strict=True):
+                    column.append(value)
+            else:
+                place.append(kind.made(**row))
+
+        return take
+
+    # Values that a row holds in another form than its record.
+
+    def _change_get(self, row: Row) -> None:
+        if row["shape"] is not None:
+            row["shape"] = self._shapes.setdefault(self._names.get(row["shape"], "?"), len(self._shapes))
+
+    _change_fetch = _change_drained = _change_get
+
+    def _change_step(self, row: Row) -> None:
+        row["spans"] = [(kind, row["start"] + offset, duration) for kind, offset, duration in row["spans"]]
+
+    def _change_batch(self, row: Row) -> None:
+        for name in ("stages", "beside"):
+            row[name] = [(self._stage(stage), calls, wall, cpu) for stage, calls, wall, cpu in row[name]]
+
+    def _change_slow(self, row: Row) -> None:
+        row["stages"] = [(self._stage(stage), wall) for stage, wall in row["stages"]]
+
+    def _change_look(self, row: Row) -> None:
+        stages = [(self._stage(stage), bool(drew), _known(same)) for stage, drew, same in row["stages"]]
+        row["stages"] = [producers.InspectedStage(*stage) for stage in stages]
+        row["drew"], row["same"] = bool(row["drew"]), _known(row["same"])
+
+    def _change_sample(self, row: Row) -> None:
+        row["calls"] = [
+            producers.ObservedCall(self._names.get(stage, UNNAMED), self._names.get(place), facts)
+            for stage, place, facts in row["calls"]
+        ]
+
+    def _change_collated(self, row: Row) -> None:
+        self._change_sample(row)
+        row["output"] = [producers.OutputLeaf(*leaf) for leaf in row["output"]]
+
+    # Records that are no rows.
+
+    def _take_name(self, record: Any) -> None:
         self._names[record.number] = record.text
 
-    def _take_facts(self, record: schema.TorchRecord | schema.FactsRecord) -> None:
-        self.process.facts.setdefault(str(record.__struct_config__.tag), {}).update(record.facts)
+    def _take_facts(self, record: Any) -> None:
+        self.process.facts.setdefault(kind_of(record), {}).update(record.facts)
 
     _take_torch = _take_facts
 
-    def _take_applied(self, record: schema.AppliedRecord) -> None:
+    def _take_applied(self, record: Any) -> None:
         applied = self.process.facts.setdefault("applied", {}).setdefault(record.key, {"count": 0, "texts": []})
         applied["count"] = max(applied["count"], record.count)
         if record.text:
             applied["texts"].append(record.text)
 
-    def _take_note(self, record: schema.NoteRecord) -> None:
-        self.notes.append(model.SessionNote(record.code, record.text, self.process.pid, record.t))
+    def _take_note(self, record: Any) -> None:
+        self.notes.append(model.SessionNote(record.code, record.text, self.process.pid, record.time))
 
-    def _take_error(self, record: schema.ErrorRecord) -> None:
+    def _take_error(self, record: Any) -> None:
         self.process.error = record.text
         self.process.ended = "error"
 
-    def _take_stack(self, record: schema.StackRecord) -> None:
+    def _take_stack(self, record: Any) -> None:
         self.process.stacks.append(f"{record.what}: {record.text}")
 
-    def _take_calls(self, record: schema.CallsRecord) -> None:
+    def _take_calls(self, record: Any) -> None:
         calls = [[self._names.get(what, "?"), self._names.get(place), *row] for what, place, *row in record.calls]
-        told = {"time": record.t, "steps": record.steps, "calls": calls}
+        told = {"time": record.time, "steps": record.steps, "calls": calls}
         self.process.facts.setdefault("calls", []).append(told)
 
-    def _take_end(self, record: schema.EndRecord) -> None:
-        self.process.end = record.t
+    def _take_end(self, record: Any) -> None:
+        self.process.end = record.time
         if self.process.error is None:
             self.process.ended = record.reason
 
-    def _take_last(self, record: schema.LastRecord) -> None:
+    def _take_last(self, record: Any) -> None:
         for one in reversed(self.trainer.passes):
             if one.number == record.pass_:
-                one.last_start, one.last = record.t, record.duration
+                one.last_start, one.last = record.start, record.duration
                 return
 
-    def _take_step(self, record: schema.StepRecord) -> None:
-        spans = [(kind, record.start + offset, duration) for kind, offset, duration in record.spans]
-        probe = None if record.probe is None else record.probe / 10
-        _append(self.trainer.steps, record, spans=spans, probe=probe, device=None, ready=None)
-
-    def _take_device(self, record: schema.DeviceRecord) -> None:
+    def _take_device(self, record: Any) -> None:
         times = (tenths / 10 for tenths in accumulate(record.gaps))
         self._device[record.number] = list(zip(record.kinds, times, strict=False))
 
-    def _take_ready(self, record: schema.ReadyRecord) -> None:
-        self._ready[record.number] = record.t
+    def _take_ready(self, record: Any) -> None:
+        self._ready[record.number] = record.time
 
-    def _take_worker(self, record: schema.WorkerRecord) -> None:
+    def _take_worker(self, record: Any) -> None:
         producer = self.producer
-        producer.facts, producer.begun = record.facts, record.t
+        producer.facts, producer.begun = record.facts, record.time
         producer.worker, producer.started = record.facts.get("id"), record.facts.get("started_us")
 
-    def _take_batch(self, record: schema.BatchRecord) -> None:
-        stages, beside = (
-            [(self._stage(name), calls, wall, cpu) for name, calls, wall, cpu in rows]
-            for rows in (record.stages, record.beside)
-        )
-        _append(self.producer.batches, record, stages=stages, beside=beside)
-
-    def _take_slow(self, record: schema.SlowRecord) -> None:
-        stages = [(self._stage(name), wall) for name, wall in record.stages]
-        sample = producers.SlowSample(record.key, record.epoch, record.index, record.wall, stages, record.cpu)
-        self.producer.slow.append(sample)
-
-    def _take_look(self, record: schema.LookRecord) -> None:
-        stages = [
-            producers.InspectedStage(self._stage(name), bool(drew), _known(same)) for name, drew, same in record.stages
-        ]
-        drew, same = bool(record.drew), _known(record.same)
-        look = producers.InspectedSample(record.epoch, record.index, stages, drew, same, record.takes)
-        self.producer.looks.append(look)
-
-    def _take_sample(self, record: schema.SampleRecord) -> None:
-        self.producer.samples.append(self._observed(record))
-
-    def _take_collated(self, record: schema.CollatedRecord) -> None:
-        output = [producers.OutputLeaf(*leaf) for leaf in record.output]
-        self.producer.collated.append(replace(self._observed(record), output=output))
-
-    def _observed(self, record: schema.SampleRecord) -> producers.ObservedSample:
-        calls = [
-            producers.ObservedCall(self._names.get(stage, UNNAMED), self._names.get(place), facts)
-            for stage, place, facts in record.calls
-        ]
-        return producers.ObservedSample(record.epoch, record.index, record.key, record.wall, calls)
-
-    def _take_lines(self, record: schema.LinesRecord) -> None:
+    def _take_lines(self, record: Any) -> None:
         self._lines.update({self._names[name]: us for name, us in record.counts if name in self._names})
 
-    def _take_loop(self, record: schema.LoopRecord) -> None:
+    def _take_loop(self, record: Any) -> None:
         self._loop_lines.update({self._names[name]: us for name, us in record.counts if name in self._names})
 
-    def _take_opened(self, record: schema.OpenedRecord) -> None:
+    def _take_opened(self, record: Any) -> None:
         self.opened.append((record, self._names))
 
-    def _take_remote(self, record: schema.RemoteRecord) -> None:
+    def _take_remote(self, record: Any) -> None:
         self.remote.append((record, self._names))
 
-    def _take_probe(self, record: schema.ProbeRecord) -> None:
+    def _take_probe(self, record: Any) -> None:
         self.producer.probe = record.us
 
     def _stage(self, name: int) -> int:

@@ -1,402 +1,235 @@
-"""The schema of evidence: each record's kind, fields, order, types and units, described once.
+"""Records of evidence that are no rows of the session, and the decoding of all kinds of record.
 
-An evidence file holds one JSON array a line: the kind, then the fields of the class below in their order. The probe
-writes plain tuples, which a test compares with these classes; the doctor's reader decodes lines as them.
-docs/doctor/evidence.md explains their fields. Those that have a default were appended later, or are left out where
-there is nothing to say.
+An evidence file holds one JSON array a line: the kind, then its fields in order. The probe writes plain tuples, which a
+test compares with what is declared here and by the session's classes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Union
 
 import msgspec
 
-# The aliases below are the units of fields.
-Time = int
-"""Microseconds on the session's clock."""
-Duration = int
-"""Microseconds."""
-Tenths = int
-"""Tenths of a microsecond."""
-Bytes = int
-NameNumber = int
-"""Number of a text that a `name` record of the same file gives."""
-Flag = int
-"""0 or 1."""
-Facts = dict[str, Any]
-StageRow = tuple[NameNumber, int, Duration, Duration]
-"""Stage, calls, wall time and CPU time, without the stages inside it."""
-NO_ROWS: Any = []
-"""Default of a field that lists something. msgspec gives each record its own."""
-RECORDS: dict[str, type[EvidenceRecord]] = {}
-"""All kinds of record, in the order in which they are described."""
+from . import model as model  # declares its own kinds of record
+from .declaring import KINDS, Bytes, Duration, Facts, Flag, NameNumber, Time, recorded, told
 
 
-def _kind(name: str) -> str:
-    return name.removesuffix("Record").lower()
+@recorded("every", {"process": "First line of a file."})
+@dataclass
+class ObservedProcess:
+    """The process that a file is of."""
+
+    time: Time = told("when the probe began in it")
+    facts: Facts = told(
+        "version, pid, parent, host, boot_id, python, executable, argv, rank, local_rank, world_size (`null` where not "
+        "set)"
+    )
 
 
-class EvidenceRecord(msgspec.Struct, array_like=True, tag_field="kind", tag=_kind):
-    """One line of an evidence file. Its kind is the name of its class: `step` for a `StepRecord`."""
+@recorded("every", {"name": "Text that later records refer to by its number."})
+@dataclass
+class NamedText:
+    """Text that recurs."""
 
-    def __init_subclass__(cls) -> None:
-        RECORDS[_kind(cls.__name__)] = cls
-
-
-# Every process.
-
-
-class ProcessRecord(EvidenceRecord):
-    """First line of a file: the process that it is of, and when the probe began in it."""
-
-    t: Time
-    facts: Facts
+    number: NameNumber = told("that stands for it")
+    text: str = told("itself")
 
 
-class NameRecord(EvidenceRecord):
-    """Text that later records refer to by its number."""
+@recorded(
+    "every",
+    {
+        "torch": "Import of torch: version, cuda (its version or `null`). The file was begun just before.",
+        "facts": "What only the process itself knows, at its end and now and then: torch_threads, interop_threads, "
+        "omp_threads, "
+        "opencv_threads (`null` where OpenCV was not called), parallel_backend (torch's: `OpenMP`), wait_policy (of "
+        "OpenMP's threads, if a variable of the environment sets it: `OMP_WAIT_POLICY=passive`), device (its name, "
+        "`null` "
+        "where CUDA was not used), cuda_allocated_bytes, cuda_reserved_bytes, cuda_peak_bytes, cuda_free_bytes, "
+        "cuda_total_bytes. Of a process that trains warmup_steps, once the probe has chosen them, and window (the "
+        "window "
+        "that has begun: the last says in which the process ended). draws: true once samples draw random numbers from "
+        "the "
+        "shared generator of torch, numpy or Python, where settings ask for `digests`.",
+    },
+)
+@dataclass
+class TimedFacts:
+    """Facts that replace those of the same names before."""
 
-    number: NameNumber
-    text: str
-
-
-class TorchRecord(EvidenceRecord):
-    """Import of torch: its version, and CUDA's."""
-
-    t: Time
-    facts: Facts
-
-
-class FactsRecord(EvidenceRecord):
-    """Facts that only the process itself knows: threads, memory of the device, warm-up steps."""
-
-    t: Time
-    facts: Facts
-
-
-class NoteRecord(EvidenceRecord):
-    """Something that the report says."""
-
-    t: Time
-    code: str
-    text: str
+    time: Time = told("of the record")
+    facts: Facts = told("by name")
 
 
-class AppliedRecord(EvidenceRecord):
-    """Remedy that took effect, in `count` places so far; with 0, why it did not."""
+@recorded("every", {"note": "Something that the report says."})
+@dataclass
+class WrittenNote:
+    """Note of a probe."""
 
-    t: Time
-    key: str
-    count: int
-    text: str
-
-
-class ErrorRecord(EvidenceRecord):
-    """Exception that ended the process: its traceback."""
-
-    t: Time
-    text: str
+    time: Time = told("of the note")
+    code: str = told("of the [list below](#note-codes)")
+    text: str = told("itself")
 
 
-class StackRecord(EvidenceRecord):
+@recorded(
+    "every",
+    {
+        "applied": "Remedy of settings' `changes` ([remedies.md](remedies.md)) that took effect; written at its first "
+        "effect, "
+        "for each text, and at the end."
+    },
+)
+@dataclass
+class AppliedRemedy:
+    """Effect of an injected remedy."""
+
+    time: Time = told("of the record")
+    key: str = told("of the change")
+    count: int = told("places so far")
+    text: str = told("how; with `count` 0, why not")
+
+
+@recorded("every", {"error": "Exception that ended the process. An `end` record follows if it then ended in order."})
+@dataclass
+class EndingError:
+    """Exception that ended a process."""
+
+    time: Time = told("of the exception")
+    text: str = told("the last 50 lines of its traceback")
+
+
+@recorded("every", {"stack": "Stack that the probe sampled."})
+@dataclass
+class SampledStack:
     """Stack of a batch that hangs."""
 
-    t: Time
-    what: str
-    text: str
-
-
-class EndRecord(EvidenceRecord):
-    """Orderly end of the process: `exit`, or `steps` where the doctor ended the run."""
-
-    t: Time
-    reason: str
-
-
-class GcRecord(EvidenceRecord):
-    """Full garbage collections since the last such record: how many, their time, and that of the longest."""
-
-    t: Time
-    count: int
-    spent: Duration
-    longest: Duration
-
-
-# A process that trains.
-
-
-class LoaderRecord(EvidenceRecord):
-    """DataLoader, or another source of batches, at its first iteration."""
-
-    loader: int
-    t: Time
-    facts: Facts
-
-
-class PassRecord(EvidenceRecord):
-    """One `iter(loader)`, from its call until it returned."""
-
-    number: int
-    loader: int
-    t: Time
-    end_t: Time
-    epoch: int
-    pids: list[int]
-
-
-class GetRecord(EvidenceRecord):
-    """Batch that the training thread received; `bytes` and `shape` are those of its tensors."""
-
-    pass_: int
-    index: int
-    start: Time
-    duration: Duration
-    arrived: Time | None = None
-    unpickle: Duration | None = None
-    pin_start: Time | None = None
-    pin: Duration | None = None
-    bytes: Bytes | None = None
-    shape: NameNumber | None = None
-    unpickle_cpu: Duration | None = None
-    others_cpu: Duration | None = None
-
-
-class FetchRecord(GetRecord):
-    """Batch that no step waited for."""
-
-
-class DrainedRecord(GetRecord):
-    """Batch that the window `drain` took."""
-
-
-class PaddingRecord(EvidenceRecord):
-    """Batch of sequences: rows, tokens a row, all tokens that are no padding, and the most of these in a row."""
-
-    pass_: int
-    index: int
-    rows: int
-    width: int
-    filled: int
-    longest: int
-
-
-class ReplayedRecord(EvidenceRecord):
-    """Copy of a cached batch, in place of one of that pass."""
-
-    pass_: int
-    start: Time
-    duration: Duration
-
-
-class WindowRecord(EvidenceRecord):
-    """Window of a measured run: its first step, its steps, and how many of these settle."""
-
-    name: str
-    first: int
-    steps: int
-    settling: int
-    t: Time
-    end_t: Time
-
-
-class FeedRecord(EvidenceRecord):
-    """Figures that a loader of Headrace reports of itself, from the start of its pass."""
-
-    pass_: int
-    t: Time
-    facts: Facts
-
-
-class LastRecord(EvidenceRecord):
-    """The `next()` that found the end of a pass."""
-
-    pass_: int
-    t: Time
-    duration: Duration
-
-
-class StepRecord(EvidenceRecord):
-    """Optimizer step; `spans` are kind, offset from `start`, and duration, and `probe` is the probe's own cost."""
-
-    number: int
-    start: Time
-    end: Time
-    spans: list[tuple[str, Duration, Duration]] = NO_ROWS
-    probe: Tenths | float | None = None
-    cpu: Duration | None = None
-    delay: Duration | None = None
-
-
-class RestRecord(EvidenceRecord):
-    """Steps that were not measured, so that observation stays cheap."""
-
-    number: int
-    t: Time
-    end_t: Time
-    steps: int
-    probe: Tenths | float
-
-
-class DeviceRecord(EvidenceRecord):
-    """The GPU's view of a step: a letter for each mark, and its distance from the mark before."""
-
-    number: int
-    kinds: str
-    gaps: list[Tenths]
-
-
-class ReadyRecord(EvidenceRecord):
-    """Moment at which this rank's own gradients were done."""
-
-    number: int
-    t: Time
-
-
-class DigestRecord(EvidenceRecord):
-    """Digests of a batch's tensors and of its keys, and a few values of each tensor."""
-
-    pass_: int
-    content: str
-    keys: str | None = None
-    sketches: list[list[float]] = NO_ROWS
-    tensors: list[tuple[str, float | None, float | None, list[float]]] = NO_ROWS
-
-
-class LoopRecord(EvidenceRecord):
-    """Time by line of the user's code while the training thread worked on batches, since the last such record."""
-
-    t: Time
-    counts: list[tuple[NameNumber, Duration]]
-
-
-class CallsRecord(EvidenceRecord):
-    """Calls of the loop in as many watched steps since the last such record.
-
-    `calls` are what, place in the user's code (-1 without one), whether it waits for the device, calls and time.
-    """
-
-    t: Time
-    steps: int
-    calls: list[tuple[NameNumber, int, Flag, int, Duration]]
-
-
-class CollectiveRecord(EvidenceRecord):
-    """Synchronous collective call within a step."""
-
-    step: int
-    start: Time
-    duration: Duration
-    name: NameNumber
-    bytes: Bytes | None = None
-
-
-# A process that produces batches.
-
-
-class WorkerRecord(EvidenceRecord):
+    time: Time = told("of the sample")
+    what: str = told("`hung`")
+    text: str = told("the stack")
+
+
+@recorded("every", {"end": "Orderly end of the process; absent from a process that was killed."})
+@dataclass
+class OrderlyEnd:
+    """End of a process."""
+
+    time: Time = told("of the end")
+    reason: str = told(
+        "`exit`, or `steps` where the doctor ended the run; then written before the look at samples, which may end the "
+        "process"
+    )
+
+
+@recorded("trainer", {"last": "The `next()` that found the end of a pass."})
+@dataclass
+class LastNext:
+    """End of a pass."""
+
+    pass_: int = told("number of the pass")
+    start: Time = told("when `next()` was called")
+    duration: Duration = told("of that call")
+
+
+@recorded("trainer", {"device": "The GPU's view of a step, written later: marks by CUDA events on the current stream."})
+@dataclass
+class DeviceMarks:
+    """Marks of one step on the device."""
+
+    number: int = told("of the step")
+    kinds: str = told("a letter of the [marks](#spans-and-marks) for each; at most four copies after each batch")
+    gaps: list[int] = told(
+        "tenths of a microsecond since the mark before; for the first mark, since the process's first mark"
+    )
+
+
+@recorded("trainer", {"ready": "Stamped step: the moment at which this rank's own gradients were done."})
+@dataclass
+class ReadyStamp:
+    """Moment before a rank waits for others."""
+
+    number: int = told("of the step")
+    time: Time = told("of the moment")
+
+
+@recorded("maker", {"lines": "Stack samples of batch production since the last such record; written now and then."})
+@recorded("trainer", {"loop": "Stack samples of the training thread's work on batches since the last such record."})
+@dataclass
+class SampledLines:
+    """Time by line of the user's code."""
+
+    time: Time = told("of the record")
+    counts: list[tuple[NameNumber, Duration]] = told(
+        "name of a place, and time in it. A place is `file:line:function` of the innermost frame of the user's own "
+        "code, "
+        "which lies neither in site-packages nor in the standard library"
+    )
+
+
+@recorded(
+    "trainer", {"calls": "Calls of the loop that read a tensor or print, in the watched steps since the last record."}
+)
+@dataclass
+class LoopCalls:
+    """Calls of the training loop."""
+
+    time: Time = told("of the record")
+    steps: int = told("that were watched")
+    calls: list[tuple[NameNumber, int, Flag, int, Duration]] = told(
+        "what (`Tensor.item()`, `print`, …: [steps.md](steps.md#reads-and-prints-in-the-loop)), place as in `lines` "
+        "(-1 "
+        "without one), whether it waits for the device, calls, and time of them together"
+    )
+
+
+@recorded("maker", {"worker": "Start of a worker."})
+@dataclass
+class WorkerStart:
     """Start of a worker."""
 
-    t: Time
-    facts: Facts
+    time: Time = told("of its loop")
+    facts: Facts = told("id, parent, num_workers, dataset, start_method, started_us (when the process began)")
 
 
-class BatchRecord(EvidenceRecord):
-    """Batch: its index came at `start`, it was collated at `fetched`, and in the pipe at `sent`.
+@recorded("maker", {"opened": "Files opened for reading during batch production since the last such record."})
+@dataclass
+class OpenedFiles:
+    """Files that a process opened."""
 
-    `beside` are stages of other threads meanwhile; `worked` is what all threads of a ThreadDataLoader took for it.
-    """
-
-    epoch: int
-    index: int
-    start: Time
-    fetched: Time
-    sent: Time | None = None
-    serialise: Duration | None = None
-    samples: int | None = None
-    stages: list[StageRow] = NO_ROWS
-    beside: list[StageRow] = NO_ROWS
-    cpu: Duration | None = None
-    delay: Duration | None = None
-    worked: Duration | None = None
+    time: Time = told("of the record")
+    files: list[tuple[NameNumber, int]] = told("path and opens of the first 64 files of the process")
+    folders: list[tuple[NameNumber, int, Flag, list[str], list[int]]] = told(
+        "path, opens, whether it stands for all beneath it, at most 8 endings of names (then the empty text for all "
+        "others), and new hashes: the 64 least CRC-32 of the paths, from which the number of names over all processes "
+        "follows, exactly below 64 and else within about 25 %. At most 16 folders: with more, those within a folder "
+        "that holds half of them become that folder, and earlier records of them belong to it"
+    )
+    rest: int = told("opens in folders that no such folder holds", default=0)
 
 
-class SlowRecord(EvidenceRecord):
-    """One of the slowest samples of the process; `stages` are stage and wall time."""
+@recorded("maker", {"remote": "Requests to stores during batch production since the last such record."})
+@dataclass
+class StoreRequests:
+    """Requests of a process to stores."""
 
-    epoch: int
-    index: int
-    key: str
-    wall: Duration
-    stages: list[tuple[NameNumber, Duration]] = NO_ROWS
-    cpu: Duration | None = None
-
-
-class LookRecord(EvidenceRecord):
-    """Sample that was compared with itself; `stages` are stage, whether it drew, and whether it gave the same."""
-
-    epoch: int
-    index: int
-    stages: list[tuple[NameNumber, Flag, Flag | None]]
-    drew: Flag
-    same: Flag | None = None
-    takes: list[str] = NO_ROWS
+    time: Time = told("of the record")
+    batches: int = told("made meanwhile")
+    stores: list[tuple[NameNumber, int, int, Bytes, Duration, list[tuple[int, int]], list[int]]] = told(
+        "store, requests, failed, bytes, time until the answers began, requests by class of that time, and new hashes "
+        "of "
+        "what was asked for (object and range), as in `opened`. At most 16, others together as `other stores`"
+    )
 
 
-class SampleRecord(EvidenceRecord):
-    """Sample that was looked at: calls of libraries in the order in which they began.
+@recorded("maker", {"probe": "Cost of the probe in this process so far."})
+@dataclass
+class ProbeCost:
+    """Cost of the probe."""
 
-    `calls` are stage, place in the user's code (-1 without one) and facts.
-    """
-
-    epoch: int
-    index: int
-    key: str
-    wall: Duration
-    calls: list[tuple[NameNumber, int, Facts]] = NO_ROWS
+    time: Time = told("of the record")
+    us: Duration = told("in all")
 
 
-class CollatedRecord(SampleRecord):
-    """Batch as collate made it of its samples, with its values.
-
-    `output` are path, kind, shape, dtype, and the least and greatest number.
-    """
-
-    output: list[tuple[str, str, list[int] | None, str | None, float | int | None, float | int | None]] = NO_ROWS
-
-
-class LinesRecord(EvidenceRecord):
-    """Time by line of the user's code, since the last such record."""
-
-    t: Time
-    counts: list[tuple[NameNumber, Duration]]
-
-
-class OpenedRecord(EvidenceRecord):
-    """Files opened since the last such record.
-
-    `files` are path and opens; `folders` are path, opens, whether it stands for all beneath it, endings and hashes.
-    """
-
-    t: Time
-    files: list[tuple[NameNumber, int]]
-    folders: list[tuple[NameNumber, int, Flag, list[str], list[int]]]
-    rest: int = 0
-
-
-class RemoteRecord(EvidenceRecord):
-    """Requests to stores since the last such record, and batches made meanwhile.
-
-    `stores` are store, requests, failed, bytes, time until answers began, requests by class of that time, and hashes.
-    """
-
-    t: Time
-    batches: int
-    stores: list[tuple[NameNumber, int, int, Bytes, Duration, list[tuple[int, int]], list[int]]]
-
-
-class ProbeRecord(EvidenceRecord):
-    """Cost of the probe in this process so far."""
-
-    t: Time
-    us: Duration
+_ANY: Any = Union[tuple(kind.line for kind in KINDS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
+decode_record: Callable[[bytes], Any] = msgspec.json.Decoder(_ANY).decode
+"""Return the record that a line of evidence is. Raises DecodeError or UnicodeDecodeError."""

@@ -10,26 +10,10 @@ from typing import Any
 
 from headrace.errors import SessionError
 
-from . import model, producers, trainers
+from . import trainers
+from .declaring import moments_of
 from .merged_reads import joined_remote
 from .model import Session
-
-TIMES: dict[type, tuple[str, ...]] = {
-    model.ProbedProcess: ("start", "end"),
-    trainers.OptimizerSteps: ("start", "end", "ready"),
-    trainers.ReceivedBatches: ("start", "arrived", "pin_start"),
-    trainers.ReplayedBatches: ("start",),
-    trainers.Collectives: ("start",),
-    trainers.TrainerPass: ("start", "ready", "last_start"),
-    trainers.UnmeasuredSteps: ("start", "end"),
-    trainers.MeasuredWindow: ("start", "end"),
-    trainers.LoaderFeed: ("time",),
-    producers.ProducedBatches: ("start", "fetched", "sent"),
-    producers.BatchProducer: ("started", "begun"),
-    model.Machine: ("time",),
-    model.SessionNote: ("time",),
-}
-"""Fields that hold moments on a session's clock; all others hold durations, counts and names."""
 
 
 def merged(sessions: Sequence[Session]) -> Session:
@@ -123,7 +107,7 @@ def _clock_ahead(first: Session, second: Session) -> int:
 
 def _shift(value: Any, ahead: int) -> None:
     """Set back every moment in a session, or a part of one."""
-    names = TIMES.get(type(value), ())
+    names = moments_of(type(value))
     for field in fields(value):
         held = getattr(value, field.name)
         if field.name in names:

@@ -1,16 +1,16 @@
 """What a session holds: every measurement of one diagnosis, merged on one clock. Findings are computed from it.
 
 Times are microseconds since the session's origin, and durations are microseconds. A table holds one column a field, all
-columns of a table are equally long, and None means not measured. docs/doctor/session.md describes each field, once:
-here stand only the values that a text may have, and what numbers refer to.
+columns of a table are equally long, and None means not measured.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .after_run import LoaderTrial, LookedImage, MachineSurvey, Proof
+from .declaring import Bytes, Duration, Facts, Time, listed, recorded, told
 from .producers import BatchProducer, FileOpens, RemoteReads
 from .trainers import Trainer
 
@@ -21,111 +21,130 @@ PhaseRow = tuple[str, int, int]
 """Name, start and end of a phase of the diagnosis."""
 
 
-@dataclass
-class ProbedProcess:
-    """One process in which the probe ran."""
-
-    pid: int
-    parent: int
-    host: str
-    role: str
-    """`trainer`, `worker` or `other`."""
-    start: int
-    end: int | None
-    ended: str | None
-    """`exit`, `steps`, `error`, or None if the evidence just stops: the process was killed, or called os._exit."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    error: str | None = None
-    stacks: list[str] = field(default_factory=list)
-    cut: bool = False
-    evidence_bytes: int = 0
-    collections: list[GarbageCollections] = field(default_factory=list)
-
-
+@recorded("every", {"gc": "Full garbage collections, of the oldest generation, since the last such record."})
 @dataclass
 class GarbageCollections:
-    """Full garbage collections of a process, up to a time: how many, their time in µs, and that of the longest."""
+    """Full garbage collections of a process, up to a time."""
 
-    time: int
-    count: int
-    spent: int
-    longest: int
+    time: Time = told("of the record")
+    count: int = told("collections")
+    spent: Duration = told("of them together")
+    longest: Duration = told("of the longest")
+
+
+@dataclass
+class ProbedProcess:
+    """One process in which the probe ran. Host, pid and start identify it."""
+
+    pid: int = told("the system's")
+    parent: int = told("pid of its parent")
+    host: str = told("on which it ran")
+    role: str = told("`trainer`, `worker` or `other`")
+    start: Time = told("when the probe began")
+    end: Time | None = told("when it wrote its last record; `null` if the evidence just stops")
+    ended: str | None = told(
+        "`exit`, `steps` (the doctor ended it), `error` (an exception), or `null`: it was killed, or called `os._exit`"
+    )
+    facts: Facts = told(
+        "by kind of record: `process`, `torch` and `facts`, newer values in place of older ones; of a process that "
+        "trains also its `calls` records",
+        default_factory=dict,
+    )
+    error: str | None = told("traceback of the exception that ended it", default=None)
+    stacks: list[str] = listed("stacks that the probe recorded, as `hung: …`")
+    cut: bool = told("whether its evidence was thinned, or ends within a record", default=False)
+    evidence_bytes: Bytes = told("size of its evidence", default=0)
+    collections: list[GarbageCollections] = listed("full garbage collections", rows_of="gc")
 
 
 @dataclass
 class SessionNote:
-    """Something that the report must say, by a code of docs/doctor/evidence.md."""
+    """Message of a probe or of the doctor."""
 
-    code: str
-    text: str
-    pid: int | None = None
-    time: int | None = None
+    code: str = told("of the [list below](#note-codes)")
+    text: str = told("what the report says")
+    pid: int | None = told("of the process", default=None)
+    time: Time | None = told("of the message", default=None)
 
 
 @dataclass
 class UnreachedProcess:
     """Python process of the command that imported torch and has no probe."""
 
-    pid: int
-    command: str
-    why: str
+    pid: int = told("the system's")
+    command: str = told("its command line")
+    why: str = told("why the probe did not reach it")
 
 
 @dataclass
 class Machine:
-    """One host during the run: facts that do not change, and a table with one row a reading."""
+    """One host during the run ([machine.md](machine.md))."""
 
-    host: str
-    facts: dict[str, Any] = field(default_factory=dict)
-    time: list[int] = field(default_factory=list)
-    columns: dict[str, list[float | None]] = field(default_factory=dict)
-    """By name with its unit, such as `cpu_cores_busy` or `gpu0_sm_percent`."""
-    processes: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By pid: figures over its life, such as `threads_peak`, `cpu_s`, `pss_bytes_peak`, `read_bytes`."""
+    host: str = told("its name")
+    facts: Facts = told("that do not change", default_factory=dict)
+    time: list[Time] = listed("of each reading")
+    columns: dict[str, list[float | None]] = told(
+        "readings by name with unit, such as `cpu_cores_busy` or `gpu0_sm_percent`", default_factory=dict
+    )
+    processes: dict[int, dict[str, Any]] = told(
+        "figures over the life of each, by pid, such as `threads_peak`, `cpu_s`, `pss_bytes_peak`, `read_bytes`",
+        default_factory=dict,
+    )
 
 
 @dataclass
 class CommandOutcome:
     """How the command ended."""
 
-    command: list[str]
-    status: int | None
-    """Its exit status; 128 + n after signal n; None while it runs, or in a notebook."""
-    why: str
-    """`finished`, `steps` (the doctor ended it), `failed`, `not found`, `interrupted`, `running`."""
-    duration: int
-    last_lines: list[str] = field(default_factory=list)
+    command: list[str] = told("by argument")
+    status: int | None = told("its exit status; 128 + n after signal n; `null` while it runs, or in a notebook")
+    why: str = told("`finished`, `steps` (the doctor ended it), `failed`, `not found`, `interrupted`, `running`")
+    duration: Duration = told("of the whole run")
+    last_lines: list[str] = listed("of its output")
 
 
 @dataclass
 class Session:
     """Everything measured in one diagnosis."""
 
-    created: str
-    """ISO 8601, UTC."""
-    mode: str
-    """`measure`, `observe` or `watch`."""
-    headrace: str
-    warmup: int | None
-    steps: int
-    outcome: CommandOutcome
-    processes: list[ProbedProcess] = field(default_factory=list)
-    trainers: list[Trainer] = field(default_factory=list)
-    makers: list[BatchProducer] = field(default_factory=list)
-    opened: FileOpens = field(default_factory=FileOpens)
-    remote: RemoteReads = field(default_factory=RemoteReads)
-    machines: list[Machine] = field(default_factory=list)
-    unreached: list[UnreachedProcess] = field(default_factory=list)
-    notes: list[SessionNote] = field(default_factory=list)
-    survey: MachineSurvey | None = None
-    proofs: list[Proof] = field(default_factory=list)
-    control: Proof | None = None
-    """The command run again as it is, which proofs are compared with."""
-    looked_image: LookedImage | None = None
-    loader_trial: LoaderTrial | None = None
-    phases: list[PhaseRow] = field(default_factory=list)
-    format: str = FORMAT
-    version: int = VERSION
+    created: str = told("ISO 8601, UTC")
+    mode: str = told(
+        "`measure` (the doctor ended the run after its steps), `observe` (the whole run), `watch` (part of a process, "
+        "from a notebook)"
+    )
+    headrace: str = told("version of the doctor")
+    warmup: int | None = told("steps requested before the measured ones; `null`: as many as emptied the prefetch queue")
+    steps: int = told("steps requested to be measured")
+    outcome: CommandOutcome = told("how the command ended")
+    processes: list[ProbedProcess] = listed("every process in which the probe ran, by its start")
+    trainers: list[Trainer] = listed("processes that trained, by rank")
+    makers: list[BatchProducer] = listed("processes that produced batches: workers, and trainers without workers")
+    opened: FileOpens = told("files opened for reading during batch production", default_factory=FileOpens)
+    remote: RemoteReads = told("requests to stores during batch production", default_factory=RemoteReads)
+    machines: list[Machine] = listed("one a host")
+    unreached: list[UnreachedProcess] = listed("Python processes that imported torch without the probe")
+    notes: list[SessionNote] = listed("messages of the probes and of the doctor")
+    survey: MachineSurvey | None = told(
+        "what the doctor looked up on the machine after the command had ended", default=None
+    )
+    proofs: list[Proof] = listed("remedies that were tried")
+    control: Proof | None = told(
+        "the command run again as it is, to compare the proofs with; `null` without proofs, or time for it",
+        default=None,
+    )
+    looked_image: LookedImage | None = told(
+        "what the first picture of each sample is; `null` where no picture was explained", default=None
+    )
+    loader_trial: LoaderTrial | None = told("Headrace's Loader, tried in place of the run's", default=None)
+    phases: list[PhaseRow] = listed(
+        "name, start and end of what the diagnosis took its time for. Of the run: `start` (until its first step), "
+        "`warm-up`, its [windows](#windows), and `end` (until its processes have ended and its files are back). Of the "
+        "doctor after it: `read` (its evidence), `look` (an explanation of its samples; it holds the second start of a "
+        "run that ended before it could be looked at), `survey` (of files), `diagnose`, `trial` (of Headrace's "
+        "Loader), `prescribe` (simulations) and `prove`"
+    )
+    format: str = told("`headrace-session`", default=FORMAT)
+    version: int = told("a reader refuses a version above its own", default=VERSION)
 
     def process_of(self, one: Trainer | BatchProducer) -> ProbedProcess | None:
         """Return the process of a trainer or producer, of those that had its pid on that host the first."""

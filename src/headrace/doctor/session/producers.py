@@ -1,153 +1,205 @@
-"""Production of batches as it was recorded: stages, samples, files opened, and the process that makes them.
-
-Tables, units and None are as in `model`; docs/doctor/session.md describes each field.
-"""
+"""Production of batches as it was recorded: stages, samples, files opened, and the process that makes them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+
+from .declaring import Bytes, Duration, Facts, Flag, NameNumber, Table, Time, listed, recorded, told
 
 StageRow = tuple[int, int, int, int]
-"""Stage (into `BatchProducer.stages`), calls, wall time and CPU time."""
+"""Stage (into `BatchProducer.stages`; a name in a record), calls, wall time and CPU time."""
+_CALLS = list[tuple[NameNumber, int, Facts]]
+_LEAVES = list[tuple[str, str, list[int] | None, str | None, float | int | None, float | int | None]]
 
 
+@recorded("maker", {"batch": "Batch that was produced."})
 @dataclass
-class ProducedBatches:
+class ProducedBatches(Table):
     """Batches that one process produced: one row each."""
 
-    epoch: list[int] = field(default_factory=list)
-    index: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    fetched: list[int] = field(default_factory=list)
-    sent: list[int | None] = field(default_factory=list)
-    serialise: list[int | None] = field(default_factory=list)
-    samples: list[int | None] = field(default_factory=list)
-    stages: list[list[StageRow]] = field(default_factory=list)
-    beside: list[list[StageRow]] = field(default_factory=list)
-    cpu: list[int | None] = field(default_factory=list)
-    delay: list[int | None] = field(default_factory=list)
-    worked: list[int | None] = field(default_factory=list)
+    epoch: list[int] = listed(
+        "as the trainer counts passes of these workers; in the trainer itself the pass; below 0 where the training "
+        "thread did not begin it"
+    )
+    index: list[int] = listed("number of the batch in it")
+    start: list[Time] = listed("when its index arrived")
+    fetched: list[Time] = listed("when it was collated")
+    sent: list[Time | None] = listed("when it was in the pipe; `null` in the trainer itself")
+    serialise: list[Duration | None] = listed("of pickling, a part of sending")
+    samples: list[int | None] = listed("how many it has")
+    stages: list[list[StageRow]] = listed(
+        "stage, calls, wall time and CPU time, without inner stages; their wall times sum to `fetched` less `start`",
+        written=list[StageRow],
+        may_be_empty=True,
+    )
+    beside: list[list[StageRow]] = listed(
+        "the same of other threads of the process meanwhile, no part of that sum",
+        written=list[StageRow],
+        may_be_empty=True,
+    )
+    cpu: list[Duration | None] = listed("CPU time of all threads of the process meanwhile", may_be_empty=True)
+    delay: list[Duration | None] = listed(
+        "time that the producing thread was ready to run and had no core, of batches of 10 ms and more; `null` if the "
+        "kernel does not count it",
+        may_be_empty=True,
+    )
+    worked: list[Duration | None] = listed(
+        "time that all threads of a ThreadDataLoader took for it, which `stages` then sum to", may_be_empty=True
+    )
 
 
+@recorded(
+    "maker",
+    {"slow": "One of the slowest samples of the process so far."},
+    order=("epoch", "index", "key", "wall", "stages", "cpu"),
+)
 @dataclass
 class SlowSample:
-    """One of the slowest samples: its key as text, its wall time, and stage and wall time as in `ProducedBatches`."""
+    """One of the slowest samples of a process."""
 
-    key: str
-    epoch: int
-    index: int
-    wall: int
-    stages: list[tuple[int, int]]
-    cpu: int | None = None
+    key: str = told(
+        "`repr` of its key, at most 200 characters; of an iterable dataset its `__key__`, or its place in the batch, "
+        "`('sample', 3)`"
+    )
+    epoch: int = told("of its batch")
+    index: int = told("of its batch")
+    wall: Duration = told("of making it")
+    stages: list[tuple[int, int]] = listed("stage and wall time", may_be_empty=True)
+    cpu: Duration | None = told("CPU time", default=None)
 
 
 @dataclass
 class InspectedStage:
-    """Stage of an inspected sample: whether it drew random numbers, and whether it gave the same when repeated."""
+    """Stage of an inspected sample."""
 
-    stage: int
-    """Into `BatchProducer.stages`."""
-    drew: bool
-    same: bool | None
+    stage: int = told("into `stages`")
+    drew: bool = told("whether a shared generator of Python, numpy or torch moved since the stage before")
+    same: bool | None = told(
+        "whether it gave the same when the sample was produced again; `null` where it was not, or cannot be compared"
+    )
 
 
+@recorded("maker", {"look": "Sample that was checked for randomness: of the second and third batch, 8 at most."})
 @dataclass
 class InspectedSample:
-    """Sample whose production was inspected: its stages in the order in which they ended."""
+    """Sample whose production was inspected.
 
-    epoch: int
-    index: int
-    stages: list[InspectedStage]
-    drew: bool
-    same: bool | None
-    takes: list[str] = field(default_factory=list)
+    It was produced again if the run is measured, the sample comes by a key, and it took 0.5 s at most; generators are
+    put back then.
+    """
+
+    epoch: int = told("of its batch")
+    index: int = told("of its batch")
+    stages: list[InspectedStage] = told(
+        "in the order in which they ended: stage, whether it drew, whether it gave the same",
+        written=list[tuple[NameNumber, Flag, Flag | None]],
+    )
+    drew: bool = told("of what follows the last stage", written=Flag)
+    same: bool | None = told("of the whole sample", written=Flag | None)
+    takes: list[str] = listed("keys of remedies that would have done something in it", may_be_empty=True)
 
 
 @dataclass
 class ObservedCall:
-    """Call of a library's function while a sample was produced: its stage, and the user's line that it came from."""
+    """Call of a library's function while a sample was produced."""
 
-    stage: str
-    """`category:label`."""
-    place: str | None
-    """`file:line:function`; None where no code of the user's lies between the loader and the call."""
-    facts: dict[str, Any] = field(default_factory=dict)
+    stage: str = told("`category:label`")
+    place: str | None = told("the user's line, `file:line:function`; `null` without one between loader and call")
+    facts: Facts = told("[of the call](#calls-of-a-sample)", default_factory=dict)
 
 
 @dataclass
 class OutputLeaf:
     """Value inside a batch: where it lies, what it is, and the range of its numbers."""
 
-    path: str
-    """Keys and positions, such as `0`, `image` or `meta.id`; empty for the whole."""
-    kind: str
-    """`tensor`, `ndarray`, `PIL`, `int`, `float`, `bool`, `str`, `bytes`, `None`, or the name of a class."""
-    shape: list[int] | None = None
-    dtype: str | None = None
-    low: float | int | None = None
-    high: float | int | None = None
+    path: str = told("keys and positions, such as `0`, `image` or `meta.id`; empty for the whole")
+    kind: str = told(
+        "`tensor`, `ndarray`, `PIL`, `int`, `float`, `bool`, `str`, `bytes`, `None`, or the name of a class"
+    )
+    shape: list[int] | None = told("of an array", default=None)
+    dtype: str | None = told("of an array", default=None)
+    low: float | int | None = told("least of its numbers", default=None)
+    high: float | int | None = told("greatest of its numbers", default=None)
 
 
+@recorded(
+    "maker",
+    {
+        "collated": "Batch as collate made it of samples that were looked at, in the form of a sample with an empty "
+        "key; two "
+        "a process."
+    },
+)
+@recorded(
+    "maker",
+    {"sample": "How a sample was produced: the samples of `look`."},
+    order=("epoch", "index", "key", "wall", "calls"),
+)
 @dataclass
 class ObservedSample:
-    """How one sample or batch was produced: the calls in the order in which they began."""
+    """How one sample or batch was produced."""
 
-    epoch: int
-    index: int
-    key: str
-    wall: int
-    calls: list[ObservedCall] = field(default_factory=list)
-    output: list[OutputLeaf] = field(default_factory=list)
-    """Values of a batch; an earlier doctor had those of samples, too."""
+    epoch: int = told("of its batch")
+    index: int = told("of its batch")
+    key: str = told("as in `slow`")
+    wall: Duration = told("of making it")
+    calls: list[ObservedCall] = listed(
+        "at most 64, in the order in which they began: stage, place (-1 without one), facts",
+        written=_CALLS,
+        may_be_empty=True,
+    )
+    output: list[OutputLeaf] = listed(
+        "values of a batch, at most 64: path, kind, shape, dtype, least and greatest number. An earlier doctor had "
+        "those of samples, too",
+        written=_LEAVES,
+        may_be_empty=True,
+    )
 
 
 @dataclass
 class OpenedFile:
     """File that was opened for reading during batch production."""
 
-    path: str
-    opens: int
+    path: str = told("of the file")
+    opens: int = told("how often")
 
 
 @dataclass
 class OpenedFolder:
-    """Folder of such files, with the endings of their names; the empty one stands for all."""
+    """Folder of such files."""
 
-    path: str
-    opens: int
-    names: int
-    is_exact: bool
-    is_deep: bool
-    ends: list[str]
+    path: str = told("empty for all that is in no folder listed")
+    opens: int = told("of its files")
+    names: int = told("files that were opened; estimated unless `is_exact`")
+    is_exact: bool = told("whether `names` is")
+    is_deep: bool = told("whether files in folders below it count as well")
+    ends: list[str] = told("endings of the names; the empty ending stands for all others")
 
 
 @dataclass
 class FileOpens:
-    """What all processes opened for reading: every open counts in its folder, and the first files of each by path."""
+    """What all processes opened for reading: every open counts in its folder."""
 
-    files: list[OpenedFile] = field(default_factory=list)
-    folders: list[OpenedFolder] = field(default_factory=list)
-    rest: int = 0
+    files: list[OpenedFile] = listed("most opens first: the first 64 of each process")
+    folders: list[OpenedFolder] = listed("most opens first")
+    rest: int = told("opens in folders that are not listed", default=0)
 
 
 @dataclass
 class StoreReads:
     """Requests to one store during batch production."""
 
-    place: str
-    """`s3://bucket`, or the host of a web server: `https://host`."""
-    requests: int
-    failed: int
-    """Requests that were answered by an error."""
-    bytes: int
-    first_us: int
-    """Time until the answers began, of all requests together."""
-    latencies: list[tuple[int, int]]
-    """Class of that time, and requests in it: class k begins at 2 ** (k / 8) microseconds."""
-    distinct: int
-    """Objects, or ranges of them, that were asked for; estimated unless `is_exact`."""
-    is_exact: bool
+    place: str = told(
+        "`s3://bucket`, `gs://bucket`, `az://container`, `hf://`, or the host of a web server; never a key, a query or "
+        "a user"
+    )
+    requests: int = told("how many")
+    failed: int = told("answered by a status of 400 or more")
+    bytes: Bytes = told("what answers announced; of pipes what was read")
+    first_us: Duration = told("time until the answers began, of all requests together")
+    latencies: list[tuple[int, int]] = told("class of that time, and requests in it: class k begins at 2^(k/8) µs")
+    distinct: int = told("objects, or ranges of them, that were asked for; estimated unless `is_exact`")
+    is_exact: bool = told("whether `distinct` is")
 
     def latency_us(self, quantile: float) -> float:
         """Return the latency that this share of the requests had at most."""
@@ -161,40 +213,36 @@ class StoreReads:
 
 @dataclass
 class RemoteReads:
-    """Requests to all stores, of all processes together, the store with the most bytes first."""
+    """Requests to all stores, of all processes together."""
 
-    batches: int = 0
-    """Batches that were made meanwhile."""
-    stores: list[StoreReads] = field(default_factory=list)
+    batches: int = told("that were made meanwhile", default=0)
+    stores: list[StoreReads] = listed("most bytes first")
 
 
 @dataclass
 class SourceLine:
-    """Time in one line of the user's code: `file:line:function`."""
+    """Time in one line of the user's code, by stack samples."""
 
-    place: str
-    us: int
+    place: str = told("`file:line:function` of the innermost frame of the user's own code")
+    us: Duration = told("in it")
 
 
 @dataclass
 class BatchProducer:
-    """One process that produced batches: a worker (`worker` is its id), or a trainer without workers (None)."""
+    """One process that produced batches."""
 
-    pid: int
-    host: str
-    trainer: int | None
-    """Pid of the process that it works for."""
-    worker: int | None
-    facts: dict[str, Any] = field(default_factory=dict)
-    started: int | None = None
-    begun: int | None = None
-    stages: list[str] = field(default_factory=list)
-    """`category:label`."""
-    batches: ProducedBatches = field(default_factory=ProducedBatches)
-    slow: list[SlowSample] = field(default_factory=list)
-    looks: list[InspectedSample] = field(default_factory=list)
-    lines: list[SourceLine] = field(default_factory=list)
-    probe: int | None = None
-    samples: list[ObservedSample] = field(default_factory=list)
-    collated: list[ObservedSample] = field(default_factory=list)
-    """Batches as they were collated, in the form of a sample."""
+    pid: int = told("of the process")
+    host: str = told("on which it ran")
+    trainer: int | None = told("pid of the process that it works for; its own if a trainer makes its batches itself")
+    worker: int | None = told("its id among the workers; `null` for a trainer")
+    facts: Facts = told("of its `worker` record", default_factory=dict)
+    started: Time | None = told("when the process was started", default=None)
+    begun: Time | None = told("when its worker loop began", default=None)
+    stages: list[str] = listed("names, `category:label`")
+    batches: ProducedBatches = told("batches that it produced", default_factory=ProducedBatches, rows_of="batch")
+    slow: list[SlowSample] = listed("the slowest samples", rows_of="slow")
+    looks: list[InspectedSample] = listed("samples that were checked for randomness", rows_of="look")
+    lines: list[SourceLine] = listed("stack samples of batch production, heaviest first")
+    probe: Duration | None = told("cost of the probe in the process", default=None)
+    samples: list[ObservedSample] = listed("how inspected samples were produced", rows_of="sample")
+    collated: list[ObservedSample] = listed("batches as they were collated", rows_of="collated")

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,13 +17,12 @@ from headrace.doctor.attach import holds_files
 from headrace.doctor.probe import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
 from headrace.errors import SessionError, UsageError
 
+from .declaring import Table, columns_of
 from .model import FORMAT, VERSION, Session
 
 SCRATCH = "scratch"
 """Folder within a session whose run is undone."""
 SESSION_FILE = "session.json"
-MAY_BE_EMPTY = {"beside", "cpu", "delay", "others_cpu", "unpickle_cpu", "worked"}
-"""Columns that are empty if no row has anything, or in sessions of an earlier doctor."""
 
 _Kind = TypeVar("_Kind")
 
@@ -184,8 +183,9 @@ def _table_faults(session: Session) -> Iterator[str]:
     """Find what types do not tell: columns of unequal length, and numbers that refer to nothing."""
     for place, trainer in enumerate(session.trainers):
         where = f"$.trainers[{place}]"
-        for name in ("steps", "gets", "fetches", "padding", "collectives"):
-            yield from _uneven(_columns(getattr(trainer, name)), f"{where}.{name}")
+        for name, table in vars(trainer).items():
+            if isinstance(table, Table):
+                yield from _uneven(_columns(table), f"{where}.{name}")
         for name in ("gets", "fetches"):
             shapes = (shape for shape in getattr(trainer, name).shape if shape is not None)
             yield from _outside(shapes, trainer.shapes, "shapes", f"{where}.{name}.shape")
@@ -204,9 +204,8 @@ def _table_faults(session: Session) -> Iterator[str]:
         yield from _uneven({"time": machine.time, **machine.columns}, f"$.machines[{place}]")
 
 
-def _columns(table: Any) -> dict[str, list[Any]]:
-    columns = {column.name: getattr(table, column.name) for column in fields(table)}
-    return {name: values for name, values in columns.items() if values or name not in MAY_BE_EMPTY}
+def _columns(table: Table) -> dict[str, list[Any]]:
+    return {name: getattr(table, name) for name in columns_of(table)}
 
 
 def _uneven(columns: dict[str, list[Any]], where: str) -> Iterator[str]:

@@ -1,172 +1,284 @@
-"""Training as it was recorded: batches received, optimizer steps, passes, windows, and the process that trains.
-
-Tables, units and None are as in `model`; docs/doctor/session.md describes each field.
-"""
+"""Training as it was recorded: batches received, optimizer steps, passes, windows, and the process that trains."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from .declaring import Bytes, Duration, Facts, Name, NameNumber, Table, Tenths, Time, listed, recorded, told
 from .producers import SourceLine
 
 TensorSummary = tuple[str, float | None, float | None, list[float]]
 """A batch's tensor: type and shape of a sample, lowest and highest value, and a number for each sample."""
+SPANS = {
+    "d": ("data work", "work on a batch before the model is called"),
+    "n": ("not seen", "the same from the end of a step on, while nothing is known to give batches"),
+    "f": ("forward", "the forward pass, where the next batch is asked for before its backward pass"),
+    "h": ("host to device", "a copy of a batch to the device"),
+    "b": ("backward", "the backward pass"),
+    "o": ("optimizer", "the optimizer's step, without what a closure does inside it"),
+    "s": ("skipped step", "a step that GradScaler skipped"),
+    "c": ("collective", "a collective call of torch.distributed"),
+    "e": ("evaluation", "an evaluation with all that happened in it, or what lies between two replayed passes"),
+}
+"""Kinds of span: what a trace calls them, and their meaning."""
+MARKS = {
+    "s": "a step begins",
+    "w": "a `next()` begins",
+    "r": "it returned",
+    "h": "a copy to the device begins",
+    "i": "that copy has ended",
+    "m": "the model is called",
+    "b": "backward begins",
+    "c": "backward has ended",
+    "g": "this rank's own gradients are done, in stamped steps",
+    "o": "the optimizer begins",
+    "p": "the optimizer has ended",
+}
+"""Marks on the device's stream."""
+WINDOWS = {
+    "observe": "the loop as it is",
+    "early": "a few steps on cached batches at the end of a short first epoch; they lie before or within the observed "
+    "steps and count as none of them",
+    "replay": "cached batches, workers idle",
+    "load": "cached batches while the workers go on",
+    "drain": "batches only, without steps",
+}
+"""Windows of a measured run."""
 
 
+@recorded(
+    "trainer",
+    {
+        "get": "Batch that the training thread received by a `next()`.",
+        "fetch": "Batch that no step waited for: of an evaluation, or received by another thread without a visible "
+        "hand-over.",
+        "drained": "Batch taken in the window `drain`.",
+    },
+)
 @dataclass
-class ReceivedBatches:
+class ReceivedBatches(Table):
     """Batches that the training thread received, in order: one row a `next()`."""
 
-    pass_: list[int] = field(default_factory=list)
-    index: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    duration: list[int] = field(default_factory=list)
-    arrived: list[int | None] = field(default_factory=list)
-    unpickle: list[int | None] = field(default_factory=list)
-    pin_start: list[int | None] = field(default_factory=list)
-    pin: list[int | None] = field(default_factory=list)
-    bytes: list[int | None] = field(default_factory=list)
-    shape: list[int | None] = field(default_factory=list)
-    """Into `Trainer.shapes`."""
-    unpickle_cpu: list[int | None] = field(default_factory=list)
-    others_cpu: list[int | None] = field(default_factory=list)
+    pass_: list[int] = listed("number of the pass")
+    index: list[int] = listed("number of the batch in it")
+    start: list[Time] = listed("when `next()` was called")
+    duration: list[Duration] = listed("of that call")
+    arrived: list[Time | None] = listed(
+        "when unpickling it from the workers' queue ended; an earlier batch may have held it back since"
+    )
+    unpickle: list[Duration | None] = listed("of unpickling")
+    pin_start: list[Time | None] = listed("when copying to pinned memory began")
+    pin: list[Duration | None] = listed("of that copy")
+    bytes: list[Bytes | None] = listed("of its tensors")
+    shape: list[NameNumber | None] = listed(
+        "of its tensors, such as `float32[32,3,224,224] int64[32]`: a name in a record, and a number into `shapes` here"
+    )
+    unpickle_cpu: list[Duration | None] = listed(
+        "CPU time of the thread in unpickling, which otherwise waits for the worker to hand tensors over",
+        may_be_empty=True,
+    )
+    others_cpu: list[Duration | None] = listed(
+        "CPU time of all other threads of the process during `next()`, where workers make the batches: libraries' "
+        "threads that spin show in it",
+        may_be_empty=True,
+    )
 
 
+@recorded("trainer", {"replayed": "Copy of a cached batch in place of a batch of the loader's."})
 @dataclass
-class ReplayedBatches:
+class ReplayedBatches(Table):
     """Copies of cached batches that the training thread received: one row a `next()`, and no part of a step."""
 
-    pass_: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    duration: list[int] = field(default_factory=list)
+    pass_: list[int] = listed("number of the pass")
+    start: list[Time] = listed("when `next()` was called")
+    duration: list[Duration] = listed("of copying; the doctor's own time")
 
 
+@recorded(
+    "trainer", {"step": "Optimizer step, from the end of the step before to the end of its last `optimizer.step()`."}
+)
 @dataclass
-class OptimizerSteps:
+class OptimizerSteps(Table):
     """Optimizer steps: one row each."""
 
-    number: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    spans: list[list[tuple[str, int, int]]] = field(default_factory=list)
-    """Kind, start and duration; docs/doctor/evidence.md lists the kinds."""
-    probe: list[float | None] = field(default_factory=list)
-    device: list[list[tuple[str, float]] | None] = field(default_factory=list)
-    """Kind and time on the GPU's clock."""
-    ready: list[int | None] = field(default_factory=list)
-    cpu: list[int | None] = field(default_factory=list)
-    delay: list[int | None] = field(default_factory=list)
+    number: list[int] = listed("of the step, from 0")
+    start: list[Time] = listed("the end of the step before")
+    end: list[Time] = listed("the end of its last `optimizer.step()`")
+    spans: list[list[tuple[str, int, int]]] = listed(
+        "kind, start (in a record: from the step's start on) and duration, in order. Spans never overlap: an inner "
+        "span cuts the outer span in two. Waits for batches are no spans",
+        written=list[tuple[str, int, int]],
+        may_be_empty=True,
+    )
+    probe: list[Tenths | None] = listed("cost of the probe in the training thread, batch production included")
+    device: list[list[tuple[str, float]] | None] = listed("marks and their times on the GPU's clock", is_derived=True)
+    ready: list[Time | None] = listed("when this rank's own gradients were done, in stamped steps", is_derived=True)
+    cpu: list[Duration | None] = listed("CPU time of all threads of the process", may_be_empty=True)
+    delay: list[Duration | None] = listed(
+        "time that the training thread was ready to run and had no core, of steps of 10 ms and more", may_be_empty=True
+    )
 
 
+@recorded("trainer", {"collective": "Synchronous collective call within a step; at most 1024 a step."})
 @dataclass
-class Collectives:
+class Collectives(Table):
     """Synchronous collective calls: one row each."""
 
-    step: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    duration: list[int] = field(default_factory=list)
-    name: list[str] = field(default_factory=list)
-    bytes: list[int | None] = field(default_factory=list)
+    step: list[int] = listed("number of the step")
+    start: list[Time] = listed("when it was called")
+    duration: list[Duration] = listed("of the call")
+    name: list[Name] = listed("of the function")
+    bytes: list[Bytes | None] = listed("of its tensors")
 
 
+@recorded("trainer", {"pass": "One `iter(loader)`, from its call until it returned."})
 @dataclass
 class TrainerPass:
-    """One iteration over a DataLoader. `workers` are pids by worker id, or the trainer's own without workers."""
+    """One iteration over a DataLoader."""
 
-    number: int
-    loader: int
-    start: int
-    ready: int
-    epoch: int
-    workers: list[int]
-    last: int | None = None
-    last_start: int | None = None
+    number: int = told("of the pass")
+    loader: int = told("number of the loader")
+    start: Time = told("when `iter()` was called")
+    ready: Time = told("when it returned")
+    epoch: int = told("passes over the same worker processes so far; the pass's own number without workers")
+    workers: list[int] = told("pids by worker id; the trainer's own without workers")
+    last: Duration | None = told(
+        "of the `next()` that ended it; `null` if no `next()` did", default=None, is_derived=True
+    )
+    last_start: Time | None = told("when that was called", default=None, is_derived=True)
 
 
+@recorded(
+    "trainer",
+    {"loader": "DataLoader, or another source of batches, at its first iteration."},
+    order=("number", "time", "facts"),
+)
 @dataclass
 class LoaderFacts:
-    """Facts about a DataLoader, as in the evidence."""
+    """Facts about a DataLoader, or another source of batches."""
 
-    number: int
-    facts: dict[str, Any]
+    number: int = told("of the loader")
+    facts: Facts = told(
+        "of a DataLoader: num_workers, batch_size, prefetch_factor, persistent_workers, pin_memory, in_order, timeout, "
+        "iterable, start_method, dataset (module.Class), length (batches or null), samples (of the dataset, or null), "
+        "file and line (where the user iterates it), described ([below](#described-loaders)). Of another source: "
+        "source (its name), dataset (the same), file, line, settings (of a known library). Of Headrace's loaders: "
+        "num_workers 0, threads, batch_size, dataset (the loader's type), length, file, line"
+    )
+    time: Time | None = told("of the first iteration", default=None, written=Time)
 
 
+@recorded("trainer", {"padding": "Batch of sequences that was checked for padding: every 8th of a pass, 64 in all."})
 @dataclass
-class BatchPadding:
+class BatchPadding(Table):
     """Batches of sequences whose padding was counted, in tokens: one row a batch."""
 
-    pass_: list[int] = field(default_factory=list)
-    index: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    width: list[int] = field(default_factory=list)
-    filled: list[int] = field(default_factory=list)
-    longest: list[int] = field(default_factory=list)
+    pass_: list[int] = listed("number of the pass")
+    index: list[int] = listed("number of the batch in it")
+    rows: list[int] = listed("sequences")
+    width: list[int] = listed("tokens a row")
+    filled: list[int] = listed(
+        "all tokens that are no padding, by `attention_mask`, else by the value that most rows of the first matrix of "
+        "whole numbers end with"
+    )
+    longest: list[int] = listed("most of these in a row")
 
 
+@recorded(
+    "trainer",
+    {
+        "rest": "Steps that `--observe` left unmeasured, since measuring costs more than 0.2 % of a step and than "
+        "0.02 ms."
+    },
+)
 @dataclass
 class UnmeasuredSteps:
     """Steps that `--observe` did not measure, so that the run is not slowed down."""
 
-    first: int
-    start: int
-    end: int
-    steps: int
-    probe: float
+    first: int = told("number of the first of them")
+    start: Time = told("of the first")
+    end: Time = told("of the last")
+    steps: int = told("how many")
+    probe: Tenths = told("cost of the probe in them nevertheless")
 
 
+@recorded("trainer", {"window": "Window of a measured run that has ended."})
 @dataclass
 class MeasuredWindow:
-    """Steps of one kind in a measured run: `observe`, `early`, `replay`, `load` or `drain`."""
+    """Steps of one kind in a measured run."""
 
-    name: str
-    first: int
-    steps: int
-    settling: int
-    start: int
-    end: int
+    name: str = told("a key of the [windows](#windows)")
+    first: int = told("number of its first step")
+    steps: int = told("how many; 0 for `drain`")
+    settling: int = told("steps at its start that belong to the change of windows")
+    start: Time = told("of the window")
+    end: Time = told("of the window")
 
 
+@recorded("trainer", {"digest": "Identity of one of the first batches, where runs are to be compared."})
 @dataclass
 class BatchDigest:
     """Identity of one of the first batches that a trainer received, to compare runs."""
 
-    pass_: int
-    content: str
-    keys: str | None
-    sketches: list[list[float]] = field(default_factory=list)
-    tensors: list[TensorSummary] = field(default_factory=list)
+    pass_: int = told("number of the pass")
+    content: str = told("digest of the tensors' bytes, types and shapes")
+    keys: str | None = told("digest of the keys that the sampler drew; `null` without any", default=None)
+    sketches: list[list[float]] = listed(
+        "of each tensor 32 values from all over it, or of labels and tokens a sum of all; none for a batch of more "
+        "than "
+        "64 tensors",
+        may_be_empty=True,
+    )
+    tensors: list[TensorSummary] = listed(
+        "of each its type and shape without the batch's own dimension (`float32[3,224,224]`), its lowest and highest "
+        "value, and a number for each sample: a sum of its labels or tokens, else its mean",
+        may_be_empty=True,
+    )
 
 
+@recorded("trainer", {"feed": "Figures that a loader of Headrace reports every half second and at the end of a pass."})
 @dataclass
 class LoaderFeed:
     """What a loader of Headrace reported about itself since the start of a pass."""
 
-    pass_: int
-    time: int
-    facts: dict[str, Any]
+    pass_: int = told("number of the pass")
+    time: Time = told("of the report")
+    facts: Facts = told(
+        "`stats()` since the start of the pass: batches, samples, threads, map_workers, prefetch, wall_s, "
+        "consumer_wait_s, idle_s, python_s, copy_s, limit, of files in a store `fetch` (counts) and `fetch_latency_s` "
+        "(by quantile), `stages` (items and busy seconds of each, over all threads)"
+    )
 
 
 @dataclass
 class Trainer:
     """One process that trains: a rank."""
 
-    pid: int
-    host: str
-    rank: int
-    steps: OptimizerSteps = field(default_factory=OptimizerSteps)
-    gets: ReceivedBatches = field(default_factory=ReceivedBatches)
-    fetches: ReceivedBatches = field(default_factory=ReceivedBatches)
-    passes: list[TrainerPass] = field(default_factory=list)
-    loaders: list[LoaderFacts] = field(default_factory=list)
-    collectives: Collectives = field(default_factory=Collectives)
-    shapes: list[str] = field(default_factory=list)
-    padding: BatchPadding = field(default_factory=BatchPadding)
-    rests: list[UnmeasuredSteps] = field(default_factory=list)
-    windows: list[MeasuredWindow] = field(default_factory=list)
-    replays: ReplayedBatches = field(default_factory=ReplayedBatches)
-    drained: ReceivedBatches = field(default_factory=ReceivedBatches)
-    feeds: list[LoaderFeed] = field(default_factory=list)
-    digests: list[BatchDigest] = field(default_factory=list)
-    lines: list[SourceLine] = field(default_factory=list)
-    """Of its work on batches, before the model had them."""
+    pid: int = told("of the process")
+    host: str = told("on which it ran")
+    rank: int = told("0 if the process names none")
+    steps: OptimizerSteps = told("optimizer steps", default_factory=OptimizerSteps, rows_of="step")
+    gets: ReceivedBatches = told(
+        "batches received by the training thread", default_factory=ReceivedBatches, rows_of="get"
+    )
+    fetches: ReceivedBatches = told("batches that no step waited for", default_factory=ReceivedBatches, rows_of="fetch")
+    passes: list[TrainerPass] = listed("iterations over loaders", rows_of="pass")
+    loaders: list[LoaderFacts] = listed("loaders, and other sources of batches", rows_of="loader")
+    collectives: Collectives = told("synchronous collective calls", default_factory=Collectives, rows_of="collective")
+    shapes: list[str] = listed("texts such as `float32[32,3,224,224] int64[32]`")
+    padding: BatchPadding = told(
+        "batches of sequences whose padding was counted", default_factory=BatchPadding, rows_of="padding"
+    )
+    rests: list[UnmeasuredSteps] = listed("steps that `--observe` did not measure", rows_of="rest")
+    windows: list[MeasuredWindow] = listed("windows of a measured run, in order", rows_of="window")
+    replays: ReplayedBatches = told("copies of cached batches", default_factory=ReplayedBatches, rows_of="replayed")
+    drained: ReceivedBatches = told(
+        "batches taken in the window `drain`", default_factory=ReceivedBatches, rows_of="drained"
+    )
+    feeds: list[LoaderFeed] = listed("reports of Headrace's loaders", rows_of="feed")
+    digests: list[BatchDigest] = listed(
+        "identities of its first batches, if runs were to be compared", rows_of="digest"
+    )
+    lines: list[SourceLine] = listed(
+        "stack samples of the training thread's work on batches before the model had them, heaviest first"
+    )

@@ -328,7 +328,7 @@ def _thread_loader_facts(loader: Any) -> dict[str, Any]:
 
 
 def _dataloader_facts(loader: Any) -> dict[str, Any]:
-    """Describe a DataLoader when it is first iterated, as docs/doctor/evidence.md says.
+    """Describe a DataLoader when it is first iterated, as docs/doctor/session.md says.
 
     Asked once its workers have started: how they start is settled then.
     """

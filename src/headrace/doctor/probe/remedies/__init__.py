@@ -21,7 +21,7 @@ __all__ = ["AROUND", "BENEATH", "KEYS", "InjectedRemedy", "inject"]
 class InjectedRemedy:
     """One remedy in this process: what it is installed by, and whether it took effect, and how often.
 
-    It writes the `applied` records of docs/doctor/evidence.md: at once when the remedy takes effect for the first time,
+    It writes the `applied` records of docs/doctor/session.md: at once when the remedy takes effect for the first time,
     since a process may be killed, and with the count when the process ends.
     """
 

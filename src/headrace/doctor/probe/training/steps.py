@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
 WORK, UNSOURCED, AHEAD = "d", "n", "f"
-"""Kinds of span, as in docs/doctor/evidence.md."""
+"""Kinds of span, as in docs/doctor/session.md."""
 CLOSURE = ""
 """The kind of what runs inside an optimizer and is not its own: an interval that is no span."""
 LEAST_WORK_NS = 50_000
