@@ -24,6 +24,7 @@ from unittest import mock
 import paced_training
 from doctor_overhead import FOR_GOOD, observing
 
+from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.overhead import PauseSchedule
 from headrace.doctor.probe.probe import Probe
 
@@ -42,7 +43,7 @@ def train(state: str, workers: int, steps: int, samples: str) -> None:
         settings = observing(Path(folder))
         settings.write()
         probe = Probe(settings)
-        probe.attach()
+        attach(probe)
         paced_training.train(0, workers, UNCOUNTED + steps, counting(steps), kind)
         probe.detach()
 

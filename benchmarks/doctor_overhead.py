@@ -38,6 +38,7 @@ from unittest import mock
 import paced_training
 
 from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.evidence_file import BLOCK
 from headrace.doctor.probe.overhead import PauseSchedule
 from headrace.doctor.probe.probe import Probe
@@ -151,7 +152,7 @@ def _probe_in() -> Iterator[list[float]]:
         settings = observing(Path(folder))
         settings.write()
         probe = Probe(settings)
-        probe.attach()
+        attach(probe)
         try:
             yield spent
         finally:

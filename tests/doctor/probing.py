@@ -11,6 +11,7 @@ from typing import Any
 
 from evidence_checks import check_record
 
+from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 
@@ -34,7 +35,7 @@ def probed(folder: Path, **changed: Any) -> Iterator[Probe]:
     its_settings.write()
     probe = Probe(its_settings)
     try:
-        probe.attach()
+        attach(probe)
         yield probe
     finally:
         probe.detach()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 from torch.utils.data import BatchSampler, DataLoader
 
@@ -12,8 +12,37 @@ from headrace.device import end_workers, lost_worker
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import StateError, UsageError
 
-if TYPE_CHECKING:
-    from headrace.dropins.sampler_position import PlannedSampler
+
+class CountedPass(Protocol):
+    """Pass of a sampler, whose steps the loader counts."""
+
+    steps: int
+    drawn: int
+    received: int | None
+    ended: bool
+
+
+class CountedSampler(Protocol):
+    """Sampler whose position is what the training loop has received."""
+
+    def begin_tracked(self, tracker: TrackedIterator) -> CountedPass:
+        """Begin the next pass, whose `received` the iterator counts."""
+        ...
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+    def state_dict(self) -> dict[str, int | str | bool]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def world_size(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
 
 
 class TrackedLoader:
@@ -25,7 +54,7 @@ class TrackedLoader:
     starts with the batch that raised it, which the loop does not have.
     """
 
-    def __init__(self, sampler: PlannedSampler[Any], loader: DataLoader[Any]) -> None:
+    def __init__(self, sampler: CountedSampler, loader: DataLoader[Any]) -> None:
         self._sampler = sampler
         self._loader = loader
         self._steps_a_batch, self._drop_last = _batching(sampler, loader)
@@ -80,7 +109,7 @@ class TrackedIterator(Iterator[Any]):
     """One pass. Its DataLoader's workers end with it, unless they are persistent."""
 
     def __init__(
-        self, sampler: PlannedSampler[Any], loader: DataLoader[Any], *, steps_a_batch: int, drop_last: bool
+        self, sampler: CountedSampler, loader: DataLoader[Any], *, steps_a_batch: int, drop_last: bool
     ) -> None:
         self._replaced = False
         self._pass = sampler.begin_tracked(self)
@@ -136,7 +165,7 @@ class TrackedIterator(Iterator[Any]):
         self.close()
 
 
-def _batching(sampler: PlannedSampler[Any], loader: DataLoader[Any]) -> tuple[int, bool]:
+def _batching(sampler: object, loader: DataLoader[Any]) -> tuple[int, bool]:
     """Return the sampler's steps in one batch of the loader, and whether a last batch of fewer is dropped."""
     batches = loader.batch_sampler
     if batches is sampler or (batches is None and loader.sampler is sampler):

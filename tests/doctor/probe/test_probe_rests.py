@@ -17,7 +17,7 @@ from headrace.doctor.probe import overhead
 from headrace.doctor.probe.evidence_file import BLOCK, is_kept
 from headrace.doctor.probe.overhead import AIM, ALWAYS_NS, NOBODY, PauseSchedule
 from headrace.doctor.probe.training import loop_work
-from headrace.doctor.probe.training.thread import PausedTraining
+from headrace.doctor.probe.training.pauses import PausedTraining
 
 MS = 1_000_000
 
@@ -67,17 +67,17 @@ def test_a_slow_first_step_makes_no_run_look_cheap() -> None:
 
 def test_a_rest_counts_steps_of_several_optimizers() -> None:
     for stepped, passed in enumerate([0, 0, 1, 1, 2, 2, 3]):
-        training: Any = mock.MagicMock()
-        training.steps.number, training.steps.optimizers = 64, 2
-        pauses = PausedTraining(training)
+        state: Any = mock.MagicMock()
+        state.steps.number, state.steps.optimizers = 64, 2
+        pauses = PausedTraining(state, lambda: 0)
         with mock.patch.object(pauses, "_after", return_value=3):
             pauses.begin_if_due(0)
         for _ in range(stepped):
             pauses.optimizer_stepped()
         pauses.end()
-        ((rest,),) = [call.args for call in training.evidence.write.call_args_list]
+        ((rest,),) = [call.args for call in state.evidence.write.call_args_list]
         assert (rest[0], rest[1], rest[4]) == ("rest", 64, passed)
-        training.steps.resume.assert_called_once_with(64 + passed, mock.ANY)
+        state.steps.resume.assert_called_once_with(64 + passed, mock.ANY)
 
 
 @pytest.fixture

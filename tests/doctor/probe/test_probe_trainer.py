@@ -198,7 +198,7 @@ def test_batches_without_any_optimizer_are_written_as_they_come(tmp_path: Path) 
 
 def test_a_full_file_thins_steps_with_their_batches(tmp_path: Path) -> None:
     with probed(tmp_path, most_bytes=64_000) as probe:
-        probe.training.may_pause = False
+        probe.training.state.may_pause = False
         Loop().train(loader(4 * 1000))
     numbers = [step[1] for step in records(tmp_path, "step")]
     assert 120 < len(numbers) < 500  # on a busy machine times have more digits

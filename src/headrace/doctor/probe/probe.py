@@ -6,7 +6,6 @@ import os
 import sys
 import time
 import traceback
-from functools import partial
 from types import ModuleType
 from typing import Callable
 
@@ -15,7 +14,7 @@ from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
 from .imports import ImportWatch
 from .patches import Patches
 from .sample_comparison import SampleComparison
-from .sample_digests import BatchDigests, RandomDraws
+from .sample_digests import BatchDigests
 from .settings import ProbeSettings, SessionClock, boot_id
 from .stages import CallTimer, Stages
 from .training.training import TrainingObserver
@@ -48,32 +47,6 @@ class Probe:
         """Of a run whose samples are compared with another's."""
         self.used: set[str] = set()
         """Libraries of which this process has called a function that is hooked."""
-
-    def attach(self) -> None:
-        """Wait for torch, and for every library whose calls are stages."""
-        from .hooks import hooks_of
-
-        self.imports.attach()
-        self.batches.collections.watch()
-        if self.settings.digests:
-            digests = self.digests = BatchDigests(
-                self.training, self.evidence, self.fault, batches=self.settings.digests
-            )
-            draws = RandomDraws(self.evidence, self.clock, self.fault)
-            self.when_imported("torch.utils.data.dataloader", partial(digests.install, self.patches))
-            self.when_imported("torch.utils.data._utils.fetch", partial(draws.install, self.patches))
-        self._inject("BENEATH")
-        for module, install in hooks_of(self):
-            self.when_imported(module, install)
-        self._inject("AROUND")
-        self.patches.rebind()
-
-    def _inject(self, where: str) -> None:
-        """Load remedies only in a run that proves them."""
-        if self.settings.changes:
-            from . import remedies
-
-            remedies.inject(self, getattr(remedies, where))
 
     def detach(self) -> None:
         """Remove every hook and close the evidence."""

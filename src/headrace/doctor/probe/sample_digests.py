@@ -15,7 +15,7 @@ from .training.received_batches import ATTRIBUTE
 
 if TYPE_CHECKING:
     from .settings import SessionClock
-    from .training.training import TrainingObserver
+    from .training.state import TrainingState
 
 MOST_CONTENT_BYTES = 64 << 20
 """Of a result that is digested; of a larger one nobody knows whether it is the same."""
@@ -112,7 +112,7 @@ class BatchDigests:
     waiting for a batch, early on.
     """
 
-    def __init__(self, training: TrainingObserver, evidence: EvidenceFile, fault: Fault, *, batches: int) -> None:
+    def __init__(self, training: TrainingState, evidence: EvidenceFile, fault: Fault, *, batches: int) -> None:
         self._training = training
         self._evidence = evidence
         self._asked = self._left = batches

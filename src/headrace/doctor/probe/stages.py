@@ -5,13 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable, Protocol
 
+from .evidence_file import EvidenceFile
 from .patches import Function, Patches, stand_in
-
-if TYPE_CHECKING:
-    from .evidence_file import EvidenceFile
-    from .sample_comparison import SampleStages
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
@@ -19,6 +16,18 @@ Totals = dict[int, Total]
 """By stage."""
 MOST_STAGES = 1000
 """A script that names classes or functions by the sample must fill neither the memory nor the evidence with them."""
+
+
+class SampleLook(Protocol):
+    """What looks closely at one sample while it is produced."""
+
+    calls: Any
+    """Notes what libraries are asked; None where nobody does."""
+    takes: set[str]
+    """Remedies, by their keys, that injection would have done something for in it."""
+
+    def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
+        """Note a stage's end."""
 
 
 class Stages:
@@ -78,12 +87,12 @@ class Stages:
         account: Account | None = getattr(self._local, "account", None)
         return account
 
-    def look(self) -> SampleStages | None:
+    def look(self) -> SampleLook | None:
         """Return what looks closely at the sample that this thread produces."""
         account = self.current()
         return None if account is None else account.look
 
-    def begin_look(self, account: Account, look: SampleStages) -> None:
+    def begin_look(self, account: Account, look: SampleLook) -> None:
         """Let `look` see what `account` counts, until `end_look`."""
         account.look = look
         self.looked.add(account)
@@ -161,7 +170,7 @@ class Account:
         self.totals: Totals = {}
         self._whole: Totals = {}
         self.beside: Account | None = None
-        self.look: SampleStages | None = None
+        self.look: SampleLook | None = None
         """What looks at each result, of a sample that is looked at closely."""
 
     def enter(self, stage: int) -> Account | None:

@@ -18,7 +18,7 @@ from .declaring import KINDS, Bytes, Duration, Facts, Flag, NameNumber, Time, re
 
 @recorded("every", {"process": "First line of a file."})
 @dataclass
-class ObservedProcess:
+class ProcessLine:
     """The process that a file is of."""
 
     time: Time = told("when the probe began in it")
@@ -30,7 +30,7 @@ class ObservedProcess:
 
 @recorded("every", {"name": "Text that later records refer to by its number."})
 @dataclass
-class NamedText:
+class NameLine:
     """Text that recurs."""
 
     number: NameNumber = told("that stands for it")
@@ -55,7 +55,7 @@ class NamedText:
     },
 )
 @dataclass
-class TimedFacts:
+class FactsLine:
     """Facts that replace those of the same names before."""
 
     time: Time = told("of the record")
@@ -64,7 +64,7 @@ class TimedFacts:
 
 @recorded("every", {"note": "Something that the report says."})
 @dataclass
-class WrittenNote:
+class NoteLine:
     """Note of a probe."""
 
     time: Time = told("of the note")
@@ -81,7 +81,7 @@ class WrittenNote:
     },
 )
 @dataclass
-class AppliedRemedy:
+class AppliedLine:
     """Effect of an injected remedy."""
 
     time: Time = told("of the record")
@@ -92,7 +92,7 @@ class AppliedRemedy:
 
 @recorded("every", {"error": "Exception that ended the process. An `end` record follows if it then ended in order."})
 @dataclass
-class EndingError:
+class ErrorLine:
     """Exception that ended a process."""
 
     time: Time = told("of the exception")
@@ -101,7 +101,7 @@ class EndingError:
 
 @recorded("every", {"stack": "Stack that the probe sampled."})
 @dataclass
-class SampledStack:
+class StackLine:
     """Stack of a batch that hangs."""
 
     time: Time = told("of the sample")
@@ -111,7 +111,7 @@ class SampledStack:
 
 @recorded("every", {"end": "Orderly end of the process; absent from a process that was killed."})
 @dataclass
-class OrderlyEnd:
+class EndLine:
     """End of a process."""
 
     time: Time = told("of the end")
@@ -123,7 +123,7 @@ class OrderlyEnd:
 
 @recorded("trainer", {"last": "The `next()` that found the end of a pass."})
 @dataclass
-class LastNext:
+class LastLine:
     """End of a pass."""
 
     pass_: int = told("number of the pass")
@@ -133,7 +133,7 @@ class LastNext:
 
 @recorded("trainer", {"device": "The GPU's view of a step, written later: marks by CUDA events on the current stream."})
 @dataclass
-class DeviceMarks:
+class DeviceLine:
     """Marks of one step on the device."""
 
     number: int = told("of the step")
@@ -145,7 +145,7 @@ class DeviceMarks:
 
 @recorded("trainer", {"ready": "Stamped step: the moment at which this rank's own gradients were done."})
 @dataclass
-class ReadyStamp:
+class ReadyLine:
     """Moment before a rank waits for others."""
 
     number: int = told("of the step")
@@ -155,7 +155,7 @@ class ReadyStamp:
 @recorded("maker", {"lines": "Stack samples of batch production since the last such record; written now and then."})
 @recorded("trainer", {"loop": "Stack samples of the training thread's work on batches since the last such record."})
 @dataclass
-class SampledLines:
+class LinesLine:
     """Time by line of the user's code."""
 
     time: Time = told("of the record")
@@ -170,7 +170,7 @@ class SampledLines:
     "trainer", {"calls": "Calls of the loop that read a tensor or print, in the watched steps since the last record."}
 )
 @dataclass
-class LoopCalls:
+class CallsLine:
     """Calls of the training loop."""
 
     time: Time = told("of the record")
@@ -184,7 +184,7 @@ class LoopCalls:
 
 @recorded("maker", {"worker": "Start of a worker."})
 @dataclass
-class WorkerStart:
+class WorkerLine:
     """Start of a worker."""
 
     time: Time = told("of its loop")
@@ -193,7 +193,7 @@ class WorkerStart:
 
 @recorded("maker", {"opened": "Files opened for reading during batch production since the last such record."})
 @dataclass
-class OpenedFiles:
+class OpenedLine:
     """Files that a process opened."""
 
     time: Time = told("of the record")
@@ -209,7 +209,7 @@ class OpenedFiles:
 
 @recorded("maker", {"remote": "Requests to stores during batch production since the last such record."})
 @dataclass
-class StoreRequests:
+class RemoteLine:
     """Requests of a process to stores."""
 
     time: Time = told("of the record")
@@ -223,7 +223,7 @@ class StoreRequests:
 
 @recorded("maker", {"probe": "Cost of the probe in this process so far."})
 @dataclass
-class ProbeCost:
+class ProbeLine:
     """Cost of the probe."""
 
     time: Time = told("of the record")

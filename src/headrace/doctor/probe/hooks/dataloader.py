@@ -83,7 +83,7 @@ class LoaderHooks:
         if training.replay.is_on:
             file, number = getattr(loader, NUMBER, (None, 0))
             number = number if file == training.evidence.path else None
-            stand_in = training.replay.iterator(loader, number, _length(loader))
+            stand_in = training.replay.iterator(loader, number, _length(loader), training.replayed)
             if stand_in is not None:
                 return stand_in
         return self._begin(original, loader, "DataLoader.__iter__")
@@ -136,7 +136,7 @@ class LoaderHooks:
         if is_here and thread.is_fetching:  # a loader that a dataset itself reads
             return original(iterator)
         if replay.is_on and replay.serves(pass_):
-            replayed = replay.next if is_here else replay.next_elsewhere
+            replayed = training.replayed if is_here else training.replayed_elsewhere
             return replayed(pass_, functools.partial(original, iterator))
         return (self._fetch if is_here else self._fetch_elsewhere)(original, iterator, pass_)
 

@@ -45,8 +45,8 @@ class CountedCalls:
         return (
             get_ident() == thread.observed
             and not (calls.is_inside or calls.rest or calls.is_evaluating or thread.is_fetching or self._is_off)
-            and self.training.steps.step is not None
-            and not self.training.steps.is_open
+            and self.training.state.steps.step is not None
+            and not self.training.state.steps.is_open
         )
 
     def call(self, what: str, waits: bool, caller: FrameType, original: Function, *args: Any, **kwargs: Any) -> Any:

@@ -121,7 +121,7 @@ class SourceCalls:
     def _is_elsewhere(self) -> bool:
         """Tell whether the calling thread does not train, or is about something that has its own part of a step."""
         thread = self._training.thread
-        is_busy = get_ident() != thread.observed or thread.is_fetching or self._training.steps.is_open
+        is_busy = get_ident() != thread.observed or thread.is_fetching or self._training.state.steps.is_open
         return is_busy or current_process().daemon  # a worker's own pipeline makes what its trainer waits for
 
     def timed(self, original: Function, *args: Any, **kwargs: Any) -> Any:
@@ -133,7 +133,7 @@ class SourceCalls:
         if replay.is_on:
             known = self._passes.get((self._training.evidence.path, is_grad_enabled()))
             if known is not None and replay.serves(known.pass_):
-                return replay.next(known.pass_, call)
+                return self._training.replayed(known.pass_, call)
         passes = counter.passes
 
         def got(given: Any, start: int, end: int) -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from math import inf
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
 
 from .loader_sources import wait_until
-from .received_batches import FetchedBatch
 
 if TYPE_CHECKING:
     from .loader_sources import FeedingLoader
     from .received_batches import ObservedPass
-    from .training import TrainingObserver
+    from .state import TrainingState
 
 UNTOLD_PAUSE_S = 0.5
 """Pause before a replay for workers that do not tell whether they have finished."""
-POLL_S = 0.002
+OVER = object()
+"""Stands for a copy where the loop's pass is over."""
 GREED = 4
 """A step that asks for so many times the batches of any step before it does not train on them."""
 
@@ -33,8 +32,8 @@ def is_grad_enabled() -> bool:
 class LoopReplay:
     """Stand-in for `next()` and `iter()` of the loaders that fed the loop, in the windows that replay."""
 
-    def __init__(self, training: TrainingObserver) -> None:
-        self._training = training
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
         self.is_on = False
         self.loaders: dict[int, FeedingLoader] = {}
         """By their numbers; their iterators are held."""
@@ -72,7 +71,7 @@ class LoopReplay:
 
         The loop's pass ends where it would have ended, or not at all if `is_endless`.
         """
-        self._passes = self._training.counter.passes
+        self._passes = self._state.counter.passes
         self._left = {number: inf if is_endless else one.source.left() for number, one in self.loaders.items()}
         self._ended_at = None
         self.is_on = True
@@ -90,14 +89,14 @@ class LoopReplay:
 
         In the training thread, where passes are begun. Not where another thread might begin one, too.
         """
-        if self._training.elsewhere.threads:
+        if self._state.elsewhere.threads:
             return
         self.is_on = False
         for loader in self.held():
             if loader.source.left() < steps * loader.per_step + loader.source.outstanding:
                 loader.source = loader.source.renewed() or loader.source
         # With persistent workers the loop's own iterator is in a new pass now.
-        self._passes = self._training.counter.passes
+        self._passes = self._state.counter.passes
         self.is_on = True
 
     def room(self) -> float:
@@ -109,13 +108,13 @@ class LoopReplay:
 
         It is half a sentence; empty where nothing speaks against it.
         """
-        training = self._training
-        if "capture" in training.said:
+        state = self._state
+        if "capture" in state.said:
             return "steps run as CUDA graphs, which read batches from where they were when they were captured"
-        if training.elsewhere.threads and not training.elsewhere.is_handed_over:
+        if state.elsewhere.threads and not state.elsewhere.is_handed_over:
             return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
         ranks = os.environ.get("WORLD_SIZE", "")
-        if ranks.isdigit() and int(ranks) > 1 and training.group.world_size() == 1:
+        if ranks.isdigit() and int(ranks) > 1 and state.group.world_size() == 1:
             return "there are several ranks, which torch.distributed does not join"
         for loader in self.loaders.values():
             if loader.cached is not None and loader.cached.why_not:
@@ -125,7 +124,7 @@ class LoopReplay:
             if not isinstance(total, int) or not isinstance(at, int):
                 continue
             # The loader's own end would keep it from its own. It follows the step that has just ended.
-            a_step = at / max(training.steps_seen - 1, 1)
+            a_step = at / max(state.steps_seen - 1, 1)
             if at + a_step * (steps + 1) > total:
                 return f"{type(scheduler).__name__} ends after {total - at} more of its steps, and raises beyond that"
         return ""
@@ -136,66 +135,39 @@ class LoopReplay:
         """Tell whether copies stand for the batches of that pass."""
         return pass_.number < self._passes and pass_.loader in self.loaders
 
-    def next(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """Return a copy, for that pass; what `otherwise()` returns, where there is none.
+    def take(self, pass_: ObservedPass, start: int) -> Any:
+        """Return a copy for that pass, which the loop asked for at `start`; OVER where the pass is over.
 
-        Raises:
-            StopIteration: The pass is over.
+        Raises LookupError where a step asks for ever more: the pass must find its own end.
         """
-        training, is_over = self._training, self._left[pass_.loader] < 1
-        try:
-            start = training.ask()
-            self._gets += 1
-            if self._gets > GREED * (self._most_gets + 1):
-                raise LookupError(f"a step asked for {self._gets} batches")  # the pass must find its own end
-            batch = None if is_over else self.copy(pass_)
-            copy = FetchedBatch(pass_.number, None, start, training.received())
-            if is_over:
-                self._ended_at = self._ended_at or start
-            else:
-                self._got(copy, pass_.loader)
-        except Exception as error:
-            training.thread.is_fetching = False
-            training.windows.close()
-            training.fault("replay", error)
-            return otherwise()
-        if is_over:
-            raise StopIteration
-        return batch
+        self._gets += 1
+        if self._gets > GREED * (self._most_gets + 1):
+            raise LookupError(f"a step asked for {self._gets} batches")
+        if self._left[pass_.loader] < 1:
+            self._ended_at = self._ended_at or start
+            return OVER
+        self._left[pass_.loader] -= 1
+        return self.copy(pass_)
 
-    def _got(self, copy: FetchedBatch, loader: int) -> None:
-        """Record a copy. What the loop did between two passes, such as saving a checkpoint, is no part of a step."""
-        self._left[loader] -= 1
-        if self._ended_at is not None:
-            self._training.steps.leave_out(self._ended_at, copy.start)
-            self._ended_at = None
-        self._training.got(copy, is_grad_enabled())
+    def gap_before(self, start: int) -> tuple[int, int] | None:
+        """Return the time between two passes that ends at `start`: what the loop did in it is no part of a step."""
+        ended, self._ended_at = self._ended_at, None
+        return None if ended is None else (ended, start)
 
-    def next_elsewhere(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """Return a copy in a thread that hands its batches over; there a pass never ends.
-
-        No more of them are ahead than there ever were, since it may have no bound but the loader's pace.
-        """
-        training = self._training
-        while self.is_on and training.elsewhere.is_far_ahead():
-            time.sleep(POLL_S)
-        start = time.monotonic_ns()
-        try:
-            batch = self.copy(pass_)
-            given = FetchedBatch(pass_.number, None, start, time.monotonic_ns())
-            training.got_elsewhere(given, threading.current_thread().name)
-        except Exception:  # the window has ended meanwhile
-            return otherwise()
-        return batch
-
-    def iterator(self, loader: Any, number: int | None, length: int | None) -> ReplayIterator | None:
+    def iterator(
+        self,
+        loader: Any,
+        number: int | None,
+        length: int | None,
+        take: Callable[[ObservedPass, Callable[[], Any]], Any],
+    ) -> ReplayIterator | None:
         """Return what stands for a new pass over the loader of that number: its workers get no new indices.
 
         A loader without a number is new, and stands for one of the same `length` whose pass is over: some scripts make
         one for each epoch. None where it is begun in another thread, for an evaluation, or over a loader whose batches
-        are not replayed.
+        are not replayed. `take(pass_, otherwise)` gives a copy to the loop.
         """
-        if not self._training.thread.is_here() or not is_grad_enabled():
+        if not self._state.thread.is_here() or not is_grad_enabled():
             return None
         if number is None:
             over = (one for one, left in self._left.items() if left < 1)
@@ -204,7 +176,7 @@ class LoopReplay:
         if known is None:
             return None
         self._left[known.pass_.loader] = inf if length is None else length
-        return ReplayIterator(self, known.pass_, loader)
+        return ReplayIterator(self, known.pass_, loader, take)
 
     def copy(self, pass_: ObservedPass) -> Any:
         return self.loaders[pass_.loader].cached.next()  # type: ignore[union-attr]  # `hold` has left out others
@@ -217,8 +189,14 @@ class LoopReplay:
 class ReplayIterator:
     """Iterator of a pass whose batches are all copies."""
 
-    def __init__(self, replay: LoopReplay, pass_: ObservedPass, loader: Any) -> None:
-        self._replay = replay
+    def __init__(
+        self,
+        replay: LoopReplay,
+        pass_: ObservedPass,
+        loader: Any,
+        take: Callable[[ObservedPass, Callable[[], Any]], Any],
+    ) -> None:
+        self._replay, self._take = replay, take
         self._pass = pass_
         self._loader = loader
 
@@ -226,7 +204,7 @@ class ReplayIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._replay.next(self._pass, _ends) if self._replay.is_on else _ends()
+        return self._take(self._pass, _ends) if self._replay.is_on else _ends()
 
     def __len__(self) -> int:
         return len(self._loader)

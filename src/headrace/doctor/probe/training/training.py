@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from threading import get_ident, main_thread
+from threading import current_thread, get_ident
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
 from ..looked_loader import LookedLoader
-from ..overhead import NOBODY, TrainingCost
-from .loop_work import LoopWork
-from .ranks import RankGroup
-from .received_batches import FetchedBatch, HandedOverBatches, PassCounter, QueueReader
-from .replay import LoopReplay
-from .step_limit import StepLimit, StepsMeasured
-from .step_records import ClosedSteps, StepWriter
-from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, PassEvent, StepTimeline
-from .thread import PausedTraining, TrainingThread
+from ..overhead import NOBODY
+from .closed_steps import ClosedSteps
+from .received_batches import FetchedBatch, ObservedPass, QueueReader
+from .replay import OVER, LoopReplay, is_grad_enabled
+from .state import TrainingState
+from .step_limit import StepsMeasured
+from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, PassEvent
 from .windows import Windows
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
-    from ..hooks.device import DeviceMarks, ProfilerRanges
     from ..patches import Fault
     from ..settings import ProbeSettings, SessionClock
 
 now = time.monotonic_ns
+POLL_S = 0.002
 MARKED_COPIES = 4
 """Copies to the device after each batch that the device's marks show."""
 FLUSH_GETS = 64
@@ -54,40 +52,33 @@ class TrainingObserver:
         fault: Fault,
         batches: BatchRecorder,
     ) -> None:
-        self.settings, self.evidence, self.clock = settings, evidence, clock
-        self.fault, self._last, self._note, self._batches = fault, last, note, batches
-        self.thread = TrainingThread(main_thread().ident or get_ident())
-        self.counter = PassCounter()
+        self.state = state = TrainingState(settings, evidence, clock, note, fault)
+        self.settings, self.evidence, self.clock, self.fault = settings, evidence, clock, fault
+        self._last, self._batches = last, batches
+        self.thread, self.counter, self.costs, self.elsewhere = (
+            state.thread,
+            state.counter,
+            state.costs,
+            state.elsewhere,
+        )
+        self.group, self.work, self.limit, self.say = state.group, state.work, state.limit, state.say
         self.readers: dict[int, QueueReader] = {}
         """Of the threads that read for an iterator at this moment."""
-        self.costs, self.elsewhere, self.group = TrainingCost(), HandedOverBatches(), RankGroup()
-        self.marks: DeviceMarks | None = None
-        self.ranges: ProfilerRanges | None = None
-        self.may_pause = settings.observe
-        """Whether steps may pass unobserved. Not where hooks would not see when to go on."""
-        self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
-        self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps, settings.enough)
         self.looked = LookedLoader(settings, note)
-        self.replay = LoopReplay(self)
-        self.windows = Windows(self)
+        self.replay = LoopReplay(state)
+        self.windows = Windows(state, self.replay, self.looked)
         self.at_close: list[Callable[[], None]] = []
         """Called when a step has been written: what is to be done now and then."""
         self.at_finish: list[Callable[[], None]] = [self.windows.close]
         self.seek: Callable[[], None] | None = None
         """Looks for what gives the batches, while nothing is known to."""
-        self.said: set[str] = set()
-        """Codes of the notes that were written."""
         self._begin()
 
     def _begin(self) -> None:
-        self.pauses = PausedTraining(self)
-        self.steps = StepTimeline()
-        self.writer = StepWriter(self.evidence, self.clock, self.costs, lambda: self._batches.cost.total_ns)
-        self.elsewhere.clear()
+        self.state.begin()
         self._copies = 0
-        self.steps_seen = 0
         self.backwards_seen = 0
-        self.closed = ClosedSteps(self, self._batches)
+        self.closed = ClosedSteps(self.state, self.windows, self._batches, self.at_close)
 
     # Passes and batches.
 
@@ -104,7 +95,7 @@ class TrainingObserver:
         """Record a pass whose iterator is there."""
         self.pass_failed()
         if get_ident() == self.thread.observed:
-            self.steps.note(PassEvent(BEGUN, number, start, now(), with_grad))
+            self.state.steps.note(PassEvent(BEGUN, number, start, now(), with_grad))
 
     def pass_failed(self) -> None:
         """Begin no pass: `iter(loader)` raised."""
@@ -115,7 +106,7 @@ class TrainingObserver:
     def ask(self) -> int:
         """Return the time from which on the training thread asks for a batch."""
         begun = now()
-        self.work.end(begun, self.steps)
+        self.work.end(begun, self.state.steps)
         self._close_what_ended()
         self._show("w", "w")
         self.thread.is_fetching = True
@@ -160,12 +151,12 @@ class TrainingObserver:
     def pass_ended(self, number: int, start: int, with_grad: bool) -> None:
         """Record that the `next()` called at `start` found no more batch."""
         end = now()
-        self.steps.note(PassEvent(ENDED, number, start, end, with_grad))
+        self.state.steps.note(PassEvent(ENDED, number, start, end, with_grad))
         self.evidence.write(("last", number, self.clock.us(start), (end - start) // 1000))
 
     def got_elsewhere(self, batch: FetchedBatch, thread: str) -> None:
         """Record a batch of another thread."""
-        self.may_pause = False
+        self.state.may_pause = False
         self.elsewhere.add(batch)
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
@@ -176,18 +167,57 @@ class TrainingObserver:
 
     def got(self, batch: FetchedBatch, with_grad: bool) -> None:
         """Record a batch of the training thread, which goes to work on it."""
-        self.steps.got(batch, with_grad)
-        step = self.steps.step
-        if not self.steps_seen and step is not None:
+        self.state.steps.got(batch, with_grad)
+        step = self.state.steps.step
+        if not self.state.steps_seen and step is not None:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
             if is_due or len(step.gets) >= FLUSH_GETS:
                 self.closed.write_batches(step)
         if self.thread.observed != NOBODY:  # not in the rest that the step before this batch began
             self.work.begin(WORK, now(), self.thread.observed, with_grad)
 
+    def replayed(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
+        """Return a copy in place of that pass's next batch; what `otherwise()` returns, where there is none.
+
+        Raises:
+            StopIteration: The pass is over.
+        """
+        try:
+            start = self.ask()
+            batch = self.replay.take(pass_, start)
+            copy = FetchedBatch(pass_.number, None, start, self.received())
+            if batch is not OVER:
+                gap = self.replay.gap_before(copy.start)
+                if gap is not None:
+                    self.state.steps.leave_out(*gap)
+                self.got(copy, is_grad_enabled())
+        except Exception as error:
+            self.thread.is_fetching = False
+            self.windows.close()
+            self.fault("replay", error)
+            return otherwise()
+        if batch is OVER:
+            raise StopIteration
+        return batch
+
+    def replayed_elsewhere(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
+        """Return a copy in a thread that hands its batches over; there a pass never ends.
+
+        No more of them are ahead than there ever were, since it may have no bound but the loader's pace.
+        """
+        while self.replay.is_on and self.elsewhere.is_far_ahead():
+            time.sleep(POLL_S)
+        start = now()
+        try:
+            batch = self.replay.copy(pass_)
+            self.got_elsewhere(FetchedBatch(pass_.number, None, start, now()), current_thread().name)
+        except Exception:  # the window has ended meanwhile
+            return otherwise()
+        return batch
+
     def rework(self) -> None:
         """Go to work on batches of earlier, of which a pipeline behind a loader makes others, if in that thread."""
-        if not self.thread.is_here() or self.work.is_under_way or self.steps.is_open:
+        if not self.thread.is_here() or self.work.is_under_way or self.state.steps.is_open:
             return
         try:
             self._close_what_ended()
@@ -198,9 +228,9 @@ class TrainingObserver:
     def model_called(self) -> None:
         """End the work on a batch, in the training thread: the forward pass begins."""
         end = now()
-        self.work.called(end, self.steps)
-        if self.marks is not None:
-            self.marks.mark("m")
+        self.work.called(end, self.state.steps)
+        if self.state.marks is not None:
+            self.state.marks.mark("m")
         self.costs.since(end)
 
     # Spans.
@@ -212,8 +242,8 @@ class TrainingObserver:
         try:
             start = now()
             if kind is BACKWARD:
-                self.work.interrupt(start, self.steps)
-            self.steps.enter(kind, start)
+                self.work.interrupt(start, self.state.steps)
+            self.state.steps.enter(kind, start)
             self._show(kind, mark)
             self.backwards_seen += kind is BACKWARD
             self.costs.since(start)
@@ -227,8 +257,8 @@ class TrainingObserver:
             return
         try:
             end = now()
-            self.steps.leave(end)
-            if not self.steps.is_open:
+            self.state.steps.leave(end)
+            if not self.state.steps.is_open:
                 self.work.resume(end, self.thread.observed)
             self._show(None, mark)
             self.costs.since(end)
@@ -237,10 +267,10 @@ class TrainingObserver:
 
     def _show(self, kind: str | None, mark: str) -> None:
         """Show on the device's stream and in profilers that a span begins; None: that it ends."""
-        if self.marks is not None and mark:
-            self.marks.mark(mark)
-        if self.ranges is not None:
-            self.ranges.leave() if kind is None else self.ranges.enter(kind)
+        if self.state.marks is not None and mark:
+            self.state.marks.mark(mark)
+        if self.state.ranges is not None:
+            self.state.ranges.leave() if kind is None else self.state.ranges.enter(kind)
 
     def may_mark_copy(self) -> bool:
         """Tell whether marks may show this copy: a batch of many tensors must not cost a mark for each."""
@@ -249,15 +279,15 @@ class TrainingObserver:
 
     def collective(self, name: str, start: int, size: int | None) -> None:
         """Record a synchronous call that has ended in the training thread."""
-        self.steps.collective(start, now(), (self.evidence.name(name), size))
+        self.state.steps.collective(start, now(), (self.evidence.name(name), size))
 
     def gradients_ready(self) -> None:
         """Stamp the step: this rank's own gradients are done, and it has waited for no other rank yet."""
         try:
-            if self.steps.step is not None:
-                self.steps.step.ready = now()
-            if self.marks is not None:
-                self.marks.mark("g")
+            if self.state.steps.step is not None:
+                self.state.steps.step.ready = now()
+            if self.state.marks is not None:
+                self.state.marks.mark("g")
         except Exception as error:
             self.fail("gradients", error)
 
@@ -268,24 +298,24 @@ class TrainingObserver:
         if not self._is_training_thread(optimizer):
             return False
         begun = now()
-        self.work.interrupt(begun, self.steps)
-        closed = self.steps.optimizer_begins(id(optimizer), begun)
+        self.work.interrupt(begun, self.state.steps)
+        closed = self.state.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
             self.closed.close(closed)
             if self.thread.paused != NOBODY:
                 return False
         if self.limit.is_over:
             raise StepsMeasured
-        if self.marks is not None:
-            self.marks.device.follow()
+        if self.state.marks is not None:
+            self.state.marks.device.follow()
         self._show(OPTIMIZER, "o")
         self.costs.since(begun)
         return True
 
     def optimizer_ends(self, optimizer: Any) -> None:
         end = now()
-        self.steps.optimizer_ends(id(optimizer), end)
-        self.may_pause &= not self.steps.is_open
+        self.state.steps.optimizer_ends(id(optimizer), end)
+        self.state.may_pause &= not self.state.steps.is_open
         self._show(None, "")
         self.costs.since(end)
         self._step_ended()
@@ -294,7 +324,7 @@ class TrainingObserver:
         """End a step in which GradScaler found infinite gradients and called no optimizer."""
         if get_ident() != self.thread.observed:
             return
-        self.steps.skipped(id(optimizer), start, now())
+        self.state.steps.skipped(id(optimizer), start, now())
         self.say("scaler", "GradScaler skipped steps because gradients were infinite. Each is counted as a step.")
         self._step_ended()
 
@@ -313,10 +343,10 @@ class TrainingObserver:
             return not self.thread.is_fetching
         if self.thread.observed == NOBODY:
             return False
-        if self.steps.is_within(BACKWARD):
-            self.may_pause = False
-            self.steps.stepped_inside(id(optimizer))
-        elif not self.steps_seen:
+        if self.state.steps.is_within(BACKWARD):
+            self.state.may_pause = False
+            self.state.steps.stepped_inside(id(optimizer))
+        elif not self.state.steps_seen:
             self.thread.begin(thread)
             self.counter.opening = None
             self._begin()
@@ -326,14 +356,14 @@ class TrainingObserver:
         return False
 
     def _step_ended(self) -> None:
-        self.steps_seen += 1
+        self.state.steps_seen += 1
         self.work.resume(now(), self.thread.observed)
-        if self.marks is not None:
-            self.marks.mark("p")
+        if self.state.marks is not None:
+            self.state.marks.mark("p")
         if not self.counter.passes and not self.elsewhere.threads:
             self.work.begin(UNSOURCED, now(), self.thread.observed)
-        ended = self.steps.number + 1
-        if not self.windows.is_due(ended) or not self.steps.is_whole():
+        ended = self.state.steps.number + 1
+        if not self.windows.is_due(ended) or not self.state.steps.is_whole():
             return
         self.windows.go_on()
         if self.limit.is_reached(ended):
@@ -347,23 +377,23 @@ class TrainingObserver:
         if not self.thread.is_on:
             return
         try:
-            self.may_pause = False
-            self.pauses.end()
-            closed = self.steps.finish()
+            self.state.may_pause = False
+            self.closed.pauses.end()
+            closed = self.state.steps.finish()
             if closed is not None:
                 self.closed.close(closed)
             self.closed.write(is_over=True)
-            if self.steps.step is not None:
-                self.closed.write_batches(self.steps.step)
-            if self.ranges is not None:
-                self.ranges.close()
+            if self.state.steps.step is not None:
+                self.closed.write_batches(self.state.steps.step)
+            if self.state.ranges is not None:
+                self.state.ranges.close()
             for call in self.at_finish:
                 call()
         except Exception as error:
             self.fail("finish", error)
 
     def _close_what_ended(self) -> None:
-        closed = self.steps.fetching()
+        closed = self.state.steps.fetching()
         if closed is not None:
             self.closed.close(closed)
         if self.limit.is_over:
@@ -378,12 +408,6 @@ class TrainingObserver:
 
     # Trouble.
 
-    def say(self, code: str, text: str) -> None:
-        """Note something for the report, each code once."""
-        if code not in self.said:
-            self.said.add(code)
-            self._note(code, text)
-
     def fail(self, where: str, error: BaseException) -> None:
         """Observe nothing of this process's training from now on: something of ours went wrong."""
         self.thread.observed = self.thread.paused = NOBODY
@@ -393,14 +417,8 @@ class TrainingObserver:
         self.fault(f"training: {where}", error)
 
     def forked(self) -> None:
-        """Begin anew in the child of a fork, which has trained nothing yet. CUDA cannot be used in it."""
-        self.marks = None
-        self.ranges = None
+        """Begin anew in the child of a fork, which has trained nothing yet."""
         self.readers.clear()
-        self.costs.conversions = self.costs.measured_ns = 0
         self.windows.forked()
-        self.work.forked()
-        self.said = set()
-        self.thread.begin(get_ident())
-        self.counter.reset()
+        self.state.forked()
         self._begin()

@@ -21,9 +21,11 @@ from .step_limit import EARLY_STEPS, SETTLING_STEPS, replayed_steps
 from .step_records import batch_record
 
 if TYPE_CHECKING:
+    from ..looked_loader import LookedLoader
     from .received_batches import FetchedBatch, ObservedPass
+    from .replay import LoopReplay
+    from .state import TrainingState
     from .steps import OptimizerStep
-    from .training import TrainingObserver
 
 now = time.monotonic_ns
 OBSERVE, EARLY, REPLAY, LOAD, DRAIN, OVER = "observe", "early", "replay", "load", "drain", "over"
@@ -50,9 +52,9 @@ class Windows:
     do, and then the run goes on as it would have.
     """
 
-    def __init__(self, training: TrainingObserver) -> None:
-        self._training, self._replay = training, training.replay
-        settings = training.settings
+    def __init__(self, state: TrainingState, replay: LoopReplay, looked: LookedLoader) -> None:
+        self._state, self._replay, self._looked = state, replay, looked
+        settings = state.settings
         self._steps = 0 if settings.observe else settings.replay
         """Of the replay window, and of that under load; 0 where a run has no windows."""
         self._drain_s = settings.drain_s
@@ -90,11 +92,11 @@ class Windows:
 
     def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         """Take a batch of a DataLoader that was received with autograd on, before the training thread has it."""
-        self._training.looked.fed_by(pass_)
+        self._looked.fed_by(pass_)
         self._observed.add(pass_, source)
-        is_measured = self._is_measured(self._training.steps.number)
-        self._observed.offer(batch, received, self._training.steps.gets, is_measured=is_measured)
-        length = self._training.limit.short_pass(self._training.steps.gets) if self._awaits_epoch else None
+        is_measured = self._is_measured(self._state.steps.number)
+        self._observed.offer(batch, received, self._state.steps.gets, is_measured=is_measured)
+        length = self._state.limit.short_pass(self._state.steps.gets) if self._awaits_epoch else None
         if length is not None:
             self._epoch = self._epoch or ObservedLoaders(length)
             self._epoch.add(pass_, source)
@@ -102,6 +104,8 @@ class Windows:
 
     def closed(self, step: OptimizerStep) -> None:
         """Count a step that was closed. The last one of a window closes when the next window has begun."""
+        if not self.is_keeping and not self._replay.is_on:
+            return
         self._replay.closed()
         is_of_this = step.number >= self._first
         if self._name == (OBSERVE if is_of_this else EARLY):
@@ -109,26 +113,26 @@ class Windows:
             self._observed.closed(step, is_measured)
             if self._epoch is not None:
                 self._epoch.closed(step, True)
-            if is_measured and self._training.group.world_size() == 1:  # ranks end after the same step
-                self._training.limit.observed(step)
+            if is_measured and self._state.group.world_size() == 1:  # ranks end after the same step
+                self._state.limit.observed(step)
         elif self._name == LOAD and all(load.is_alive() for load in self._loads):
             self._loaded = step.number + 1
 
     def _is_measured(self, number: int) -> bool:
-        warmup = self._training.limit.warmup
+        warmup = self._state.limit.warmup
         return warmup is not None and number >= warmup
 
     # The change of windows.
 
     def is_due(self, ended: int) -> bool:
         """Tell whether a window ends with the step that has just ended, after which there are `ended` of them."""
-        return self._training.limit.is_reached(ended) or ended == self._end or self._is_epoch_over(ended)
+        return self._state.limit.is_reached(ended) or ended == self._end or self._is_epoch_over(ended)
 
     def _is_epoch_over(self, ended: int) -> bool:
         """Tell whether the first epoch, a short one, gives no more batches. Ranks may not come to its end together."""
         if self._epoch is None or self._name != OBSERVE or ended < SETTLING_STEPS:
             return False
-        is_known = self._training.limit.warmup is not None and self._training.group.world_size() == 1
+        is_known = self._state.limit.warmup is not None and self._state.group.world_size() == 1
         return is_known and self._epoch.is_over()
 
     def go_on(self) -> None:
@@ -139,11 +143,11 @@ class Windows:
         """
         if self._name == OVER:
             return
-        has_steps = self._name != OBSERVE or self._training.limit.is_reached(self._training.steps.number + 1)
+        has_steps = self._name != OBSERVE or self._state.limit.is_reached(self._state.steps.number + 1)
         try:
             self._change(STEPS_MADE if has_steps else EPOCH_OVER)
         except Exception as error:
-            self._training.fault("windows", error)
+            self._state.fault("windows", error)
             self.close()
 
     def _change(self, event: str) -> None:
@@ -157,17 +161,17 @@ class Windows:
 
     def _begin(self, name: str) -> None:
         self._name, self._end = name, None
-        self._first = self._loaded = self._training.steps.number + 1
+        self._first = self._loaded = self._state.steps.number + 1
         self._since = self._ended()
         self.is_keeping = name in KEEPING
         # However the process ends, the last of these says in which window.
-        self._training.evidence.write(("facts", self._training.clock.now_us(), {"window": name}))
+        self._state.evidence.write(("facts", self._state.clock.now_us(), {"window": name}))
 
     def _begin_early(self) -> bool:
         """Replay a few steps at the end of an epoch, as far as the run bears more steps than it has."""
-        training, replay, epoch = self._training, self._replay, self._epoch
+        state, replay, epoch = self._state, self._replay, self._epoch
         self._epoch, self._awaits_epoch = None, False
-        if epoch is None or replay.schedulers or training.elsewhere.threads:
+        if epoch is None or replay.schedulers or state.elsewhere.threads:
             return False
         replay.hold(epoch.hold(), self._observed.most_gets)
         if not replay.loaders or replay.obstacle(0):
@@ -176,9 +180,9 @@ class Windows:
         self._begin(EARLY)
         steps = SETTLING_STEPS + replayed_steps(min(self._steps, EARLY_STEPS), self._first, 0.0)
         self._end = self._first + steps
-        self._early_steps = training.limit.insert(steps, before=self._first)
+        self._early_steps = state.limit.insert(steps, before=self._first)
         if not self._early_steps:
-            training.evidence.write(("facts", training.clock.now_us(), {"warmup_steps": training.limit.warmup}))
+            state.evidence.write(("facts", state.clock.now_us(), {"warmup_steps": state.limit.warmup}))
         replay.begin(is_endless=True)  # beyond the end of the epoch
         return True
 
@@ -191,38 +195,38 @@ class Windows:
         return True
 
     def _end_observation(self) -> None:
-        open_step = self._training.steps.step
-        self._first = self._training.limit.warmup or 0
+        open_step = self._state.steps.step
+        self._first = self._state.limit.warmup or 0
         self._since = self._observed.since or (0 if open_step is None else open_step.start)
         steps = self._steps_so_far() - self._early_steps
         self._step_s = (self._ended() - self._since - self._early_ns) / 1e9 / steps
         self._write_window(self._ended(), settling=0)
         self.is_keeping = False
-        known_within = self._training.limit.known_within
+        known_within = self._state.limit.known_within
         if known_within is not None:
             said = f"Observation ended after {steps} steps, in {self._step_s * steps:.0f} s"
-            self._training.say("long-enough", f"{said}: their mean is known to within {known_within:.0%}.")
-        if self._training.limit.is_enough:
-            self._training.say("enough", f"Such short waits are sure after {steps} steps.")
+            self._state.say("long-enough", f"{said}: their mean is known to within {known_within:.0%}.")
+        if self._state.limit.is_enough:
+            self._state.say("enough", f"Such short waits are sure after {steps} steps.")
 
     def _begin_replay(self) -> bool:
-        if self._training.limit.is_enough or not self._may_replay():
+        if self._state.limit.is_enough or not self._may_replay():
             return False
         self._begin(REPLAY)
         steps = SETTLING_STEPS + self._steps
         self._end = self._first + steps
-        self._training.limit.end_after(self._end + steps if self._has_load else self._end)
+        self._state.limit.end_after(self._end + steps if self._has_load else self._end)
         self._replay.begin()
         return True
 
     def _may_replay(self) -> bool:
         """Tell whether all ranks replay; they come to the same answer, and to the same number of steps."""
-        ranks = self._training.group.ranks()
+        ranks = self._state.group.ranks()
         self._replay.hold(self._observed.hold(), self._observed.most_gets)
         loaders = self._replay.loaders.values()
         works_ahead = any(loader.pass_.makers for loader in loaders)
         room = self._replay.room() / (2 if works_ahead else 1) - SETTLING_STEPS
-        self._steps = replayed_steps(self._steps, self._training.settings.steps, self._step_s, room)
+        self._steps = replayed_steps(self._steps, self._state.settings.steps, self._step_s, room)
         vote = {
             "steps": self._steps,
             "why_not": self._replay.obstacle(2 * (SETTLING_STEPS + self._steps)),
@@ -236,7 +240,7 @@ class Windows:
             why_not, self._has_load = agreed["why_not"], agreed["works_ahead"]
             self._steps = agreed["steps"]
         if why_not:
-            self._training.say("no-replay", f"The run was only observed: {why_not}.")
+            self._state.say("no-replay", f"The run was only observed: {why_not}.")
         return not why_not
 
     def _begin_load(self) -> bool:
@@ -263,8 +267,8 @@ class Windows:
         loaders = [loader for loader in self._replay.held() if loader.source not in busy]
         batches = drain(loaders, self._steps, self._drain_s)
         if batches:
-            clock = self._training.clock
-            self._training.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
+            clock = self._state.clock
+            self._state.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
             self._write_window(batches[-1].end, settling=0)
         self._change(STEPS_MADE)
         return True
@@ -300,12 +304,12 @@ class Windows:
 
     def _ended(self) -> int:
         """Return when the last step ended."""
-        step = self._training.steps.step
+        step = self._state.steps.step
         return now() if step is None or step.end is None else step.end
 
     def _steps_so_far(self) -> int:
         """Count the steps that have ended, the open one included if it has."""
-        steps = self._training.steps
+        steps = self._state.steps
         is_ended = steps.step is not None and steps.step.end is not None
         return steps.number + is_ended - self._first
 
@@ -320,9 +324,9 @@ class Windows:
         if self._name == LOAD and self._loaded < self._first + steps - 1:  # the last step is not closed yet
             steps = self._loaded - self._first
         if steps > settling or self._name == DRAIN:
-            us = self._training.clock.us
+            us = self._state.clock.us
             record = ("window", self._name, self._first, steps, settling, us(self._since), us(end))
-            self._training.evidence.write(record)
+            self._state.evidence.write(record)
 
 
 def _merged(votes: list[dict[str, Any]]) -> dict[str, Any]:
