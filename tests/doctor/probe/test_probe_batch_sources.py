@@ -141,17 +141,17 @@ def seen(folder: Path) -> Diagnosis:
 @pytest.mark.parametrize(
     ("train", "name", "batches"),
     [
-        (by_function, "get_batch", 2 * STEPS - 1),
-        (by_method, "data.next_batch", STEPS - 1),
-        (by_iterator, "Pipe", STEPS - 1),
-        (by_kept_iterator, "pipe", STEPS - 1),
-        (by_step, "get_batch", STEPS - 1),
-        (by_next, "pipe", STEPS - 1),
+        (by_function, "get_batch", 2 * STEPS - 2),
+        (by_method, "Data.next_batch", STEPS - 2),
+        (by_iterator, "Pipe", STEPS - 2),
+        (by_kept_iterator, "Pipe", STEPS - 2),
+        (by_step, "get_batch", STEPS - 2),
+        (by_next, "Pipe", STEPS - 2),
         (by_generator_anew, "generated", 2 * STEPS),
     ],
 )
 def test_what_the_loop_calls_is_found(tmp_path: Path, train: Any, name: str, batches: int) -> None:
-    """The batch of the first step came before anybody looked."""
+    """The batches of the first two steps came before the source was known."""
     original = get_batch
     with probed(tmp_path):
         train()
@@ -171,7 +171,7 @@ def test_a_generator_that_runs_already_is_named_and_is_not_seen(tmp_path: Path) 
         batches = generated()
         for x, y in batches:
             train_on(x, y)
-    assert notes(tmp_path)["not-seen"].startswith("Batches come from batches (")
+    assert notes(tmp_path)["not-seen"].startswith("Batches come from generated (")
     diagnosis = seen(tmp_path)
     assert "the wait for them was not seen" in said(diagnosis)
     names = {part.name for budget in diagnosis.budgets for part in budget.parts}

@@ -1,21 +1,20 @@
 """Batches that come from no DataLoader: from iterators of libraries, or from a function that the loop calls.
 
 Iterators of libraries that are known are hooked as these are imported. Where steps are taken and no batch was received,
-the loop's own source shows what it calls for one (`source_search`), and that is hooked from then on. A note names what
-cannot be hooked, such as a generator that runs already; its wait is part of `not seen`.
+what the loop's calls return shows which of them gives batches (`source_watch`), and that is hooked from then on. A note
+names what cannot be hooked, such as a generator that runs already; its wait is part of `not seen`.
 """
 
 from __future__ import annotations
 
 import sys
-from types import FrameType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from ..patches import Patches
-from ..stack_sampler import is_users
 from ..training.training import TrainingObserver
-from .source_calls import SourceCalls, SourceLibrary
-from .source_search import BatchSource, sources_in
+from .source_calls import SourceCalls, SourceLibrary, is_no_batch
+from .source_watch import BatchSource, SourceWatch
 
 SOURCE_LIBRARIES: dict[str, SourceLibrary] = {
     "nvidia.dali.plugin.pytorch": SourceLibrary(
@@ -56,59 +55,58 @@ SOURCE_FAMILIES: dict[str, tuple[str, str]] = {
 """Base classes whose subclasses each have a `__next__` of their own, of which the outermost counts: module and name, by
 the package that has them all once it is imported."""
 MOST_LOOKS = 5
-"""Backward passes at which the loop's source is looked at: some begin before the first batch of their own."""
-MOST_FRAMES = 8
+"""Backward passes between which the loop is watched: some begin before the first batch of their own."""
 
 
 def install_search(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
-    """Look for sources in the training thread whenever a backward pass begins, while none is known."""
+    """Watch the training thread between backward passes, while nothing is known to give batches."""
     looks = 0
+    watch: SourceWatch | None = None
 
     def look() -> None:
-        nonlocal looks
+        nonlocal looks, watch
+        found = watch.end() if watch is not None else []
+        watch = None
         looks += 1
-        if training.counter.passes or training.elsewhere.threads or looks > MOST_LOOKS:
+        if found or training.counter.passes or training.elsewhere.threads or looks > MOST_LOOKS:
             training.seek = None
+            for source in found:
+                _hook(patches, training, source)
             return
+        watch = SourceWatch(is_no_batch)
+
+    def seek() -> None:
         try:
-            found = _sources_around()
+            look()
         except Exception as error:
             training.seek = None
             training.fault("search for what gives batches", error)
-            return
-        if found:
-            training.seek = None
-        for source in found:
-            calls = SourceCalls(training, source.name, SourceLibrary((), 0), (source.file, source.line))
-            if source.owner is None or not patches.around(source.owner, source.attribute, calls.call):
-                where = f"{source.name} ({source.file}:{source.line})"
-                training.say("not-seen", f"Batches come from {where}: the wait for them was not seen.")
 
-    training.seek = look
+    def end() -> None:
+        if watch is not None:
+            watch.end()
+
+    training.seek = seek
+    training.at_finish.append(end)
 
 
-def _sources_around() -> list[BatchSource]:
-    """Return those of the innermost loop around the caller that has any.
+def _hook(patches: Patches, training: TrainingObserver, source: BatchSource) -> None:
+    calls = SourceCalls(training, source.name, SourceLibrary((), 0), (source.file, source.line))
+    is_hooked = source.owner is not None and patches.around(source.owner, source.attribute, calls.call)
 
-    What a function calls outside of a loop counts where a loop calls it.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    outside: list[BatchSource] = []
-    for _ in range(MOST_FRAMES):
-        while frame is not None and not is_users(frame.f_code.co_filename):
-            frame = frame.f_back
-        if frame is None:
-            break
-        found, is_loop = sources_in(frame)
-        if is_loop and (found or outside):
-            return outside or found
-        outside = outside or found
-        frame = frame.f_back
-    return []
+    def say() -> None:
+        if not calls.has_given:
+            where = f"{source.name} ({source.file}:{source.line})"
+            training.say("not-seen", f"Batches come from {where}: the wait for them was not seen.")
+
+    if not is_hooked:
+        say()
+    elif source.is_generator:
+        training.at_finish.append(say)
 
 
 def install_source_library(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
-    """Hook one of SOURCE_LIBRARIES. Those of another version may lack a name: the loop's source says the rest."""
+    """Hook one of SOURCE_LIBRARIES. A watch of the loop finds what another version calls otherwise."""
     library = SOURCE_LIBRARIES[module.__name__]
     for path in library.methods:
         kind, _, method = path.partition(".")

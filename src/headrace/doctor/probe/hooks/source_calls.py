@@ -107,6 +107,11 @@ class SourceCalls:
         self._passes: dict[tuple[str, bool], _SourcePass] = {}
         """By the evidence and whether gradients were wanted. A fork counts anew."""
 
+    @property
+    def has_given(self) -> bool:
+        """Whether it has given a batch since it was hooked."""
+        return bool(self._passes)
+
     def call(self, original: Function, *args: Any, **kwargs: Any) -> Any:
         """Stand for a call of the source."""
         if original.__name__ != "__iter__":
@@ -157,7 +162,7 @@ class SourceCalls:
         """
         size, shape = self._shapes.of(given)
         torch = sys.modules.get("torch")
-        if torch is None or given is None or (size is None and self._place[0] is not None) or _is_none(given):
+        if torch is None or given is None or (size is None and self._place[0] is not None) or is_no_batch(given):
             return None
         with_grad = is_grad_enabled()
         key = (self._training.evidence.path, with_grad)
@@ -264,7 +269,7 @@ def _settings_of(owner: Any, paths: tuple[str, ...]) -> dict[str, Any]:
     return {"settings": found} if found else {}
 
 
-def _is_none(given: Any) -> bool:
+def is_no_batch(given: Any) -> bool:
     """Tell whether it is no batch, for all its tensors: a loss, an output, a model, a dataset or what loads one."""
     torch: Any = sys.modules["torch"]
     others = (torch.nn.Module, torch.optim.Optimizer, torch.utils.data.Dataset, torch.utils.data.DataLoader)

@@ -1,0 +1,129 @@
+"""Watch for what gives batches: by the values that calls of the training loop return.
+
+From one backward pass to the next, each call that one of the user's functions around the backward pass makes is watched
+as it returns. A batch comes from a call that returns tensors or arrays, without a gradient, and is given nothing that
+was returned meanwhile: `get_batch("train")`, `self.data.next_batch()`, or the `__next__` of what a `for` goes through.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Callable, NamedTuple
+
+from ..stack_sampler import is_users
+from .batch_shapes import bytes_and_shape
+
+MOST_FUNCTIONS = 8
+"""The user's functions around the backward pass that are watched, the innermost first."""
+MOST_EVENTS = 1_000_000
+"""Calls and returns after which a watch ends: some steps make millions."""
+_NOT_SOURCES = ("torch", "builtins", "math", "time", "tqdm")
+"""Packages whose functions give no batches."""
+
+
+class BatchSource(NamedTuple):
+    """Something that the loop calls for a batch."""
+
+    name: str
+    owner: Any
+    """What has it as an attribute that can be replaced; None where it cannot, as a function within a function."""
+    attribute: str
+    file: str
+    line: int
+    is_generator: bool
+    """Whether it is a generator, which goes on to run as it is."""
+
+
+class SourceWatch:
+    """Watch of the thread that makes one, until `end`."""
+
+    def __init__(self, is_none: Callable[[Any], bool]) -> None:
+        """`is_none` tells what is no batch, for all its tensors."""
+        self._is_none = is_none
+        self._callers = _callers()
+        self._left = MOST_EVENTS
+        self._given: set[FrameType] = set()
+        """Calls under way that were given what was made meanwhile."""
+        self._made: dict[int, Any] = {}
+        """What was returned meanwhile, by id."""
+        self._found: dict[CodeType, BatchSource] = {}
+        if self._callers and sys.getprofile() is None:
+            sys.setprofile(self._watch)
+
+    def end(self) -> list[BatchSource]:
+        """Return what was found."""
+        if sys.getprofile() == self._watch:
+            sys.setprofile(None)
+        self._made.clear()
+        return list(self._found.values())
+
+    def _watch(self, frame: FrameType, event: str, value: Any) -> None:
+        self._left -= 1
+        if self._left < 0:
+            sys.setprofile(None)
+        caller = frame.f_back
+        if caller is None or caller.f_code not in self._callers or frame.f_code in self._callers:
+            return
+        try:
+            if event == "call":
+                if any(id(one) in self._made for argument in frame.f_locals.values() for one in _parts(argument)):
+                    self._given.add(frame)
+            elif event == "return" and value is not None:
+                self._returned(frame, caller, value)
+        except Exception:  # a value of the user's may do anything
+            sys.setprofile(None)
+
+    def _returned(self, frame: FrameType, caller: FrameType, value: Any) -> None:
+        is_derived = frame in self._given
+        self._given.discard(frame)
+        if bytes_and_shape(value)[0] is None:
+            return
+        self._made.update((id(one), one) for one in _parts(value))
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if not is_derived and package not in _NOT_SOURCES and not self._is_none(value):
+            self._found.setdefault(frame.f_code, _source_of(frame, caller))
+
+
+def _callers() -> set[CodeType]:
+    """Return the code of the user's functions around the calling thread's present call."""
+    frame: FrameType | None = sys._getframe(2)
+    callers: set[CodeType] = set()
+    while frame is not None and len(callers) < MOST_FUNCTIONS:
+        if is_users(frame.f_code.co_filename):
+            callers.add(frame.f_code)
+        frame = frame.f_back
+    return callers
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield a value, and what it holds if it is a dict or a sequence, two levels deep."""
+    yield value
+    for inner in _items(value):
+        yield inner
+        yield from _items(inner)
+
+
+def _items(value: Any) -> Any:
+    return value.values() if type(value) is dict else value if type(value) in (tuple, list) else ()
+
+
+def _source_of(frame: FrameType, caller: FrameType) -> BatchSource:
+    """Return where the function of a frame can be replaced: in its module, or in the class of its first argument."""
+    code, name = frame.f_code, frame.f_code.co_name
+    place = (caller.f_code.co_filename, caller.f_lineno)
+    is_generator = bool(code.co_flags & inspect.CO_GENERATOR)
+    module = sys.modules.get(frame.f_globals.get("__name__", ""))
+    if _is_of(vars(module).get(name) if module is not None else None, code):
+        return BatchSource(name, module, name, *place, is_generator)
+    first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    kind: type = first if isinstance(first, type) else type(first)
+    owner = next((one for one in kind.__mro__ if _is_of(vars(one).get(name), code)), None)
+    shown = kind.__name__ if name.startswith("__") else f"{kind.__name__}.{name}"
+    return BatchSource(name if owner is None else shown, owner, name, *place, is_generator)
+
+
+def _is_of(value: Any, code: CodeType) -> bool:
+    return isinstance(value, FunctionType) and value.__code__ is code
