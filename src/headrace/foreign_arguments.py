@@ -68,7 +68,7 @@ COUNTERPARTS: Mapping[str, Mapping[str, str]] = {
     "view": {
         "interpolation": _FILTER,
         "resample": _FILTER,
-        "antialias": 'filter= of an Image: "linear" and "nearest" do not antialias, the others do',
+        "antialias": 'filter= of an Image: pixels are antialiased, except by "linear" and "nearest"',
         "max_long": "max_size=",
         "padding_mode": "fill=, one value: nothing else is padded with",
         "value": "fill=",

@@ -28,14 +28,15 @@ def _always(part: Any) -> None:
 
 def _resample(reader: Reader, part: Any) -> None:
     name = OPENCV_FILTERS.get(part.interpolation, f"filter {part.interpolation}")
-    reader.resampled("nearest" if name == "nearest" else "triangle")
+    if getattr(part, "area_for_downscale", None) is not None:
+        name = "area"
+    reader.resampled({"nearest": "nearest", "linear": "linear"}.get(name, "triangle"))
     if name == "nearest":
         reader.note('pixels are those of "nearest-exact"')
-    else:
-        reader.note(f"resampled with antialiasing; OpenCV's {name} filter has none" if name != "area" else _AREA)
-
-
-_AREA = "resampled by antialiased bilinear, not by OpenCV's area filter"
+    elif name == "area":
+        reader.note("resampled by antialiased bilinear, not by OpenCV's area filter")
+    elif name != "linear":
+        reader.note(f"resampled with antialiasing; OpenCV's {name} filter has none")
 
 
 def fill_of(part: Any) -> int | tuple[int, ...]:
