@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from headrace.fields.image import Filter
 from headrace.fields.translation.reader import Handler, PairHandler, PartError, Reader
 from headrace.views import (
     CenterCrop,
@@ -18,6 +19,7 @@ from headrace.views import (
 )
 
 OPENCV_FILTERS = {0: "nearest", 1: "linear", 2: "cubic", 3: "area", 4: "Lanczos"}
+_FILTERS: Mapping[str, Filter] = {"nearest": "nearest", "linear": "linear"}
 _ROUNDED = "the long side is cut to whole pixels, not rounded"
 
 
@@ -30,7 +32,7 @@ def _resample(reader: Reader, part: Any) -> None:
     name = OPENCV_FILTERS.get(part.interpolation, f"filter {part.interpolation}")
     if getattr(part, "area_for_downscale", None) is not None:
         name = "area"
-    reader.resampled({"nearest": "nearest", "linear": "linear"}.get(name, "triangle"))
+    reader.resampled(_FILTERS.get(name, "triangle"))
     if name == "nearest":
         reader.note('pixels are those of "nearest-exact"')
     elif name == "area":
