@@ -169,6 +169,15 @@ def test_a_dct_scale_stays_close_to_the_unscaled_result(kind: str) -> None:
     assert np.abs(scaled - exact).mean() <= 3.5
 
 
+@pytest.mark.parametrize(("name", "scales"), [("bicubic", True), ("lanczos", True), ("linear", False)])
+def test_only_filters_that_antialias_start_from_a_dct_scale(name: str, scales: bool) -> None:
+    file = make("4:2:0", 480, 640, 2)
+    view = view_row((0, 0, 640, 480), (0, 0, 640, 480), (224, 168))
+    scaled, exact = (run(file, view, dct_margin=margin, filter=name).astype(int) for margin in (1.0, 0.0))
+    assert np.array_equal(scaled, exact) != scales
+    assert np.abs(scaled - exact).mean() <= 4
+
+
 def test_the_dct_scale_never_falls_below_the_output() -> None:
     """A window one pixel short of twice the output is decoded in full: the result is the unscaled one."""
     file = make("4:2:0", 480, 640, 2)

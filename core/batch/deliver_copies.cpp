@@ -11,7 +11,7 @@ namespace {
 
 // The finest scale that any of the pictures needs, so that none has less detail than alone.
 int scale_of(const ImageField& field, const View& view) {
-    return field.filter == Filter::triangle ? dct_scale(view, field.dct_margin) : 8;
+    return is_antialiased(field.filter) ? dct_scale(view, field.dct_margin) : 8;
 }
 
 void widen(Reach& all, const Reach& reach) {

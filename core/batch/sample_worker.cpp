@@ -249,7 +249,7 @@ void SampleWorker::deliver_picture(const ImageField& field, const Format& format
                                    const View& view, const Chain& chain) {
     PixelRows& rows = start_picture(format, out, view, chain);
     if (!lands_nowhere(view)) {
-        const bool may_scale = image.kind == Image::Kind::jpeg && field.filter == Filter::triangle;
+        const bool may_scale = image.kind == Image::Kind::jpeg && is_antialiased(field.filter);
         const int eighths = may_scale ? dct_scale(view, field.dct_margin) : 8;
         send_picture(field, format, image, scaled_window(view, image.width, image.height, eighths), eighths, rows);
     }
@@ -311,7 +311,7 @@ RowSink& SampleWorker::start_sampler(Filter filter, const Window& window, int fi
         nearest_.start(window, 4, first_row, first_column, out);
         return nearest_;
     }
-    resampler_.start(window, first_row, first_column, columns, out);
+    resampler_.start(window, filter, first_row, first_column, columns, out);
     return resampler_;
 }
 

@@ -91,7 +91,8 @@ inline Format parse_wide(const WideNumbers& numbers, const std::string& dtype, b
 }
 
 inline Filter parse_filter(const std::string& name) {
-    return parse_name<Filter>(name, {"triangle", "nearest"}, "expected filter triangle or nearest");
+    return parse_name<Filter>(name, {"triangle", "nearest", "bicubic", "linear", "lanczos"},
+                              "expected filter triangle, nearest, bicubic, linear or lanczos");
 }
 
 // bytes of a value, ignore, and the table of MaskFormat.

@@ -8,37 +8,6 @@ namespace headrace {
 
 namespace {
 
-// The triangle filter as Taps::triangle has it, in doubles.
-void triangle(std::vector<std::int32_t>& start, std::vector<std::int32_t>& count, std::vector<double>& weight,
-              int& stride, double from, double to, int low, int high, int outputs, bool reversed) {
-    const double scale = (to - from) / outputs;
-    const double support = std::max(scale, 1.0);
-    stride = std::min(high - low, 2 * static_cast<int>(std::ceil(support)) + 1);
-    start.assign(outputs, 0);
-    count.assign(outputs, 0);
-    weight.assign(static_cast<std::size_t>(outputs) * stride, 0.0);
-    for (int i = 0; i < outputs; ++i) {
-        const double centre = from + (i + 0.5) * scale;
-        const auto clamped = [&](double value, int most) {
-            return value <= low ? low : value >= most ? most : static_cast<int>(value);
-        };
-        const int first = clamped(centre - support + 0.5, high - 1);
-        const int last = std::min(first + stride, std::max(clamped(centre + support + 0.5, high), first + 1));
-        const int at = reversed ? outputs - 1 - i : i;
-        double* const out = weight.data() + static_cast<std::size_t>(at) * stride;
-        double sum = 0;
-        for (int k = first; k < last; ++k) {
-            out[k - first] = std::max(0.0, 1.0 - std::abs(k - centre + 0.5) / support);
-            sum += out[k - first];
-        }
-        int taps = last - first;
-        if (sum <= 0) out[0] = sum = taps = 1;  // the window lies beyond the bounds: the nearest pixel inside
-        for (int k = 0; k < taps; ++k) out[k] /= sum;
-        start[at] = first;
-        count[at] = taps;
-    }
-}
-
 template <typename T>
 double value_at(const std::uint8_t* bytes, std::size_t index) {
     T value;
@@ -79,15 +48,26 @@ void spread(const std::uint8_t* row, int pixels, const WideSampler::Source& sour
 
 void WideSampler::set(Axis& axis, Filter filter, double from, double to, int low, int high, int outputs,
                       bool reversed) {
-    if (filter == Filter::triangle) {
-        return triangle(axis.start, axis.count, axis.weight, axis.stride, from, to, low, high, outputs, reversed);
+    if (filter == Filter::nearest) {
+        Taps taps;
+        taps.nearest(from, to, low, high, outputs, reversed);
+        axis.start = taps.start;
+        axis.count = taps.count;
+        axis.stride = 1;
+        axis.weight.assign(outputs, 1.0);
+        return;
     }
-    Taps taps;
-    taps.nearest(from, to, low, high, outputs, reversed);
-    axis.start = taps.start;
-    axis.count = taps.count;
-    axis.stride = 1;
-    axis.weight.assign(outputs, 1.0);
+    const Blend blend(filter, from, to, low, high, outputs);
+    axis.start.resize(outputs);
+    axis.count.resize(outputs);
+    axis.stride = blend.most();
+    axis.weight.resize(static_cast<std::size_t>(outputs) * axis.stride);
+    for (int i = 0; i < outputs; ++i) {
+        const int at = reversed ? outputs - 1 - i : i;
+        const auto [first, count] = blend.taps_of(i, axis.weight.data() + static_cast<std::size_t>(at) * axis.stride);
+        axis.start[at] = first;
+        axis.count[at] = count;
+    }
 }
 
 void WideSampler::start(const Format& format, const WideFormat& wide, std::uint8_t* at, const Placement& place) {

@@ -3,6 +3,8 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 
+#include <algorithm>
+
 namespace headrace::avx2 {
 
 namespace {
@@ -23,14 +25,15 @@ __m256i pixel_pairs(int base) {
 
 void horizontal(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps& taps,
                 std::int16_t* const* out) {
-    const __m256i first = pixel_pairs(0), second = pixel_pairs(8), half = _mm256_set1_epi32(64);
+    const __m256i first = pixel_pairs(0), second = pixel_pairs(8);
+    const __m256i start_sum = _mm256_set1_epi32(taps.start_sum);
     for (int g = 0; g < taps.groups; ++g) {
         const std::int32_t* start = taps.start + 4 * g;
         const std::int16_t* weight = taps.weight + static_cast<std::size_t>(g) * taps.chunks * 16;
         for (int r = 0; r < count; ++r) {
             const std::uint8_t* row = rows + r * stride;
             // Outputs 0 and 2 in one register, 1 and 3 in the other: packs_epi32 then restores their order.
-            __m256i even = half, odd = half;
+            __m256i even = start_sum, odd = start_sum;
             for (int c = 0; c < taps.chunks; ++c) {
                 const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight + 16 * c));
                 const __m256i a = load_pair(row + 4 * (start[0] + 4 * c), row + 4 * (start[2] + 4 * c));
@@ -62,6 +65,30 @@ void vertical(const std::int16_t* const* rows, const std::int16_t* weight, int t
             high = _mm256_adds_epi16(high, _mm256_mulhrs_epi16(_mm256_loadu_si256(row + 1), w));
         }
         const __m256i packed = _mm256_packus_epi16(_mm256_srai_epi16(low, 7), _mm256_srai_epi16(high, 7));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), _mm256_permute4x64_epi64(packed, 0xd8));
+    }
+}
+
+void vertical_exact(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values, int shift,
+                    std::uint8_t* out) {
+    const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
+    const __m128i by = _mm_cvtsi32_si128(shift);
+    for (int x = 0; x < values; x += 32) {
+        __m256i words[2];
+        for (int i = 0; i < 2; ++i) {
+            __m256i low = half, high = half;
+            for (int k = 0; k < taps; k += 2) {  // two rows a product; an odd one is paired with itself by zero
+                const int next = std::min(k + 1, taps - 1);
+                const int pair = (weight[k] & 0xffff) | (next == k ? 0 : weight[next] * 65536);
+                const __m256i w = _mm256_set1_epi32(pair);
+                const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[k] + x) + i);
+                const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[next] + x) + i);
+                low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), w));
+                high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), w));
+            }
+            words[i] = _mm256_packs_epi32(_mm256_sra_epi32(low, by), _mm256_sra_epi32(high, by));
+        }
+        const __m256i packed = _mm256_packus_epi16(words[0], words[1]);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), _mm256_permute4x64_epi64(packed, 0xd8));
     }
 }

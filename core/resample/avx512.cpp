@@ -50,9 +50,9 @@ struct PixelsApart {
 
 // One group of four outputs over all rows of the band. Chunks is a constant so that the weights stay in registers.
 template <int Chunks, typename Source>
-void group(const Source& source, std::size_t stride, int count, const std::int16_t* weight, std::int16_t* const* out,
-           std::size_t at) {
-    const __m512i first = pixel_pairs(0), second = pixel_pairs(8), half = _mm512_set1_epi32(64);
+void group(const Source& source, std::size_t stride, int count, const std::int16_t* weight, std::int32_t start_sum,
+           std::int16_t* const* out, std::size_t at) {
+    const __m512i first = pixel_pairs(0), second = pixel_pairs(8), start = _mm512_set1_epi32(start_sum);
     const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
     const __m512i spread_next = _mm512_add_epi32(spread, _mm512_set1_epi32(1));
     __m512i low[Chunks], high[Chunks];
@@ -62,7 +62,7 @@ void group(const Source& source, std::size_t stride, int count, const std::int16
         high[c] = _mm512_permutexvar_epi32(spread_next, w);
     }
     for (int r = 0; r < count; ++r) {
-        __m512i sum = half;
+        __m512i sum = start;
         for (int c = 0; c < Chunks; ++c) {
             const __m512i v = source(r * stride, c);
             sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_shuffle_epi8(v, first), low[c]));
@@ -80,9 +80,9 @@ void groups(const std::uint8_t* rows, std::size_t stride, int count, const Packe
         const std::size_t at = 16 * static_cast<std::size_t>(g);
         const auto [least, most] = std::minmax({start[0], start[3]});  // starts rise or fall steadily
         if (most - least <= 12) {
-            group<Chunks>(Pixels16(rows, start, least), stride, count, weight, out, at);
+            group<Chunks>(Pixels16(rows, start, least), stride, count, weight, taps.start_sum, out, at);
         } else {
-            group<Chunks>(PixelsApart{rows, start}, stride, count, weight, out, at);
+            group<Chunks>(PixelsApart{rows, start}, stride, count, weight, taps.start_sum, out, at);
         }
     }
 }
@@ -115,6 +115,11 @@ void vertical(const std::int16_t* const* rows, const std::int16_t* weight, int t
         const __m512i value = _mm512_max_epi16(_mm512_srai_epi16(sum, 7), _mm512_setzero_si512());
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), _mm512_cvtusepi16_epi8(value));
     }
+}
+
+void vertical_exact(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values, int shift,
+                    std::uint8_t* out) {
+    avx2::vertical_exact(rows, weight, taps, values, shift, out);
 }
 
 void pack_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* out) {

@@ -22,19 +22,25 @@ struct PackedTaps {
     const std::int16_t* weight;  // [groups][chunks][4 outputs][4 taps]
     int groups;
     int chunks;
+    std::int32_t start_sum;  // what each sum of bytes times Q14 begins with
 };
 
 // Floats in the constants of to_float: a multiple of every vector width and of 1 and 3 channels.
 inline constexpr int kPeriod = 48;
 
 struct Kernels {
-    // rows of RGBX bytes -> rows of Q7 int16 RGBX. One destination pointer a row.
+    // rows of RGBX bytes -> rows of Q7 int16 RGBX, rounded down. One destination pointer a row. `start_sum` keeps
+    // every result within 16 bits.
     void (*horizontal)(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps&,
                        std::int16_t* const* out);
     // weighted sum of `taps` Q7 rows -> RGBX bytes. No weight is negative, and they sum to at most kVerticalOne.
     // `values` is a multiple of 32: buffers are padded.
     void (*vertical)(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values,
                      std::uint8_t* out);
+    // The same with every product exact and weights of any sign: (sum + 2^(shift - 1)) >> shift, clipped to bytes. No
+    // sum of some of the products leaves 31 bits.
+    void (*vertical_exact)(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values, int shift,
+                           std::uint8_t* out);
     // RGBX bytes -> RGB bytes; may write up to 16 bytes beyond 3 * pixels.
     void (*pack_rgb)(const std::uint8_t* rgbx, int pixels, std::uint8_t* out);
     // RGBX bytes -> a plane each of R, G and B; writes `pixels` bytes of each, no more.

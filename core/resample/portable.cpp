@@ -1,4 +1,4 @@
-// The passes of the triangle filter for processors without a level of their own, in vectors that are NEON on aarch64
+// The passes of resampling for processors without a level of their own, in vectors that are NEON on aarch64
 // and SSE2 on x86-64, where benchmarks/resample_levels.py shows their gain. Products stay within 16 bits, the only
 // ones that all of them have: a weight is split into parts whose products with a byte fit.
 #include "common/vectors.hpp"
@@ -18,17 +18,25 @@ struct Weights {
         for (int pair = 0; pair < 2; ++pair, weight += 2) {
             const auto a = static_cast<std::uint16_t>(weight[0]), b = static_cast<std::uint16_t>(weight[1]);
             const u16x8 both = {a, a, a, a, b, b, b, b};
-            high[pair] = both >> 7;
+            high[pair] = as<u16x8>(as<i16x8>(both) >> 7);
             low[pair] = both & 127;
         }
     }
 };
 
-// The sum of bytes times weights, plus a half, as 128 * high + low; two partial sums of RGBX. Weights add up to
-// 2^14 and none is negative, so the high sum stays below 2^15. Each chunk adds two products of at most 255 * 127 to a
-// lane of the low sum, which fits because what it holds beyond 127 is carried before.
+// The sum of bytes times weights, plus what it starts with, as 128 * high + low; two partial sums of RGBX. The high one
+// may be negative, or leave 16 bits on its way: its end fits them, and what is beyond them cancels. Each chunk adds two
+// products of at most 255 * 127 to a lane of the low sum, which fits because what it holds beyond 127 is carried
+// before.
 class Sum {
 public:
+    explicit Sum(std::int32_t start) {
+        for (int channel = 0; channel < 4; ++channel) {
+            high_[channel] = static_cast<std::uint16_t>(start >> 7);
+            low_[channel] = static_cast<std::uint16_t>(start & 127);
+        }
+    }
+
     void add(const std::uint8_t* four_pixels, const Weights& weights) {
         const u8x16 bytes = load<u8x16>(four_pixels);
         const u16x8 first = low_bytes(bytes), second = high_bytes(bytes);
@@ -47,10 +55,10 @@ private:
         return as<u16x8>(interleave<8>(x, y)) + as<u16x8>(interleave_high<8>(x, y));
     }
 
-    u16x8 high_ = {}, low_ = {64, 64, 64, 64};
+    u16x8 high_ = {}, low_ = {};
 };
 
-// Beyond this many, weights would need more room than a stack should give, and could be negative by rounding.
+// Beyond this many, weights would need more room than a stack should give.
 constexpr int kMostChunks = 32;
 
 // Outputs two at a time over all rows of the band. Where Chunks is a constant the weights stay in registers.
@@ -58,6 +66,7 @@ template <int Chunks>
 void outputs(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps& taps,
              std::int16_t* const* out) {
     const int chunks = Chunks > 0 ? Chunks : taps.chunks;
+    const Sum start(taps.start_sum);
     Weights weights[2][Chunks > 0 ? Chunks : kMostChunks];
     for (int i = 0; i < 4 * taps.groups; i += 2) {
         const std::int16_t* weight = taps.weight + (static_cast<std::size_t>(i / 4) * chunks * 4 + i % 4) * 4;
@@ -68,7 +77,7 @@ void outputs(const std::uint8_t* rows, std::size_t stride, int count, const Pack
         const std::uint8_t* first = rows + 4 * static_cast<std::ptrdiff_t>(taps.start[i]);
         const std::uint8_t* second = rows + 4 * static_cast<std::ptrdiff_t>(taps.start[i + 1]);
         for (int r = 0; r < count; ++r, first += stride, second += stride) {
-            Sum a, b;
+            Sum a = start, b = start;
             for (int c = 0; c < chunks; ++c) {
                 a.add(first + 16 * c, weights[0][c]);
                 b.add(second + 16 * c, weights[1][c]);

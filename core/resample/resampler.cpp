@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+
+#include "common/vectors.hpp"
 
 namespace headrace {
 
@@ -14,19 +15,26 @@ constexpr int kBand = 16;
 // Kernels round each tap's product to 1/128 level: beyond this many, their errors could add up to half a level.
 constexpr int kMostRoundedTaps = 64;
 
-void vertical_exact(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values,
-                    std::uint8_t* out) {
-    for (int x = 0; x < values; ++x) {
-        std::int32_t sum = 1 << 21;  // Q7 times Q15, weights that sum to 1: below 2^30
-        for (int k = 0; k < taps; ++k) sum += std::int32_t{rows[k][x]} * weight[k];
-        out[x] = static_cast<std::uint8_t>(std::min(255, sum >> 22));
+// Of a filter with lobes the weights of both passes are Q14, since they exceed 1 beside an edge. Horizontal sums begin
+// 128 levels down, which keeps what overshoots within 16 bits; the rows are then whole levels, as Pillow has them
+// between its passes.
+constexpr int kLobedShift = 14;
+constexpr std::int32_t kLobedStart = -128 * kHorizontalOne;
+static_assert(kHorizontalOne == 1 << kLobedShift);
+
+void clip_to_levels(std::int16_t* row, int values) {
+    for (int x = 0; x < values; x += 8) {
+        i16x8 level = ((load<i16x8>(row + x) + 64) >> 7) + 128;
+        level &= level > 0;
+        level = (level & (level < 255)) | (255 & (level >= 255));
+        store(row + x, level);
     }
 }
 
 int round_up(int value, int to) { return (value + to - 1) / to * to; }
 
 void span_of(double from, double to, int low, int high, int outputs, Filter filter, int* first, int* last) {
-    const double reach = filter == Filter::nearest ? 0 : triangle_reach(from, to, outputs);
+    const double reach = reach_beyond(filter, from, to, outputs);
     // One pixel more than the arithmetic asks for, so that no rounding of it can fall outside.
     *first = std::max<double>(low, std::floor(from - reach) - 1);
     *last = std::min<double>(high, std::ceil(to + reach) + 1);
@@ -43,14 +51,18 @@ Reach reach_of(const Window& w, Filter filter) {
     return reach;
 }
 
-void Resampler::start(const Window& window, int first_row, int first_column, int columns, PixelRows& out) {
+void Resampler::start(const Window& window, Filter filter, int first_row, int first_column, int columns,
+                      PixelRows& out) {
     window_ = window;
+    has_lobes_ = has_lobes(filter);
     out_ = &out;
     next_row_ = first_row;
     next_output_ = 0;
     line_.resize(4 * (round_up(window.width, 8) + kRowSlack));
-    across_.triangle(window.x0, window.x1, window.left, window.right, window.width, 4, kHorizontalOne, window.mirror);
-    down_.triangle(window.y0, window.y1, window.top, window.bottom, window.height, 1, kVerticalOne, false);
+    const Blend across(filter, window.x0, window.x1, window.left, window.right, window.width);
+    const Blend down(filter, window.y0, window.y1, window.top, window.bottom, window.height);
+    across_.blend(across, 4, kHorizontalOne, window.mirror);
+    down_.blend(down, 1, has_lobes_ ? kHorizontalOne : kVerticalOne, false);
     pack_horizontal(first_column, columns);
     ring_rows_ = down_.stride + kBand;
     ring_stride_ = round_up(4 * window.width, 32) + 32;
@@ -77,24 +89,25 @@ void Resampler::pack_horizontal(int first_column, int columns) {
             weights_[place * 4 + slot % 4] = across_.weight[static_cast<std::size_t>(i) * across_.stride + k];
         }
     }
-    packed_ = {starts_.data(), weights_.data(), groups, chunks};
+    packed_ = {starts_.data(), weights_.data(), groups, chunks, has_lobes_ ? kLobedStart : 64};
 }
 
 void Resampler::take(const std::uint8_t* rows, std::size_t stride, int count) {
     while (count > 0) {
         const int band = std::min(count, kBand);
-        take_triangle(rows, stride, band);
+        take_band(rows, stride, band);
         rows += stride * band;
         count -= band;
     }
 }
 
-void Resampler::take_triangle(const std::uint8_t* rows, std::size_t stride, int count) {
+void Resampler::take_band(const std::uint8_t* rows, std::size_t stride, int count) {
     std::int16_t* out[kBand];
     for (int r = 0; r < count; ++r) {
         out[r] = ring_.data() + static_cast<std::size_t>((next_row_ + r) % ring_rows_) * ring_stride_;
     }
     kernels_->horizontal(rows, stride, count, packed_, out);
+    for (int r = 0; r < count && has_lobes_; ++r) clip_to_levels(out[r], ring_stride_);
     next_row_ += count;
     emit_ready();
 }
@@ -108,8 +121,12 @@ void Resampler::emit_ready() {
         }
         const std::int16_t* weight = down_.weight.data() + static_cast<std::size_t>(next_output_) * down_.stride;
         const int values = round_up(4 * window_.width, 32);
-        (taps > kMostRoundedTaps ? vertical_exact : kernels_->vertical)(tap_rows_.data(), weight, taps, values,
-                                                                        line_.data());
+        if (has_lobes_ || taps > kMostRoundedTaps) {
+            const int shift = has_lobes_ ? kLobedShift : 22;  // Q7 times Q15
+            kernels_->vertical_exact(tap_rows_.data(), weight, taps, values, shift, line_.data());
+        } else {
+            kernels_->vertical(tap_rows_.data(), weight, taps, values, line_.data());
+        }
         out_->write(next_output_, line_.data());
     }
 }

@@ -19,8 +19,6 @@ public:
     virtual void write(int y, const std::uint8_t* pixels) = 0;
 };
 
-enum class Filter : std::uint8_t { triangle, nearest };
-
 // What to resample, in pixels of the source that the rows are cut from.
 struct Window {
     double x0, y0, x1, y1;
@@ -35,26 +33,26 @@ struct Reach {
 };
 Reach reach_of(const Window&, Filter);
 
-// With the triangle filter.
+// With every filter but nearest.
 class Resampler final : public RowSink {
 public:
     explicit Resampler(const Kernels& kernels) : kernels_(&kernels) {}
 
     // Rows taken from now on are source rows `first_row`, first_row + 1, … and hold `columns` source pixels from
-    // `first_column` on. They must cover reach_of(window, Filter::triangle) and be readable kReadableBeyond bytes past
-    // their end.
-    void start(const Window&, int first_row, int first_column, int columns, PixelRows& out);
+    // `first_column` on. They must cover reach_of(window, filter) and be readable kReadableBeyond bytes past their end.
+    void start(const Window&, Filter filter, int first_row, int first_column, int columns, PixelRows& out);
     void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override;
     bool finished() const { return next_output_ == window_.height; }
 
 private:
     void pack_horizontal(int first_column, int columns);
-    void take_triangle(const std::uint8_t* rows, std::size_t stride, int count);
+    void take_band(const std::uint8_t* rows, std::size_t stride, int count);
     void emit_ready();
 
     const Kernels* kernels_;
     PixelRows* out_ = nullptr;
     Window window_{};
+    bool has_lobes_ = false;
     Taps across_, down_;
     std::vector<std::int32_t> starts_;   // PackedTaps::start
     std::vector<std::int16_t> weights_;  // PackedTaps::weight

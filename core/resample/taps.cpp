@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace headrace {
 
 namespace {
-
-double support_of(double scale) { return std::max(scale, 1.0); }
 
 int clamp_to(double value, int low, int high) {
     if (value <= low) return low;
@@ -15,39 +14,99 @@ int clamp_to(double value, int low, int high) {
     return static_cast<int>(value);
 }
 
+int rounded(double value) { return static_cast<int>(value < 0 ? value - 0.5 : value + 0.5); }
+
+// Pixels on each side of the centre that have a weight, where the kernel is not stretched.
+double radius_of(Filter filter) {
+    switch (filter) {
+        case Filter::nearest:
+            return 0;
+        case Filter::triangle:
+        case Filter::linear:
+            return 1;
+        case Filter::bicubic:
+            return 2;
+        case Filter::lanczos:
+            return 3;
+    }
+    return 0;
+}
+
+double stretch_of(Filter filter, double from, double to, int outputs) {
+    return is_antialiased(filter) ? std::max((to - from) / outputs, 1.0) : 1.0;
+}
+
+double triangle(double x) { return std::max(0.0, 1.0 - x); }
+
+// Keys' cubic with a = -1/2.
+double cubic(double x) {
+    if (x < 1) return (1.5 * x - 2.5) * x * x + 1;
+    return x < 2 ? (((x - 5) * x + 8) * x - 4) * -0.5 : 0;
+}
+
+double sinc(double x) { return x == 0 ? 1 : std::sin(std::numbers::pi * x) / (std::numbers::pi * x); }
+double lanczos(double x) { return x < 3 ? sinc(x) * sinc(x / 3) : 0; }
+
+// Weights of the pixels first, first + 1, … about a centre; returns their sum.
+template <double (*kernel)(double)>
+double weigh(double centre, double stretch, int first, int count, double* weight) {
+    double sum = 0;
+    for (int k = 0; k < count; ++k) {
+        weight[k] = kernel(std::abs(first + k - centre + 0.5) / stretch);
+        sum += weight[k];
+    }
+    return sum;
+}
+
+double weigh_by(Filter filter, double centre, double stretch, int first, int count, double* weight) {
+    if (filter == Filter::bicubic) return weigh<cubic>(centre, stretch, first, count, weight);
+    if (filter == Filter::lanczos) return weigh<lanczos>(centre, stretch, first, count, weight);
+    return weigh<triangle>(centre, stretch, first, count, weight);
+}
+
 }  // namespace
 
-double triangle_reach(double from, double to, int outputs) { return support_of((to - from) / outputs); }
+double reach_beyond(Filter filter, double from, double to, int outputs) {
+    return radius_of(filter) * stretch_of(filter, from, to, outputs);
+}
 
-void Taps::triangle(double from, double to, int low, int high, int outputs_, int slots, int one, bool reversed) {
-    outputs = outputs_;
-    const double scale = (to - from) / outputs;
-    const double support = support_of(scale);
-    const int most = std::min(high - low, 2 * static_cast<int>(std::ceil(support)) + 1);
+Blend::Blend(Filter filter, double from, double to, int low, int high, int outputs)
+    : filter_(filter),
+      from_(from),
+      scale_((to - from) / outputs),
+      stretch_(stretch_of(filter, from, to, outputs)),
+      reach_(reach_beyond(filter, from, to, outputs)),
+      low_(low),
+      high_(high),
+      outputs_(outputs),
+      most_(std::min(high - low, 2 * static_cast<int>(std::ceil(reach_)) + 1)) {}
+
+Blend::Span Blend::taps_of(int output, double* weight) const {
+    // Where the window lies beyond the bounds, the nearest pixel inside counts most.
+    const double centre = std::clamp<double>(from_ + (output + 0.5) * scale_, low_, high_);
+    const int first = clamp_to(centre - reach_ + 0.5, low_, high_ - 1);
+    const int last = std::min(first + most_, std::max(clamp_to(centre + reach_ + 0.5, low_, high_), first + 1));
+    const double sum = weigh_by(filter_, centre, stretch_, first, last - first, weight);
+    for (int k = 0; k < last - first; ++k) weight[k] /= sum;
+    return {first, last - first};
+}
+
+void Taps::blend(const Blend& axis, int slots, int one, bool reversed) {
+    outputs = axis.outputs();
+    const int most = axis.most();
     stride = (most + slots - 1) / slots * slots;
     start.assign(outputs, 0);
     count.assign(outputs, 0);
     weight.assign(static_cast<std::size_t>(outputs) * stride, 0);
     exact_.resize(most);
     for (int i = 0; i < outputs; ++i) {
-        const double centre = from + (i + 0.5) * scale;
-        int first = clamp_to(centre - support + 0.5, low, high - 1);
-        int last = std::max(clamp_to(centre + support + 0.5, low, high), first + 1);
-        last = std::min(last, first + most);
-        double sum = 0;
-        for (int k = first; k < last; ++k) {
-            exact_[k - first] = std::max(0.0, 1.0 - std::abs(k - centre + 0.5) / support);
-            sum += exact_[k - first];
-        }
-        if (sum <= 0) {  // the window lies beyond the bounds: the nearest pixel inside
-            exact_[0] = sum = 1;
-            last = first + 1;
-        }
+        const auto [first, all] = axis.taps_of(i, exact_.data());
+        const int at = reversed ? outputs - 1 - i : i;
         // Integer weights whose sum is exact: the rounding error goes to the largest.
-        std::int16_t* out = weight.data() + static_cast<std::size_t>(reversed ? outputs - 1 - i : i) * stride;
+        std::int16_t* out = weight.data() + static_cast<std::size_t>(at) * stride;
         int total = 0, peak = 0;
-        for (int k = 0; k < last - first; ++k) {
-            const int w = static_cast<int>(exact_[k] / sum * one + 0.5);
+        for (int k = 0; k < all; ++k) {
+            const int w = rounded(exact_[k] * one);
             out[k] = static_cast<std::int16_t>(std::min(w, 32767));
             total += w;
             if (exact_[k] > exact_[peak]) peak = k;
@@ -56,22 +115,21 @@ void Taps::triangle(double from, double to, int low, int high, int outputs_, int
             out[peak] = static_cast<std::int16_t>(std::min(32767, out[peak] + one - total));
         } else {  // thousands of taps, most of them below half a unit: the rounded sums' steps add up by themselves
             double until = 0;
-            for (int k = 0, given = 0; k < last - first; ++k) {
+            for (int k = 0, given = 0; k < all; ++k) {
                 until += exact_[k];
-                const int sum_so_far = static_cast<int>(until / sum * one + 0.5);
+                const int sum_so_far = rounded(until * one);
                 out[k] = static_cast<std::int16_t>(sum_so_far - given);
                 given = sum_so_far;
             }
         }
-        int taps = last - first;
+        int taps = all;
         while (taps > 1 && out[taps - 1] == 0) --taps;
-        int skip = 0;
-        while (skip < taps - 1 && out[skip] == 0) ++skip;
+        int skip = 0;  // not of a kernel that is zero between its lobes: starts would no longer rise
+        while (!has_lobes(axis.filter()) && skip < taps - 1 && out[skip] == 0) ++skip;
         if (skip > 0) {
             std::copy(out + skip, out + taps, out);
             std::fill(out + taps - skip, out + taps, std::int16_t{0});
         }
-        const int at = reversed ? outputs - 1 - i : i;
         start[at] = first + skip;
         count[at] = taps - skip;
     }

@@ -8,7 +8,10 @@ from typing import Any
 from headrace.errors import UnknownArgumentError
 
 _ORDER = "hr.Loader(data, shuffle=True, seed=0)"
-_FILTER = 'filter= of an Image: "triangle", which is antialiased bilinear, or "nearest"; masks are always nearest'
+_FILTER = (
+    'filter= of an Image: "triangle", which is antialiased bilinear, "bicubic", "lanczos", "linear", which is not '
+    'antialiased, or "nearest"; masks are always nearest'
+)
 _FLOATS = 'dtype="float32" of the field, such as hr.Image(dtype="float32", normalize=hr.IMAGENET)'
 _VIEW = "view= of the Loader, such as hr.Loader(data, view=hr.Resize(224))"
 
@@ -65,7 +68,7 @@ COUNTERPARTS: Mapping[str, Mapping[str, str]] = {
     "view": {
         "interpolation": _FILTER,
         "resample": _FILTER,
-        "antialias": 'nothing: pixels are always antialiased, unless the field says filter="nearest"',
+        "antialias": 'filter= of an Image: pixels are antialiased, except by "linear" and "nearest"',
         "max_long": "max_size=",
         "padding_mode": "fill=, one value: nothing else is padded with",
         "value": "fill=",

@@ -79,14 +79,20 @@ def test_timms_create_transform() -> None:
         assert (found.augment[1].value, found.augment[1].count) == ("random_color", (1, 3))
         assert sorted(found.augment[0].text.split("-")) in (sorted(text.split("-")), sorted([*text.split("-"), "n2"]))
     assert hr.from_timm(create_transform(224, interpolation="bilinear")).exact
+    bicubic = hr.from_timm(create_transform(224, interpolation="bicubic"))
+    assert (bicubic.exact, bicubic.image) == (True, hr.Image(dtype="float32", normalize=hr.IMAGENET, filter="bicubic"))
 
 
 def test_albumentations() -> None:
-    a = pytest.importorskip("albumentations")
-    crop, flip = a.RandomResizedCrop((224, 224)), a.HorizontalFlip()
+    a, cv2 = pytest.importorskip("albumentations"), pytest.importorskip("cv2")
+    crop, flip = a.RandomResizedCrop((224, 224), interpolation=cv2.INTER_CUBIC), a.HorizontalFlip()
+    linear = hr.from_albumentations(a.RandomResizedCrop((224, 224)))
+    assert (linear.exact, linear.image) == (True, hr.Image(filter="linear"))
+    area = hr.from_albumentations(a.Resize(224, 224, area_for_downscale="image"))
+    assert (area.exact, area.image) == (False, hr.Image())
     made = a.Compose([crop, flip, a.ColorJitter(p=0.8), a.ToGray(p=0.2), a.Rotate(15), a.Normalize()])
     found = hr.from_albumentations(made)
     assert found.notes == (
-        f"{' '.join(repr(crop).split())}: resampled with antialiasing; OpenCV's linear filter has none",
+        f"{' '.join(repr(crop).split())}: resampled with antialiasing; OpenCV's cubic filter has none",
     )
     assert found.view == (hr.RandomResizedCrop(224), hr.RandomHorizontalFlip(0.5))

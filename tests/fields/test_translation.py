@@ -117,6 +117,8 @@ def test_a_crop_does_not_move_before_pixels_are_touched() -> None:
             hr.Image(dtype="float32", normalize=hr.IMAGENET),
         ),
         ([part("Resize", size=[64], interpolation=0, max_size=None)], hr.Image(filter="nearest")),
+        ([part("Resize", size=[64], interpolation=3, max_size=None)], hr.Image(filter="bicubic")),
+        ([part("Resize", size=[64], interpolation="lanczos", max_size=None)], hr.Image(filter="lanczos")),
     ],
 )
 def test_types_and_values(parts: list[Any], image: hr.Image) -> None:
@@ -197,8 +199,9 @@ def test_filters_that_differ_are_noted() -> None:
 
     assert hr.from_torchvision(resize(2)).exact
     for made, note in (
-        (resize(SimpleNamespace(value="bicubic")), "not by bicubic"),
+        (resize(SimpleNamespace(value="box")), "not by box"),
         (resize("bilinear", False), "tensors would not be"),
+        (resize("bicubic", False), "tensors would not be"),
     ):
         (said,) = hr.from_torchvision(made).notes
         assert note in said

@@ -145,7 +145,7 @@ def test_battery(places, tmp_path, case, cache):
 SIDES = [(13, 61), (61, 13), (33, 32), (1, 7), (97, 98)]
 
 
-@pytest.mark.parametrize("filter", ["triangle", "nearest"])
+@pytest.mark.parametrize("filter", ["triangle", "nearest", "bicubic", "linear"])
 @pytest.mark.parametrize(("height", "width"), SIDES)
 def test_flips_of_what_is_kept_are_flips_of_the_image(places, height, width, filter):
     """Bits and all, with padding, also where sizes are odd and images grow."""

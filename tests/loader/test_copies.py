@@ -78,7 +78,10 @@ def drawn(dataset, name, view, copy, *, epoch=0):
 
 @pytest.mark.parametrize("level", _core.levels())
 def test_each_copy_is_the_crop_that_it_would_be_alone(dataset, level):
-    fields = crops(dct_scaling=False) | {"hard": hr.Image(source="image", view=SMALL, copies=3, filter="nearest")}
+    fields = crops(dct_scaling=False) | {
+        name: hr.Image(source="image", view=SMALL, copies=3, filter=name, dct_scaling=False)
+        for name in ("nearest", "bicubic", "linear")
+    }
     loader = load(dataset, fields, instruction_set=level)
     for epoch in range(2):
         (batch,) = loader

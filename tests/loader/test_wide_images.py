@@ -111,10 +111,10 @@ def images(loader):
     return np.concatenate([np.asarray(batch["image"]) for batch in loader])
 
 
-def by_pillow(pixels, size, box=None):
-    """Each channel as floats, by Pillow's bilinear filter: [C, H, W] float64."""
+def by_pillow(pixels, size, resample=PIL.Image.Resampling.BILINEAR):
+    """Each channel as floats: [C, H, W] float64."""
     planes = np.moveaxis(pixels, -1, 0).astype(np.float32)
-    resized = [PIL.Image.fromarray(each).resize(size[::-1], PIL.Image.Resampling.BILINEAR, box=box) for each in planes]
+    resized = [PIL.Image.fromarray(each).resize(size[::-1], resample) for each in planes]
     return np.stack([np.asarray(each, np.float64) for each in resized])
 
 
@@ -134,23 +134,38 @@ def test_interlaced_too(tmp_path, channels):
     np.testing.assert_array_equal(np.moveaxis(found[0], 0, -1), pixels)
 
 
+RESAMPLINGS = {
+    "triangle": PIL.Image.Resampling.BILINEAR,
+    "bicubic": PIL.Image.Resampling.BICUBIC,
+    "lanczos": PIL.Image.Resampling.LANCZOS,
+}
+
+
 @pytest.mark.parametrize("size", [(17, 23), (46, 30), (80, 100)])
 @pytest.mark.parametrize("channels", KINDS)
-def test_resized_as_pillow_resizes_floats(places, channels, size):
-    words = images(load(places[channels], hr.Image(channels=channels, dtype="uint16"), view=hr.Resize(size)))
-    floats = images(load(places[channels], hr.Image(channels=channels, dtype="float32"), view=hr.Resize(size)))
+@pytest.mark.parametrize("name", RESAMPLINGS)
+def test_resized_as_pillow_resizes_floats(places, channels, size, name):
+    """What overshoots is clipped in whole numbers alone."""
+    of = {"channels": channels, "filter": name}
+    words = images(load(places[channels], hr.Image(dtype="uint16", **of), view=hr.Resize(size)))
+    floats = images(load(places[channels], hr.Image(dtype="float32", **of), view=hr.Resize(size)))
     for number in range(COUNT):
-        expected = by_pillow(values(number, channels), size)
-        assert np.abs(words[number] - expected).max() <= 0.51
+        expected = by_pillow(values(number, channels), size, RESAMPLINGS[name])
+        assert np.abs(words[number] - expected.clip(0, 65535)).max() <= 0.51
         np.testing.assert_allclose(floats[number], expected / 65535, atol=2e-7)
 
 
-def test_resized_as_torch_resizes_floats(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "mode", "antialias"),
+    [("triangle", "bilinear", True), ("linear", "bilinear", False), ("bicubic", "bicubic", True)],
+)
+@pytest.mark.parametrize("size", [(19, 24), (90, 70)])
+def test_resized_as_torch_resizes_floats(tmp_path, name, mode, antialias, size):
     pixels = values(3, 5, np.float32)
     data = write(tmp_path / "data", {"a.npy": npy(pixels)})
-    found = images(load(data, hr.Image(channels=5, dtype="float32"), view=hr.Resize((19, 24))))
+    found = images(load(data, hr.Image(channels=5, dtype="float32", filter=name), view=hr.Resize(size)))
     planes = torch.from_numpy(pixels).movedim(-1, 0)[None]
-    expected = torch.nn.functional.interpolate(planes, (19, 24), mode="bilinear", antialias=True, align_corners=False)
+    expected = torch.nn.functional.interpolate(planes, size, mode=mode, antialias=antialias, align_corners=False)
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
 
 

@@ -47,7 +47,7 @@ DType: TypeAlias = Literal["uint8", "float32", "float16", "bfloat16"]
 ImageDType: TypeAlias = Literal["uint8", "uint16", "float32", "float16", "bfloat16"]
 Floats: TypeAlias = Literal["float32", "float16", "bfloat16"]
 Mode: TypeAlias = Literal["RGB", "L"]
-Filter: TypeAlias = Literal["triangle", "nearest"]
+Filter: TypeAlias = Literal["triangle", "nearest", "bicubic", "linear", "lanczos"]
 
 DTYPES: tuple[DType, ...] = get_args(DType)
 MOST_CHANNELS = 512
@@ -112,10 +112,13 @@ class Image(KnownArguments, of="field"):
     `dct_scaling` says when a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster. By default, only if
     what is decoded still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels of a full
     decode. True asks for no more than the output's size (within 19 levels); False never scales. `exif` rotates the
-    image by its EXIF orientation (of a PNG: an eXIf chunk before the pixels). `filter` "triangle" is antialiased
-    bilinear, like Pillow's BILINEAR; "nearest" is nearest-exact. `shrink_to` allows pixels to be taken from a copy of
-    the image whose short side is at most that many pixels: the crop stays the same, its detail is bounded. With
-    `cache=` and a random view, that copy is cached. `source` names the column if it differs from the field's name.
+    image by its EXIF orientation (of a PNG: an eXIf chunk before the pixels). `filter` says how pixels are resampled.
+    "triangle" is antialiased bilinear, like Pillow's BILINEAR; "bicubic" and "lanczos" are Pillow's BICUBIC and
+    LANCZOS, which torch and torchvision have with `antialias=True`. "linear" blends two pixels each way and does not
+    antialias, like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" is nearest-exact. Neither of these
+    two decodes a JPEG at a smaller size. `shrink_to` allows pixels to be taken from a copy of the image whose short
+    side is at most that many pixels: the crop stays the same, its detail is bounded. With `cache=` and a random view,
+    that copy is cached. `source` names the column if it differs from the field's name.
 
     `view`, of one fixed size, is the field's own: it then does not follow the Loader's, and neither do boxes, masks and
     keypoints follow it. With `copies` the batch is [N, copies, C, H, W], and each copy draws its view for itself, of

@@ -36,7 +36,8 @@ def view_of(session: Session) -> ScriptView | None:
     [
         (
             LookedImage(["hr.RandomResizedCrop(192, scale=(0.5, 1.0))"], "float32", "hr.IMAGENET", "bicubic"),
-            'view=headrace.RandomResizedCrop(192, scale=(0.5, 1.0)), dtype="float32", normalize=headrace.IMAGENET',
+            'view=headrace.RandomResizedCrop(192, scale=(0.5, 1.0)), dtype="float32", normalize=headrace.IMAGENET, '
+            'filter="bicubic"',
         ),
         (
             LookedImage(["hr.Resize(256)", "hr.CenterCrop(224)"], "float32", "hr.IMAGENET", is_augmented=True),
@@ -71,7 +72,7 @@ def test_the_view_is_what_was_looked_at(looked: LookedImage, code: str) -> None:
         (
             ["decode:OpenCV imread", "transform:OpenCV cvtColor", "transform:OpenCV resize"],
             "uint8[8,3,128,256]",
-            "headrace.ImageReader(view=headrace.Resize((128, 256)))",
+            'headrace.ImageReader(view=headrace.Resize((128, 256)), filter="linear")',
             "Assumed are Resize's parameters",
         ),
         (["decode:cv2.imdecode"], "float32[8,3,64,64]", 'headrace.ImageReader(dtype="float32")', ""),

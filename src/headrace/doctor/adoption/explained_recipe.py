@@ -33,7 +33,14 @@ _CASTS = {
     "uint8": ".byte()",
     "bool": ".bool()",
 }
-_PILLOWS = {"nearest-exact": "nearest", "cubic": "bicubic", "lanczos": "lanczos", "area": "box"}
+_PILLOWS = {
+    "nearest-exact": "nearest",
+    "nearest": "nearest",
+    "bicubic": "bicubic",
+    "cubic": "bicubic",
+    "lanczos": "lanczos",
+    "area": "box",
+}
 """Filters by Pillow's names, where these are others than bilinear."""
 _LISTED = "torch.stack([torch.as_tensor(each) for each in batch[{name!r}]])"
 

@@ -42,6 +42,11 @@ VALUES = {
 """Transforms that a dtype and `normalize=` do."""
 FILTERS = ("nearest", "bilinear", "bicubic", "box", "lanczos")
 """Filters by their numbers in OpenCV, whose third is INTER_AREA."""
+READER_FILTERS = {
+    PILLOW: {"nearest": "nearest", "bilinear": "triangle", "bicubic": "bicubic", "lanczos": "lanczos"},
+    OPENCV: {"bilinear": "linear"},
+}
+"""Filters that ImageReader has, by the library and the name of the script's filter."""
 ROUNDS, ATTEMPTS = 3, 10
 Read = Callable[[], bytes]
 
@@ -74,12 +79,19 @@ class ScriptView:
         return next((name for name in names if "Flip" not in name), "")
 
     @property
+    def reader_filter(self) -> str | None:
+        """The script's filter, as ImageReader names it; None where it has not got that filter."""
+        return READER_FILTERS[self.library].get(self.filter)
+
+    @property
     def code(self) -> str:
         """The reader, as code."""
         steps = self.steps[0] if len(self.steps) == 1 else f"[{', '.join(self.steps)}]"
         values = [f'dtype="{self.dtype}"'] * (self.dtype != "uint8") + [f"normalize={self.normalize}"] * bool(
             self.normalize
         )
+        if self.window and self.reader_filter not in (None, "triangle"):
+            values.append(f'filter="{self.reader_filter}"')
         text = f"hr.ImageReader({', '.join([*([f'view={steps}'] if self.steps else []), *values])})"
         return text.replace("hr.", "headrace.")
 
@@ -172,7 +184,15 @@ def timed_views(
     except ImportError:
         return None
     dtype: Any = view.dtype
-    reader = hr.ImageReader(view=steps, dtype=dtype, normalize=values, output="numpy", channels_last=False)
+    chosen: Any = view.reader_filter or "triangle"
+    reader = hr.ImageReader(
+        view=steps,
+        dtype=dtype,
+        normalize=values,
+        filter=chosen,
+        output="numpy",
+        channels_last=False,
+    )
     calibration = Calibration(IMAGE_READER, "image", view=view.code)
     for name, read in takewhile(lambda _: is_time_left(), images):
         try:

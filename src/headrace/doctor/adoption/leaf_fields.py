@@ -15,7 +15,14 @@ from ..explain.samples import LeafExplanation, LiveTransform
 from .recipe import RecipePart
 from .view_codes import evaluated
 
-_EXACT = {None: None, "triangle": None, "nearest-exact": "nearest"}
+_EXACT = {
+    None: None,
+    "triangle": None,
+    "nearest-exact": "nearest",
+    "bicubic": "bicubic",
+    "lanczos": "lanczos",
+    "linear": "linear",
+}
 """Filters that the Loader has: the value of `Image(filter=)`."""
 _BYTE = 255.0
 _TOLD = 1e-4

@@ -110,8 +110,8 @@ def image_reader(case: Case) -> Proposal | None:
 
 
 def _difference(view: ScriptView) -> str:
-    """Say how pixels differ: a reader has one filter, the triangle of Pillow's BILINEAR."""
-    if view.filter == "bilinear" or not view.window:
+    """Say how pixels differ: without the script's filter, a reader takes the triangle of Pillow's BILINEAR."""
+    if view.reader_filter is not None or not view.window:
         return "pixels that differ by rounding"
     return f"pixels of a bilinear filter in place of {view.filter}"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from headrace.fields.image import Filter
 from headrace.fields.translation.reader import Handler, PairHandler, PartError, Reader
 from headrace.views import (
     CenterCrop,
@@ -18,6 +19,7 @@ from headrace.views import (
 )
 
 OPENCV_FILTERS = {0: "nearest", 1: "linear", 2: "cubic", 3: "area", 4: "Lanczos"}
+_FILTERS: Mapping[str, Filter] = {"nearest": "nearest", "linear": "linear"}
 _ROUNDED = "the long side is cut to whole pixels, not rounded"
 
 
@@ -28,14 +30,15 @@ def _always(part: Any) -> None:
 
 def _resample(reader: Reader, part: Any) -> None:
     name = OPENCV_FILTERS.get(part.interpolation, f"filter {part.interpolation}")
-    reader.resampled("nearest" if name == "nearest" else "triangle")
+    if getattr(part, "area_for_downscale", None) is not None:
+        name = "area"
+    reader.resampled(_FILTERS.get(name, "triangle"))
     if name == "nearest":
         reader.note('pixels are those of "nearest-exact"')
-    else:
-        reader.note(f"resampled with antialiasing; OpenCV's {name} filter has none" if name != "area" else _AREA)
-
-
-_AREA = "resampled by antialiased bilinear, not by OpenCV's area filter"
+    elif name == "area":
+        reader.note("resampled by antialiased bilinear, not by OpenCV's area filter")
+    elif name != "linear":
+        reader.note(f"resampled with antialiasing; OpenCV's {name} filter has none")
 
 
 def fill_of(part: Any) -> int | tuple[int, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.augment import RandomGrayscale
+from headrace.fields.image import Filter
 from headrace.fields.translation.reader import Handler, PairHandler, PartError, Reader
 from headrace.views import (
     CenterCrop,
@@ -19,6 +20,13 @@ from headrace.views import (
     TenCrop,
 )
 
+_FILTERS: Mapping[str, Filter] = {
+    "nearest": "nearest",
+    "nearest-exact": "nearest",
+    "bilinear": "triangle",
+    "bicubic": "bicubic",
+    "lanczos": "lanczos",
+}
 _PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
@@ -50,12 +58,13 @@ def _resample(reader: Reader, part: Any) -> None:
     """Take how a part resamples."""
     given = getattr(part, "interpolation", "bilinear")
     names = [interpolation_of(each) for each in given] if isinstance(given, tuple | list) else [interpolation_of(given)]
-    reader.resampled("nearest" if names == ["nearest"] or names == ["nearest-exact"] else "triangle")
+    kind = _FILTERS.get(names[0]) if len(names) == 1 else None
+    reader.resampled(kind or "triangle")
     if names == ["nearest"]:
         reader.note('pixels are those of "nearest-exact"')
-    elif names != ["bilinear"] and names != ["nearest-exact"]:
+    elif kind is None:
         reader.note(f"resampled by antialiased bilinear, not by {' or '.join(names)}")
-    elif names == ["bilinear"] and getattr(part, "antialias", True) in (False, None):
+    elif kind in ("triangle", "bicubic") and getattr(part, "antialias", True) in (False, None):
         reader.note("antialiased, as Pillow images are there; tensors would not be")
 
 
