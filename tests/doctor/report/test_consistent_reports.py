@@ -202,7 +202,7 @@ def test_no_sentence_of_a_recorded_session_contradicts_its_shares(name: str, tmp
 
 
 @pytest.mark.parametrize(
-    "block", [pytest.param(block, marks=pytest.mark.long if block % 5 else ()) for block in range(BLOCKS)]
+    "block", [pytest.param(block, marks=pytest.mark.long if block % 10 else ()) for block in range(BLOCKS)]
 )
 def test_no_sentence_of_a_made_session_contradicts_its_shares(block: int) -> None:
     for seed in range(block, MADE, BLOCKS):
