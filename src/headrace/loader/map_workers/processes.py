@@ -123,8 +123,9 @@ class WorkerProcess:
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
     """Hold back Ctrl-C while a worker starts. The worker inherits this, and never sees one."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:  # a Ctrl-C that has come already is raised by the next line, once it has changed the mask
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
