@@ -30,7 +30,7 @@ demo: build $(VENV)/.photographs ## photographs become batches, beside torch's D
 
 # Tests often wait for processes that they start: there is one worker more than cores.
 test: build $(VENV)/.browser ## the tests, less those marked long
-	$(BIN)/python -m pytest -m "not long and not alone" --max-worker-restart=0 --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m "not long and not alone" --max-worker-restart=0 --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest -m "not long and alone" $$(grep -rl "mark\.alone" tests)
 
 test-long: build $(VENV)/.browser ## every test, those that reach the core once more under sanitizers, the queue under load

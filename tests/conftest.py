@@ -47,6 +47,7 @@ subprocess.Popen = LimitedProcess
 # Machines that run this are shared: what is slow once is no fault. The same examples every time, so that a failure is
 # the change's.
 settings.register_profile("shared", deadline=None, derandomize=True)
+settings.register_profile("cut", settings.get_profile("shared"), max_examples=40)
 settings.load_profile("shared")
 # Hypothesis also draws constants of the modules imported so far, which differ with the tests that ran before.
 providers.is_local_module_file = lambda path: False
@@ -65,6 +66,12 @@ ENCODINGS = (
     {"subsampling": "4:2:0", "progressive": True},
     {"subsampling": "4:2:0", "optimize": True},
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take fewer examples of each property in `make test`, before modules that want a multiple of them are imported."""
+    if "not long" in config.getoption("markexpr"):
+        settings.load_profile("cut")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -42,7 +42,7 @@ def holds(kind: str, count: int) -> dict[str, int]:
 
 @each_kind
 def test_damaged_files(kind: str) -> None:
-    outcomes = holds(kind, COUNTS[kind] // 20)
+    outcomes = holds(kind, COUNTS[kind] // 40)
     assert len(outcomes) > 1  # not everything is refused
 
 

@@ -121,13 +121,6 @@ def test_completion_shows_what_a_user_calls():
     assert shown == sorted([*headrace.__all__, "errors"])
 
 
-def test_packages_are_attributes_without_an_import_of_their_own():
-    code, _, error = run_python(
-        "import headrace; headrace.dropins.ThreadDataLoader, headrace.fields.Image, headrace.data.Dataset"
-    )
-    assert (code, error) == (0, "")
-
-
 def test_every_name_has_one_home():
     """What is imported when it is asked for is what type checkers are told."""
     homes = [name for names in headrace._HOMES.values() for name in names]
@@ -137,13 +130,16 @@ def test_every_name_has_one_home():
         assert all(getattr(headrace, name) is getattr(home, name) for name in names)
 
 
-def test_import_brings_what_it_says():
+def test_import_brings_what_it_says_and_nothing_heavy_and_opens_nothing():
     """Counted and not timed: two hundred modules took 150 ms beyond numpy, of a promised 100."""
     code, out, error = run_python(
-        """
-        import sys, numpy
-        before = set(sys.modules)
+        f"""
+        import os, sys, numpy
+        def runs():
+            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        before, running = set(sys.modules), runs()
         import headrace
+        print(runs() == running, [name for name in {HEAVY!r} if name in sys.modules])
         print(*sorted(set(sys.modules) - before))
         before = set(sys.modules)
         headrace.Loader, headrace.Image, headrace.RandomResizedCrop, headrace.open
@@ -152,15 +148,12 @@ def test_import_brings_what_it_says():
         """
     )
     assert (code, error) == (0, "")
-    imported, (loaders, metadata) = out.splitlines()[0].split(), out.splitlines()[1].split()
-    assert [name for name in imported if name.startswith("headrace")] == ["headrace", "headrace.errors"]
-    assert len(imported) <= 8, "beside what finds an editable build"
+    nothing, imported, loaded = out.splitlines()
+    assert nothing == "True []", "threads and files are as before, and no heavy module is there"
+    assert [name for name in imported.split() if name.startswith("headrace")] == ["headrace", "headrace.errors"]
+    assert len(imported.split()) <= 8, "beside what finds an editable build"
+    loaders, metadata = loaded.split()
     assert (int(loaders) <= 330, metadata) == (True, "False"), f"a Loader brings {loaders} modules"
-
-
-def test_import_brings_nothing_heavy():
-    code, out, error = run_python(f"import sys, headrace; print([name for name in {HEAVY!r} if name in sys.modules])")
-    assert (code, out.strip(), error) == (0, "[]", "")
 
 
 def test_numpy_output_needs_no_torch(tmp_path):
@@ -180,25 +173,14 @@ def test_numpy_output_needs_no_torch(tmp_path):
     assert (code, out.splitlines(), error) == (0, ["(4, 3, 8, 8)"] * 2 + ["[]"], "")
 
 
-def test_import_starts_no_thread_and_opens_no_file():
-    code, out, _ = run_python(
-        """
-        import os, numpy
-        before = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-        import headrace
-        print((len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))) == before)
-        """
-    )
-    assert (code, out.strip()) == (0, "True")
-
-
-def test_old_names_warn_and_work():
-    """For one release."""
+def test_packages_are_attributes_and_old_names_warn_and_work():
+    """Packages without an import of their own; old names for one release."""
     code, out, error = run_python(
         """
         import warnings
         warnings.simplefilter("error", DeprecationWarning)
         import headrace
+        headrace.dropins.ThreadDataLoader, headrace.fields.Image, headrace.data.Dataset
         def warned(get):
             try:
                 get()

@@ -281,7 +281,7 @@ ORIGINALS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(data=st.data())
 def test_flipped_bits_in_the_scan(data: st.DataObject) -> None:
     file = bytearray(data.draw(st.sampled_from(ORIGINALS)))
@@ -292,7 +292,7 @@ def test_flipped_bits_in_the_scan(data: st.DataObject) -> None:
     check_damaged(bytes(file), data.draw(st.sampled_from([None, (8, 17, 50, 45), (3, 0, 60, 50)])))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(data=st.data())
 def test_replaced_bytes_anywhere(data: st.DataObject) -> None:
     file = bytearray(data.draw(st.sampled_from(ORIGINALS)))
@@ -304,7 +304,6 @@ def test_replaced_bytes_anywhere(data: st.DataObject) -> None:
     check_damaged(bytes(file))
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_cut_files(data: st.DataObject) -> None:
     file = data.draw(st.sampled_from(ORIGINALS))
@@ -313,7 +312,6 @@ def test_cut_files(data: st.DataObject) -> None:
     check_damaged(file[:end] + b"\xff\xd9")
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_removed_and_repeated_bytes(data: st.DataObject) -> None:
     file = data.draw(st.sampled_from(ORIGINALS))

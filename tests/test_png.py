@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from png_writer import CHANNELS, SIGNATURE, chunk, chunks_of, file_of, filtered, header, packed_rows, write_png
@@ -372,7 +372,6 @@ corpus = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(corpus, st.data())
 def test_truncation_and_flips_raise_or_decode(file: bytes, data: st.DataObject) -> None:
     broken = bytearray(file[: data.draw(st.integers(0, len(file)))])
@@ -381,7 +380,6 @@ def test_truncation_and_flips_raise_or_decode(file: bytes, data: st.DataObject) 
     decode_or_value_error(bytes(broken))
 
 
-@settings(max_examples=150, deadline=None)
 @given(corpus, st.data())
 def test_damage_under_a_good_crc_raises_or_decodes(file: bytes, data: st.DataObject) -> None:
     """Chunks are changed and signed anew, so that the damage gets past the CRC."""
@@ -392,7 +390,6 @@ def test_damage_under_a_good_crc_raises_or_decodes(file: bytes, data: st.DataObj
     decode_or_value_error(file_of([(kind, bytes(content)) for kind, content in parts]))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(KINDS), st.booleans(), st.binary(max_size=400), st.integers(1, 12), st.integers(1, 12))
 def test_any_row_bytes_raise_or_decode(
     kind: tuple[int, int], interlaced: bool, raw: bytes, height: int, width: int

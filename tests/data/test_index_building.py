@@ -27,7 +27,7 @@ from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotF
 from headrace.tools.command_line import app
 
 MEMBERS = {"1.jpg": b"one", "1.cls": b"0", "2.jpg": b"two", "x/3.jpg": b"three"}
-MOMENTS, MOMENTS_LONG = 4, 50
+MOMENTS, MOMENTS_LONG = 2, 50
 
 
 def write_zip(path: Path) -> Path:

@@ -53,7 +53,7 @@ part = st.text(st.sampled_from("ab.AB_é"), min_size=1, max_size=4)
 
 
 @given(st.lists(st.builds("/".join, st.lists(part, min_size=1, max_size=3)), max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 def test_keys_and_extensions_are_webdatasets(names):
     column = StringColumn.from_list(names)
     samples = GroupedMembers.group(column, np.full(len(names), ord("0"), np.uint8), {})

@@ -24,6 +24,7 @@ def test_an_iterable_that_ends_early_is_reported_as_it_was(tmp_path):
     assert sum(len(trainer.steps.number) for trainer in observed.session.trainers) == 5
 
 
+@pytest.mark.long  # test_verdict.py has what names it, and `odd` a script that fails
 def test_a_killed_worker_is_named_and_the_script_fails_as_it_would(tmp_path):
     observed = observe(python("hostile.py", "worker-killed"), tmp_path)
     assert observed.status == 1

@@ -93,7 +93,7 @@ def test_a_script_that_counts_on_its_epochs_has_its_lower_bound_in_the_next_epoc
     holds(found, prescribe(found.session, found.diagnosis), 12)
 
 
-@pytest.mark.parametrize("is_kept", [False, True], ids=["", "kept"])
+@pytest.mark.parametrize("is_kept", [pytest.param(False, marks=pytest.mark.long), True], ids=["", "kept"])
 def test_a_script_that_fails_beyond_its_first_epoch_is_run_again_without_such_steps(
     tmp_path: Path, is_kept: bool
 ) -> None:

@@ -34,7 +34,7 @@ VIEWS = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(view=VIEWS, height=sides, width=sides, data=st.data(), seed=st.integers(0, 1 << 32), doubled=st.booleans())
 def test_a_marked_pixel_lands_in_the_same_places(tmp_path, view, height, width, data, seed, doubled):
     """Also where the mask has twice the resolution. Everything else is what the source holds, or padding."""

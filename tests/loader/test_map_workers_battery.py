@@ -56,12 +56,12 @@ def factory(places, *, place, output, dtype="uint8", **options):
     return make
 
 
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_any_number_of_workers_gives_what_threads_give(places, case, way):
+def test_any_number_of_workers_gives_what_threads_give(places, case, way, workers):
     make = factory(places, **case)
     expected = battery.epochs(make())
-    for workers in (1, 3):
-        battery.assert_equal(battery.epochs(make(map_workers=workers)), expected, f"map_workers={workers}")
+    battery.assert_equal(battery.epochs(make(map_workers=workers)), expected, f"map_workers={workers}")
 
 
 def test_memory_is_laid_out_as_by_threads(places, way):
@@ -76,11 +76,6 @@ def test_spawned_workers_give_what_threads_give(places):
     make = factory(places, **CASES["folder, numpy"])
     workers = make(map_workers=2, multiprocessing_context="spawn")
     battery.assert_equal(battery.kept(workers), battery.kept(make()), "spawn")
-
-
-def test_resume(places, way):
-    make = factory(places, place="tar", output="numpy", map_workers=2)
-    battery.check_resume_at_every_step(make)
 
 
 def test_resume_with_other_workers(places):

@@ -269,6 +269,29 @@ def test_a_thread_that_cannot_be_started(photos, monkeypatch):
     assert eventually(nothing_runs)
 
 
+def test_ctrl_c_while_workers_start_waits_until_they_have(photos, monkeypatch):
+    """Which another thread receives, and this one handles: inside of a start it would be lost, or lose the process."""
+    start, started = BaseProcess.start, []
+
+    def receive():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.raise_signal(signal.SIGINT)
+
+    def interrupted(self):
+        sender = threading.Thread(target=receive)
+        sender.start()
+        sender.join()
+        start(self)
+        started.append(self.pid)
+
+    monkeypatch.setattr(BaseProcess, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        iter(load(photos))
+    assert len(started) == 1
+    assert eventually(nothing_runs)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_an_engine_that_cannot_be_started(photos, monkeypatch):
     """The processes are there first: they must not outlive it."""
 

@@ -40,11 +40,10 @@ def taken(loader):
 expected = [list(range(first, first + 8)) for first in range(0, 48, 8)]
 """
 
-ON_THREADS = LOAD + "print(taken(threads()) == expected)"
-
-ON_PROCESSES = (
+BOTH = (
     LOAD
     + """
+print(taken(threads()) == expected)
 try:
     print(taken(processes()) == expected)
 except (RuntimeError, OSError) as error:
@@ -78,14 +77,9 @@ SIZES = pytest.mark.parametrize(
 
 
 @SIZES
-def test_threads_need_none(size, full):
-    assert run(ON_THREADS, size, full=full) == ["True"]
-
-
-@SIZES
-def test_processes_that_run_out_of_it_are_named(size, full):
+def test_threads_need_none_and_processes_that_run_out_of_it_are_named(size, full):
     """Which of torch's ways to notice comes first is chance; each names what was short."""
-    assert run(ON_PROCESSES, size, full=full) == ["named"]
+    assert run(BOTH, size, full=full) == ["True", "named"]
 
 
 CACHED = """

@@ -244,7 +244,15 @@ def test_what_goes_on_failing_stops_the_run(load_with, call):
     assert retries == 4
 
 
-@pytest.mark.parametrize("code", [errno.ENOENT, errno.EACCES, errno.EMFILE], ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(errno.ENOENT, marks=pytest.mark.long),
+        errno.EACCES,
+        pytest.param(errno.EMFILE, marks=pytest.mark.long),
+    ],
+    ids=errno.errorcode.get,
+)
 def test_what_lasts_stops_the_run_at_once(load_with, code):
     said, retries = load_with("folder", ("open", "0003.jpg", code, 1))
     assert f"0003.jpg: {os.strerror(code)}; is the file still there, and readable?" in said

@@ -84,7 +84,9 @@ def test_opening_reads_no_page_and_samples_are_pyarrows(
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "order", ["global", hr.Windowed(block_bytes=1 << 20, window_blocks=4)], ids=["global", "windows"]
+    "order",
+    [pytest.param("global", marks=pytest.mark.long), hr.Windowed(block_bytes=1 << 20, window_blocks=4)],
+    ids=["global", "windows"],
 )
 def test_batches_are_those_of_the_photographs(
     form: str, order: Any, written: dict[str, list[bytes]], remote: StoreServer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 import re
@@ -11,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from processes import eventually
+from processes import eventually, in_fork
 from servers import KEY_ID, SECRET, Answer, StoreServer
 
 from headrace.data.remote.addresses import is_remote, parse_address
@@ -274,17 +273,7 @@ def test_an_object_replaced_under_the_run_is_named(store: StoreServer, etags: bo
 def test_a_fork_reads_with_a_connection_of_its_own(store: StoreServer) -> None:
     path = opened(store)
     path.open().read(0, 10)
-    end, start = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(start, path.open().read(20, 30))
-        finally:
-            os._exit(0)
-    os.close(start)
-    with os.fdopen(end, "rb") as answer:
-        assert answer.read() == DATA[20:50]
-    assert os.waitpid(child, 0)[1] == 0
+    assert in_fork(lambda: path.open().read(20, 30))() == DATA[20:50]
 
 
 def test_credentials_stay_in_their_process(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def drawn_image(row):
     return axes
 
 
-@settings(max_examples=600)
+@settings(max_examples=6 * settings().max_examples)
 @given(programs(), st.integers(1, 60) | st.integers(1, 900), st.integers(1, 60) | st.integers(1, 900))
 def test_a_composed_view_is_its_steps_done_one_by_one(program, width, height):
     address = {"key": KEY, "sample": 0, "number": 0, "dataset": 0, "width": width, "height": height}
@@ -175,7 +175,7 @@ def test_a_field_of_half_the_size_has_half_the_window_and_the_same_output():
     assert np.array_equal(half[8:], row[8:])
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(programs(), st.integers(1, 700), st.integers(1, 700), st.integers(1, 700))
 def test_scaled_windows_stay_inside_their_bounds(program, width, height, to_width):
     to_height = max(1, round(height * to_width / width))

@@ -112,7 +112,7 @@ def sampled(program, address):
         return None
 
 
-@settings(max_examples=600)
+@settings(max_examples=6 * settings().max_examples)
 @given(draws())
 def test_views_equal_the_twin_bit_for_bit(drawn):
     program, address = drawn
@@ -125,7 +125,7 @@ def test_views_equal_the_twin_bit_for_bit(drawn):
     assert got is None or got.tolist() == expected
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @given(draws())
 def test_windows_stay_inside_their_bounds_and_the_source(drawn):
     program, address = drawn

@@ -12,7 +12,7 @@ from staged_trees import copies, expected, stage_all
 
 from headrace.data.staging import unstage
 
-MOMENTS, MOMENTS_LONG = 6, 50
+MOMENTS, MOMENTS_LONG = 3, 50
 
 
 def check_and_go_on(source: Path, to: Path) -> None:

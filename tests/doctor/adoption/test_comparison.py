@@ -139,6 +139,7 @@ wandb.log({"loss": 1.0})
 """
 
 
+@pytest.mark.long  # test_hands_off_runs.py has trackers that stay offline, and files that are put back
 def test_a_script_leaves_nothing_behind_and_its_trackers_stay_offline(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRACKED + SCRIPT.replace("IMAGE", "image"))
     (tmp_path / "log.txt").write_text("begun")

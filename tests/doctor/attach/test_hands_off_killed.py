@@ -170,7 +170,7 @@ class CutShort(BaseException):
     """What kills a doctor in the middle of its work."""
 
 
-@pytest.mark.parametrize("after", range(12))
+@pytest.mark.parametrize("after", [pytest.param(n, marks=pytest.mark.long) if n % 4 else n for n in range(12)])
 def test_putting_back_goes_on_where_it_was_cut_short(after: int, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     made, folder = settings(runs.session), UndoFolder(str(runs.session))
     with working_in(runs.root):

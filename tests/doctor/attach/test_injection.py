@@ -133,10 +133,16 @@ def test_workers_are_reached_however_they_start(methods, training, tmp_path):
     assert facts["torch_threads"] == facts["omp_threads"] >= 1
 
 
-ENDLESS = TRAINS.replace("return 4", "return 10**9").replace(
-    "optimizer.step()", "optimizer.step()\n            print('ready', flush=True)"
+ENDLESS = (
+    TRAINS.replace("return 4", "return 10**9")
+    .replace(
+        "optimizer.step()",
+        "optimizer.step()\n            print('ready', flush=True)\n            while True: time.sleep(0.05)",
+    )
+    .replace("import os, sys", "import os, sys, time")
 )
-"""Never in a fork after its first step: an exception that a signal's handler raises there, Python itself may lose."""
+"""Waits after its first step, beside a worker that has batches ready: in a fork, Python may lose an exception that a
+signal's handler raises, and at a worker's connection its end may be noticed before the signal."""
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_scale_by_the_sample_is_told() -> None:
     assert found.is_scaled_by_sample
 
 
-@pytest.mark.parametrize("is_resampled", [False, True])
+@pytest.mark.parametrize("is_resampled", [pytest.param(False, marks=pytest.mark.long), True])
 def test_turns_are_told(is_resampled: bool) -> None:
     """The eight ways in which a window may lie, of a window that no call named."""
     state = np.random.default_rng(7)

@@ -195,14 +195,16 @@ def check(session: Session, diagnosis: Diagnosis, whole: Prescription) -> list[s
     return found + ([] if only_words(head).endswith(begins) else [f"not at the head of the page: {head}"])
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if place % 3 else ()) for place, name in enumerate(names())]
+)
 def test_no_sentence_of_a_recorded_session_contradicts_its_shares(name: str, tmp_path: Path) -> None:
     session = session_of(name, tmp_path)
     assert check(session, *prescribed(name, session)) == []
 
 
 @pytest.mark.parametrize(
-    "block", [pytest.param(block, marks=pytest.mark.long if block % 5 else ()) for block in range(BLOCKS)]
+    "block", [pytest.param(block, marks=pytest.mark.long if block % 10 else ()) for block in range(BLOCKS)]
 )
 def test_no_sentence_of_a_made_session_contradicts_its_shares(block: int) -> None:
     for seed in range(block, MADE, BLOCKS):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import DEADLINE_S, read_until, source_paths
+from attach_runs import interrupted_on_terminal
 from rich.console import Console
 
 from headrace.doctor.probe.settings import ProbeSettings
@@ -286,33 +283,10 @@ def test_a_measured_run_says_how_far_its_window_is(tmp_path: Path) -> None:
     assert "steps/s, replaying 14 of 20 steps, waits for data" in file.getvalue()
 
 
-def test_in_a_terminal_ctrl_c_ends_it_cleanly() -> None:
+def test_in_a_terminal_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     """The command gets the signal, the report comes, the cursor is back."""
-    outer, inner = pty.openpty()
-    command = [sys.executable, "-c", "import time; print('under way', flush=True); time.sleep(100)"]
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from headrace.tools.command_line import main; main()",
-            "doctor",
-            "--live",
-            "--",
-            *command,
-        ],
-        preexec_fn=lambda: os.login_tty(inner),
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths()), "TERM": "xterm", "COLUMNS": "100"},
-    )
-    os.close(inner)
-    try:
-        shown = read_until(outer, "under way")
-        os.write(outer, b"\x03")
-        shown += read_until(outer, None)
-        assert process.wait(DEADLINE_S) == 130
-    finally:
-        process.kill()
-        process.wait()
-        os.close(outer)
+    status, shown = interrupted_on_terminal(tmp_path, "--live", shows=("under way",))
+    assert status == 130, shown
     assert "The run was interrupted." in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     assert f"headrace{os.sep}doctor" not in shown  # a traceback, if any, is the command's

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import DEADLINE_S, read_until, source_paths
+from attach_runs import interrupted_on_terminal
 from rich.console import Console
 from test_live_view import CHOSEN, append, evidence, settings, step
 
@@ -144,27 +140,11 @@ def test_what_is_no_terminal_gets_one_line_at_the_start(tmp_path: Path) -> None:
     assert pipe.file.getvalue() == f"headrace: {PLAN.text()}\n"
 
 
-def test_on_a_pseudo_terminal_nothing_stays_of_it_after_ctrl_c() -> None:
+def test_on_a_pseudo_terminal_nothing_stays_of_it_after_ctrl_c(tmp_path: Path) -> None:
     """The command gets the signal and the report comes, on lines of their own."""
-    outer, inner = pty.openpty()
-    script = "import time; print('under way', flush=True); time.sleep(100)"
-    doctor = [sys.executable, "-c", "from headrace.tools.command_line import main; main()", "doctor", "--"]
-    process = subprocess.Popen(
-        [*doctor, sys.executable, "-c", script],
-        preexec_fn=lambda: os.login_tty(inner),
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths()), "TERM": "xterm", "COLUMNS": "100"},
-    )
-    os.close(inner)
-    try:
-        shown = read_until(outer, "under way\r\n")
-        shown += read_until(outer, "headrace: the script starts")  # drawn again, below it
-        os.write(outer, b"\x03")
-        shown += read_until(outer, None)
-        assert process.wait(DEADLINE_S) == 130
-    finally:
-        process.kill()
-        process.wait()
-        os.close(outer)
+    drawn_again = "headrace: the script starts"  # below what the command has printed
+    status, shown = interrupted_on_terminal(tmp_path, shows=("under way\r\n", drawn_again))
+    assert status == 130, shown
     assert shown.index("about 50 s after") < shown.index("under way\r\n") < shown.index("The run was interrupted.")
     left = [line.rpartition("\x1b[2K")[2] for line in shown.split("\n")]  # what a reader sees of each line
     assert not [line for line in left if "the script starts" in line or "diagnosing" in line]

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from observed_runs import CASES, headrace, python, torchrun
 from processes import source_paths
+from typer.testing import CliRunner
+
+from headrace.tools.command_line import app
 
 SHORT = ("--steps", "20", "--runs", "2")
 PATHS = {"PYTHONPATH": ":".join([*filter(None, source_paths()), str(CASES.parent), str(CASES)])}
@@ -130,19 +133,19 @@ Trainer(Model(), arguments, train_dataset=Slow()).train()
 
 
 def test_a_command_is_needed() -> None:
-    ran = headrace("tune", "--steps", "20")
-    assert ran.returncode == 2
-    assert "COMMAND" in ran.stderr
+    asked = CliRunner().invoke(app, ["tune", "--steps", "20"])
+    assert asked.exit_code == 2
+    assert "COMMAND" in asked.stderr
 
 
 @pytest.mark.parametrize("options", [["--runs", "0"], ["--steps", "3"], ["--max-seconds", "0"]], ids=" ".join)
 def test_limits_that_are_none_are_refused(options: list[str]) -> None:
-    ran = headrace("tune", *options, "--", "true")
-    assert ran.returncode == 2
+    assert CliRunner().invoke(app, ["tune", *options, "--", "true"]).exit_code == 2
 
 
 def test_a_document_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    ran = headrace("tune", "--json", str(tmp_path / "no" / "such" / "file"), "--", "touch", str(tmp_path / "touched"))
-    assert ran.returncode == 125
-    assert "--json: expected a file in a folder that can be written" in ran.stderr
-    assert not (tmp_path / "touched").exists()
+    document, touched = tmp_path / "no" / "such" / "file", tmp_path / "touched"
+    asked = CliRunner().invoke(app, ["tune", "--json", str(document), "--", "touch", str(touched)])
+    assert asked.exit_code == 125
+    assert "--json: expected a file in a folder that can be written" in asked.stderr
+    assert not touched.exists()

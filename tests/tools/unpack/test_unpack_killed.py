@@ -24,7 +24,7 @@ KINDS: dict[str, Make] = {
     "zip": lambda folder: write_zip(folder / "a.zip", [(f"a/{i % 3}/{i}", noise(i * 997, seed=i)) for i in range(40)]),
 }
 CASES = [("tar", "unnamed"), ("tar", "staged"), ("gzip", "unnamed"), ("gzip", "staged"), ("zip", "unnamed")]
-MOMENTS, MOMENTS_LONG = 4, 50
+MOMENTS, MOMENTS_LONG = 2, 50
 
 
 @pytest.fixture

@@ -7,11 +7,13 @@ import os
 import pickle
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from types import FrameType
 
 from headrace.errors import MapWorkerError, UsageError
 from headrace.loader.map_workers.worker import WorkerSetup, run
@@ -122,12 +124,25 @@ class WorkerProcess:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Hold back Ctrl-C while a worker starts. The worker inherits this, and never sees one."""
+    """Hold back Ctrl-C while a worker starts. The worker inherits this thread's mask, and never sees one.
+
+    Another thread may receive the signal, whose handler the main thread runs all the same. Raised inside of a fork's
+    callbacks, KeyboardInterrupt is lost; inside of multiprocessing, it leaves a process that nobody knows of.
+    """
+    came: list[tuple[int, FrameType | None]] = []
+    handler = signal.getsignal(signal.SIGINT)
+    holds = callable(handler) and threading.current_thread() is threading.main_thread()
+    if holds:
+        signal.signal(signal.SIGINT, lambda *signalled: came.append(signalled))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if holds:
+            signal.signal(signal.SIGINT, handler)
+        if came and callable(handler):
+            handler(*came[-1])
 
 
 def check_context(given: str | BaseContext | None) -> None:
