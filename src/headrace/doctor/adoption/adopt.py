@@ -59,6 +59,10 @@ def _recipe(data: ScriptData, look: Look | None, why_no_look: str) -> LoaderReci
         return LoaderRecipe(reason=f"Its tars come out of a command, {piped}.", script=data.script)
     recipe = explained_recipe(look, explain_look(look))
     parts = [*recipe.parts, *_taken_otherwise(opened)]
+    is_listed = look.is_stream and look.length is not None
+    if is_listed:
+        note = f"whether the stream gives each of the {look.length} samples once an epoch was not seen; the Loader does"
+        parts.append(RecipePart(look.dataset, "shuffle", "check", note, "loader"))
     if not data.takes_each_once and not data.is_stream:
         note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="
         parts.append(RecipePart(data.sampler, "shuffle", "check", note, "loader"))
@@ -69,13 +73,18 @@ def _recipe(data: ScriptData, look: Look | None, why_no_look: str) -> LoaderReci
         degree=degree,
         reason=reason,
         batch_size=data.batch_size or 1,
-        shuffle=data.is_shuffled or opened.is_shuffled,
+        shuffle=data.is_shuffled or opened.is_shuffled or (is_listed and not _is_in_order(look)),
         drop_last=bool(data.described.get("drop_last")) or opened.drops,
         script=data.script,
         is_launched=data.is_launched,
         dataset=look.dataset,
         batch=data.batch,
     )
+
+
+def _is_in_order(look: Look) -> bool:
+    places = [each.index for each in look.samples if each.making == look.samples[0].making]
+    return places == sorted(places)
 
 
 def _taken_otherwise(opened: OpenedFiles) -> Iterator[RecipePart]:

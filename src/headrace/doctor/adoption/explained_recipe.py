@@ -44,8 +44,8 @@ class _RecipeMaker:
     explained: Mapping[LeafPath, LeafExplanation]
     fields: dict[str, str] = field(default_factory=dict)
     columns: dict[str, Sequence[Any]] = field(default_factory=dict)
-    sources: dict[str, object] = field(default_factory=dict)
-    """Files of each field of pixels."""
+    sources: dict[str, Any] = field(default_factory=dict)
+    """Files of each field of pixels, and the columns of fields in files that are opened."""
     codes: dict[LeafPath, str] = field(default_factory=dict)
     placed: list[PlacedField] = field(default_factory=list)
     parts: list[RecipePart] = field(default_factory=list)
@@ -120,9 +120,12 @@ class _RecipeMaker:
 
     def _keys(self) -> tuple[str, ...]:
         """Return the columns to open, where values of JSON members are among them."""
-        sources = [argument_of(code, "source").strip("'") for code in self.fields.values()]
-        is_keyed = self.look.length is None and any(".json." in f".{source}" for source in sources)
-        return tuple(dict.fromkeys(sources)) if is_keyed else ()
+        names = [self.sources[name] for name in self.fields] if self.look.opened is not None else []
+        return tuple(dict.fromkeys(names)) if any(map(self._is_key, names)) else ()
+
+    def _is_key(self, column: str) -> bool:
+        """Tell a value of a JSON member of a tar."""
+        return self.look.is_stream and ".json." in f".{column}"
 
     def _chosen_columns(self) -> dict[str, Sequence[Any]]:
         chosen, opened = self.look.chosen, self.look.opened
@@ -303,8 +306,11 @@ class _RecipeMaker:
         if by.kind == "one-hot":
             return self._one_hot(name, by, leaf)
         column = values_of(by, self.look.columns)
-        self.fields[name] = "hr.Raw()" if self.look.opened is None else self._field_of_files(str(by.column), column)
-        if self.look.opened is None:
+        self.fields[name] = "hr.Raw()"
+        if self.look.opened is not None:
+            self.sources[name] = by.column
+            self.fields[name] = self._field_of_files(str(by.column), column)
+        else:
             # a manifest has no lists of truths
             is_list = leaf.kind == "array"
             self.columns[name] = [list(map(_number, each)) for each in column] if is_list else column
@@ -330,7 +336,7 @@ class _RecipeMaker:
         return by
 
     def _field_of_files(self, name: str, column: Sequence[Any]) -> str:
-        is_member = self.look.length is None and ".json." not in f".{name}"
+        is_member = self.look.is_stream and not self._is_key(name)
         if is_member and any(isinstance(each, int) for each in column):
             return f"hr.Label(source={name!r})"
         return f"hr.Raw(source={name!r}{', text=True' if is_member else ''})"
@@ -344,6 +350,7 @@ class _RecipeMaker:
         if name is None:
             name = self._name(path, "text")
             self.texts[name] = by
+            self.sources[name] = by.column
             if self.look.opened is None:
                 self.columns[name] = self.look.columns[by.column]
             self.tokenizers[constant] = self.look.tokenizers[by.tokenizer]

@@ -130,7 +130,8 @@ class Look:
     dataset: str = ""
     """Name of its class."""
     length: int | None = None
-    """Samples of the dataset; None of a stream."""
+    """Samples of the dataset; of a stream, of the sequence that names its samples, and None without one."""
+    is_stream: bool = False
     chosen: list[int] | None = None
     """Places of the samples that the loader takes; None for all."""
     transforms: tuple[LiveTransform, ...] = ()
@@ -168,9 +169,10 @@ def _look(held: bytes, pictures: Path) -> Look:
     opened = outline["opened"]
     return Look(
         samples,
-        columns | dict(_parts_of_paths(columns)),
+        columns | ({} if opened else dict(_parts_of_paths(columns))),
         dataset=outline["class"],
         length=length,
+        is_stream=outline["length"] is None,
         chosen=outline["chosen"],
         transforms=tuple(map(_live_transform, outline["transforms"])),
         errors=tuple(dict.fromkeys(each["error"] for each in outline["samples"] if "error" in each)),

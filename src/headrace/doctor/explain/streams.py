@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import Any
 
-_MOST_TEXT = 400
-"""Characters of a path that is looked for."""
+_MOST_TEXT = 200
+"""Characters at the end of a path, in which a name is looked for."""
 
 
 @dataclass(frozen=True)
@@ -73,23 +73,21 @@ def _as_numbers(column: list[Any]) -> list[Any]:
 
 
 def places_of(paths: Sequence[str], columns: Iterable[Sequence[Any]]) -> tuple[int, list[int]] | None:
-    """Return the length of the first column that names all of these files, and their places in it.
+    """Return the length of the column that names all of these files, each its own, and their places in it.
 
-    A path holds the name that the column has, the longest where it holds several. Of a column that names a file twice
-    no place is known.
+    A path holds the name that the column has, the longest where it holds several; of several columns, the one of the
+    longest names counts. Of a column that names a file twice no place is known.
     """
+    found: list[tuple[int, int, list[int]]] = []
     for column in columns:
         places = {one: place for place, one in enumerate(column) if isinstance(one, str) and one}
-        if len(places) < len(column):
-            continue
-        found = [_place(path, places) for path in paths]
-        known = [place for place in found if place is not None]
-        if len(known) == len(found):
-            return len(column), known
-    return None
+        named = list(takewhile(bool, (_name_in(path, places) for path in paths)))
+        if len(places) == len(column) and len(named) == len(paths) and len(set(named)) == len(set(paths)):
+            found.append((min(map(len, named), default=0), len(column), [places[name] for name in named]))
+    return max(found, key=lambda each: each[0])[1:] if found else None
 
 
-def _place(path: str, places: Mapping[str, int]) -> int | None:
+def _name_in(path: str, places: Mapping[str, int]) -> str:
     path = path[-_MOST_TEXT:]
     parts = (path[start:end] for start, end in combinations(range(len(path) + 1), 2))
-    return places.get(max((part for part in parts if part in places), key=len, default=""))
+    return max((part for part in parts if part in places), key=len, default="")

@@ -20,7 +20,7 @@ from .column_sources import Column, sequence_of
 from .described_values import attributes_of
 
 KEY = "__key__"
-_MOST_URLS = 100_000
+_MOST_URLS, _MOST_ROWS = 100_000, 5_000_000
 _STRIDE = 3
 """Samples of a tar are taken this far apart."""
 _SELECTS = ("_select", "_rsample", "islice")
@@ -195,10 +195,10 @@ _BYTES = ("binary", "large_binary")
 
 def _table_rows(dataset: Any, length: int) -> _TableRows | None:
     own = attributes_of(dataset)
-    if not {"_data", "_indices", "_fingerprint"} <= own.keys() or not length:
+    if not {"_data", "_indices", "_fingerprint"} <= own.keys() or not 0 < length <= _MOST_ROWS:
         return None
     table, indices = own["_data"].table, own["_indices"]
-    paths = [one["filename"] for one in dataset.cache_files]
+    paths = [one["filename"] for one in dataset.cache_files if one["filename"] != getattr(indices, "path", None)]
     rows = list(range(length)) if indices is None else indices.column(0).to_pylist()
     found = _TableRows(paths, table, rows, indices is not None)
     return found if paths and found.members(0) else None
