@@ -7,7 +7,6 @@ import json
 import random
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,14 @@ import numpy as np
 import pytest
 import torch
 import webdataset
+from made_sessions import MadeRun, made_session
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
-from headrace.doctor.adoption import LoaderRecipe, module_text
+from headrace.doctor.adoption import Adoption, adopt
 from headrace.doctor.adoption.comparison import verified
-from headrace.doctor.adoption.explained_recipe import explained_recipe
-from headrace.doctor.adoption.module_files import write_files
-from headrace.doctor.explain.samples import Look, explain_look, read_look
+from headrace.doctor.explain.samples import Look, read_look
+from headrace.doctor.measure import main_view_of
 from headrace.doctor.probe.value_look import look_at_values
 
 COUNT = 24
@@ -71,15 +70,22 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return sorted(map(str, folder.glob("*.tar")))
 
 
-def tried(loader: Any, folder: Path) -> tuple[Look, LoaderRecipe, str, dict[str, str]]:
-    """Look at a loader; return the recipe, its module, and how that compares with the samples."""
+def adopted(loader: Any, folder: Path) -> tuple[Look, Adoption]:
+    """Look at a loader, and return what a run that has it would be with Headrace's."""
     look_at_values(loader, str(folder / "look"))
-    look = read_look(folder / "look")
-    recipe = replace(explained_recipe(look, explain_look(look)), degree="exact")
-    text = module_text(recipe, write_files(recipe, folder))
-    module: dict[str, Any] = {}
-    exec(text, module)
-    return look, recipe, text, verified(look, module["make_loader"], module["batches"])
+    look, session = read_look(folder / "look"), made_session(folder / "run", MadeRun(facts={"described": {}}))
+    view = main_view_of(session)
+    assert view is not None
+    found = adopt(session, view, look, folder)
+    assert found is not None
+    return look, found
+
+
+def compared(look: Look, found: Adoption) -> dict[str, str]:
+    """Compare the samples of the module with those of the look."""
+    module: dict[str, Any] = {"__name__": "adopted"}
+    exec(str(found.module_text), module)
+    return verified(look, module["make_loader"], module["batches"])
 
 
 @CLOSED_LATE
@@ -92,13 +98,17 @@ def test_members_of_a_pipelines_tars_are_columns(shards: list[str], tmp_path: Pa
         .map_tuple(resized, int, str, lambda meta: meta["id"], lambda meta: meta["made"]["by"])
         .batched(4, partial=False)
     )
-    look, recipe, text, compared = tried(DataLoader(pipeline, batch_size=None), tmp_path)
+    look, found = adopted(DataLoader(pipeline, batch_size=None), tmp_path)
+    recipe, text = found.recipe, str(found.module_text)
+    assert (recipe.degree, recipe.shuffle, recipe.drop_last) == ("exact", True, True)
+    notes = [(part.certainty, part.note) for part in recipe.parts]
+    assert notes == [("differs", "the script shuffles in a buffer of 1000, the Loader globally")]
     assert 'FILES = "' in text
     assert "train-{000..002}.tar" in text
     assert 'columns=["png", "cls", "txt", "json.id", "json.made.by"]' in text
     assert recipe.fields["label"] == "hr.Label(source='cls')"
     assert "MANIFEST" not in text
-    assert compared == {"0": "same", "1": "same", "2.0": "same", "3": "same", "4.0": "same"}
+    assert compared(look, found) == {"0": "same", "1": "same", "2.0": "same", "3": "same", "4.0": "same"}
     assert look.opened is not None
     assert (look.opened.buffer, look.opened.drops, look.opened.epoch) == (1000, True, None)
     assert len({each.index for each in look.samples}) == 8, "of all three tars"
@@ -113,13 +123,16 @@ def test_a_pipeline_that_selects_draws_tars_and_has_an_epoch_of_its_own(shards: 
         .map(lambda sample: {"image": cropped(Image.fromarray(sample["png"])), "target": sample["cls"]})
         .with_epoch(10)
     )
-    look, recipe, _, compared = tried(DataLoader(pipeline, batch_size=2), tmp_path)
+    look, found = adopted(DataLoader(pipeline, batch_size=2), tmp_path)
+    certain = {part.part: part.certainty for part in found.recipe.parts}
+    assert certain.pop("__key__") == "python", "of webdataset's own map"
+    assert certain == {"resampled": "differs", "with_epoch(10)": "differs", "<lambda>": "check"}
     assert look.opened is not None
     assert (look.opened.files, look.opened.epoch, look.opened.is_resampled) == (tuple(shards), 10, True)
     assert look.opened.selects == ("<lambda>",)
     assert 1 not in look.columns["cls"]
-    assert recipe.view == "hr.RandomCrop((72, 96))"
-    assert compared == {"image": "drawn", "target": "same"}
+    assert found.recipe.view == "hr.RandomCrop((72, 96))"
+    assert compared(look, found) == {"image": "drawn", "target": "same"}
 
 
 class Listed(IterableDataset[Any]):
@@ -140,10 +153,27 @@ def test_a_sequence_names_the_files_of_a_stream(
 ) -> None:
     for number in range(COUNT):
         (tmp_path / f"{number}.png").write_bytes(png(number))
-    look, recipe, _, compared = tried(DataLoader(Listed(tmp_path, make), batch_size=4), tmp_path)
+    look, found = adopted(DataLoader(Listed(tmp_path, make), batch_size=4), tmp_path)
     assert look.length == COUNT
-    assert len(recipe.columns["image__path"]) == COUNT
-    assert compared == {"image": verdict, "label": "same"}
+    assert (found.recipe.degree, found.recipe.shuffle) == ("part", True)
+    assert "gives each of the 24 samples once an epoch was not seen" in found.recipe.reason
+    assert len(found.recipe.columns["image__path"]) == COUNT
+    assert compared(look, found) == {"image": verdict, "label": "same"}
+
+
+class Unnamed(Listed):
+    """The same, of a folder that is listed anew."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        yield from ({"image": self.make(Image.open(one))} for one in sorted(self.root.glob("*.png")))
+
+
+def test_a_stream_without_a_sequence_stays_as_it_is(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"{chr(97 + number)}.png").write_bytes(png(number))
+    _, found = adopted(DataLoader(Unnamed(tmp_path, resized), batch_size=4), tmp_path)
+    assert (found.recipe.degree, found.module_text) == ("no", None)
+    assert "no sequence names" in found.recipe.reason
 
 
 def test_a_table_of_hugging_face_is_opened_from_its_own_files(tmp_path: Path) -> None:
@@ -155,8 +185,9 @@ def test_a_table_of_hugging_face_is_opened_from_its_own_files(tmp_path: Path) ->
     datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "saved"))
     table = datasets.load_from_disk(str(tmp_path / "saved")).shuffle(seed=1).select(range(18))
     table.set_transform(lambda batch: {"pixels": [resized(one) for one in batch["image"]], "target": batch["label"]})
-    look, recipe, _, compared = tried(DataLoader(table, batch_size=4), tmp_path)
-    assert look.length == 18
+    look, found = adopted(DataLoader(table, batch_size=4), tmp_path)
+    recipe = found.recipe
+    assert (look.length, recipe.degree) == (18, "exact")
     assert recipe.columns["row"] == table._indices.column(0).to_pylist()
     assert "hr.Image(source=" in recipe.fields["pixels"]
-    assert compared == {"pixels": "same", "target": "same"}
+    assert compared(look, found) == {"pixels": "same", "target": "same"}

@@ -51,7 +51,7 @@ def _recipe(data: ScriptData, look: Look | None, why_no_look: str) -> LoaderReci
         raised = f": {look.errors[0]}" if look.errors else ""
         return LoaderRecipe(reason=f"No sample of {look.dataset} could be made again{raised}.", script=data.script)
     if look.length is None and look.opened is None:
-        why = f"{look.dataset} is a stream, whose samples no sequence names: hr.open takes tars and tables."
+        why = f"{look.dataset} is a stream, and no sequence names its samples: hr.open takes tars and tables."
         return LoaderRecipe(reason=why, script=data.script)
     opened = look.opened or OpenedFiles(())
     piped = next((each for each in opened.files if each.startswith("pipe:")), None)
