@@ -23,6 +23,7 @@ from .held_pictures import held_pictures
 from .live_objects import live_objects
 from .raw_samples import KEY, RawSamples, raw_samples
 from .sample_comparison import generators_held, generators_kept, generators_moved
+from .sample_makers import SampleMakers
 from .value_trace import ValueTrace
 
 LOOK_FILE = "look"
@@ -35,7 +36,6 @@ GRACE_S = 5.0
 """How much longer a sample may take that was begun within the look's time."""
 LATE = f"a sample took more than {GRACE_S:.0f} s"
 MOST_BYTES = 256 << 20
-INDICES = 8
 _MIXINGS = 3
 """Batches of the same two samples: what mixes them may draw a factor that changes nothing."""
 MOST_LEAVES = 64
@@ -133,7 +133,7 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
         collate = _collate_of(loader)
         held = None if length is None else held_pictures(dataset, length)
         raw = raw_samples(dataset, length)
-        makers = _Makers(dataset, length, raw)
+        makers = SampleMakers(dataset, length, raw)
         for makings in ((0, 1), (2, 3)):  # two of each first: one shows what is drawn
             for making, index, make in makers.of(makings):
                 found["ended"] = "size" if content.is_full else "time" if time.monotonic() > until else ""
@@ -158,7 +158,7 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
     return found
 
 
-def _mixed(makers: _Makers, loader: Any) -> list[list[Any]] | None:
+def _mixed(makers: SampleMakers, loader: Any) -> list[list[Any]] | None:
     """Return the paths of what a batch of two holds otherwise than the batches of one, such as MixUp's pictures.
 
     None where no batch of two could be made.
@@ -217,41 +217,6 @@ def _collate_of(loader: Any) -> Callable[[Any], Any]:
     if _makes_batches(loader):
         return collate
     return lambda sample: collate([sample])
-
-
-class _Makers:
-    """What makes the samples that are looked at: by their indices, from raw samples, or as a stream has them."""
-
-    def __init__(self, dataset: Any, length: int | None, raw: RawSamples | None) -> None:
-        self._dataset, self._length, self._raws = dataset, length, raw
-        self._listed = None if raw is None else raw.makers(INDICES)
-        self.is_stream = length is None and self._listed is None
-        self._begin = generators_held()
-
-    def raw(self, index: int) -> dict[str, Any]:
-        """Return a sample as the dataset's files hold it; nothing where they are not known."""
-        if self._listed is not None:
-            return self._listed[index][0]
-        return {} if self._raws is None else self._raws.members(index)
-
-    def of(self, makings: tuple[int, ...]) -> Iterator[tuple[int, int, Callable[[], Any]]]:
-        """Yield the samples to make: the making, their places, and what makes each."""
-        if self.is_stream:
-            for making in makings:
-                self._begin()
-                stream = iter(self._dataset)
-                yield from ((making, place, lambda: next(stream)) for place in range(INDICES))  # noqa: B023  # at once
-            return
-        makers = self._by_index() if self._listed is None else enumerate(make for _, make in self._listed)
-        yield from ((making, index, make) for index, make in makers for making in makings)
-
-    def _by_index(self) -> Iterator[tuple[int, Callable[[], Any]]]:
-        dataset, last = self._dataset, max(0, (self._length or 0) - 1)
-        for index in sorted({round(place * last / (INDICES - 1)) for place in range(INDICES)}):
-            if hasattr(dataset, "__getitems__"):  # as a DataLoader's workers take it
-                yield index, lambda index=index: dataset.__getitems__([index])[0]  # type: ignore[misc]
-            else:
-                yield index, lambda index=index: dataset[index]  # type: ignore[misc]
 
 
 def _chosen(loader: Any, length: int | None) -> list[int] | None:
