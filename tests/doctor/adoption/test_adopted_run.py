@@ -35,8 +35,8 @@ def adopted(folder: Path, script: Path, data: Path, *arguments: str) -> tuple[Lo
     trial = decode_session((folder / "session.json").read_bytes()).loader_trial
     assert trial is not None
     assert (trial.why, trial.detail) == ("measured", "")
-    opened = trial.module.replace(trial.files["MANIFEST"], str(folder / "draft.parquet"))
-    assert (folder / "draft.py").read_text() == opened
+    held = trial.files.get("MANIFEST", "no manifest")
+    assert (folder / "draft.py").read_text() == trial.module.replace(held, str(folder / "draft.parquet"))
     assert "Headrace's Loader" in ran.stdout
     return trial, ran.stderr
 
@@ -88,3 +88,47 @@ def test_public_kinds_of_scripts_train_with_their_patch(
     if trial.degree == "exact":
         git_apply(tmp_path, "loader.patch")
         trained(tmp_path, f"{name}.py", data, "--steps", "20")
+
+
+SHARDS = """
+import glob, sys
+import numpy as np
+import torch
+import webdataset as wds
+from PIL import Image
+
+def pixels(image):
+    image = image.resize((96, 64), Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
+
+tars = sorted(glob.glob(f"{sys.argv[1]}/*.tar"))
+stages = wds.WebDataset(tars, shardshuffle=len(tars), empty_check=False).shuffle(100)
+stages = stages.decode("pil").to_tuple("jpg", "cls").map_tuple(pixels, int).batched(4, partial=False).repeat(1000)
+model = torch.nn.Linear(96 * 64 * 3, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for images, labels in wds.WebLoader(stages, batch_size=None, num_workers=1):
+    loss = torch.nn.functional.cross_entropy(model(images.flatten(1)), torch.as_tensor(labels))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.long
+def test_a_pipeline_of_tars_becomes_a_loader_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ADOPTED))
+    from adopted_data import shards
+
+    data, folder = tmp_path / "data", tmp_path / "run"
+    shards(data, 64, 16)
+    folder.mkdir()
+    (tmp_path / "train.py").write_text(SHARDS)
+    trial, said = adopted(folder, tmp_path / "train.py", data)
+    assert trial.degree == "exact", trial.reason
+    assert "no part to check" in said
+    assert trial.verified == {"0": "same", "1": "same"}
+    assert trial.files == {}
+    assert "/train-{0000..0003}.tar" in trial.module
+    assert "the script shuffles in a buffer of 100, the Loader globally" in trial.module
+    compared = subprocess.run([sys.executable, "draft.py"], cwd=folder, check=True, capture_output=True, text=True)
+    assert compared.stdout.splitlines()[-1] == "Same: all 2 arrays of a batch."

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from ..explain.samples import Look, explain_look
+from ..explain.streams import OpenedFiles
 from ..measure import TrainerView
 from ..session.model import Session
 from .explained_recipe import explained_recipe
@@ -48,12 +50,20 @@ def _recipe(data: ScriptData, look: Look | None, why_no_look: str) -> LoaderReci
     if not look.samples:
         raised = f": {look.errors[0]}" if look.errors else ""
         return LoaderRecipe(reason=f"No sample of {look.dataset} could be made again{raised}.", script=data.script)
-    if look.length is None:
-        why = f"{look.dataset} is a stream, whose samples no sequence names: hr.open takes tars and tables."
+    if look.length is None and look.opened is None:
+        why = f"{look.dataset} is a stream, and no sequence names its samples: hr.open takes tars and tables."
         return LoaderRecipe(reason=why, script=data.script)
+    opened = look.opened or OpenedFiles(())
+    piped = next((each for each in opened.files if each.startswith("pipe:")), None)
+    if piped is not None:
+        return LoaderRecipe(reason=f"Its tars come out of a command, {piped}.", script=data.script)
     recipe = explained_recipe(look, explain_look(look))
-    parts = list(recipe.parts)
-    if not data.takes_each_once:
+    parts = [*recipe.parts, *_taken_otherwise(opened)]
+    is_listed = look.is_stream and look.length is not None
+    if is_listed:
+        note = f"whether the stream gives each of the {look.length} samples once an epoch was not seen; the Loader does"
+        parts.append(RecipePart(look.dataset, "shuffle", "check", note, "loader"))
+    if not data.takes_each_once and not data.is_stream:
         note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="
         parts.append(RecipePart(data.sampler, "shuffle", "check", note, "loader"))
     degree, reason = _degree(recipe, parts)
@@ -63,13 +73,34 @@ def _recipe(data: ScriptData, look: Look | None, why_no_look: str) -> LoaderReci
         degree=degree,
         reason=reason,
         batch_size=data.batch_size or 1,
-        shuffle=data.is_shuffled,
-        drop_last=bool(data.described.get("drop_last")),
+        shuffle=data.is_shuffled or opened.is_shuffled or (is_listed and not _is_in_order(look)),
+        drop_last=bool(data.described.get("drop_last")) or opened.drops,
         script=data.script,
         is_launched=data.is_launched,
         dataset=look.dataset,
         batch=data.batch,
     )
+
+
+def _is_in_order(look: Look) -> bool:
+    places = [each.index for each in look.samples if each.making == look.samples[0].making]
+    return places == sorted(places)
+
+
+def _taken_otherwise(opened: OpenedFiles) -> Iterator[RecipePart]:
+    """Yield what a pipeline of tars does otherwise than the Loader, which takes each sample once an epoch."""
+    if opened.buffer:
+        note = f"the script shuffles in a buffer of {opened.buffer}, the Loader globally"
+        yield RecipePart(f"shuffle({opened.buffer})", "shuffle", "differs", note, "loader")
+    if opened.is_resampled:
+        note = "the script draws tars with replacement, the Loader takes each sample once an epoch"
+        yield RecipePart("resampled", "shuffle", "differs", note, "loader")
+    if opened.epoch is not None:
+        note = f"an epoch of the script's is {opened.epoch} of what it yields, one of the Loader's all samples"
+        yield RecipePart(f"with_epoch({opened.epoch})", "", "differs", note, "loader")
+    for name in opened.selects:
+        note = "the script selects samples by it, the Loader takes all: see Dataset.filter"
+        yield RecipePart(name, "", "check", note, "loader")
 
 
 def _degree(recipe: LoaderRecipe, parts: list[RecipePart]) -> tuple[Degree, str]:

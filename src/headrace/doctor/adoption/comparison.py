@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from unittest.mock import patch
 
@@ -21,17 +21,15 @@ import headrace as hr
 from headrace.errors import UsageError
 
 from ..attach import hands_off_here
-from ..explain.samples import Look
+from ..explain.samples import Look, LookedSample, path_text, read_look
+from ..probe.value_look import LOOK_FILE, look_at_values
 from ..session import session_folder
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-SAMPLES = 8
-"""Samples that are compared, from the whole of the dataset."""
-REPEATS = 4
-"""Times that the script makes each: what a flip draws is the same twice in a row as often as not."""
-
+NOTHING = "nothing"
+"""Kind of what a batch has not."""
 ROUNDING, ROUNDED_SHARE = 0.02, 0.95
 """Share of a picture's range by which values differ by rounding and by the filter of a resize; share of such values."""
 FLOAT_ROUNDING = 1e-5
@@ -97,10 +95,9 @@ def compare_with_script(
     script: Sequence[str],
     *,
     dataset: str = "",
-    samples: int = SAMPLES,
     launched: bool = False,
 ) -> list[LeafComparison]:
-    """Load the same samples both ways, print how they differ, and return it, one row an array of the batch.
+    """Load the same few samples both ways, print how they differ, and return it, one row an array of the batch.
 
     The script runs up to its first pass over a DataLoader whose dataset is of the class `dataset`; `launched` runs it
     as the only rank of a launcher. Its trackers are offline, and what it writes to the current folder is undone. Raises
@@ -113,7 +110,9 @@ def compare_with_script(
             raise UsageError(
                 f"expected {script[0]} with its DataLoader, got one that trains from headrace.Loader already"
             )
-        rows = list(compared(theirs, make_loader, batches, samples))
+        look = str(folder.path / LOOK_FILE)
+        look_at_values(theirs, look)
+        rows = list(looked_rows(read_look(Path(look)), make_loader, batches))
     for row in rows:
         print(described(row))
     print(verdict(rows))
@@ -176,59 +175,70 @@ def _run(script: list[str]) -> None:
             runpy.run_path(argv[0], run_name="__main__")
 
 
-def compared(
-    theirs: DataLoader[Any], make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]], samples: int
+def looked_rows(
+    look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]
 ) -> Iterator[LeafComparison]:
-    """Yield the comparison of each array of small batches: of one sample, of two where samples are mixed."""
-    rows: dict[str, LeafComparison] = {}
-    size = 1 if theirs.batch_size is not None else _count(next(_script_batches(theirs, 1, 1))[1])
-    with patch.object(hr, "RandomScale", partial(_middle_scale, hr.RandomScale)):
-        try:
-            made = make_loader(size, shuffle=False)
-        except UsageError:
-            size = 2  # hr.MixUp takes no odd number
-            made = make_loader(size, shuffle=False)
-    for step, first, *again in _script_batches(theirs, samples, size):
-        made.seek(0, step)
-        with _first(batches(made)) as batch:
-            mine = dict(leaves(batch))
-        one, *others = (dict(leaves(each)) for each in (first, *again))
-        for path in [*one, *(path for path in mine if path not in one)]:
-            row = rows.setdefault(path, LeafComparison(path))
-            _compare(row, one.get(path), [other.get(path) for other in others], mine.get(path))
-    yield from rows.values()
+    """Make the samples of a look anew, and yield the comparison of each array and text of a batch of one.
 
+    Of a dataset that makes batches itself, a batch is what it makes.
 
-def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> dict[str, str]:
-    """Make the samples of a look anew, and return how each array and text compares: `same`, `drawn` or `different`.
-
-    What the script draws at random is compared by type and shape.
+    Raises:
+        ValueError: They are not among those of the Loader.
     """
     with patch.object(hr, "RandomScale", partial(_middle_scale, hr.RandomScale)):
-        made = make_loader(1, shuffle=False)
-    places = {index: place for place, index in enumerate(look.chosen)} if look.chosen is not None else None
+        made = make_loader(_batch_size(look), shuffle=False)
     rows: dict[str, LeafComparison] = {}
+    by_index: dict[int, list[dict[str, Any]]] = {}
     for each in look.samples:
-        for parts, leaf in each.arrays.items():
-            path = ".".join(map(str, parts))
+        by_index.setdefault(each.index, []).append({path_text(path): leaf for path, leaf in each.arrays.items()})
+    for first, *again in by_index.values():
+        for path, leaf in [each for making in (first, *again) for each in making.items()]:
             row = rows.setdefault(path, LeafComparison(path))
             row.script_range = _wider(row.script_range, leaf)
-    for index in dict.fromkeys(each.index for each in look.samples):
-        place = index if places is None else places.get(index)
-        if place is None:
-            continue
-        makings = [
-            {".".join(map(str, parts)): leaf for parts, leaf in each.arrays.items()}
-            for each in look.samples
-            if each.index == index
-        ]
+    for index, place in _places(look, made).items():
+        one, *others = by_index[index]
         made.seek(0, place)
         with _first(batches(made)) as batch:
             mine = dict(leaves(batch))
-        for path in mine:
+        for path in dict.fromkeys([*one, *mine]):
             row = rows.setdefault(path, LeafComparison(path))
-            _compare(row, makings[0].get(path), [other.get(path) for other in makings[1:]], mine[path])
-    return {path: _verified(row) for path, row in rows.items() if row.loader}
+            _compare(row, one.get(path), [other.get(path) for other in others], mine.get(path))
+    yield from (row for row in rows.values() if row.loader)
+
+
+def _batch_size(look: Look) -> int:
+    """Return the samples of a batch that the dataset itself makes; 1 of any other."""
+    arrays = look.samples[0].arrays.values() if look.is_batched and look.opened is None else ()
+    return max((len(leaf) for leaf in arrays if isinstance(leaf, np.ndarray) and leaf.ndim), default=1)
+
+
+def _places(look: Look, made: Any) -> dict[int, int]:
+    """Return the places of samples that were looked at among those of a Loader, in its order."""
+    indices = dict.fromkeys(each.index for each in look.samples)
+    if look.length is not None or look.opened is None:
+        chosen = {index: place for place, index in enumerate(look.chosen)} if look.chosen is not None else None
+        return {index: index if chosen is None else chosen[index] for index in indices if not chosen or index in chosen}
+    found: dict[int, int] = {}
+    named: dict[str | None, list[LookedSample]] = {}
+    for each in look.samples:
+        named.setdefault(each.key, []).append(each)
+    for place, key in enumerate(made.dataset.keys):
+        for each in named.get(key, ()):
+            column, data = next(iter(each.members.items()))
+            if each.index not in found and made.dataset.read(column, place) == data:
+                found[each.index] = place
+    if len(found) < len(indices):
+        raise ValueError(f"expected samples by the names {', '.join(map(str, named))} in its tars, got none")
+    return found
+
+
+def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> dict[str, str]:
+    """Make the samples of a look anew, and return how each of the Loader's compares: `same`, `drawn` or `different`.
+
+    What the script draws at random is compared by type and shape.
+    """
+    rows = looked_rows(look, make_loader, batches)
+    return {row.path: _verified(row) for row in rows if {*row.loader} != {NOTHING}}
 
 
 def _verified(row: LeafComparison) -> str:
@@ -242,41 +252,11 @@ def _middle_scale(view: Callable[..., Any], short_sides: Sequence[int], **given:
     return view(short_sides[len(short_sides) // 2 :][:1], **given)
 
 
-def _count(batch: Any) -> int:
-    """Return the samples of a batch that the dataset itself made."""
-    return max((len(leaf) for _, leaf in leaves(batch) if isinstance(leaf, np.ndarray) and leaf.ndim), default=1)
-
-
 @contextmanager
 def _first(batches: Iterable[Any]) -> Iterator[Any]:
     iterator: Any = iter(batches)
     with closing(iterator):
         yield next(iterator)
-
-
-def _script_batches(theirs: DataLoader[Any], samples: int, size: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the number of a batch, and the batch as it is made anew each time; of a stream twice."""
-    from torch.utils.data import IterableDataset
-
-    dataset: Any = theirs.dataset
-    collate: Any = theirs.collate_fn
-    if isinstance(dataset, IterableDataset):
-        streams = [iter(dataset), iter(dataset)]
-        for step in range(samples):
-            taken = [list(islice(stream, 1 if theirs.batch_size is None else size)) for stream in streams]
-            if not all(taken):
-                return
-            yield step, *(collate(one[0] if theirs.batch_size is None else one) for one in taken)
-        return
-    count = len(dataset) // size
-    for step in np.linspace(0, count - 1, min(samples, count)).round().astype(int).tolist():
-        indices = range(step * size, (step + 1) * size)
-        yield step, *(collate([_item(dataset, index) for index in indices]) for _ in range(REPEATS))
-
-
-def _item(dataset: Any, index: int) -> Any:
-    """Return one sample as a DataLoader's workers take it."""
-    return dataset.__getitems__([index])[0] if hasattr(dataset, "__getitems__") else dataset[index]
 
 
 def leaves(batch: Any, path: str = "") -> Iterator[tuple[str, Leaf]]:
@@ -363,7 +343,7 @@ def _wider(known: tuple[float, float] | None, leaf: Leaf | None) -> tuple[float,
 def kind_of(leaf: Leaf | None) -> str:
     """Return the type and shape of an array, the type of a text."""
     if leaf is None:
-        return "nothing"
+        return NOTHING
     return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
 
 

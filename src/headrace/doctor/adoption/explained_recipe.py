@@ -21,7 +21,7 @@ from ..session.after_run import LookedImage
 from .leaf_fields import MadeField, UnexplainedError, image_by_class, pixel_field, values_of
 from .leaf_inputs import PictureSource, input_names, only_picture
 from .placed_fields import PlacedField, certainty_of, drawn_otherwise, is_drawn_with, shown_of
-from .recipe import LoaderRecipe, RecipePart
+from .recipe import ROW, LoaderRecipe, RecipePart
 from .view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
 
 _CASTS = {
@@ -51,6 +51,8 @@ class _RecipeMaker:
     explained: Mapping[LeafPath, LeafExplanation]
     fields: dict[str, str] = field(default_factory=dict)
     columns: dict[str, Sequence[Any]] = field(default_factory=dict)
+    sources: dict[str, Any] = field(default_factory=dict)
+    """Files of each field of pixels, and the columns of fields in files that are opened."""
     codes: dict[LeafPath, str] = field(default_factory=dict)
     placed: list[PlacedField] = field(default_factory=list)
     parts: list[RecipePart] = field(default_factory=list)
@@ -91,6 +93,8 @@ class _RecipeMaker:
             augment=augment,
             columns=self._chosen_columns(),
             root=self.root,
+            opened=() if self.look.opened is None else self.look.opened.files,
+            keys=self._keys(),
             tokenizers=self.tokenizers,
             parts=tuple(dict.fromkeys(self.parts)),
             covered=tuple(map(path_text, order)),
@@ -121,8 +125,22 @@ class _RecipeMaker:
         value = self.look.samples[0].leaves[path].value
         return f"{value.dtype}{[1, *value.shape]}" if hasattr(value, "dtype") else type(value).__name__
 
+    def _keys(self) -> tuple[str, ...]:
+        """Return the columns to open, where values of JSON members are among them."""
+        names = [self.sources[name] for name in self.fields] if self.look.opened is not None else []
+        return tuple(dict.fromkeys(names)) if any(map(self._is_key, names)) else ()
+
+    def _is_key(self, column: str) -> bool:
+        """Tell a value of a JSON member of a tar."""
+        return self.look.is_stream and ".json." in f".{column}"
+
     def _chosen_columns(self) -> dict[str, Sequence[Any]]:
-        chosen = self.look.chosen
+        chosen, opened = self.look.chosen, self.look.opened
+        if opened is not None:
+            rows = (
+                chosen if opened.rows is None else [opened.rows[index] for index in chosen or range(len(opened.rows))]
+            )
+            return {} if rows is None else {ROW: rows}
         if chosen is None:
             return self.columns
         return {name: [values[index] for index in chosen] for name, values in self.columns.items()}
@@ -154,7 +172,7 @@ class _RecipeMaker:
         name = self._name(path, kinds[type(by)])
         source = self._source(leaf.input or 0)
         sizes = [each.source.shape for each in leaf.seen]
-        made = pixel_field(name, leaf, by)
+        made = pixel_field(name, source.column or f"{name}__path", leaf, by)
         view = view_code(
             by.placements, [each.leaf.shape for each in leaf.seen], sizes, by.layout, is_random=leaf.is_random
         )
@@ -191,7 +209,9 @@ class _RecipeMaker:
             raise UnexplainedError(f"which of {len(fitting)} transforms makes it is not known")
         name = self._name(path, "image")
         source = self._source(only_picture(self.look.samples))
-        made = image_by_class(name, transform, value.dtype, "CHW" if is_first else "HWC")
+        made = image_by_class(
+            name, source.column or f"{name}__path", transform, value.dtype, "CHW" if is_first else "HWC"
+        )
         self._take(name, source, made)
         self.parts += [
             RecipePart(part, becomes or "", certainty_of(note), note, "view") for part, becomes, note in transform.parts
@@ -241,8 +261,9 @@ class _RecipeMaker:
         return source
 
     def _take(self, name: str, source: PictureSource, made: MadeField) -> None:
-        self.root = source.root
-        self.columns[f"{name}__path"] = source.names
+        self.root, self.sources[name] = source.root, source.column or source.names
+        if source.column is None:
+            self.columns[f"{name}__path"] = source.names
         self.parts += made.parts
 
     def _views(self) -> tuple[str | None, str | None]:
@@ -261,7 +282,8 @@ class _RecipeMaker:
             if one not in drawn:
                 is_drawn_with_it = is_drawn_with(one, first)
                 if not one.made.is_image or is_drawn_with_it:
-                    del self.codes[one.path], self.columns[f"{one.name}__path"]
+                    del self.codes[one.path]
+                    self.columns.pop(f"{one.name}__path", None)
                     also = ", which draws with it" if is_drawn_with_it else ""
                     self._leave(one.path, f"its view is {one.view}, that of the other fields {first.view}{also}")
                     continue
@@ -275,7 +297,7 @@ class _RecipeMaker:
         """Return whether two fields show the same windows: of one file, known ones; of two, none that differ."""
         if one is first or one.placements == first.placements != ():
             return True
-        is_of_one_file = self.columns[f"{one.name}__path"] == self.columns[f"{first.name}__path"]
+        is_of_one_file = self.sources[one.name] == self.sources[first.name]
         return not is_of_one_file and not (one.placements and first.placements)
 
     # Numbers and texts.
@@ -283,24 +305,48 @@ class _RecipeMaker:
     def _value(self, path: LeafPath, by: ValueExplanation) -> str:
         leaf = self.look.samples[0].leaves[path]
         cast = _CASTS.get(leaf.dtype, "")
+        if self.look.opened is not None:
+            by = self._of_files(by)
         if by.kind == "constant":
             return self._constant(by.value, leaf)
         name = self._name(path, "label" if leaf.dtype == "int64" or by.kind == "one-hot" else "value")
         if by.kind == "one-hot":
             return self._one_hot(name, by, leaf)
         column = values_of(by, self.look.columns)
-        if leaf.kind == "array":  # a manifest has no lists of truths
-            column = [[int(value) if isinstance(value, bool) else value for value in each] for each in column]
-        self.columns[name] = column
-        if leaf.kind == "array":
-            self.fields[name], self.imports = "hr.Raw()", {*self.imports, "import torch"}
-            return _LISTED.format(name=name) + cast
         self.fields[name] = "hr.Raw()"
+        if self.look.opened is not None:
+            self.sources[name] = by.column
+            self.fields[name] = self._field_of_files(str(by.column), column)
+        else:
+            # a manifest has no lists of truths
+            is_list = leaf.kind == "array"
+            self.columns[name] = [list(map(_number, each)) for each in column] if is_list else column
+        if leaf.kind == "array":
+            self.imports.add("import torch")
+            return _LISTED.format(name=name) + cast
         if not leaf.dtype:
             is_number = not isinstance(column[0], str)
             return f"batch[{name!r}].tolist()" if is_number else f"batch[{name!r}]"
         is_same = {int: "int64", float: "float64", bool: "bool"}.get(type(column[0])) == leaf.dtype
         return f"batch[{name!r}]" + ("" if is_same else cast)
+
+    def _of_files(self, by: ValueExplanation) -> ValueExplanation:
+        """Return an explanation by a column that files hold as it is, also of what is constant in a few samples."""
+        if by.kind == "constant":
+            columns = self.look.columns.items()
+            seen = [each.index for each in self.look.samples]
+            same = (name for name, column in columns if all(column[index] == by.value for index in seen))
+            name = next(same, None)
+            return by if name is None else ValueExplanation("equal", name)
+        if by.kind != "equal":
+            raise UnexplainedError(f"no column of its files holds it as it is: it is {by.kind}")
+        return by
+
+    def _field_of_files(self, name: str, column: Sequence[Any]) -> str:
+        is_member = self.look.is_stream and not self._is_key(name)
+        if is_member and any(isinstance(each, int) for each in column):
+            return f"hr.Label(source={name!r})"
+        return f"hr.Raw(source={name!r}{', text=True' if is_member else ''})"
 
     def _tokens(self, path: LeafPath, by: TokensExplanation) -> str:
         """Return the tokens of a text, or which of them are there: both of one field."""
@@ -311,11 +357,14 @@ class _RecipeMaker:
         if name is None:
             name = self._name(path, "text")
             self.texts[name] = by
-            self.columns[name] = self.look.columns[by.column]
+            self.sources[name] = by.column
+            if self.look.opened is None:
+                self.columns[name] = self.look.columns[by.column]
             self.tokenizers[constant] = self.look.tokenizers[by.tokenizer]
         self.texts[name] = by if by.part == "ids" else self.texts[name]
         pad = self.texts[name].pad_id
         arguments = [constant, f"max_length={by.length}", 'pad="max"', *([] if pad is None else [f"pad_id={pad}"])]
+        arguments += [] if self.look.opened is None else [f"source={by.column!r}"]
         self.fields[name] = f"hr.Text({', '.join(arguments)})"
         dtype = self.look.samples[0].leaves[path].dtype
         is_own = dtype == {"ids": "int64", "mask": "bool"}[by.part]
@@ -341,6 +390,10 @@ class _RecipeMaker:
 def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> LoaderRecipe:
     """Return the recipe of the leaves that the Loader makes. Others are in `left`, each with a part that says why."""
     return _RecipeMaker(look, explained).recipe()
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value
 
 
 def _listed(codes: Sequence[str]) -> str | None:

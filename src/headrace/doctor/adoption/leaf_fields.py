@@ -78,9 +78,9 @@ def values_of(by: ValueExplanation, columns: Mapping[str, Sequence[Any]]) -> lis
 
 
 def pixel_field(
-    name: str, leaf: LeafExplanation, by: PictureExplanation | MaskExplanation | PlaneExplanation
+    name: str, column: str, leaf: LeafExplanation, by: PictureExplanation | MaskExplanation | PlaneExplanation
 ) -> MadeField:
-    """Return the field of a leaf, named `name`, whose column is `NAME__path`.
+    """Return the field of a leaf, named `name`, of a column of files.
 
     Raises:
         UnexplainedError: No field makes it.
@@ -88,13 +88,13 @@ def pixel_field(
     shape = leaf.seen[0].leaf.shape
     size = (shape[1], shape[2]) if by.layout == "CHW" else (shape[0], shape[1])
     if isinstance(by, MaskExplanation):
-        return _mask(name, leaf, by, size)
+        return _mask(name, column, leaf, by, size)
     if isinstance(by, PlaneExplanation):
-        return _plane(name, by, size)
-    return _image(name, leaf, by, size)
+        return _plane(name, column, by, size)
+    return _image(name, column, leaf, by, size)
 
 
-def image_by_class(name: str, transform: LiveTransform, dtype: str, layout: str) -> MadeField:
+def image_by_class(name: str, column: str, transform: LiveTransform, dtype: str, layout: str) -> MadeField:
     """Return the field of a picture that a transform of a known library makes, in the type that the batch has.
 
     Raises:
@@ -104,19 +104,19 @@ def image_by_class(name: str, transform: LiveTransform, dtype: str, layout: str)
     if image.dtype != dtype:
         raise UnexplainedError(f"its values are {dtype}, where its transform makes {image.dtype}")
     given = transform.image.removeprefix("hr.Image(").removesuffix(")")
-    arguments = (f"source={name + '__path'!r}", *([given] if given else []))
+    arguments = (f"source={column!r}", *([given] if given else []))
     return MadeField("Image", arguments, f"batch[{name!r}]" + _OF_LAYOUT[layout], (0, 0))
 
 
-def _image(name: str, leaf: LeafExplanation, by: PictureExplanation, size: tuple[int, int]) -> MadeField:
+def _image(name: str, column: str, leaf: LeafExplanation, by: PictureExplanation, size: tuple[int, int]) -> MadeField:
     kind = leaf.seen[0].source.dtype
     if by.channels == (0,) and kind != np.uint8:
-        return _depth(name, by, size)
+        return _depth(name, column, by, size)
     if kind != np.uint8:
         raise UnexplainedError(f"its file holds {kind}, in {len(by.channels)} channels")
     if sorted(by.channels) not in ([0, 1, 2], [0], [GREY]):
         raise UnexplainedError(f"it shows the channels {by.channels} of its file")
-    arguments = [f"source={name + '__path'!r}"]
+    arguments = [f"source={column!r}"]
     parts = []
     if by.filter in _EXACT:
         arguments += [] if _EXACT[by.filter] is None else [f"filter={_EXACT[by.filter]!r}"]
@@ -148,18 +148,18 @@ def _normalize(mean: Sequence[float], std: Sequence[float]) -> str:
     return "hr.IMAGENET" if is_usual else f"hr.Normalize({_rounded(mean)}, {_rounded(std)})"
 
 
-def _depth(name: str, by: PictureExplanation, size: tuple[int, int]) -> MadeField:
+def _depth(name: str, column: str, by: PictureExplanation, size: tuple[int, int]) -> MadeField:
     if by.filter not in (None, "nearest-exact") or not np.allclose(by.shift, 0, atol=1e-3 * by.scale[0]):
         raise UnexplainedError(f"its values are resampled by {by.filter!r}, and shifted by {by.shift[0]:.4g}")
-    arguments = (repr(float(f"{by.scale[0]:.6g}")), f"source={name + '__path'!r}", "valid=False")
+    arguments = (repr(float(f"{by.scale[0]:.6g}")), f"source={column!r}", "valid=False")
     return MadeField("Depth", arguments, f"batch[{name!r}]" + _OF_LAYOUT[by.layout], size)
 
 
-def _plane(name: str, by: PlaneExplanation, size: tuple[int, int]) -> MadeField:
+def _plane(name: str, column: str, by: PlaneExplanation, size: tuple[int, int]) -> MadeField:
     parts = []
     if by.filter not in (None, "nearest-exact"):
         parts.append(_other_filter(name, by.filter, "Depth", "nearest-exact"))
-    arguments = [f"source={name + '__path'!r}"]
+    arguments = [f"source={column!r}"]
     normal = by.normalisation
     if normal is not None:
         if normal.is_of_window:
@@ -180,7 +180,7 @@ def _plane(name: str, by: PlaneExplanation, size: tuple[int, int]) -> MadeField:
     return MadeField("Depth", (repr(scale), *arguments), code + _OF_LAYOUT[by.layout], size, parts)
 
 
-def _mask(name: str, leaf: LeafExplanation, by: MaskExplanation, size: tuple[int, int]) -> MadeField:
+def _mask(name: str, column: str, leaf: LeafExplanation, by: MaskExplanation, size: tuple[int, int]) -> MadeField:
     if leaf.decoding == "RGB":
         raise UnexplainedError("its classes are colours, which the Loader does not look up")
     parts = []
@@ -188,7 +188,7 @@ def _mask(name: str, leaf: LeafExplanation, by: MaskExplanation, size: tuple[int
         parts.append(_other_filter(name, by.filter, "Mask", "nearest-exact"))
     changed = {old: int(new) for old, new in by.table.items() if old != new}
     dtype = leaf.seen[0].leaf.dtype
-    arguments = [f"source={name + '__path'!r}", f"dtype={'uint8' if dtype == np.uint8 else 'int64'!r}"]
+    arguments = [f"source={column!r}", f"dtype={'uint8' if dtype == np.uint8 else 'int64'!r}"]
     arguments += [f"remap={changed!r}"] if changed else []
     code = f"batch[{name!r}]" + {"HW": "", "CHW": "[:, None]", "HWC": "[..., None]"}[by.layout]
     code += {"f": ".float()" if dtype == np.float32 else ".double()", "b": ".bool()"}.get(dtype.kind, "")

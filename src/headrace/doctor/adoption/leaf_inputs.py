@@ -14,6 +14,9 @@ from ..explain.pictures import Array
 from ..explain.samples import Look, LookedSample
 from .leaf_fields import UnexplainedError, values_of
 
+_IMAGES = {"jpg", "jpeg", "png", "webp"}
+"""Extensions of members that the column `image` has."""
+
 
 @dataclass(frozen=True)
 class PictureSource:
@@ -22,7 +25,9 @@ class PictureSource:
     root: str | None
     """Archive that holds them; None for paths, and for files in memory."""
     names: Sequence[str | bytes]
-    """Paths, members, or whole files."""
+    """Paths, members, or whole files; none where a column of the dataset's own files holds them."""
+    column: str | None = None
+    """That column."""
 
 
 def input_names(number: int, look: Look) -> PictureSource:
@@ -34,6 +39,8 @@ def input_names(number: int, look: Look) -> PictureSource:
     if any(number >= len(each.places) for each in look.samples):
         raise UnexplainedError("some samples read fewer files than others")
     places = [each.places[number] for each in look.samples]
+    if look.opened is not None:
+        return PictureSource(None, (), _column({member for _, member in places}))
     archives = {path for path, member in places if member is not None}
     if len(archives) > 1 or (archives and any(member is None for _, member in places)):
         raise UnexplainedError("its files lie in several archives")
@@ -46,6 +53,15 @@ def input_names(number: int, look: Look) -> PictureSource:
     if found is None or found.kind not in ("equal", "affixed") or found.column is None:
         raise UnexplainedError(f"no sequence of the dataset names its files, such as {texts[0]!r}")
     return PictureSource(next(iter(archives), None), [str(each) for each in values_of(found, look.columns)])
+
+
+def _column(names: set[str | None]) -> str:
+    """Return the column of the files by these names: one, or that of images by any of theirs."""
+    if len(names) == 1 and (name := next(iter(names))) is not None:
+        return name
+    if not names <= _IMAGES:
+        raise UnexplainedError(f"it is made from {', '.join(sorted(map(str, names)))} of a sample")
+    return "image"
 
 
 def only_picture(samples: Sequence[LookedSample]) -> int:

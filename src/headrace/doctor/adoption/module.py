@@ -6,15 +6,17 @@ Whatever comes from the session is a literal there, or stands in a comment or do
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .code_layout import WIDTH, laid_out, literal
 from .recipe import Argument, LoaderRecipe, RecipePart
 
+_COUNTED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 _MARKS = {"check": "check", "python": "check", "differs": "differs"}
 """Word that begins the comment about a part, by its certainty. Exact parts need none."""
 
@@ -32,6 +34,7 @@ def module_text(recipe: LoaderRecipe, files: Mapping[str, str]) -> str:
         keep_trailing_newline=True,
     )
     environment.filters.update(
+        braced=_braced,
         documented=_documented,
         heading=_heading,
         import_statements=_import_statements,
@@ -65,6 +68,20 @@ def _documented(text: str) -> str:
     """Return a text that can stand inside of a docstring."""
     lines = (printable(line).replace("\\", "\\\\").replace('"""', "'''") for line in text.split("\n"))
     return "\n".join(line.rstrip() for line in lines).rstrip('"')
+
+
+def _braced(files: Sequence[str]) -> str | list[str]:
+    """Return files as `hr.open` takes them: in one text with braces, where their names count on."""
+    heads, numbers, tails = (set[str](), list[str](), set[str]())
+    for head, number, tail in (match.groups() for match in map(_COUNTED.fullmatch, files) if match):
+        heads.add(head)
+        numbers.append(number)
+        tails.add(tail)
+    counts = sorted(map(int, numbers))
+    is_run = len(counts) == len(files) > 1 and counts == list(range(counts[0], counts[-1] + 1))
+    if not is_run or len(heads) > 1 or len(tails) > 1 or len(set(map(len, numbers))) > 1 or "{" in "".join(files):
+        return list(files)
+    return f"{heads.pop()}{{{min(numbers)}..{max(numbers)}}}{tails.pop()}"
 
 
 def _heading(recipe: LoaderRecipe) -> str:

@@ -21,8 +21,10 @@ _MARK = {b"headrace": b"samples of a drafted Loader"}
 
 def write_files(recipe: LoaderRecipe, folder: Path) -> dict[str, str]:
     """Write what the module of a recipe opens, and return the files by the constants that name them."""
-    files = {MANIFEST: str(folder / "manifest.parquet")}
-    pq.write_table(pa.table(dict(recipe.columns)).replace_schema_metadata(_MARK), files[MANIFEST])
+    files = {}
+    if recipe.columns or not recipe.opened:
+        files[MANIFEST] = str(folder / "manifest.parquet")
+        pq.write_table(pa.table(dict(recipe.columns)).replace_schema_metadata(_MARK), files[MANIFEST])
     for name, text in recipe.tokenizers.items():
         path = folder / f"{name.lower()}.json"
         path.write_text(text, encoding="utf-8")

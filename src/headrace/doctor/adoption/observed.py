@@ -62,6 +62,11 @@ class ScriptData:
         return not self.sampler or (self.sampler in _WHOLE and not is_drawn)
 
     @property
+    def is_stream(self) -> bool:
+        """Tell a dataset that no sampler asks for its samples."""
+        return self.sampler == "_InfiniteConstantSampler"
+
+    @property
     def script(self) -> tuple[str, ...]:
         """The script with its arguments, or `-m` with a module; empty for any other command."""
         return script_of(self.command)

@@ -17,6 +17,10 @@ Degree = Literal["exact", "part", "no"]
 Argument = Literal["fields", "view", "output", "loader"]
 
 
+ROW = "row"
+"""Column of a manifest that holds the rows which are taken of the opened files."""
+
+
 @dataclass(frozen=True)
 class RecipePart:
     """Part of the script, and what does it in the recipe."""
@@ -45,6 +49,10 @@ class LoaderRecipe:
     augment: str | None = None
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Of the manifest, by name."""
+    opened: tuple[str, ...] = ()
+    """Files to open in place of a manifest: tars or tables."""
+    keys: tuple[str, ...] = ()
+    """Columns to open of them; empty for all."""
     root: str | None = None
     """Archive that the manifest's paths lead into; None where they are absolute."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)

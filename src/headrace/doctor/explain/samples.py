@@ -7,7 +7,7 @@ import io
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ..probe.value_look import HELD
 from .masks import MaskExplanation, explain_mask
 from .pictures import Array, Box, LeafPlacement, PictureExplanation, Sighting, explain_picture
 from .planes import PlaneExplanation, explain_plane
+from .streams import OpenedFiles, member_columns, places_of
 from .texts import TokensExplanation, explain_tokens, tokenizers_of
 from .values import ValueExplanation, explain_value
 
@@ -65,6 +66,10 @@ class LookedSample:
     """Path and member of each input, where they are known."""
     boxes: tuple[Box, ...]
     sizes: tuple[tuple[int, int], ...]
+    key: str | None = None
+    """Its name in a tar."""
+    members: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that it is made from by column, where `hr.open` reads what holds them; their inputs have it as member."""
 
     @cached_property
     def leaves(self) -> dict[LeafPath, LeafValue]:
@@ -125,7 +130,8 @@ class Look:
     dataset: str = ""
     """Name of its class."""
     length: int | None = None
-    """Samples of the dataset; None of a stream."""
+    """Samples of the dataset; of a stream, of the sequence that names its samples, and None without one."""
+    is_stream: bool = False
     chosen: list[int] | None = None
     """Places of the samples that the loader takes; None for all."""
     transforms: tuple[LiveTransform, ...] = ()
@@ -137,6 +143,7 @@ class Look:
     """Whether the dataset makes batches itself."""
     tokenizers: tuple[str, ...] = ()
     """Tokenizers of the library of this name that the loader holds, as JSON."""
+    opened: OpenedFiles | None = None
     mixed: frozenset[LeafPath] | None = frozenset()
     """Arrays that samples of a batch are mixed in; None where no batch of two was seen."""
 
@@ -158,20 +165,46 @@ def read_look(path: Path) -> Look:
 def _look(held: bytes, pictures: Path) -> Look:
     begin = int.from_bytes(held[-8:], "little")
     outline = json.loads(held[begin:-8])
-    columns = {each["name"]: json.loads(_bytes(held, each["at"])) for each in outline["columns"]}
+    samples, length, columns = _columned(outline, held)
+    opened = outline["opened"]
     return Look(
-        _samples(outline["samples"], held),
-        columns | dict(_parts_of_paths(columns)),
+        samples,
+        columns | ({} if opened else dict(_parts_of_paths(columns))),
         dataset=outline["class"],
-        length=outline["length"],
+        length=length,
+        is_stream=outline["length"] is None,
         chosen=outline["chosen"],
         transforms=tuple(map(_live_transform, outline["transforms"])),
         errors=tuple(dict.fromkeys(each["error"] for each in outline["samples"] if "error" in each)),
         held=np.load(pictures, mmap_mode="r", allow_pickle=False) if outline["holds"] else None,
         is_batched=outline["is_batched"],
         tokenizers=tuple(_bytes(held, at).decode() for at in outline["tokenizers"]),
+        opened=opened and OpenedFiles(**{name: _frozen(value) for name, value in opened.items()}),
         mixed=None if outline["mixed"] is None else frozenset(map(tuple, outline["mixed"])),
     )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _columned(outline: Mapping[str, Any], held: bytes) -> tuple[list[LookedSample], int | None, dict[str, list[Any]]]:
+    """Return the samples, the length of the dataset, and columns with an element for each sample.
+
+    A stream's samples are those that a column of its own names, if one does.
+    """
+    samples, length = _samples(outline["samples"], held), outline["length"]
+    columns = {(one["name"], one["length"]): json.loads(_bytes(held, one["at"])) for one in outline["columns"]}
+    if outline["opened"] and length is None:
+        return samples, length, member_columns({each.index: each.members for each in samples})
+    if length is None:
+        paths = [next((path for path, _ in each.places if path is not None), "") for each in samples]
+        found = places_of(paths, columns.values())
+        if found is None:
+            return samples, None, {}
+        length = found[0]
+        samples = [replace(each, index=place) for each, place in zip(samples, found[1], strict=True)]
+    return samples, length, {name: column for (name, size), column in columns.items() if size == length}
 
 
 def _live_transform(said: Mapping[str, Any]) -> LiveTransform:
@@ -212,15 +245,21 @@ def _samples(all_said: Sequence[Mapping[str, Any]], held: bytes) -> list[LookedS
     for said in all_said:
         if "error" in said:
             continue
+        members = {name: _bytes(held, at) for name, at in said["members"].items()}
+        named = {data: (None, name) for name, data in members.items()}
+        inputs = tuple(_bytes(held, each["at"]) for each in said["inputs"])
+        places = ((each["path"], each["member"]) for each in said["inputs"])
         samples.append(
             LookedSample(
                 said["index"],
                 said["making"],
                 {tuple(leaf["path"]): _leaf(leaf, held) for leaf in said["leaves"]},
-                tuple(_bytes(held, each["at"]) for each in said["inputs"]),
-                tuple((each["path"], each["member"]) for each in said["inputs"]),
+                inputs,
+                tuple(named.get(data, place) for data, place in zip(inputs, places, strict=True)),
                 tuple(Box(*each) for each in said["boxes"]),
                 tuple((each[0], each[1]) for each in said["sizes"]),
+                said["key"],
+                members,
             )
         )
     return samples

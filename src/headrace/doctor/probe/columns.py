@@ -11,14 +11,16 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterator
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
-from .column_sources import COMPOSED, LEAVES, Column, length_of, members_of, sequence_of
+from .column_sources import COMPOSED, LEAVES, Column, length_of, members_of, reached, sequence_of
 from .column_values import is_missing, parts_of, plain_value
 
 MOST_LEVELS = 6
 """Levels of objects inside one another, from a dataset to its column."""
+_MOST_OBJECTS, _MOST_SEQUENCES = 2_000, 8
+"""Objects of a stream that are searched for sequences, and sequences that are tried."""
 MOST_ROW_LEVELS = 3
 """Levels of containers inside one another in a row."""
 _INDICES = re.compile(r"ind|idx|ids$")
@@ -48,6 +50,25 @@ def found_columns(dataset: Any, length: int, budget: ColumnBudget) -> list[Colum
     Their names are unique, and say where the dataset holds them. There may be more if `budget.is_spent` afterwards.
     """
     return _Search(budget).columns(dataset, length, "")
+
+
+def sequence_lengths(dataset: Any) -> list[int]:
+    """Return the lengths of a few sequences of texts or rows that a stream reaches, the nearest to it first."""
+
+    def is_named(thing: Any) -> bool:
+        column = sequence_of(thing, "")
+        if column is None or len(column) < 2:
+            return False
+        try:
+            return all(isinstance(one, (str, tuple, list, dict)) for one in column.probed())
+        except Exception:  # a library's, which cannot read its own elements
+            return False
+
+    def inner(thing: Any) -> list[Any]:
+        return [one for one in members_of(thing).values() if not issubclass(type(one), LEAVES)]
+
+    found = reached([(dataset, 0)], is_named, MOST_LEVELS, _MOST_OBJECTS, inner)
+    return list(dict.fromkeys(map(len, islice(found, _MOST_SEQUENCES))))
 
 
 class _Search:

@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from .column_sources import LEAVES, members_of, reached
-from .described_values import class_name
+from .described_values import attributes_of, class_name
 from .own_transforms import READ, with_own_known
 
 _TRANSLATORS = {
@@ -35,7 +35,9 @@ def live_objects(loader: Any) -> tuple[list[dict[str, Any]], list[str]]:
     tokenizers: list[str] = []
     dataset = loader.dataset
     makers = [getattr(type(dataset), name, None) for name in _MAKERS]
-    roots = [(dataset, 0), *((one, 1) for one in (loader.collate_fn, *makers))]
+    stages = attributes_of(dataset).get("pipeline")  # of webdataset
+    inner = (loader.collate_fn, *makers, *(stages if isinstance(stages, list) else ()))
+    roots = [(dataset, 0), *((one, 1) for one in inner)]
     found = reached(roots, lambda one: _is_transform(one) or _is_tokenizer(one), _MOST_LEVELS, _MOST_OBJECTS, _inner)
     for thing in islice(found, _MOST_FOUND):
         library = class_name(type(thing)).partition(".")[0]

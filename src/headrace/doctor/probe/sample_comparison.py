@@ -32,21 +32,41 @@ MOST_NS = 500_000_000
 """A sample that takes longer is not produced again."""
 
 
-@contextmanager
-def generators_kept() -> Iterator[None]:
-    """Put the shared generators back, at the end, to where they are now."""
+def generators_held() -> Callable[[], None]:
+    """Return what puts the shared generators back to where they are now."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     python = random.getstate()
     numpys = None if numpy is None else numpy.random.get_state(legacy=False)
     torchs = None if torch is None else torch.get_rng_state()
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         random.setstate(python)
         if numpy is not None:
             numpy.random.set_state(numpys)
         if torch is not None:
             torch.set_rng_state(torchs)
+
+    return put_back
+
+
+def generators_moved(seed: int) -> None:
+    """Let the shared generators draw something else from now on."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    random.seed(seed)
+    if numpy is not None:
+        numpy.random.seed(seed)
+    if torch is not None:
+        torch.default_generator.manual_seed(seed)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Put the shared generators back, at the end, to where they are now."""
+    put_back = generators_held()
+    try:
+        yield
+    finally:
+        put_back()
 
 
 class SampleStages:

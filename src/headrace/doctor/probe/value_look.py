@@ -18,10 +18,12 @@ from itertools import islice
 from threading import Thread, Timer
 from typing import Any, BinaryIO, Callable
 
-from .columns import ColumnBudget, found_columns
+from .columns import ColumnBudget, found_columns, sequence_lengths
 from .held_pictures import held_pictures
 from .live_objects import live_objects
-from .sample_comparison import generators_kept
+from .raw_samples import KEY, RawSamples, raw_samples
+from .sample_comparison import generators_held, generators_kept, generators_moved
+from .sample_makers import SampleMakers
 from .value_trace import ValueTrace
 
 LOOK_FILE = "look"
@@ -34,7 +36,6 @@ GRACE_S = 5.0
 """How much longer a sample may take that was begun within the look's time."""
 LATE = f"a sample took more than {GRACE_S:.0f} s"
 MOST_BYTES = 256 << 20
-INDICES = 8
 _MIXINGS = 3
 """Batches of the same two samples: what mixes them may draw a factor that changes nothing."""
 MOST_LEAVES = 64
@@ -118,7 +119,8 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
 
     The shared generators of random numbers are put back to where they were. The look ends by itself once it has taken
     `most_s` or would write more than 256 MB; what raises is noted, and ends the look of that sample. Of a stream, the
-    first samples are taken, of a fresh iterator each time.
+    first samples are taken, of a fresh iterator each time: in the same order, where the shared generators draw that. Of
+    a webdataset pipeline, samples of several tars are made as its stages make each alone.
     """
     dataset = loader.dataset
     length = _length(dataset)
@@ -130,14 +132,18 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
         content = _Content(file)
         collate = _collate_of(loader)
         held = None if length is None else held_pictures(dataset, length)
+        raw = raw_samples(dataset, length)
+        makers = SampleMakers(dataset, length, raw)
         for makings in ((0, 1), (2, 3)):  # two of each first: one shows what is drawn
-            for making, index, make in _makers(dataset, length, makings):
+            for making, index, make in makers.of(makings):
                 found["ended"] = "size" if content.is_full else "time" if time.monotonic() > until else ""
                 if found["ended"]:
                     break
-                found["samples"].append(_looked_at(make, collate, index, making, content, held))
-        found["mixed"] = None if found["ended"] == "size" else _mixed(dataset, loader, length)
-        found["columns"] = [] if length is None else _columns(dataset, length, content, until + GRACE_S / 2)
+                said = _looked_at(make, collate, index, making, content, held, keeps_order=makers.is_stream)
+                found["samples"].append({**said, **_raw(makers.raw(index), content)})
+        found["mixed"] = None if found["ended"] == "size" else _mixed(makers, loader)
+        found["columns"] = _columns(dataset, length, raw, content, until + GRACE_S / 2)
+        found["opened"] = raw and {"files": raw.files, **raw.facts}
         found["holds"] = held is not None and any(said["is_held"] for said in found["samples"])
         if found["holds"]:
             with open(f"{path}{HELD}", "wb") as pictures:
@@ -152,15 +158,16 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
     return found
 
 
-def _mixed(dataset: Any, loader: Any, length: int | None) -> list[list[Any]] | None:
+def _mixed(makers: SampleMakers, loader: Any) -> list[list[Any]] | None:
     """Return the paths of what a batch of two holds otherwise than the batches of one, such as MixUp's pictures.
 
     None where no batch of two could be made.
     """
-    if length is None or length < 2 or getattr(loader, "batch_size", None) == 1 or _makes_batches(loader):
+    ends = [] if makers.is_stream else [make for _, _, make in makers.of((0,))]
+    if len(ends) < 2 or getattr(loader, "batch_size", None) == 1 or _makes_batches(loader):
         return []
     try:
-        samples = [make() for _, index, make in _makers(dataset, length, (0,)) if index in (0, length - 1)][:2]
+        samples = [ends[0](), ends[-1]()]
         alone = [_values_of(loader.collate_fn([sample])) for sample in samples]
         found: dict[str, list[Any]] = {}
         for _ in range(_MIXINGS):
@@ -212,21 +219,6 @@ def _collate_of(loader: Any) -> Callable[[Any], Any]:
     return lambda sample: collate([sample])
 
 
-def _makers(dataset: Any, length: int | None, makings: tuple[int, ...]) -> Iterator[tuple[int, int, Callable[[], Any]]]:
-    """Yield the samples to make: the making, their places, and what makes each."""
-    if length is None:
-        for making in makings:
-            stream = iter(dataset)
-            yield from ((making, place, lambda: next(stream)) for place in range(INDICES))  # noqa: B023  # at once
-        return
-    for index in sorted({round(place * max(0, length - 1) / (INDICES - 1)) for place in range(INDICES)}):
-        for making in makings:
-            if hasattr(dataset, "__getitems__"):  # as a DataLoader's workers take it
-                yield making, index, lambda index=index: dataset.__getitems__([index])[0]  # type: ignore[misc]
-            else:
-                yield making, index, lambda index=index: dataset[index]  # type: ignore[misc]
-
-
 def _chosen(loader: Any, length: int | None) -> list[int] | None:
     """Return the samples that the loader's sampler takes, where that takes some of them by a list of their places."""
     indices = getattr(getattr(loader, "sampler", None), "indices", None)
@@ -239,11 +231,18 @@ def _chosen(loader: Any, length: int | None) -> list[int] | None:
     return taken if len(taken) <= length and all(0 <= index < length for index in taken) else None
 
 
-def _columns(dataset: Any, length: int, content: _Content, until: float) -> list[dict[str, Any]]:
-    """Write the columns that the dataset holds, whole ones, and return their names and places."""
+def _columns(
+    dataset: Any, length: int | None, raw: RawSamples | None, content: _Content, until: float
+) -> list[dict[str, Any]]:
+    """Write the columns that the dataset holds, whole ones, and return their names, lengths and places.
+
+    Of a stream, those of each length that a sequence of its own has.
+    """
     until, left = min(until, time.monotonic() + MOST_COLUMNS_S), MOST_COLUMN_BYTES
     found: list[dict[str, Any]] = []
-    for column in found_columns(dataset, length, ColumnBudget()):
+    lengths = [length] if length is not None else sequence_lengths(dataset)
+    each = (column for one in lengths for column in found_columns(dataset, one, ColumnBudget()))
+    for column in each if raw is None else raw.columns():
         values: list[Any] = []
         try:
             for chunk in column.chunks():
@@ -256,14 +255,34 @@ def _columns(dataset: Any, length: int, content: _Content, until: float) -> list
         left -= len(data)
         if left < 0:
             break
-        found.append({"name": column.name, "at": content.put(data)})
+        found.append({"name": column.name, "length": len(values), "at": content.put(data)})
     return found
 
 
+def _raw(raw: dict[str, Any], content: _Content) -> dict[str, Any]:
+    """Write what a sample is made from, and return its key and the places of its files."""
+    files = {str(name): one for name, one in raw.items() if isinstance(one, bytes) and content.takes(len(one))}
+    return {"key": raw.get(KEY), "members": {name: content.put(one) for name, one in files.items()}}
+
+
 def _looked_at(
-    make: Callable[[], Any], collate: Callable[[Any], Any], index: int, making: int, content: _Content, held: Any
+    make: Callable[[], Any],
+    collate: Callable[[Any], Any],
+    index: int,
+    making: int,
+    content: _Content,
+    held: Any,
+    *,
+    keeps_order: bool,
 ) -> dict[str, Any]:
-    trace = ValueTrace()
+    """Make a sample and say what it is. `keeps_order`: what it draws does not change what the stream gives next."""
+    put_back: list[Callable[[], None]] = []
+
+    def draw_anew() -> None:
+        put_back.append(generators_held())
+        generators_moved(making)
+
+    trace = ValueTrace(draw_anew if keeps_order else None)
     said: dict[str, Any] = {"index": index, "making": making, "leaves": []}
     trace.begin()
     try:
@@ -271,6 +290,8 @@ def _looked_at(
             batch = collate(make())
         finally:
             trace.end()
+            for call in put_back:
+                call()
         for path, value in islice(_parts(batch, []), MOST_LEAVES):
             said["leaves"].append({"path": path, **_leaf(value, content)})
     except Exception as error:

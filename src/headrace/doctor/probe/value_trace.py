@@ -35,7 +35,9 @@ class TracedInput:
 class ValueTrace:
     """Decoders and geometry of libraries that are imported, followed in this thread from `begin` to `end`."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_first: Callable[[], None] | None = None) -> None:
+        """`on_first` is called before the first picture is decoded."""
+        self._on_first = on_first
         self.inputs: list[TracedInput] = []
         self.boxes: list[Hint] = []
         """Top, left, height and width of windows that were cut."""
@@ -99,6 +101,9 @@ class ValueTrace:
             self._is_inside = False
 
     def _decoded(self, args: Any, kwargs: Any, _: Any) -> None:
+        if self._on_first is not None:
+            self._on_first()
+            self._on_first = None
         source = _first(args, kwargs)
         if len(self.inputs) >= MOST_INPUTS:
             return
@@ -195,7 +200,8 @@ def _window(array: Any) -> Hint | None:
 
 def _tar_member(args: Any, kwargs: Any, result: Any) -> list[tuple[bytes, str, str]]:
     archive, member = args[0], _first(args[1:], kwargs)
-    if result is None or not result.seekable():  # of a stream, what is read here nobody else could read
+    is_stream = type(archive.fileobj).__name__ == "_Stream"
+    if result is None or is_stream or not result.seekable():  # what is read of a stream nobody else could read
         return []
     at = result.tell()
     data = result.read(MOST_INPUT_BYTES)

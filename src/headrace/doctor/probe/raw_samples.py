@@ -1,0 +1,204 @@
+"""Samples as tars and tables hold them: those of a webdataset pipeline, and rows of a Hugging Face table.
+
+A pipeline's stages behind its tars are run anew on one raw sample at a time. Stages that shuffle are left out, since
+they would read hundreds of samples for one, and batches are made of one sample.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import shlex
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any, Callable
+
+from .column_sources import Column, sequence_of
+from .described_values import attributes_of
+
+KEY = "__key__"
+_MOST_URLS, _MOST_ROWS = 100_000, 5_000_000
+_STRIDE = 3
+"""Samples of a tar are taken this far apart."""
+_SELECTS = ("_select", "_rsample", "islice")
+Made = Callable[[], Any]
+
+
+class RawSamples:
+    """Files that hold a dataset's samples, each a member or a column of its own."""
+
+    def __init__(self, files: list[str], facts: dict[str, Any]) -> None:
+        self.files = files
+        self.facts = facts
+        """How the dataset takes samples otherwise than each once, in the files' order."""
+
+    def makers(self, count: int) -> list[tuple[dict[str, Any], Made]] | None:
+        """Return raw samples of a stream, spread over its files, and what makes each; None where indices do."""
+        return None
+
+    def members(self, index: int) -> dict[str, bytes]:
+        """Return the files that the sample of an index is made from, by column."""
+        return {}
+
+    def columns(self) -> list[Column]:
+        """Return the values of all samples, as far as they are read without the files' own."""
+        return []
+
+
+def raw_samples(dataset: Any, length: int | None) -> RawSamples | None:
+    """Return the raw samples of a webdataset pipeline, or of a table with files inside; None of any other dataset."""
+    try:
+        return _shards(dataset) if length is None else _table_rows(dataset, length)
+    except Exception:  # of a library, or of the user's own stages
+        return None
+
+
+class _Shards(RawSamples):
+    """Tars of a webdataset pipeline: the stages that read them, and those behind."""
+
+    def __init__(self, urls: list[str], dataset: Any, stages: list[Any], end: int) -> None:
+        super().__init__([_as_opened(url) for url in urls], _facts(dataset, stages, stages[end:]))
+        self._urls, self._invoke = urls, dataset.invoke
+        self._readers = [one for one in stages[1:end] if not _is_shuffle(one)]
+        behind = [one for one in stages[end:] if not _is_shuffle(one)]
+        last = max((place for place, one in enumerate(behind) if _name(one) in _SELECTS), default=-1)
+        self._selects, self._stages = behind[: last + 1], list(map(_of_one, behind))
+
+    def makers(self, count: int) -> list[tuple[dict[str, Any], Made]]:
+        chosen = [self._urls[place] for place in _spread(len(self._urls), count)]
+        each = -(-count // len(chosen)) * _STRIDE
+        found = [self._taken(url, each, _STRIDE) for url in chosen]
+        if sum(map(len, found)) < count:  # of tars of few samples
+            found = [self._taken(url, count, 1) for url in chosen]
+        raws = [raw for turn in range(count) for them in found for raw in them[turn : turn + 1]]
+        return [(raw, partial(self._made, raw)) for raw in raws[:count]]
+
+    def _made(self, raw: dict[str, Any]) -> Any:
+        return next(self._run(self._stages, [dict(raw)]))
+
+    def read(self, url: str) -> Iterator[dict[str, Any]]:
+        return self._run(self._readers, [{"url": url}])
+
+    def _taken(self, url: str, most: int, stride: int) -> list[dict[str, Any]]:
+        """Return raw samples that the pipeline takes, as far as its stages select."""
+        raws = (raw for raw in self.read(url) if any(True for _ in self._run(self._selects, [dict(raw)])))
+        return list(islice(raws, 0, most, stride))
+
+    def _run(self, stages: list[Any], source: Iterable[Any]) -> Iterator[Any]:
+        source = iter(source)
+        for stage in stages:
+            source = self._invoke(stage, source)
+        return iter(source)
+
+
+def _shards(dataset: Any) -> _Shards | None:
+    if not any(base.__module__.startswith("webdataset.") for base in type(dataset).__mro__):
+        return None
+    stages = list(dataset.pipeline)
+    while hasattr(stages[0], "pipeline"):
+        stages[:1] = stages[0].pipeline
+    urls = attributes_of(stages[0]).get("urls")
+    if not isinstance(urls, list):
+        urls = [item["url"] for item in islice(iter(stages[0]), _MOST_URLS)]
+    urls = list(dict.fromkeys(urls))
+    for end in range(2, len(stages) + 1):
+        found = _Shards(urls, dataset, stages, end)
+        with suppress(Exception):  # stages that make no samples yet
+            if KEY in next(found.read(urls[0])):
+                return found
+    return None
+
+
+def _as_opened(url: str) -> str:
+    """Return a tar's address: of a command that only reads one out, that of the tar."""
+    if url.startswith("pipe:"):
+        tars = [word for word in shlex.split(url[5:]) if word.endswith(".tar")]
+        return _as_opened(tars[0]) if len(tars) == 1 and "|" not in url else url
+    url = url[5:] if url.startswith("file:") else url
+    return url if "://" in url else os.path.abspath(url)
+
+
+def _name(stage: Any) -> str:
+    function = attributes_of(stage).get("f", stage)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _is_shuffle(stage: Any) -> bool:
+    return "shuffle" in _name(stage).lower()
+
+
+def _argument(stage: Any, place: int, name: str, default: Any = None) -> Any:
+    """Return what a stage was given."""
+    own = attributes_of(stage)
+    if "args" not in own:
+        return own.get(name, default)
+    return own["args"][place] if len(own["args"]) > place else own["kw"].get(name, default)
+
+
+def _of_one(stage: Any) -> Any:
+    """Return a stage; of one that makes batches, one that makes them of one sample."""
+    if _name(stage) != "_batched":
+        return stage
+    alone = copy.copy(stage)
+    alone.args, alone.kw = (1, *stage.args[1:]), {name: one for name, one in stage.kw.items() if name != "batchsize"}
+    return alone
+
+
+def _facts(dataset: Any, stages: list[Any], behind: list[Any]) -> dict[str, Any]:
+    batched = [one for one in behind if _name(one) == "_batched"]
+    buffers = [_argument(one, 0, "bufsize", 0) for one in behind if _is_shuffle(one)]
+    is_resampled = "Resampled" in _name(stages[0])
+    return {
+        "is_shuffled": is_resampled or any(map(_is_shuffle, stages)),
+        "buffer": max(buffers, default=0),
+        "epoch": dataset.nsamples if dataset.repetitions != 1 and dataset.nsamples > 0 else None,
+        "is_resampled": is_resampled,
+        "selects": [_said(_argument(one, 0, "predicate", one)) for one in behind if _name(one) in _SELECTS],
+        "drops": bool(batched) and not _argument(batched[0], 2, "partial", True),
+    }
+
+
+def _said(predicate: Any) -> str:
+    return str(getattr(predicate, "__name__", type(predicate).__name__))
+
+
+def _spread(length: int, count: int) -> list[int]:
+    return sorted({round(place * max(0, length - 1) / (count - 1)) for place in range(count)})
+
+
+class _TableRows(RawSamples):
+    """Rows of a table of Hugging Face's that lies in Arrow files, with files inside."""
+
+    def __init__(self, paths: list[str], table: Any, rows: list[int], is_picked: bool) -> None:
+        super().__init__(list(map(os.path.abspath, paths)), {"rows": rows} if is_picked else {})
+        self._table, self._rows = table, rows
+        kinds = zip(table.schema.names, map(str, table.schema.types))
+        self._names = [name for name, kind in kinds if kind in _BYTES or kind.startswith("struct<bytes: binary")]
+
+    def members(self, index: int) -> dict[str, bytes]:
+        row = self._table.slice(self._rows[index], 1)
+        found = {name: row[name][0].as_py() for name in self._names}
+        found = {name: one.get("bytes") if isinstance(one, dict) else one for name, one in found.items()}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def columns(self) -> list[Column]:
+        others = [name for name in self._table.schema.names if name not in self._names]
+        found = [sequence_of(self._table[name], name) for name in others]
+        return [one.picked(array("q", self._rows)) for one in found if one is not None]
+
+
+_BYTES = ("binary", "large_binary")
+
+
+def _table_rows(dataset: Any, length: int) -> _TableRows | None:
+    own = attributes_of(dataset)
+    if not {"_data", "_indices", "_fingerprint"} <= own.keys() or not 0 < length <= _MOST_ROWS:
+        return None
+    table, indices = own["_data"].table, own["_indices"]
+    paths = [one["filename"] for one in dataset.cache_files if one["filename"] != getattr(indices, "path", None)]
+    rows = list(range(length)) if indices is None else indices.column(0).to_pylist()
+    found = _TableRows(paths, table, rows, indices is not None)
+    return found if paths and found.members(0) else None
