@@ -76,7 +76,7 @@ def run_command(
     """Start `command`, and wait for it and what it leaves behind; docs/doctor/attach.md says what it sees of us.
 
     Call it in the main thread, whose signals it takes over meanwhile, after the settings have been written. If they
-    name a scratch folder, the current folder is left as it was: docs/doctor/hands-off.md.
+    name a scratch folder, the current folder is left as it was: docs/doctor/attach.md.
 
     Args:
         command: The command, by argument.

@@ -1,4 +1,4 @@
-"""Record what a command writes, and restore the user's files once it has ended (docs/doctor/hands-off.md)."""
+"""Record what a command writes, and restore the user's files once it has ended (docs/doctor/attach.md#hands-off)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ BY_CALL = {
     "torchvision pil_to_tensor", "torchvision resize", "torchvision rgb_to_grayscale", "torchvision to_dtype",
     "torchvision to_grayscale", "torchvision to_image", "torchvision to_pil_image", "torchvision to_tensor",
 }  # fmt: skip
-"""Calls that do as they are told, by the names of docs/doctor/stages.md. A script may tell them something else each
+"""Calls that do as they are told, by the names of docs/doctor/measuring.md. A script may tell them something else each
 time, so they count only where samples were made twice."""
 
 RESIZING = ("affine", "crop", "pad", "perspective", "reduce", "resize", "rotate", "scale", "size", "thumbnail", "zoom")

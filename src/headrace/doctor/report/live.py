@@ -81,7 +81,7 @@ WARM_UP, OBSERVE, EARLY, REPLAY, LOAD, DRAIN, OVER = "warm-up", "observe", "earl
 
 @dataclass(frozen=True)
 class CurrentWindow:
-    """One of docs/doctor/steps.md, or `warm-up` before them, or `over` after them."""
+    """One of docs/doctor/measuring.md, or `warm-up` before them, or `over` after them."""
 
     name: str
     done: int | None = None

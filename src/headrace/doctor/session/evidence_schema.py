@@ -176,7 +176,7 @@ class CallsLine:
     time: Time = told("of the record")
     steps: int = told("that were watched")
     calls: list[tuple[NameNumber, int, Flag, int, Duration]] = told(
-        "what (`Tensor.item()`, `print`, …: [steps.md](steps.md#reads-and-prints-in-the-loop)), place as in `lines` "
+        "what (`Tensor.item()`, `print`, …: [steps](measuring.md#reads-and-prints-in-the-loop)), place as in `lines` "
         "(-1 "
         "without one), whether it waits for the device, calls, and time of them together"
     )

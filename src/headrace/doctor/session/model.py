@@ -78,7 +78,7 @@ class UnreachedProcess:
 
 @dataclass
 class Machine:
-    """One host during the run ([machine.md](machine.md))."""
+    """One host during the run ([machine](measuring.md#the-machine))."""
 
     host: str = told("its name")
     facts: Facts = told("that do not change", default_factory=dict)

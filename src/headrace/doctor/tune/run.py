@@ -236,7 +236,7 @@ def tune(
 ) -> TuneResult:
     """Measure the command as it is, predict, run it with what may be faster, and return what to propose.
 
-    The command's files and its code stay as they were: docs/doctor/hands-off.md.
+    The command's files and its code stay as they were: docs/doctor/attach.md.
 
     Args:
         command: The command that trains.

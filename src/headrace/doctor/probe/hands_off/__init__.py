@@ -1,6 +1,6 @@
 """Hands off the user's work: record what a measured run is about to change on disk, so that it can be undone.
 
-docs/doctor/hands-off.md describes the journal's format, and what it does not see.
+docs/doctor/attach.md describes the journal's format, and what it does not see.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
 
 
 def library_hooks_of(probe: Probe) -> list[Hook]:
-    """List the hooks on libraries whose calls are stages: docs/doctor/stages.md says which."""
+    """List the hooks on libraries whose calls are stages: docs/doctor/measuring.md says which."""
     timer, opened = probe.timer, probe.batches.opened
     looks = image_libraries.DecoderLooks(timer, probe.batches.guard)
     calls = {**file_libraries.FILE_CALLS, **image_libraries.IMAGE_CALLS, **remote_libraries.REMOTE_CALLS}
