@@ -21,6 +21,7 @@ from ..training.loader_sources import HeldIterator
 from ..training.received_batches import ATTRIBUTE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 from .batch_shapes import BatchShapes, PaddingLooks
+from .replayed_batches import replayed, replayed_elsewhere
 from .worker_queues import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
@@ -83,7 +84,7 @@ class LoaderHooks:
         if training.replay.is_on:
             file, number = getattr(loader, NUMBER, (None, 0))
             number = number if file == training.evidence.path else None
-            stand_in = training.replay.iterator(loader, number, _length(loader), training.replayed)
+            stand_in = training.replay.iterator(loader, number, _length(loader), functools.partial(replayed, training))
             if stand_in is not None:
                 return stand_in
         return self._begin(original, loader, "DataLoader.__iter__")
@@ -136,8 +137,8 @@ class LoaderHooks:
         if is_here and thread.is_fetching:  # a loader that a dataset itself reads
             return original(iterator)
         if replay.is_on and replay.serves(pass_):
-            replayed = training.replayed if is_here else training.replayed_elsewhere
-            return replayed(pass_, functools.partial(original, iterator))
+            give = replayed if is_here else replayed_elsewhere
+            return give(training, pass_, functools.partial(original, iterator))
         return (self._fetch if is_here else self._fetch_elsewhere)(original, iterator, pass_)
 
     def _fetch(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:

@@ -16,6 +16,7 @@ from ..training.received_batches import FetchedBatch, ObservedPass
 from ..training.replay import is_grad_enabled
 from ..training.training import TrainingObserver, now
 from .batch_shapes import BatchShapes
+from .replayed_batches import replayed
 
 
 class SourceLibrary(NamedTuple):
@@ -138,7 +139,7 @@ class SourceCalls:
         if replay.is_on:
             known = self._passes.get((self._training.evidence.path, is_grad_enabled()))
             if known is not None and replay.serves(known.pass_):
-                return self._training.replayed(known.pass_, call)
+                return replayed(self._training, known.pass_, call)
         passes = counter.passes
 
         def got(given: Any, start: int, end: int) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from threading import current_thread, get_ident
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
 from ..looked_loader import LookedLoader
 from ..overhead import NOBODY
 from .closed_steps import ClosedSteps
-from .received_batches import FetchedBatch, ObservedPass, QueueReader
-from .replay import OVER, LoopReplay, is_grad_enabled
+from .received_batches import FetchedBatch, QueueReader
+from .replay import LoopReplay
 from .state import TrainingState
 from .step_limit import StepsMeasured
 from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, PassEvent
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..settings import ProbeSettings, SessionClock
 
 now = time.monotonic_ns
-POLL_S = 0.002
 MARKED_COPIES = 4
 """Copies to the device after each batch that the device's marks show."""
 FLUSH_GETS = 64
@@ -175,45 +174,6 @@ class TrainingObserver:
                 self.closed.write_batches(step)
         if self.thread.observed != NOBODY:  # not in the rest that the step before this batch began
             self.work.begin(WORK, now(), self.thread.observed, with_grad)
-
-    def replayed(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """Return a copy in place of that pass's next batch; what `otherwise()` returns, where there is none.
-
-        Raises:
-            StopIteration: The pass is over.
-        """
-        try:
-            start = self.ask()
-            batch = self.replay.take(pass_, start)
-            copy = FetchedBatch(pass_.number, None, start, self.received())
-            if batch is not OVER:
-                gap = self.replay.gap_before(copy.start)
-                if gap is not None:
-                    self.state.steps.leave_out(*gap)
-                self.got(copy, is_grad_enabled())
-        except Exception as error:
-            self.thread.is_fetching = False
-            self.windows.close()
-            self.fault("replay", error)
-            return otherwise()
-        if batch is OVER:
-            raise StopIteration
-        return batch
-
-    def replayed_elsewhere(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """Return a copy in a thread that hands its batches over; there a pass never ends.
-
-        No more of them are ahead than there ever were, since it may have no bound but the loader's pace.
-        """
-        while self.replay.is_on and self.elsewhere.is_far_ahead():
-            time.sleep(POLL_S)
-        start = now()
-        try:
-            batch = self.replay.copy(pass_)
-            self.got_elsewhere(FetchedBatch(pass_.number, None, start, now()), current_thread().name)
-        except Exception:  # the window has ended meanwhile
-            return otherwise()
-        return batch
 
     def rework(self) -> None:
         """Go to work on batches of earlier, of which a pipeline behind a loader makes others, if in that thread."""
