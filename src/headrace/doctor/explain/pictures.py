@@ -21,7 +21,8 @@ from .resampling import FILTERS, Floats, Ints, resample
 
 GREY = -1
 """Channel that stands for the brightness of a colour picture, as Pillow and OpenCV compute it."""
-_LUMA = np.array([0.299, 0.587, 0.114])
+_LUMA = np.array([19595, 38470, 7471])
+"""Pillow's weights of red, green and blue, as shares of 65536."""
 _GRID = 40
 """Rows and columns of the pixels that candidates are fitted on."""
 MOST_LEVELS = 1.0
@@ -29,7 +30,7 @@ MOST_LEVELS = 1.0
 _CLOSE = 1.5
 """Candidates whose difference is at most so many times the least one's are told apart by further samples."""
 _UNSCALED = "none"
-"""In place of a filter where the window has the leaf's size."""
+"""In place of a filter where no window is of another size than the leaf; where some are not, any filter makes those."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
     if not all(each.leaf.size for each in seen):
         return None
     for layout in layouts(seen[0].leaf):
-        names, found = [*FILTERS, _UNSCALED], list[dict[str, _Candidate]]()
+        names, found = [_UNSCALED, *FILTERS], list[dict[str, _Candidate]]()
         for each in seen:
             best = _best_by_filter(sided(each.leaf, layout), each, names)
             if not best:
@@ -112,18 +113,22 @@ def sided(leaf: Array, layout: str) -> Array:
     return leaf.transpose(1, 2, 0) if layout == "CHW" else leaf
 
 
-def _with_grey(source: Array) -> Array:
-    """Return a picture as [height, width, channels], with its brightness as the last channel of a colour picture."""
+def _channels(source: Array, count: int) -> Array:
+    """Return a picture as [height, width, channels], as a leaf of `count` channels may show them.
+
+    For a leaf of one channel, the brightness of a colour picture follows: as it is, and rounded before it is resampled.
+    """
     sided = source[..., None] if source.ndim == 2 else source
-    if sided.shape[2] < 3:
-        return sided
-    return np.concatenate([sided[..., :3], (sided[..., :3] @ _LUMA)[..., None]], axis=2)
+    if sided.shape[2] < 3 or count > 1:
+        return sided[..., :3]
+    grey = (sided[..., :3] @ _LUMA)[..., None] / 65536
+    return np.concatenate([sided[..., :3], grey, np.floor(grey + 0.5)], axis=2)
 
 
 def _best_by_filter(leaf: Array, each: Sighting, names: Sequence[str]) -> dict[str, _Candidate]:
     """Return the best candidate of each filter, of those that fit at all."""
     best: dict[str, _Candidate] = {}
-    source = _with_grey(each.source)
+    source = _channels(each.source, leaf.shape[2])
     for find, turns in searches():
         uprights = [unturned(leaf, turn) for turn in turns]
         for placement in find(uprights[0], each):
@@ -148,10 +153,11 @@ def _try(
         return
     rows, columns = (np.unique(np.linspace(each[0], each[-1], _GRID).astype(np.int64)) for each in (rows, columns))
     pixels = cut(source, placement.window)
+    of_all = None if placement.is_resampled else _made(pixels, placement, _UNSCALED, rows, columns, dtype)
     for name in names:
-        if (name == _UNSCALED) == placement.is_resampled:
+        if name == _UNSCALED and of_all is None:
             continue
-        made = _made(pixels, placement, name, rows, columns, dtype)
+        made = _made(pixels, placement, name, rows, columns, dtype) if of_all is None else of_all
         for one, leaf in turned.items():
             fit = _fitted(leaf[np.ix_(rows, columns)], made)
             if fit is not None and fit.levels < (best[name].fit.levels if name in best else 4 * MOST_LEVELS):
@@ -193,7 +199,7 @@ def _fitted(leaf: Array, made: Floats) -> _Fit | None:
     if not (np.abs(scale) > 0).all():
         return None
     levels = np.abs(values - (pixels[:, nearest] * scale + shift)) / np.abs(scale)
-    channels = tuple(GREY if made.shape[2] == 4 and channel == 3 else int(channel) for channel in nearest)
+    channels = tuple(GREY if channel > 2 else int(channel) for channel in nearest)
     return _Fit(float(np.quantile(levels, 0.99)), channels, scale, shift)
 
 
@@ -210,7 +216,7 @@ def _measured(
     fills: set[tuple[float, ...]] = set()
     for one, each in zip(found, seen, strict=True):
         leaf, window = one.placement.upright(sided(each.leaf, layout)), one.placement.window
-        pixels = cut(_with_grey(each.source), window)
+        pixels = cut(_channels(each.source, leaf.shape[2]), window)
         rows, columns = shown_part(leaf.shape, one.placement)
         made = _made(pixels, one.placement, one.filter, rows, columns, each.source.dtype)
         fit = _fitted(leaf[np.ix_(rows, columns)], made)
