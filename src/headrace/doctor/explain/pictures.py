@@ -29,6 +29,8 @@ MOST_LEVELS = 1.0
 """Difference in levels of the source that 99 % of pixels may have: libraries round, some of them twice."""
 _CLOSE = 1.5
 """Candidates whose difference is at most so many times the least one's are told apart by further samples."""
+_SAME = 0.02
+"""Difference in levels of a window that is shown as it is: no other is looked for."""
 _UNSCALED = "none"
 """In place of a filter where no window is of another size than the leaf; where some are not, any filter makes those."""
 
@@ -58,6 +60,8 @@ class PictureExplanation:
 class _Fit(NamedTuple):
     levels: float
     channels: tuple[int, ...]
+    nearest: Ints
+    """Channel of the pixels that were fitted, by channel of the leaf."""
     scale: Floats
     shift: Floats
 
@@ -134,6 +138,8 @@ def _best_by_filter(leaf: Array, each: Sighting, names: Sequence[str]) -> dict[s
         for placement in find(uprights[0], each):
             turned = {replace(placement, **turn._asdict()): one for turn, one in zip(turns, uprights, strict=True)}
             _try(turned, source, each.source.dtype, names, best)
+            if not placement.is_resampled and any(one.fit.levels <= _SAME for one in best.values()):
+                return best
         if any(one.fit.levels <= MOST_LEVELS for one in best.values()):
             break
     return best
@@ -198,9 +204,13 @@ def _fitted(leaf: Array, made: Floats) -> _Fit | None:
     shift = values.mean(axis=0) - scale * pixels.mean(axis=0)[nearest]
     if not (np.abs(scale) > 0).all():
         return None
-    levels = np.abs(values - (pixels[:, nearest] * scale + shift)) / np.abs(scale)
     channels = tuple(GREY if channel > 2 else int(channel) for channel in nearest)
-    return _Fit(float(np.quantile(levels, 0.99)), channels, scale, shift)
+    return _Fit(_levels(values, pixels[:, nearest], scale, shift), channels, nearest, scale, shift)
+
+
+def _levels(values: Array, pixels: Floats, scale: Floats, shift: Floats) -> float:
+    """Return by how many levels of the source 99 % of the values differ at most from its pixels, scaled and shifted."""
+    return float(np.quantile(np.abs(values - (pixels * scale + shift)) / np.abs(scale), 0.99))
 
 
 def _measured(
@@ -214,14 +224,17 @@ def _measured(
         return None
     scales, shifts, levels = list[Floats](), list[Floats](), list[float]()
     fills: set[tuple[float, ...]] = set()
+    pairs: list[tuple[Array, Floats]] = []
     for one, each in zip(found, seen, strict=True):
         leaf, window = one.placement.upright(sided(each.leaf, layout)), one.placement.window
         pixels = cut(_channels(each.source, leaf.shape[2]), window)
         rows, columns = shown_part(leaf.shape, one.placement)
         made = _made(pixels, one.placement, one.filter, rows, columns, each.source.dtype)
-        fit = _fitted(leaf[np.ix_(rows, columns)], made)
+        shown = leaf[np.ix_(rows, columns)]
+        fit = _fitted(shown, made)
         if fit is None or fit.channels != one.fit.channels:
             return None
+        pairs.append((shown, made[..., fit.nearest]))
         fills |= _fills(leaf, rows, columns)
         scales.append(fit.scale)
         shifts.append(fit.shift)
@@ -229,13 +242,16 @@ def _measured(
     if len(fills) > 1 or max(levels) > MOST_LEVELS:
         return None
     scale, shift = np.array(scales), np.array(shifts)
+    common = np.median(scale, axis=0), np.median(shift, axis=0)
     differs = max(np.ptp(scale, axis=0).max() * 255, np.ptp(shift, axis=0).max()) > 5 * np.abs(scale).mean()
+    if differs:  # flat samples say little of their scale, and that of the others may do
+        differs = any(_levels(*pair, *common) > MOST_LEVELS for pair in pairs)
     return sum(levels), PictureExplanation(
         layout=layout,
         filter=None if found[0].filter == _UNSCALED else found[0].filter,
         channels=found[0].fit.channels,
-        scale=tuple(np.median(scale, axis=0).tolist()),
-        shift=tuple(np.median(shift, axis=0).tolist()),
+        scale=tuple(common[0].tolist()),
+        shift=tuple(common[1].tolist()),
         is_scaled_by_sample=bool(differs),
         placements=tuple(one.placement for one in found),
         levels=max(levels),
