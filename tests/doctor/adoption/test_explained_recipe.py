@@ -237,6 +237,14 @@ def test_windows_that_begin_at_one_place_are_not_drawn() -> None:
     assert view_code(halves, [(100, 100, 3)] * 6, [WHOLE] * 6, "HWC", is_random=True) is None
 
 
+def test_windows_that_reach_out_of_the_picture_are_padded_if_the_fill_is_the_loaders() -> None:
+    wholes = [LeafPlacement(Box(0, 0, 100, 200), (short, 2 * short), (min(0, short - 50), 7)) for short in (40, 80)]
+    given = wholes, [(50, 50, 3)] * 2, [WHOLE] * 2, "HWC"
+    padded = "[hr.RandomScale([40, 80]), hr.RandomCrop((50, 50), pad_if_needed=True)]"
+    assert view_code(*given, is_random=True, pads=True) == padded
+    assert view_code(*given, is_random=True) is None
+
+
 class Flagged(Scenes):
     """A picture, and a list of truths as numbers."""
 

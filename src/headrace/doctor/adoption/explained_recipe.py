@@ -18,7 +18,7 @@ from ..explain import (
 )
 from ..explain.samples import LeafExplanation, LeafPath, LeafValue, LiveTransform, Look, path_text
 from ..session.after_run import LookedImage
-from .leaf_fields import MadeField, UnexplainedError, image_by_class, pixel_field, values_of
+from .leaf_fields import MadeField, UnexplainedError, image_by_class, is_filled_as_loader, pixel_field, values_of
 from .leaf_inputs import PictureSource, input_names, only_picture
 from .placed_fields import PlacedField, Shown, are_drawn_together, certainty_of, drawn_otherwise, resized_code, shown_of
 from .recipe import LoaderRecipe, RecipePart
@@ -149,8 +149,9 @@ class _RecipeMaker:
         source = self._source(leaf.input or 0)
         sizes = [each.source.shape for each in leaf.seen]
         made = pixel_field(name, leaf, by)
+        shapes = [each.leaf.shape for each in leaf.seen]
         view = view_code(
-            by.placements, [each.leaf.shape for each in leaf.seen], sizes, by.layout, is_random=leaf.is_random
+            by.placements, shapes, sizes, by.layout, is_random=leaf.is_random, pads=is_filled_as_loader(by)
         )
         fitting = self._transforms(made.size, by.placements, sizes) if leaf.is_random else []
         transform = self._of_its_own(path, fitting)

@@ -173,6 +173,13 @@ def _plane(name: str, by: PlaneExplanation, size: tuple[int, int]) -> MadeField:
     return MadeField("Depth", (repr(scale), *arguments), code + _OF_LAYOUT[by.layout], size, parts)
 
 
+def is_filled_as_loader(by: PictureExplanation | MaskExplanation | PlaneExplanation) -> bool:
+    """Tell whether what lies out of the file holds what padding does: black, or any one class."""
+    if isinstance(by, PictureExplanation):
+        return by.fill is not None and np.allclose(by.fill, by.shift, atol=0.5 * min(map(abs, by.scale)))
+    return isinstance(by, MaskExplanation)
+
+
 def _mask(name: str, leaf: LeafExplanation, by: MaskExplanation, size: tuple[int, int]) -> MadeField:
     if leaf.decoding == "RGB":
         raise UnexplainedError("its classes are colours, which the Loader does not look up")
@@ -183,6 +190,7 @@ def _mask(name: str, leaf: LeafExplanation, by: MaskExplanation, size: tuple[int
     dtype = leaf.seen[0].leaf.dtype
     arguments = [f"source={name + '__path'!r}", f"dtype={'uint8' if dtype == np.uint8 else 'int64'!r}"]
     arguments += [f"remap={changed!r}"] if changed else []
+    arguments += [] if by.fill in (None, 255) else [f"ignore={int(by.fill)}"]
     code = f"batch[{name!r}]" + {"HW": "", "CHW": "[:, None]", "HWC": "[..., None]"}[by.layout]
     code += {"f": ".float()" if dtype == np.float32 else ".double()", "b": ".bool()"}.get(dtype.kind, "")
     return MadeField("Mask", tuple(arguments), code, size, parts)

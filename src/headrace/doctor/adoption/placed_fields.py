@@ -67,6 +67,9 @@ def resized_code(one: PlacedField, whole: PlacedField) -> str | None:
 
 def drawn_otherwise(name: str, view: str, count: int) -> Iterator[RecipePart]:
     """Yield what is to be said of a view that follows from the windows of a few samples."""
+    if "pad_if_needed" in view:
+        note = "small pictures lie anywhere in their padding, where the script may have its own place for them"
+        yield RecipePart(name, "hr.RandomCrop", "check", note, "view")
     if "RandomScale" in view:
         note = "the Loader draws one scale for a whole batch, the script one for each sample"
         yield RecipePart(name, "hr.RandomScale", "differs", note, "view")
