@@ -18,6 +18,7 @@ from .view_codes import evaluated
 _EXACT = {None: None, "triangle": None, "nearest-exact": "nearest"}
 """Filters that the Loader has: the value of `Image(filter=)`."""
 _BYTE = 255.0
+_HALF_LEVEL = 0.5 / _BYTE
 _TOLD = 1e-4
 """Difference of a mean or a deviation that shows in no pixel."""
 _OF_LAYOUT = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}
@@ -126,7 +127,7 @@ def _image(name: str, leaf: LeafExplanation, by: PictureExplanation, size: tuple
         mean = [-shift / (_BYTE * scale) for scale, shift in zip(by.scale, by.shift, strict=True)]
         if by.channels == (2, 1, 0):
             std, mean = std[::-1], mean[::-1]
-        if not np.allclose(std, 1, atol=1e-3) or not np.allclose(mean, 0, atol=1e-3):
+        if not np.allclose(std, 1, atol=_HALF_LEVEL) or not np.allclose(mean, 0, atol=_HALF_LEVEL):
             arguments.append(f"normalize={_normalize(mean, std)}")
         code += ".double()" if leaf.seen[0].leaf.dtype == np.float64 else ""
     elif not np.allclose(by.scale, 1, atol=1e-2) or not np.allclose(by.shift, 0, atol=1):

@@ -32,7 +32,8 @@ _CLOSE = 1.5
 _SAME = 0.02
 """Difference in levels of a window that is shown as it is: no other is looked for."""
 _UNSCALED = "none"
-"""In place of a filter where no window is of another size than the leaf; where some are not, any filter makes those."""
+"""In place of a filter where all windows have the leaf's size; where some have not, any filter makes those that do."""
+_ALL = (_UNSCALED, *FILTERS)
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,12 @@ def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
     if not all(each.leaf.size for each in seen):
         return None
     for layout in layouts(seen[0].leaf):
-        names, found = [_UNSCALED, *FILTERS], list[dict[str, _Candidate]]()
+        names, found = [*_ALL], list[dict[str, _Candidate]]()
         for each in seen:
             best = _best_by_filter(sided(each.leaf, layout), each, names)
+            if not best and names == [_UNSCALED]:
+                names = [*FILTERS]
+                best = _best_by_filter(sided(each.leaf, layout), each, names)
             if not best:
                 break
             found.append(best)
@@ -90,6 +94,8 @@ def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
             names = [
                 name for name in names if name in best and best[name].fit.levels <= max(_CLOSE * least, least + 0.02)
             ]
+            if _UNSCALED in names and least <= _SAME:
+                names = [_UNSCALED]
         if len(found) < len(seen):
             continue
         measured = [_measured([best[name] for best in found if name in best], seen, layout) for name in names]
@@ -159,15 +165,15 @@ def _try(
         return
     rows, columns = (np.unique(np.linspace(each[0], each[-1], _GRID).astype(np.int64)) for each in (rows, columns))
     pixels = cut(source, placement.window)
-    of_all = None if placement.is_resampled else _made(pixels, placement, _UNSCALED, rows, columns, dtype)
-    for name in names:
-        if name == _UNSCALED and of_all is None:
-            continue
-        made = _made(pixels, placement, name, rows, columns, dtype) if of_all is None else of_all
+    for name in (each for each in names if each != _UNSCALED) if placement.is_resampled else (_UNSCALED,):
+        made = _made(pixels, placement, name, rows, columns, dtype)
         for one, leaf in turned.items():
             fit = _fitted(leaf[np.ix_(rows, columns)], made)
-            if fit is not None and fit.levels < (best[name].fit.levels if name in best else 4 * MOST_LEVELS):
-                best[name] = _Candidate(name, one, fit)
+            if fit is None:
+                continue
+            for of in (name,) if placement.is_resampled else _ALL:
+                if fit.levels < (best[of].fit.levels if of in best else 4 * MOST_LEVELS):
+                    best[of] = _Candidate(of, one, fit)
 
 
 def shown_part(shape: tuple[int, ...], placement: LeafPlacement) -> tuple[Ints, Ints]:
