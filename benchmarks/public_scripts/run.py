@@ -54,8 +54,9 @@ and loaders are the scripts' own.
 where a run did not come to its end. `images` and `leaves` count the pictures, and all arrays and texts, that the
 drafted Loader makes of a batch. `compared` says how they compare with the samples that were looked at: the same but for
 rounding, drawn at random by the script and of the same type and shape, or different. Seconds are those of the look, of
-at most 10 s, and of the explanation, on two cores with other work. Rows were
-measured while the method was mended, not all on one state of the code. To measure them anew:
+at most 10 s, and of the explanation, on two cores with much other work, so that
+some runs did not come to their end. Rows were measured while the method was mended, not all on one state of the code.
+To measure them anew:
 
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --doctor

@@ -307,7 +307,7 @@ SCRIPTS = (
         "DengPingFan/PraNet",
         "95f12bd4e32ec954b5069654abae7de9473fd1f5",
         "MyTrain.py",
-        "--train_path {data} --batchsize 4",
+        "--train_path {data} --batchsize 2",
         polyps,
     ),
     Script(

@@ -9,6 +9,7 @@ runs it. LAUNCHED is "launched" for a script that a launcher starts, else "alone
 """
 
 import collections
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -143,6 +144,8 @@ def put_cuda_away() -> None:
         setattr(torch.cuda, name, lambda *args, **kwargs: 0)
     torch.cuda.is_current_stream_capturing = torch.accelerator.is_available = lambda: False
     torch.cuda._lazy_init = torch.accelerator.current_accelerator = lambda *args, **kwargs: None
+    torch.cuda.Stream = torch.cuda.current_stream = lambda *args, **kwargs: MagicMock()
+    torch.cuda.stream = lambda *args: contextlib.nullcontext()
     torch.cuda.FloatTensor, torch.cuda.LongTensor = torch.FloatTensor, torch.LongTensor
     torch.Tensor.pin_memory = lambda self, *args: self
     torch.utils.data._utils.pin_memory.pin_memory = lambda data, *args: data
@@ -208,7 +211,8 @@ def be_a_fast_device() -> None:
     functional.layer_norm = lambda input, shape, weight=None, bias=None, *args, **kwargs: (
         input if weight is None else _shifted(input, weight.mean() + bias.mean())
     )
-    functional.relu = functional.leaky_relu = lambda input, *args, **kwargs: input
+    for name in ("relu", "leaky_relu", "hardtanh", "relu6", "silu", "elu", "dropout"):
+        setattr(functional, name, lambda input, *args, **kwargs: input)
     torch.Tensor.__iadd__ = lambda self, other: self + other  # one number has no places to be written to
 
 
