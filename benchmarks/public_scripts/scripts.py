@@ -202,7 +202,9 @@ def gopro_patches(photos: Photos, data: Path, code: Path) -> None:
 
 def div2k(photos: Photos, data: Path, code: Path) -> None:
     made.flat(photos, code / "data/DIV2K_train_HR", ending=".png")
-    made.flat(photos, code / "data/DIV2K_valid_HR", 4, ".png")
+    made.flat(photos, code / "data/DIV2K_valid_HR", 15, ".png")
+    for name in ("epochs", "statistics"):
+        (code / name).mkdir()
 
 
 def berkeley(photos: Photos, data: Path, code: Path) -> None:
@@ -305,7 +307,7 @@ SCRIPTS = (
         "DengPingFan/PraNet",
         "95f12bd4e32ec954b5069654abae7de9473fd1f5",
         "MyTrain.py",
-        "--train_path {data} --batchsize 4",
+        "--train_path {data} --batchsize 2",
         polyps,
     ),
     Script(
@@ -345,7 +347,7 @@ SCRIPTS = (
         "DepthAnything/Depth-Anything-V2",
         "a561b849ebae10a6f5ef49e26c83cbbcd36c71bf",
         "train.py",
-        "--encoder vits --bs 1 --dataset vkitti --save-path {data}/saved --max-depth 80",
+        "--encoder vits --img-size 196 --bs 1 --dataset vkitti --save-path {data}/saved --max-depth 80",
         virtual_kitti,
         "metric_depth",
         is_launched=True,

@@ -9,6 +9,7 @@ runs it. LAUNCHED is "launched" for a script that a launcher starts, else "alone
 """
 
 import collections
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -16,6 +17,7 @@ import os
 import runpy
 import sys
 import types
+import urllib.request
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -130,6 +132,8 @@ def put_cuda_away() -> None:
     for owner in (torch.Tensor, torch.nn.Module):
         owner.to = on_cpu(owner.to)
         owner.cuda = lambda self, *args, **kwargs: self
+    for name in ("tensor", "as_tensor", "zeros", "ones", "empty", "full", "arange", "rand", "randn", "randint", "eye"):
+        setattr(torch, name, _on_no_device(getattr(torch, name)))
     torch.cuda.is_available = lambda: True
     torch.cuda.device_count = lambda: 1
     torch.cuda.current_device = lambda: 0
@@ -140,12 +144,25 @@ def put_cuda_away() -> None:
         setattr(torch.cuda, name, lambda *args, **kwargs: 0)
     torch.cuda.is_current_stream_capturing = torch.accelerator.is_available = lambda: False
     torch.cuda._lazy_init = torch.accelerator.current_accelerator = lambda *args, **kwargs: None
+    torch.cuda.Stream = torch.cuda.current_stream = lambda *args, **kwargs: MagicMock()
+    torch.cuda.stream = lambda *args: contextlib.nullcontext()
     torch.cuda.FloatTensor, torch.cuda.LongTensor = torch.FloatTensor, torch.LongTensor
     torch.Tensor.pin_memory = lambda self, *args: self
     torch.utils.data._utils.pin_memory.pin_memory = lambda data, *args: data
     _without_scaling(torch.amp)
     _without_scaling(torch.cuda.amp)
-    torch.nn.DataParallel = lambda module, *args, **kwargs: _Wrapped(module)
+    torch.nn.DataParallel = torch.nn.parallel.DataParallel = _wrapper()
+
+
+def _on_no_device(original):
+    def made(*args, device=None, **kwargs):
+        return (
+            original(*args, **kwargs)
+            if device is None or _is_cuda(device)
+            else original(*args, device=device, **kwargs)
+        )
+
+    return made
 
 
 def _without_scaling(amp) -> None:
@@ -158,45 +175,86 @@ def _is_cuda(value) -> bool:
     return (isinstance(value, int) and not isinstance(value, bool)) or str(value).startswith("cuda")
 
 
-def _Wrapped(module):  # noqa: N802  # stands for a class
-    """Return a module as DataParallel has it: it holds the module itself."""
+def _wrapper() -> type:
+    """Return a class that has a module as DataParallel has it."""
     import torch
 
-    class Wrapped(torch.nn.Module):
-        def __init__(self) -> None:
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module, *args, **kwargs) -> None:
             super().__init__()
             self.module = module
 
         def forward(self, *args, **kwargs):
             return self.module(*args, **kwargs)
 
-    return Wrapped()
+    return Wrapper
 
 
 def be_a_fast_device() -> None:
-    """Let convolutions give one number for all of their shape, made of all that they are given, and the next layers."""
+    """Let layers give one number for all of their shape, made of all that they are given, and the next layers."""
     import torch
 
     functional = torch.nn.functional
-    for name in ("conv2d", "conv3d", "conv_transpose2d"):
+    for name in ("conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear"):
         setattr(functional, name, _of_shape(getattr(functional, name)))
+    for owner, name in ((torch, "matmul"), (torch, "bmm"), (torch.Tensor, "matmul"), (torch.Tensor, "__matmul__")):
+        setattr(owner, name, _product(getattr(owner, name)))
+    for name in ("interpolate", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "gelu", "softmax"):
+        setattr(functional, name, _of_one_number(getattr(functional, name)))
+    torch.Tensor.softmax = _of_one_number(torch.Tensor.softmax)
+    functional.scaled_dot_product_attention = lambda query, key, value, *args, **kwargs: (
+        query.mean() + key.mean() + value.mean()
+    ).expand(*query.shape[:-1], value.shape[-1])
     functional.batch_norm = lambda input, mean, variance, weight=None, bias=None, *args, **kwargs: (
         input if weight is None else _shifted(input, weight.mean() + bias.mean())
     )
-    functional.relu = functional.leaky_relu = lambda input, *args, **kwargs: input
+    functional.layer_norm = lambda input, shape, weight=None, bias=None, *args, **kwargs: (
+        input if weight is None else _shifted(input, weight.mean() + bias.mean())
+    )
+    for name in ("relu", "leaky_relu", "hardtanh", "relu6", "silu", "elu", "dropout"):
+        setattr(functional, name, lambda input, *args, **kwargs: input)
     torch.Tensor.__iadd__ = lambda self, other: self + other  # one number has no places to be written to
 
 
 def _of_shape(original):
+    """Let a layer's function give one number. One of data, whose weights are no parameters, computes as ever."""
     import torch
 
     def computed(input, weight, bias=None, *args, **kwargs):
-        given = [None if each is None else torch.empty(each.shape, device="meta") for each in (input, weight, bias)]
-        shape = original(*given, *args, **kwargs).shape
+        if not isinstance(weight, torch.nn.Parameter):
+            return original(input, weight, bias, *args, **kwargs)
         added = 0 if bias is None else bias.mean()
+        shape = _shape_of(original, input, weight, bias, *args, **kwargs)
         return ((_one(input) if _is_one(input) else input.mean()) * weight.mean() + added).expand(shape)
 
     return computed
+
+
+def _product(original):
+    def computed(one, other):
+        if not (_is_one(one) or _is_one(other) or one.requires_grad or other.requires_grad):
+            return original(one, other)
+        return (one.mean() * other.mean()).expand(_shape_of(original, one, other))
+
+    return computed
+
+
+def _of_one_number(original):
+    """Let a function of one number, which has a shape, give the number in the shape that it makes of it."""
+
+    def computed(input, *args, **kwargs):
+        if not _is_one(input):
+            return original(input, *args, **kwargs)
+        return _one(input).expand(_shape_of(original, input, *args, **kwargs))
+
+    return computed
+
+
+def _shape_of(original, *args, **kwargs):
+    import torch
+
+    given = [torch.empty(each.shape, device="meta") if isinstance(each, torch.Tensor) else each for each in args]
+    return original(*given, **kwargs).shape
 
 
 def _shifted(values, by):
@@ -219,6 +277,7 @@ def do_without_weights() -> None:
     torch.hub.list = lambda *args, **kwargs: []
     torch.hub.load_state_dict_from_url = lambda *args, **kwargs: {}
     torch.utils.model_zoo.load_url = lambda *args, **kwargs: {}
+    urllib.request.urlretrieve = lambda url, file, *args, **kwargs: torch.save({}, file)
     import torchvision
 
     torchvision.models.resnet.model_urls = collections.defaultdict(str)
@@ -253,7 +312,7 @@ def be_the_only_rank() -> None:
     torch.nn.SyncBatchNorm.convert_sync_batchnorm = lambda module, *args: module
     torch.distributed.init_process_group = begin
     torch.multiprocessing.spawn = spawn
-    torch.nn.parallel.DistributedDataParallel = lambda module, *args, **kwargs: _Wrapped(module)
+    torch.nn.parallel.DistributedDataParallel = _wrapper()
 
 
 def main() -> None:

@@ -238,6 +238,14 @@ def test_windows_that_begin_at_one_place_are_not_drawn() -> None:
     assert view_code(halves, [(100, 100, 3)] * 6, [WHOLE] * 6, "HWC", is_random=True) is None
 
 
+def test_windows_that_reach_out_of_the_picture_are_padded_if_the_fill_is_the_loaders() -> None:
+    wholes = [LeafPlacement(Box(0, 0, 100, 200), (short, 2 * short), (min(0, short - 50), 7)) for short in (40, 80)]
+    given = wholes, [(50, 50, 3)] * 2, [WHOLE] * 2, "HWC"
+    padded = "[hr.RandomScale([40, 80]), hr.RandomCrop((50, 50), pad_if_needed=True)]"
+    assert view_code(*given, is_random=True, pads=True) == padded
+    assert view_code(*given, is_random=True) is None
+
+
 class Flagged(Scenes):
     """A picture, and a list of truths as numbers."""
 
@@ -292,18 +300,44 @@ def test_a_filter_that_the_loader_has_not_is_to_be_checked(folder: Path, tmp_pat
 
 
 class Degraded(Scenes):
-    """A drawn window of each picture, and before it the same at half the size."""
+    """A drawn window of each picture, and before it the same at half the size, made by a filter."""
+
+    filter = Image.Resampling.BICUBIC
 
     def __getitem__(self, index: int) -> Any:
         picture = self._open(index).convert("RGB")
         left, top = (int(torch.randint(0, side - 64, ())) for side in picture.size)
         window = picture.crop((left, top, left + 64, top + 64))
-        return np.array(window.resize((32, 32), Image.Resampling.BILINEAR)), np.array(window)
+        return np.array(window.resize((32, 32), self.filter)), np.array(window)
 
 
-def test_a_leaf_that_draws_with_another_has_no_view_of_its_own(folder: Path, tmp_path: Path) -> None:
+class Enlarged(Degraded):
+    filter = Image.Resampling.LANCZOS
+
+
+def test_a_drawn_picture_at_another_size_is_made_of_the_other(folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Degraded(folder), tmp_path)
-    assert recipe.covered == ("1",)
-    assert recipe.view == "hr.RandomCrop((64, 64))"
-    assert recipe.output.startswith("[None, ")
+    assert (recipe.covered, recipe.parts, recipe.view) == (("0", "1"), (), "hr.RandomCrop((64, 64))")
+    for small, large in batches(recipe, tmp_path):
+        expected = [Image.fromarray(each).resize((32, 32), Image.Resampling.BICUBIC) for each in large.numpy()]
+        assert (small.int() - torch.from_numpy(np.array(expected)).int()).abs().max() <= 1
+
+
+def test_what_is_drawn_with_a_leaf_that_stays_in_python_stays_there_too(folder: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(Enlarged(folder), tmp_path)
+    assert recipe.covered == ()
     assert "which draws with it" in recipe.parts[0].note
+    assert recipe.parts[1].note == "it may be drawn with 0, which stays in Python"
+
+
+class Noised(Degraded):
+    """A drawn window, and its like with noise, which nothing explains."""
+
+    def __getitem__(self, index: int) -> Any:
+        window = super().__getitem__(index)[1] / np.float32(255)
+        return window, window + np.random.default_rng().normal(0, 0.5, window.shape).astype(np.float32)
+
+
+def test_a_drawn_leaf_is_left_beside_one_that_is_not_explained(folder: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(Noised(folder), tmp_path)
+    assert (recipe.covered, recipe.fields) == ((), {})

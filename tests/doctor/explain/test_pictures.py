@@ -46,6 +46,19 @@ def test_a_scale_by_the_sample_is_told() -> None:
     assert found.is_scaled_by_sample
 
 
+def test_a_flat_picture_has_the_scale_of_the_others() -> None:
+    """A crop of a wall says little of it."""
+    seen = []
+    for contrast in (1.0, 1.0, 0.01):
+        source = (photograph(np.random.default_rng(len(seen)), 64, 64) * contrast + 20).clip(0, 255).astype(np.uint8)
+        leaf = resample(source, (22, 22), "bicubic").round().clip(0, 255) / 255
+        seen.append(Sighting(leaf.astype(np.float32), source))
+    found = explain_picture(seen)
+    assert found is not None
+    assert not found.is_scaled_by_sample
+    assert found.scale == pytest.approx([1 / 255] * 3, rel=0.01)
+
+
 @pytest.mark.parametrize("is_resampled", [pytest.param(False, marks=pytest.mark.long), True])
 def test_turns_are_told(is_resampled: bool) -> None:
     """The eight ways in which a window may lie, of a window that no call named."""

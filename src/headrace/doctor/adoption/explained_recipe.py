@@ -18,9 +18,9 @@ from ..explain import (
 )
 from ..explain.samples import LeafExplanation, LeafPath, LeafValue, LiveTransform, Look, path_text
 from ..session.after_run import LookedImage
-from .leaf_fields import MadeField, UnexplainedError, image_by_class, pixel_field, values_of
+from .leaf_fields import MadeField, UnexplainedError, image_by_class, is_filled_as_loader, pixel_field, values_of
 from .leaf_inputs import PictureSource, input_names, only_picture
-from .placed_fields import PlacedField, certainty_of, drawn_otherwise, is_drawn_with, shown_of
+from .placed_fields import PlacedField, Shown, are_drawn_together, certainty_of, drawn_otherwise, resized_code, shown_of
 from .recipe import ROW, LoaderRecipe, RecipePart
 from .view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
 
@@ -33,14 +33,8 @@ _CASTS = {
     "uint8": ".byte()",
     "bool": ".bool()",
 }
-_PILLOWS = {
-    "nearest-exact": "nearest",
-    "nearest": "nearest",
-    "bicubic": "bicubic",
-    "cubic": "bicubic",
-    "lanczos": "lanczos",
-    "area": "box",
-}
+_PILLOWS = {each: each for each in ("bicubic", "lanczos", "box", "hamming")}
+_PILLOWS |= {"nearest-exact": "nearest", "nearest": "nearest", "cubic": "bicubic", "area": "box"}
 """Filters by Pillow's names, where these are others than bilinear."""
 _LISTED = "torch.stack([torch.as_tensor(each) for each in batch[{name!r}]])"
 
@@ -113,7 +107,7 @@ class _RecipeMaker:
             steps=steps_of(first.view),
             dtype=evaluated(code).dtype,
             normalize=argument_of(code, "normalize"),
-            filter=first.filter,
+            filter=_PILLOWS.get(first.filter or "", "bilinear"),
             is_augmented=bool(first.augment or augment),
         )
 
@@ -173,8 +167,9 @@ class _RecipeMaker:
         source = self._source(leaf.input or 0)
         sizes = [each.source.shape for each in leaf.seen]
         made = pixel_field(name, source.column or f"{name}__path", leaf, by)
+        shapes = [each.leaf.shape for each in leaf.seen]
         view = view_code(
-            by.placements, [each.leaf.shape for each in leaf.seen], sizes, by.layout, is_random=leaf.is_random
+            by.placements, shapes, sizes, by.layout, is_random=leaf.is_random, pads=is_filled_as_loader(by)
         )
         fitting = self._transforms(made.size, by.placements, sizes) if leaf.is_random else []
         transform = self._of_its_own(path, fitting)
@@ -188,10 +183,7 @@ class _RecipeMaker:
             made.parts.extend(drawn_otherwise(name, view, len(sizes)))
         self._take(name, source, made)
         augment = None if transform is None else _listed(transform.augment)
-        shown = tuple(map(shown_of, by.placements, sizes)) if leaf.is_random else ()
-        return PlacedField(
-            path, name, made, view, by.placements, augment, _PILLOWS.get(by.filter or "", "bilinear"), shown
-        )
+        return PlacedField(path, name, made, view, by.placements, augment, by.filter, _shown(leaf))
 
     def _by_class(self, path: LeafPath, leaf: LeafExplanation) -> PlacedField:
         """Take a picture whose values are drawn by a transform of a known library: no window tells how it was made."""
@@ -280,18 +272,47 @@ class _RecipeMaker:
         for one in self.placed:
             own = []
             if one not in drawn:
-                is_drawn_with_it = is_drawn_with(one, first)
+                if self._is_resized(one, first):
+                    continue
+                is_drawn_with_it = are_drawn_together(one.shown, first.shown)
                 if not one.made.is_image or is_drawn_with_it:
-                    del self.codes[one.path]
-                    self.columns.pop(f"{one.name}__path", None)
                     also = ", which draws with it" if is_drawn_with_it else ""
+                    self._drop(one)
                     self._leave(one.path, f"its view is {one.view}, that of the other fields {first.view}{also}")
                     continue
                 own = [f"view={one.view}", *([f"augment={one.augment}"] if one.augment else [])]
             elif one.augment != augment and one.made.is_image:
                 own = [f"augment={one.augment}"] if one.augment else []
             self.fields[one.name] = one.made.field(own)
+        self._leave_what_is_drawn_with_others()
         return first.view, augment
+
+    def _drop(self, one: PlacedField) -> None:
+        """Take back the field of a leaf, its column, and what is said of it."""
+        del self.codes[one.path]
+        self.columns.pop(f"{one.name}__path", None)
+        self.fields.pop(one.name, None)
+        self.parts = [part for part in self.parts if part not in one.made.parts]
+
+    def _is_resized(self, one: PlacedField, whole: PlacedField) -> bool:
+        """Make a picture of another field's, where it is that one at another size; return whether it is."""
+        code = resized_code(one, whole)
+        if code is None or self.sources[one.name] != self.sources[whole.name]:
+            return False
+        made = self.codes[one.path].replace(f"batch[{one.name!r}]", code)
+        self._drop(one)
+        self.codes[one.path] = made
+        self.imports.add("import torch")
+        return True
+
+    def _leave_what_is_drawn_with_others(self) -> None:
+        """Leave drawn fields of pixels where others may be drawn with them, and stay in Python."""
+        apart = [path for path in self.left if self.explained[path].is_random and len(self._shape(path)) > 1]
+        for one in (each for each in self.placed if self.explained[each.path].is_random):
+            name = next((path for path in apart if self._may_draw_with(one, self.explained[path])), None)
+            if name is not None and one.path in self.codes:
+                self._drop(one)
+                self._leave(one.path, f"it may be drawn with {path_text(name)}, which stays in Python")
 
     def _shares(self, one: PlacedField, first: PlacedField) -> bool:
         """Return whether two fields show the same windows: of one file, known ones; of two, none that differ."""
@@ -299,6 +320,11 @@ class _RecipeMaker:
             return True
         is_of_one_file = self.sources[one.name] == self.sources[first.name]
         return not is_of_one_file and not (one.placements and first.placements)
+
+    @staticmethod
+    def _may_draw_with(one: PlacedField, other: LeafExplanation) -> bool:
+        shown = _shown(other)
+        return not shown or are_drawn_together(one.shown, shown)
 
     # Numbers and texts.
 
@@ -394,6 +420,12 @@ def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) 
 
 def _number(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
+
+
+def _shown(leaf: LeafExplanation) -> Shown:
+    """Return where the windows of a drawn leaf begin; nothing where they are not known."""
+    placements = getattr(leaf.by, "placements", ()) if leaf.is_random else ()
+    return tuple(shown_of(one, each.source.shape) for one, each in zip(placements, leaf.seen, strict=False))
 
 
 def _listed(codes: Sequence[str]) -> str | None:

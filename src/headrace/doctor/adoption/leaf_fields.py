@@ -25,6 +25,7 @@ _EXACT = {
 }
 """Filters that the Loader has: the value of `Image(filter=)`."""
 _BYTE = 255.0
+_HALF_LEVEL = 0.5 / _BYTE
 _TOLD = 1e-4
 """Difference of a mean or a deviation that shows in no pixel."""
 _OF_LAYOUT = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}
@@ -133,7 +134,7 @@ def _image(name: str, column: str, leaf: LeafExplanation, by: PictureExplanation
         mean = [-shift / (_BYTE * scale) for scale, shift in zip(by.scale, by.shift, strict=True)]
         if by.channels == (2, 1, 0):
             std, mean = std[::-1], mean[::-1]
-        if not np.allclose(std, 1, atol=1e-3) or not np.allclose(mean, 0, atol=1e-3):
+        if not np.allclose(std, 1, atol=_HALF_LEVEL) or not np.allclose(mean, 0, atol=_HALF_LEVEL):
             arguments.append(f"normalize={_normalize(mean, std)}")
         code += ".double()" if leaf.seen[0].leaf.dtype == np.float64 else ""
     elif not np.allclose(by.scale, 1, atol=1e-2) or not np.allclose(by.shift, 0, atol=1):
@@ -180,6 +181,13 @@ def _plane(name: str, column: str, by: PlaneExplanation, size: tuple[int, int]) 
     return MadeField("Depth", (repr(scale), *arguments), code + _OF_LAYOUT[by.layout], size, parts)
 
 
+def is_filled_as_loader(by: PictureExplanation | MaskExplanation | PlaneExplanation) -> bool:
+    """Tell whether what lies out of the file holds what padding does: black, or any one class."""
+    if isinstance(by, PictureExplanation):
+        return by.fill is not None and np.allclose(by.fill, by.shift, atol=0.5 * min(map(abs, by.scale)))
+    return isinstance(by, MaskExplanation)
+
+
 def _mask(name: str, column: str, leaf: LeafExplanation, by: MaskExplanation, size: tuple[int, int]) -> MadeField:
     if leaf.decoding == "RGB":
         raise UnexplainedError("its classes are colours, which the Loader does not look up")
@@ -190,6 +198,7 @@ def _mask(name: str, column: str, leaf: LeafExplanation, by: MaskExplanation, si
     dtype = leaf.seen[0].leaf.dtype
     arguments = [f"source={column!r}", f"dtype={'uint8' if dtype == np.uint8 else 'int64'!r}"]
     arguments += [f"remap={changed!r}"] if changed else []
+    arguments += [] if by.fill in (None, 255) else [f"ignore={int(by.fill)}"]
     code = f"batch[{name!r}]" + {"HW": "", "CHW": "[:, None]", "HWC": "[..., None]"}[by.layout]
     code += {"f": ".float()" if dtype == np.float32 else ".double()", "b": ".bool()"}.get(dtype.kind, "")
     return MadeField("Mask", tuple(arguments), code, size, parts)

@@ -29,17 +29,16 @@ def view_code(
     layout: str,
     *,
     is_random: bool,
+    pads: bool = False,
 ) -> str | None:
     """Return the view that gives these placements, as code; None where none of the Loader's does.
 
-    `is_random`: whether a sample's makings differ, without which no view is drawn.
+    `is_random`: whether a sample's makings differ, without which no view is drawn. `pads`: whether a view may pad.
     """
-    if any(
-        one.is_transposed or one.is_padded(shape[1:] if layout == "CHW" else shape)
-        for one, shape in zip(placements, shapes, strict=True)
-    ):
-        return None
     heights = {(shape[0], shape[1]) if layout != "CHW" else (shape[1], shape[2]) for shape in shapes}
+    is_padded = any(one.is_padded(size) for one in placements for size in heights)
+    if any(one.is_transposed for one in placements) or (is_padded and not pads):
+        return None
     if len(heights) > 1:
         return None
     (size,) = heights
@@ -48,8 +47,12 @@ def view_code(
         return None
     flip = ", flip=0.5" if any(flips) else ""
     wholes = [Box(0, 0, *source[:2]) for source in sources]
-    for find in (_of_wholes, _of_windows):
+    if is_padded:
+        flip += ", pad_if_needed=True"
+    for find in (_of_wholes, *(() if is_padded else (_of_windows,))):
         found = find(placements, wholes, size, flip)
+        if is_padded and "RandomCrop" not in (found or ""):
+            return None
         if found is not None and (is_random or "Random" not in found):
             return f"[{', '.join([*steps_of(found), 'hr.RandomVerticalFlip(0.5)'])}]" if any(turns) else found
     return None

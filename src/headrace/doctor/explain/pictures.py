@@ -21,15 +21,19 @@ from .resampling import FILTERS, Floats, Ints, resample
 
 GREY = -1
 """Channel that stands for the brightness of a colour picture, as Pillow and OpenCV compute it."""
-_LUMA = np.array([0.299, 0.587, 0.114])
+_LUMA = np.array([19595, 38470, 7471])
+"""Pillow's weights of red, green and blue, as shares of 65536."""
 _GRID = 40
 """Rows and columns of the pixels that candidates are fitted on."""
 MOST_LEVELS = 1.0
 """Difference in levels of the source that 99 % of pixels may have: libraries round, some of them twice."""
 _CLOSE = 1.5
 """Candidates whose difference is at most so many times the least one's are told apart by further samples."""
+_SAME = 0.02
+"""Difference in levels of a window that is shown as it is: no other is looked for."""
 _UNSCALED = "none"
-"""In place of a filter where the window has the leaf's size."""
+"""In place of a filter where all windows have the leaf's size; where some have not, any filter makes those that do."""
+_ALL = (_UNSCALED, *FILTERS)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class PictureExplanation:
 class _Fit(NamedTuple):
     levels: float
     channels: tuple[int, ...]
+    nearest: Ints
+    """Channel of the pixels that were fitted, by channel of the leaf."""
     scale: Floats
     shift: Floats
 
@@ -75,9 +81,12 @@ def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
     if not all(each.leaf.size for each in seen):
         return None
     for layout in layouts(seen[0].leaf):
-        names, found = [*FILTERS, _UNSCALED], list[dict[str, _Candidate]]()
+        names, found = [*_ALL], list[dict[str, _Candidate]]()
         for each in seen:
             best = _best_by_filter(sided(each.leaf, layout), each, names)
+            if not best and names == [_UNSCALED]:
+                names = [*FILTERS]
+                best = _best_by_filter(sided(each.leaf, layout), each, names)
             if not best:
                 break
             found.append(best)
@@ -85,6 +94,8 @@ def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
             names = [
                 name for name in names if name in best and best[name].fit.levels <= max(_CLOSE * least, least + 0.02)
             ]
+            if _UNSCALED in names and least <= _SAME:
+                names = [_UNSCALED]
         if len(found) < len(seen):
             continue
         measured = [_measured([best[name] for best in found if name in best], seen, layout) for name in names]
@@ -112,23 +123,29 @@ def sided(leaf: Array, layout: str) -> Array:
     return leaf.transpose(1, 2, 0) if layout == "CHW" else leaf
 
 
-def _with_grey(source: Array) -> Array:
-    """Return a picture as [height, width, channels], with its brightness as the last channel of a colour picture."""
+def _channels(source: Array, count: int) -> Array:
+    """Return a picture as [height, width, channels], as a leaf of `count` channels may show them.
+
+    For a leaf of one channel, the brightness of a colour picture follows: as it is, and rounded before it is resampled.
+    """
     sided = source[..., None] if source.ndim == 2 else source
-    if sided.shape[2] < 3:
-        return sided
-    return np.concatenate([sided[..., :3], (sided[..., :3] @ _LUMA)[..., None]], axis=2)
+    if sided.shape[2] < 3 or count > 1:
+        return sided[..., :3]
+    grey = (sided[..., :3] @ _LUMA)[..., None] / 65536
+    return np.concatenate([sided[..., :3], grey, np.floor(grey + 0.5)], axis=2)
 
 
 def _best_by_filter(leaf: Array, each: Sighting, names: Sequence[str]) -> dict[str, _Candidate]:
     """Return the best candidate of each filter, of those that fit at all."""
     best: dict[str, _Candidate] = {}
-    source = _with_grey(each.source)
+    source = _channels(each.source, leaf.shape[2])
     for find, turns in searches():
         uprights = [unturned(leaf, turn) for turn in turns]
         for placement in find(uprights[0], each):
             turned = {replace(placement, **turn._asdict()): one for turn, one in zip(turns, uprights, strict=True)}
             _try(turned, source, each.source.dtype, names, best)
+            if not placement.is_resampled and any(one.fit.levels <= _SAME for one in best.values()):
+                return best
         if any(one.fit.levels <= MOST_LEVELS for one in best.values()):
             break
     return best
@@ -148,14 +165,15 @@ def _try(
         return
     rows, columns = (np.unique(np.linspace(each[0], each[-1], _GRID).astype(np.int64)) for each in (rows, columns))
     pixels = cut(source, placement.window)
-    for name in names:
-        if (name == _UNSCALED) == placement.is_resampled:
-            continue
+    for name in (each for each in names if each != _UNSCALED) if placement.is_resampled else (_UNSCALED,):
         made = _made(pixels, placement, name, rows, columns, dtype)
         for one, leaf in turned.items():
             fit = _fitted(leaf[np.ix_(rows, columns)], made)
-            if fit is not None and fit.levels < (best[name].fit.levels if name in best else 4 * MOST_LEVELS):
-                best[name] = _Candidate(name, one, fit)
+            if fit is None:
+                continue
+            for of in (name,) if placement.is_resampled else _ALL:
+                if fit.levels < (best[of].fit.levels if of in best else 4 * MOST_LEVELS):
+                    best[of] = _Candidate(of, one, fit)
 
 
 def shown_part(shape: tuple[int, ...], placement: LeafPlacement) -> tuple[Ints, Ints]:
@@ -192,9 +210,13 @@ def _fitted(leaf: Array, made: Floats) -> _Fit | None:
     shift = values.mean(axis=0) - scale * pixels.mean(axis=0)[nearest]
     if not (np.abs(scale) > 0).all():
         return None
-    levels = np.abs(values - (pixels[:, nearest] * scale + shift)) / np.abs(scale)
-    channels = tuple(GREY if made.shape[2] == 4 and channel == 3 else int(channel) for channel in nearest)
-    return _Fit(float(np.quantile(levels, 0.99)), channels, scale, shift)
+    channels = tuple(GREY if channel > 2 else int(channel) for channel in nearest)
+    return _Fit(_levels(values, pixels[:, nearest], scale, shift), channels, nearest, scale, shift)
+
+
+def _levels(values: Array, pixels: Floats, scale: Floats, shift: Floats) -> float:
+    """Return by how many levels of the source 99 % of the values differ at most from its pixels, scaled and shifted."""
+    return float(np.quantile(np.abs(values - (pixels * scale + shift)) / np.abs(scale), 0.99))
 
 
 def _measured(
@@ -208,14 +230,17 @@ def _measured(
         return None
     scales, shifts, levels = list[Floats](), list[Floats](), list[float]()
     fills: set[tuple[float, ...]] = set()
+    pairs: list[tuple[Array, Floats]] = []
     for one, each in zip(found, seen, strict=True):
         leaf, window = one.placement.upright(sided(each.leaf, layout)), one.placement.window
-        pixels = cut(_with_grey(each.source), window)
+        pixels = cut(_channels(each.source, leaf.shape[2]), window)
         rows, columns = shown_part(leaf.shape, one.placement)
         made = _made(pixels, one.placement, one.filter, rows, columns, each.source.dtype)
-        fit = _fitted(leaf[np.ix_(rows, columns)], made)
+        shown = leaf[np.ix_(rows, columns)]
+        fit = _fitted(shown, made)
         if fit is None or fit.channels != one.fit.channels:
             return None
+        pairs.append((shown, made[..., fit.nearest]))
         fills |= _fills(leaf, rows, columns)
         scales.append(fit.scale)
         shifts.append(fit.shift)
@@ -223,13 +248,16 @@ def _measured(
     if len(fills) > 1 or max(levels) > MOST_LEVELS:
         return None
     scale, shift = np.array(scales), np.array(shifts)
+    common = np.median(scale, axis=0), np.median(shift, axis=0)
     differs = max(np.ptp(scale, axis=0).max() * 255, np.ptp(shift, axis=0).max()) > 5 * np.abs(scale).mean()
+    if differs:  # flat samples say little of their scale, and that of the others may do
+        differs = any(_levels(*pair, *common) > MOST_LEVELS for pair in pairs)
     return sum(levels), PictureExplanation(
         layout=layout,
         filter=None if found[0].filter == _UNSCALED else found[0].filter,
         channels=found[0].fit.channels,
-        scale=tuple(np.median(scale, axis=0).tolist()),
-        shift=tuple(np.median(shift, axis=0).tolist()),
+        scale=tuple(common[0].tolist()),
+        shift=tuple(common[1].tolist()),
         is_scaled_by_sample=bool(differs),
         placements=tuple(one.placement for one in found),
         levels=max(levels),

@@ -30,6 +30,7 @@ ArrayExplanation = PictureExplanation | MaskExplanation | PlaneExplanation
 View = tuple[LeafPlacement, ...]
 """Placements of a leaf in the samples that it was explained by."""
 MOST_S = 8.0
+"""Of the CPU, since other programs may leave little of it: what is not explained is not adopted."""
 _MOST_CLASSES = 300
 """Distinct values up to which an array of whole numbers is first taken as a mask."""
 _NUMPY = b"\x93NUMPY"
@@ -305,7 +306,7 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
     Arrays that are not explained after `most_s` are only compared with what others show, and searched for no more.
     Pictures whose colours a transform of a known library draws are not searched for: no window shows in them.
     """
-    samples, columns, until = look.samples, look.columns, time.monotonic() + most_s
+    samples, columns, until = look.samples, look.columns, time.thread_time() + most_s
     is_drawn = bool(look.transforms) and all(one.augment for one in look.transforms)
     paths = [path for path in samples[0].leaves if all(path in each.leaves for each in samples)]
     found: dict[LeafPath, LeafExplanation] = {}
@@ -340,7 +341,7 @@ def _explained_array(
     for number in range(min(len(each.inputs) for each in chosen)):
         for decoding, seen in _sightings(path, number, chosen):
             by: ArrayExplanation | None = _by_views(seen, views)
-            if by is None and time.monotonic() < until:
+            if by is None and time.thread_time() < until:
                 by = _explain_array(seen)
             if by is not None:
                 return LeafExplanation(path, by, number, decoding, is_random, seen)

@@ -25,6 +25,7 @@ from .replayed_batches import replayed, replayed_elsewhere
 from .worker_queues import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
+_LOADER = "_headrace_owner"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
 _PROBES_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
 UNSEEN_BATCHES = "the batches of its loaders were"
@@ -274,6 +275,8 @@ class LoaderHooks:
         )
         pass_.in_order = bool(getattr(loader, "in_order", True))  # torch before 2.6 knows no other order
         setattr(iterator, ATTRIBUTE, pass_)
+        if getattr(loader, "_iterator", None) is None:  # scripts hold `iter(DataLoader(…))` alone, and never a cycle
+            setattr(iterator, _LOADER, loader)
         if workers:
             self._comparison.is_known(loader.dataset)
         training.limit.lasts(self._lengths.get(loader_number))
