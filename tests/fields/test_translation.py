@@ -176,17 +176,34 @@ def test_combinators_hold_translated_parts() -> None:
         assert f"{type(inner).__name__}() inside of it" in unknown.note
 
 
+def test_mixings_are_for_the_batch() -> None:
+    mix_up, cut_mix = part("MixUp", alpha=0.2, num_classes=10), part("CutMix", alpha=1.0, num_classes=10)
+    found = hr.from_torchvision(mix_up)
+    assert (found.view, found.augment, found.batch) == (None, None, hr.MixUp(alpha=0.2, num_classes=10))
+    assert found.code.endswith("batch=hr.MixUp(alpha=0.2, num_classes=10)")
+    assert not found.exact, "pairs are others"
+    chosen = hr.from_torchvision(part("RandomChoice", transforms=[mix_up, cut_mix], p=[0.3, 0.7])).batch
+    assert chosen == hr.RandomChoice([hr.MixUp(alpha=0.2, num_classes=10), hr.CutMix(num_classes=10)], [0.3, 0.7])
+
+
 def test_what_cannot_be_taken_is_named_with_its_reason() -> None:
     def mine(image: object) -> object:
         return image
 
-    parts = [CROP, mine, part("Lambda", lambd=mine), part("JPEG", quality=50), part("MixUp"), part("ColorJitter", "my")]
+    parts = [
+        CROP,
+        mine,
+        part("Lambda", lambd=mine),
+        part("JPEG", quality=50),
+        part("ScaleJitter"),
+        part("ColorJitter", "my"),
+    ]
     found = hr.from_torchvision(parts, partial=True)
     assert found.view == (hr.RandomResizedCrop(224),)
     reasons = {each.part: each.note for each in found.unknown}
     assert len(reasons) == 5
     assert "function or class of your own" in reasons["ColorJitter()"]
-    assert "Loader(batch=" in reasons["MixUp()"]
+    assert "Buckets" in reasons["ScaleJitter()"]
     with pytest.raises(UsageError) as error:
         hr.from_torchvision(parts)
     assert "got 5 that cannot be taken" in str(error.value)

@@ -185,7 +185,11 @@ def looked_rows(
     Raises:
         ValueError: They are not among those of the Loader.
     """
-    with patch.object(hr, "RandomScale", partial(_middle_scale, hr.RandomScale)):
+    with (
+        patch.object(hr, "RandomScale", partial(_middle_scale, hr.RandomScale)),
+        patch.object(hr, "MixUp", partial(hr.MixUp, p=0.0)),
+        patch.object(hr, "CutMix", partial(hr.CutMix, p=0.0)),
+    ):
         made = make_loader(_batch_size(look), shuffle=False)
     rows: dict[str, LeafComparison] = {}
     by_index: dict[int, list[dict[str, Any]]] = {}
@@ -197,9 +201,12 @@ def looked_rows(
             row.script_range = _wider(row.script_range, leaf)
     for index, place in _places(look, made).items():
         one, *others = by_index[index]
-        made.seek(0, place)
+        step, at = divmod(place, 2) if look.mixed else (place, 0)
+        made.seek(0, step)
         with _first(batches(made)) as batch:
             mine = dict(leaves(batch))
+        if look.mixed:  # one of two
+            mine = {path: leaf[at : at + 1] for path, leaf in mine.items()}
         for path in dict.fromkeys([*one, *mine]):
             row = rows.setdefault(path, LeafComparison(path))
             _compare(row, one.get(path), [other.get(path) for other in others], mine.get(path))
@@ -207,7 +214,9 @@ def looked_rows(
 
 
 def _batch_size(look: Look) -> int:
-    """Return the samples of a batch that the dataset itself makes; 1 of any other."""
+    """Return the samples of a batch that the dataset itself makes; of any other 1, or 2 where samples are mixed."""
+    if look.mixed:
+        return 2
     arrays = look.samples[0].arrays.values() if look.is_batched and look.opened is None else ()
     return max((len(leaf) for leaf in arrays if isinstance(leaf, np.ndarray) and leaf.ndim), default=1)
 
@@ -288,7 +297,7 @@ def _compare(row: LeafComparison, one: Leaf | None, again: list[Leaf | None], mi
     for other in (one, *again):
         row.script_range = _wider(row.script_range, other)
     row.loader_range = _wider(row.loader_range, mine)
-    row.drawn |= not all(_is_equal(one, other) for other in again)
+    row.drawn |= not all(_is_repeated(one, other) for other in again)
     if row.drawn or not row.is_same_kind:
         row.largest = None
     elif isinstance(one, np.ndarray) and isinstance(mine, np.ndarray) and one.dtype.kind in NUMBERS:
@@ -299,6 +308,19 @@ def _compare(row: LeafComparison, one: Leaf | None, again: list[Leaf | None], mi
             row.differs = row.differs or f"values differ by {largest:.4g}"
     elif not _is_equal(one, mine):
         row.differs = row.differs or f"the script has {str(one)[:60]!r}, the Loader {str(mine)[:60]!r}"
+
+
+def _is_repeated(one: Leaf | None, other: Leaf | None) -> bool:
+    """Tell whether two makings of a sample are equal, but for the rounding of what mixes a sample with itself."""
+    if (
+        isinstance(one, np.ndarray)
+        and isinstance(other, np.ndarray)
+        and one.shape == other.shape
+        and one.dtype.kind == "f"
+    ):
+        reach = FLOAT_ROUNDING * float(np.abs(one[np.isfinite(one)]).max(initial=0.0))
+        return np.allclose(one, other, rtol=0.0, atol=reach, equal_nan=True)
+    return _is_equal(one, other)
 
 
 def _is_equal(one: Leaf | None, other: Leaf | None) -> bool:

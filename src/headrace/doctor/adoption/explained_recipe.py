@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..explain import (
@@ -18,43 +17,30 @@ from ..explain import (
 )
 from ..explain.samples import LeafExplanation, LeafPath, LeafValue, LiveTransform, Look, path_text
 from ..session.after_run import LookedImage
-from .leaf_fields import MadeField, UnexplainedError, image_by_class, is_filled_as_loader, pixel_field, values_of
+from .batch_mixing import mixing_code, mixing_of
+from .leaf_fields import MadeField, UnexplainedError, image_by_class, is_filled_as_loader, pixel_field
 from .leaf_inputs import PictureSource, input_names, only_picture
 from .placed_fields import PlacedField, Shown, are_drawn_together, certainty_of, drawn_otherwise, resized_code, shown_of
 from .recipe import ROW, LoaderRecipe, RecipePart
+from .recipe_draft import RecipeDraft
+from .value_fields import ValueFields
 from .view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
 
-_CASTS = {
-    "float32": ".float()",
-    "float64": ".double()",
-    "float16": ".half()",
-    "int64": ".long()",
-    "int32": ".int()",
-    "uint8": ".byte()",
-    "bool": ".bool()",
-}
 _PILLOWS = {each: each for each in ("bicubic", "lanczos", "box", "hamming")}
 _PILLOWS |= {"nearest-exact": "nearest", "nearest": "nearest", "cubic": "bicubic", "area": "box"}
 """Filters by Pillow's names, where these are others than bilinear."""
-_LISTED = "torch.stack([torch.as_tensor(each) for each in batch[{name!r}]])"
 
 
 @dataclass
-class _RecipeMaker:
-    look: Look
-    explained: Mapping[LeafPath, LeafExplanation]
-    fields: dict[str, str] = field(default_factory=dict)
-    columns: dict[str, Sequence[Any]] = field(default_factory=dict)
-    sources: dict[str, Any] = field(default_factory=dict)
-    """Files of each field of pixels, and the columns of fields in files that are opened."""
-    codes: dict[LeafPath, str] = field(default_factory=dict)
-    placed: list[PlacedField] = field(default_factory=list)
+class _RecipeMaker(RecipeDraft):
+    explained: Mapping[LeafPath, LeafExplanation] = field(default_factory=dict)
     parts: list[RecipePart] = field(default_factory=list)
     left: list[LeafPath] = field(default_factory=list)
     root: str | None = None
-    imports: set[str] = field(default_factory=set)
-    texts: dict[str, TokensExplanation] = field(default_factory=dict)
-    tokenizers: dict[str, str] = field(default_factory=dict)
+    mixing: LiveTransform | None = None
+
+    def __post_init__(self) -> None:
+        self.made_values = ValueFields(self)
 
     def recipe(self) -> LoaderRecipe:
         values: list[tuple[LeafPath, ValueExplanation | TokensExplanation]] = []
@@ -63,7 +49,7 @@ class _RecipeMaker:
                 if self.look.mixed is None:
                     raise UnexplainedError("whether the script mixes the samples of a batch in it was not seen")
                 if path in self.look.mixed:
-                    raise UnexplainedError("the script mixes the samples of a batch in it: see batch=hr.MixUp(…)")
+                    self.mixing = mixing_of(self.look, self.explained)
                 if isinstance(leaf.by, ValueExplanation | TokensExplanation):
                     values.append((path, leaf.by))
                 else:
@@ -73,23 +59,22 @@ class _RecipeMaker:
         view, augment = self._views()
         for path, by in values:
             try:
-                if isinstance(by, TokensExplanation):
-                    self.codes[path] = self._tokens(path, by)
-                else:
-                    self.codes[path] = self._value(path, by)
+                self.codes[path] = self.made_values.code(path, by)
             except UnexplainedError as why:
                 self._leave(path, str(why))
+        mixing = self._mixing()
         order = [path for path in self.explained if path in self.codes]
         return LoaderRecipe(
             fields=self.fields,
             output=structure({path: self.codes[path] for path in order}),
             view=view,
             augment=augment,
+            mixing=mixing,
             columns=self._chosen_columns(),
             root=self.root,
             opened=() if self.look.opened is None else self.look.opened.files,
             keys=self._keys(),
-            tokenizers=self.tokenizers,
+            tokenizers=self.made_values.tokenizers,
             parts=tuple(dict.fromkeys(self.parts)),
             covered=tuple(map(path_text, order)),
             left={path_text(path): self._kind(path) for path in self.left},
@@ -111,6 +96,21 @@ class _RecipeMaker:
             is_augmented=bool(first.augment or augment),
         )
 
+    def _mixing(self) -> str | None:
+        """Return the mixing of batches, as code; None if nothing is mixed, or one of the two leaves is left."""
+        mixed = self.look.mixed or ()
+        if self.mixing is None or any(path not in self.codes for path in mixed):
+            for path in [one for one in mixed if one in self.codes]:
+                del self.codes[path]
+                self._leave(path, "the script mixes the samples of a batch in it, and its picture or label is not made")
+            return None
+        self.parts += [
+            RecipePart(part, becomes or "", certainty_of(note), note, "loader")
+            for part, becomes, note in self.mixing.parts
+        ]
+        image = next(one.name for one in self.placed if one.path in mixed)
+        return mixing_code(self.mixing.batch, image, self.made_values.one_hot)
+
     def _leave(self, path: LeafPath, why: str) -> None:
         self.left.append(path)
         self.parts.append(RecipePart(path_text(path), "", "python", why, "output"))
@@ -122,11 +122,7 @@ class _RecipeMaker:
     def _keys(self) -> tuple[str, ...]:
         """Return the columns to open, where values of JSON members are among them."""
         names = [self.sources[name] for name in self.fields] if self.look.opened is not None else []
-        return tuple(dict.fromkeys(names)) if any(map(self._is_key, names)) else ()
-
-    def _is_key(self, column: str) -> bool:
-        """Tell a value of a JSON member of a tar."""
-        return self.look.is_stream and ".json." in f".{column}"
+        return tuple(dict.fromkeys(names)) if any(map(self.is_key, names)) else ()
 
     def _chosen_columns(self) -> dict[str, Sequence[Any]]:
         chosen, opened = self.look.chosen, self.look.opened
@@ -138,12 +134,6 @@ class _RecipeMaker:
         if chosen is None:
             return self.columns
         return {name: [values[index] for index in chosen] for name, values in self.columns.items()}
-
-    def _name(self, path: LeafPath, kind: str) -> str:
-        named = [part for part in path if isinstance(part, str) and part.isidentifier()]
-        name = named[-1] if named else kind
-        taken = {*self.fields, *(one.name for one in self.placed)}
-        return name if name not in taken else f"{name}_{len(taken)}"
 
     # Pixels.
 
@@ -163,7 +153,7 @@ class _RecipeMaker:
         self, path: LeafPath, leaf: LeafExplanation, by: PictureExplanation | MaskExplanation | PlaneExplanation
     ) -> PlacedField:
         kinds = {PictureExplanation: "image", MaskExplanation: "mask", PlaneExplanation: "depth"}
-        name = self._name(path, kinds[type(by)])
+        name = self.name(path, kinds[type(by)])
         source = self._source(leaf.input or 0)
         sizes = [each.source.shape for each in leaf.seen]
         made = pixel_field(name, source.column or f"{name}__path", leaf, by)
@@ -199,7 +189,7 @@ class _RecipeMaker:
         transform = self._of_its_own(path, fitting)
         if transform is None:
             raise UnexplainedError(f"which of {len(fitting)} transforms makes it is not known")
-        name = self._name(path, "image")
+        name = self.name(path, "image")
         source = self._source(only_picture(self.look.samples))
         made = image_by_class(
             name, source.column or f"{name}__path", transform, value.dtype, "CHW" if is_first else "HWC"
@@ -326,100 +316,10 @@ class _RecipeMaker:
         shown = _shown(other)
         return not shown or are_drawn_together(one.shown, shown)
 
-    # Numbers and texts.
-
-    def _value(self, path: LeafPath, by: ValueExplanation) -> str:
-        leaf = self.look.samples[0].leaves[path]
-        cast = _CASTS.get(leaf.dtype, "")
-        if self.look.opened is not None:
-            by = self._of_files(by)
-        if by.kind == "constant":
-            return self._constant(by.value, leaf)
-        name = self._name(path, "label" if leaf.dtype == "int64" or by.kind == "one-hot" else "value")
-        if by.kind == "one-hot":
-            return self._one_hot(name, by, leaf)
-        column = values_of(by, self.look.columns)
-        self.fields[name] = "hr.Raw()"
-        if self.look.opened is not None:
-            self.sources[name] = by.column
-            self.fields[name] = self._field_of_files(str(by.column), column)
-        else:
-            # a manifest has no lists of truths
-            is_list = leaf.kind == "array"
-            self.columns[name] = [list(map(_number, each)) for each in column] if is_list else column
-        if leaf.kind == "array":
-            self.imports.add("import torch")
-            return _LISTED.format(name=name) + cast
-        if not leaf.dtype:
-            is_number = not isinstance(column[0], str)
-            return f"batch[{name!r}].tolist()" if is_number else f"batch[{name!r}]"
-        is_same = {int: "int64", float: "float64", bool: "bool"}.get(type(column[0])) == leaf.dtype
-        return f"batch[{name!r}]" + ("" if is_same else cast)
-
-    def _of_files(self, by: ValueExplanation) -> ValueExplanation:
-        """Return an explanation by a column that files hold as it is, also of what is constant in a few samples."""
-        if by.kind == "constant":
-            columns = self.look.columns.items()
-            seen = [each.index for each in self.look.samples]
-            same = (name for name, column in columns if all(column[index] == by.value for index in seen))
-            name = next(same, None)
-            return by if name is None else ValueExplanation("equal", name)
-        if by.kind != "equal":
-            raise UnexplainedError(f"no column of its files holds it as it is: it is {by.kind}")
-        return by
-
-    def _field_of_files(self, name: str, column: Sequence[Any]) -> str:
-        is_member = self.look.is_stream and not self._is_key(name)
-        if is_member and any(isinstance(each, int) for each in column):
-            return f"hr.Label(source={name!r})"
-        return f"hr.Raw(source={name!r}{', text=True' if is_member else ''})"
-
-    def _tokens(self, path: LeafPath, by: TokensExplanation) -> str:
-        """Return the tokens of a text, or which of them are there: both of one field."""
-        constant = f"TOKENIZER_{by.tokenizer}"
-        name = next(
-            (name for name, one in self.texts.items() if replace(one, part=by.part, pad_id=by.pad_id) == by), None
-        )
-        if name is None:
-            name = self._name(path, "text")
-            self.texts[name] = by
-            self.sources[name] = by.column
-            if self.look.opened is None:
-                self.columns[name] = self.look.columns[by.column]
-            self.tokenizers[constant] = self.look.tokenizers[by.tokenizer]
-        self.texts[name] = by if by.part == "ids" else self.texts[name]
-        pad = self.texts[name].pad_id
-        arguments = [constant, f"max_length={by.length}", 'pad="max"', *([] if pad is None else [f"pad_id={pad}"])]
-        arguments += [] if self.look.opened is None else [f"source={by.column!r}"]
-        self.fields[name] = f"hr.Text({', '.join(arguments)})"
-        dtype = self.look.samples[0].leaves[path].dtype
-        is_own = dtype == {"ids": "int64", "mask": "bool"}[by.part]
-        return f"batch[{name!r}][{by.part!r}]" + ("" if is_own else _CASTS.get(dtype, ""))
-
-    def _one_hot(self, name: str, by: ValueExplanation, leaf: LeafValue) -> str:
-        self.columns[name] = values_of(replace(by, kind="class"), self.look.columns)
-        self.fields[name] = "hr.Label()"
-        self.imports.add("import torch")
-        code = f"torch.nn.functional.one_hot(batch[{name!r}], {len(leaf.value)})"
-        return code + ("" if leaf.dtype == "int64" else _CASTS.get(leaf.dtype, ""))
-
-    def _constant(self, value: Any, leaf: LeafValue) -> str:
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UnexplainedError(f"it is {value} in all samples")
-        count = "len(next(iter(batch.values())))"
-        if not leaf.dtype:
-            return f"[{value!r}] * {count}"
-        self.imports.add("import torch")
-        return f"torch.tensor([{value!r}] * {count}, dtype=torch.{leaf.dtype})"
-
 
 def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> LoaderRecipe:
     """Return the recipe of the leaves that the Loader makes. Others are in `left`, each with a part that says why."""
-    return _RecipeMaker(look, explained).recipe()
-
-
-def _number(value: Any) -> Any:
-    return int(value) if isinstance(value, bool) else value
+    return _RecipeMaker(look, explained=explained).recipe()
 
 
 def _shown(leaf: LeafExplanation) -> Shown:

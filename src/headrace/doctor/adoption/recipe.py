@@ -47,6 +47,8 @@ class LoaderRecipe:
     output: str = "batch"
     view: str | None = None
     augment: str | None = None
+    mixing: str | None = None
+    """Of the samples of a batch."""
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Of the manifest, by name."""
     opened: tuple[str, ...] = ()

@@ -119,6 +119,8 @@ class LiveTransform:
     augment: tuple[str, ...]
     parts: tuple[tuple[str, str | None, str], ...]
     """Its parts, what does each, and how that differs, or why nothing does."""
+    batch: str = ""
+    """Mixing of a batch; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,8 @@ def _live_transform(said: Mapping[str, Any]) -> LiveTransform:
         steps[name] = tuple(map(ast.unparse, listed.elts)) if isinstance(listed, ast.List) else ()
     image = ast.unparse(fields.values[0]) if isinstance(fields, ast.Dict) else ""
     parts = tuple((part, becomes, note) for part, becomes, note in said["parts"])
-    return LiveTransform(image, **steps, parts=parts)
+    mixing = given.get("batch")
+    return LiveTransform(image, **steps, parts=parts, batch="" if mixing is None else ast.unparse(mixing))
 
 
 def _of_one(path: LeafPath, leaf: LeafValue, *, is_listed: bool) -> tuple[LeafPath, LeafValue]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
-from headrace.augment import AFFINE, Augmentation, Drawn, Node, RandomErasing
+from headrace.augment import AFFINE, AnyMixing, Augmentation, Drawn, Node, RandomErasing
 from headrace.errors import UsageError
 from headrace.fields.image import IMAGENET, Filter, Image, ImageDType, Mode, Normalize
 from headrace.views import FiveCrop, RandomHorizontalFlip, RandomVerticalFlip, TenCrop, View
@@ -49,6 +49,8 @@ class Translated:
     view: tuple[View, ...] | None
     augment: tuple[Augmentation, ...] | None
     parts: tuple[TranslatedPart, ...]
+    batch: AnyMixing | None = None
+    """Mixing of a batch, for `Loader(batch=)`."""
 
     @property
     def unknown(self) -> tuple[TranslatedPart, ...]:
@@ -65,7 +67,8 @@ class Translated:
         """The same as the Loader's arguments, as Python."""
         steps = {"view": self.view, "augment": self.augment}
         lists = [f"{name}=[{', '.join(map(code_of, given))}]" for name, given in steps.items() if given is not None]
-        return ",\n".join([f'fields={{"image": {code_of(self.image)}}}', *lists])
+        mixing = [] if self.batch is None else [f"batch={code_of(self.batch)}"]
+        return ",\n".join([f'fields={{"image": {code_of(self.image)}}}', *lists, *mixing])
 
     @property
     def exact(self) -> bool:
@@ -122,6 +125,7 @@ class Reader:
         self._views: list[View] = []
         self._augment: list[Augmentation] = []
         self._erase: tuple[RandomErasing, Values] | None = None
+        self._mixing: AnyMixing | None = None
         self._parts: list[TranslatedPart] = []
         self._became: list[str] = []
         self._notes: list[str] = []
@@ -169,6 +173,11 @@ class Reader:
             raise PartError("it is the second erasure; there is one, at the end")
         self._erase = (erasing, self.values)
         self.became(f"augment: {code_of(erasing)}")
+
+    def mix(self, mixing: AnyMixing, note: str = "") -> None:
+        """Take a mixing of the batch."""
+        self._mixing = mixing
+        self.became(f"batch: {code_of(mixing)}", note)
 
     def floats(self, dtype: str, *, scale: bool) -> None:
         """Take a conversion to another type."""
@@ -283,7 +292,7 @@ class Reader:
         views = tuple(self._views) or None
         if views is not None and isinstance(views[-1], FiveCrop | TenCrop):
             image, views = replace(image, view=views), None
-        return Translated(image, views, tuple(augment) or None, tuple(self._parts))
+        return Translated(image, views, tuple(augment) or None, tuple(self._parts), self._mixing)
 
     def _last_erasing(self, erasing: RandomErasing, at: Values) -> RandomErasing:
         """Return the erasure with its value in the batch's units."""

@@ -11,8 +11,11 @@ from headrace.augment import (
     AugMix,
     AutoAugment,
     ColorJitter,
+    CutMix,
     ElasticTransform,
     GaussianBlur,
+    Mixing,
+    MixUp,
     RandAugment,
     RandomAdjustSharpness,
     RandomAffine,
@@ -155,6 +158,27 @@ def _random_choice(reader: Reader, part: Any) -> Augmentation:
     return RandomChoice(found, weights if len(set(weights)) > 1 else None)
 
 
+_MIXINGS = {"MixUp": MixUp, "CutMix": CutMix}
+_PAIRS = "each image is mixed with its neighbour, in pairs; torchvision mixes it with the image before it"
+
+
+def _mixing_of(part: Any) -> Mixing:
+    return _MIXINGS[type(part).__name__](alpha=float(part.alpha), num_classes=part.num_classes)
+
+
+def _mixing(reader: Reader, part: Any) -> None:
+    reader.mix(_mixing_of(part), _PAIRS)
+
+
+def _choice(reader: Reader, part: Any) -> None:
+    """Take a RandomChoice: of mixings one for the batch."""
+    if all(reader.vocabulary.name(each) in _MIXINGS for each in part.transforms):
+        weights = [float(weight) for weight in getattr(part, "p", None) or ()]
+        mixings = [_mixing_of(each) for each in part.transforms]
+        return reader.mix(RandomChoice(mixings, weights if len(set(weights)) > 1 else None), _PAIRS)
+    return reader.augment(_random_choice(reader, part))
+
+
 def _random_order(reader: Reader, part: Any) -> Augmentation:
     return RandomOrder(reader.augmentations(part.transforms))
 
@@ -195,11 +219,10 @@ def children_of(part: Any) -> Iterable[Any] | None:
 
 
 _SIZES = "it gives images of different sizes in a batch; see hr.RandomScale and Buckets"
-_BATCH = "it is of the batch: Loader(batch=hr.MixUp(…)) or hr.CutMix(…)"
 
 _VOCABULARY = Vocabulary(
     modules=("torchvision", "timm", "torch"),
-    steps={**STEPS, "RandomErasing": _erasing},
+    steps={**STEPS, "RandomErasing": _erasing, "MixUp": _mixing, "CutMix": _mixing, "RandomChoice": _choice},
     makers={
         "ColorJitter": _color_jitter,
         "RandomGrayscale": _probable(RandomGrayscale),
@@ -237,8 +260,6 @@ _VOCABULARY = Vocabulary(
         "RandomShortestSize": _SIZES,
         "RandomResizedCropToSequence": _SIZES,
         "ResizeToSequence": _SIZES,
-        "MixUp": _BATCH,
-        "CutMix": _BATCH,
         "RandomZoomOut": "it pads to a drawn size; do it in map=",
         "RandomIoUCrop": "its crop depends on the boxes; do it in map=",
         "LinearTransformation": "it mixes all pixels of an image; do it in batch_map=",
