@@ -57,7 +57,7 @@ class HubServer:
         self.files = files
         self.signature = 0
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._http.daemon_threads = True
+        self._http.daemon_threads, self._http.block_on_close = True, False  # clients keep connections open
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="hub-server")
         self._thread.start()
 

@@ -60,7 +60,7 @@ class StoreServer:
         self.modified_s = 1_700_000_000.0
         """When all objects were last changed."""
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._http.daemon_threads = True
+        self._http.daemon_threads, self._http.block_on_close = True, False  # clients keep connections open
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="store-server")
         self._thread.start()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .case import Case, case_of
-from .cores import CROWDED
+from .cores import CROWDED, SPINNING
 from .findings import MOST_WORDS, diagnose
 from .loader import LOADER, is_lost, is_unsure
 from .prescription import EFFORTS, effort, prescribe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -12,6 +12,7 @@ from headrace.doctor.causes import (
     LEAST_GAIN,
     LEAST_STEPS,
     MOST_WORDS,
+    SPINNING,
     Prescription,
     Remedy,
     effort,
@@ -21,6 +22,8 @@ from headrace.doctor.quantities import duration, times
 from headrace.doctor.report.remedy_text import helping, outcome_of, predicted, title
 
 MOST_BULLETS = 4
+SLOWED = 0.85
+"""Share of the step without its waits below which a step on cached batches, with the workers idle, needs a word."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,23 @@ def first_screen(diagnosis: Diagnosis, prescription: Prescription | None) -> Fir
     if found is not None and found.speed:
         faster = f"{verdict.rstrip('.')}; {found.speed}."
         verdict = faster if len(faster.split()) <= MOST_WORDS else verdict
-    said = [*diagnosis.ending, verdict, *diagnosis.statements]
+    said = [*diagnosis.ending, verdict, *_slowed(diagnosis, prescription), *diagnosis.statements]
     return FirstScreen(said[0], said[1 : 1 + MOST_BULLETS], found, said[1 + MOST_BULLETS :])
+
+
+def _slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
+    """Yield how the workers slow the training down: why a step may become shorter than it is without its waits."""
+    bounds = None if prescription is None or prescription.stop else prescription.lower_bounds
+    waits = diagnosis.wait_share
+    is_said = any(one.code == SPINNING for one in diagnosis.findings)
+    if bounds is None or bounds.replay_us is None or waits is None or is_said:
+        return
+    own_us = bounds.observed_us * (1 - waits)
+    if bounds.replay_us < SLOWED * own_us:
+        yield (
+            f"The workers slow the training down: without its waits a step takes {duration(own_us)} beside them, and "
+            f"{duration(bounds.replay_us)} while they are idle."
+        )
 
 
 def recommendation(diagnosis: Diagnosis, prescription: Prescription | None) -> Recommendation | None:
@@ -86,7 +104,7 @@ def recommendation(diagnosis: Diagnosis, prescription: Prescription | None) -> R
     # Workers and threads that crowd each other make every stage take longer than it has to.
     first = sorted(diagnosis.findings, key=lambda one: one.code not in CROWDED or one.weight < BOUND)
     advice = next((finding.advice for finding in first if finding.advice), "")
-    return Recommendation(advice, _at_best(prescription), "a lead, whose gain is not known") if advice else None
+    return Recommendation(advice, _at_best(prescription), "not tried, and its gain is not known") if advice else None
 
 
 def gaining(prescription: Prescription) -> Recommendation | None:
@@ -143,7 +161,9 @@ def _asked(remedies: Sequence[Remedy]) -> tuple[str, str, str]:
         return "", "", ""
     most = max(remedies, key=effort)
     edit = most.edit
-    change = most.hint if edit is None else f"{PurePath(edit.file).name}:{edit.line}, by --apply FILE"
+    change = (
+        most.hint if edit is None else f"{PurePath(edit.file).name}:{edit.line}, by --apply PATCH"
+    )
     return EFFORTS[effort(most)], next((one.coverage for one in remedies if one.coverage), ""), change
 
 
@@ -153,5 +173,5 @@ def _at_best(prescription: Prescription | None) -> str:
     if bounds is None or bounds.replay_us is None:
         return ""
     if bounds.replay_us >= (1 - LEAST_GAIN) * bounds.observed_us:
-        return "no loader makes it shorter"
+        return "with batches at hand it takes as long"
     return f"{duration(bounds.replay_us)} at best"
