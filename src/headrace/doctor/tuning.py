@@ -47,14 +47,8 @@ def tune(
 ) -> TuneReport:
     """Measure the command unchanged, predict, run it with what may be faster, and return what to propose.
 
-    The command's files and its code stay as they were: docs/doctor/hands-off.md.
-
-    Args:
-        command: The command that trains.
-        outputs: Where the run's output goes meanwhile.
-        steps: Measured in each run.
-        most_runs: The first one included.
-        most_s: Time of all runs together; the first one goes to its steps all the same.
+    `steps` are measured in each of at most `most_runs`, the first one included. All together take `most_s` at most, but
+    for the first one, which goes to its steps. Files and code stay as they were: docs/doctor/hands-off.md.
 
     Raises:
         UsageError: Another doctor measures in this folder.

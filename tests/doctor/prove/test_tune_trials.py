@@ -66,7 +66,7 @@ class TestLook:
         assert workers == COLUMNS["memory_available_bytes"] / (GB // 2)
         assert batches == (ROOMY["shm_bytes"] - COLUMNS["shm_used_bytes"]) / 3072
         assert max(found.counts) == 16
-        assert (found.is_iterable, found.needs_workers) == (False, "")
+        assert found.needs_workers == ""
 
     def test_predicts_the_present_arguments_as_they_were_observed(self) -> None:
         found = looked(waiting())
@@ -199,6 +199,8 @@ class TestTrials:
     def test_the_first_run_is_the_script_as_it_is(self) -> None:
         found = search(waiting(), Runs(by_workers), most_runs=1)
         assert (found.ended, list(found.runs)) == ("runs", [arguments(2)])
+        report = report_of(["train"], found, files=[], seconds=1.0)
+        assert (report.choice, report.best.speedup) == (report.present, 1.0)
 
     def test_changes_go_to_the_loader_and_more_workers_win(self) -> None:
         runs = Runs(by_workers)

@@ -13,6 +13,7 @@ from typing import Any
 from ..causes import COPY_LEFT, Case, bytes_a_worker, interval, is_gain, is_valid, pinned
 from ..edits import argument
 from ..measure import PREFETCH, whole_fact
+from ..quantities import counted
 from ..session.after_run import Proof
 from ..simulate import FeedSetup, Prediction
 from .prover import Attempt, Prover
@@ -25,11 +26,7 @@ EVEN = 0.02
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Arguments:
-    """The arguments of a DataLoader that are tuned, in the order of what they take of the machine.
-
-    Of two settings that are equally fast the smaller one, which takes less, is proposed.
-    Without workers `prefetch_factor` is None and `persistent_workers` is False, as DataLoader has it.
-    """
+    """The arguments of a DataLoader that are tuned; of two settings the smaller one takes less of the machine."""
 
     num_workers: int
     prefetch_factor: int | None
@@ -46,7 +43,7 @@ class Arguments:
         return asdict(self) if self.num_workers else {"num_workers": 0, "pin_memory": self.pin_memory}
 
     def __str__(self) -> str:
-        parts = [f"{self.num_workers} worker" + ("" if self.num_workers == 1 else "s")]
+        parts = [counted(self.num_workers, "worker")]
         parts += [f"prefetch {self.prefetch_factor}"] if self.num_workers else []
         parts += ["persistent"] if self.persistent_workers else []
         parts += ["pinned"] if self.pin_memory else []
@@ -54,10 +51,7 @@ class Arguments:
 
 
 def arguments(
-    num_workers: int,
-    prefetch_factor: int | None = PREFETCH,
-    pin_memory: bool = False,
-    persistent_workers: bool = False,
+    num_workers: int, prefetch_factor: int | None = PREFETCH, pin_memory: bool = False, persistent_workers: bool = False
 ) -> Arguments:
     """Return the arguments as a DataLoader takes them: what needs workers is dropped where there are none."""
     return Arguments(
@@ -77,29 +71,17 @@ class TunedLoader:
     @cached_property
     def present(self) -> Arguments:
         """Arguments that the script gives its loader."""
-        facts = self.case.facts
-        return arguments(
-            whole_fact(facts, "num_workers") or 0,
-            whole_fact(facts, "prefetch_factor"),
-            facts.get("pin_memory") is True,
-            facts.get("persistent_workers") is True,
-        )
-
-    @property
-    def is_iterable(self) -> bool:
-        """True if the workers split an iterable dataset between them."""
-        return self.case.facts.get("iterable") is True
+        workers, queue = (whole_fact(self.case.facts, name) for name in ("num_workers", "prefetch_factor"))
+        pins, persist = (self.case.facts.get(name) is True for name in ("pin_memory", "persistent_workers"))
+        return arguments(workers or 0, queue, pins, persist)
 
     @cached_property
     def needs_workers(self) -> str:
         """The argument that has a meaning in workers only; empty without one, and where there are no workers now."""
         call = self.case.script.call
-        if not self.present.num_workers:
-            return ""
-        if self.case.facts.get("timeout"):  # which DataLoader refuses without workers
-            return "timeout"
-        has_init = call is not None and argument(call.call, "worker_init_fn") is not None
-        return "worker_init_fn" if has_init else ""
+        if not self.present.num_workers or self.case.facts.get("timeout"):  # which DataLoader refuses without workers
+            return "timeout" if self.present.num_workers else ""
+        return "worker_init_fn" if call is not None and argument(call.call, "worker_init_fn") is not None else ""
 
     @cached_property
     def counts(self) -> list[int]:
@@ -108,7 +90,7 @@ class TunedLoader:
         Workers that wait for storage need no core, so there are up to twice the cores, or as many as keep them busy.
         """
         now, cores, recorded = self.present.num_workers, self.case.cores, self.case.recorded
-        if self.is_iterable:
+        if self.case.facts.get("iterable") is True:  # another number would give other samples
             return [now]
         most = 2 * max(now, (1 if cores is None else int(cores)) + 1)
         enough = None if recorded is None else recorded.most_workers()
@@ -138,31 +120,23 @@ class TunedLoader:
         pinning = {False, True} if case.has_gpu else {now.pin_memory}
         can_persist = case.making.passes > 1 and len(case.loaders) == 1
         persisting = {False, True} if can_persist else {now.persistent_workers}
-        every = {arguments(*one) for one in product(self.counts, PREFETCH_FACTORS, pinning, persisting)}
-        fitting = (
-            one
-            for one in every
-            if one.num_workers - now.num_workers <= max(workers, 0) and one.in_flight - now.in_flight <= max(batches, 0)
-        )
-        return sorted({*fitting, now})
+        every = [arguments(*one) for one in product(self.counts, PREFETCH_FACTORS, pinning, persisting)]
+        few = [one for one in every if one.num_workers - now.num_workers <= max(workers, 0)]
+        return sorted({*(one for one in few if one.in_flight - now.in_flight <= max(batches, 0)), now})
 
     @cached_property
     def predictions(self) -> dict[Arguments, Prediction]:
-        """Predicted step of each setting of the grid."""
+        """Predicted steps of the grid."""
         return {one: made for one in self.grid if (made := self.predict(one)) is not None}
 
     def predict(self, wanted: Arguments) -> Prediction | None:
         """Predict the mean step with these arguments."""
+        newly_pinned = wanted.pin_memory and not self.present.pin_memory
 
         def change(setup: FeedSetup) -> FeedSetup:
-            changed = replace(
-                setup,
-                workers=wanted.num_workers,
-                prefetch=wanted.prefetch_factor or setup.prefetch,
-                persistent=wanted.persistent_workers,
-                pinned=setup.pinned and wanted.pin_memory,
-            )
-            newly_pinned = wanted.pin_memory and not self.present.pin_memory
+            queue, pins = wanted.prefetch_factor or setup.prefetch, setup.pinned and wanted.pin_memory
+            workers, persist = wanted.num_workers, wanted.persistent_workers
+            changed = replace(setup, workers=workers, prefetch=queue, persistent=persist, pinned=pins)
             return pinned(self.case, COPY_LEFT.usual)(changed) if newly_pinned else changed
 
         return self.case.predict(change)
@@ -176,7 +150,7 @@ class TunedLoader:
 
     def left_out(self) -> Iterator[str]:
         """Yield what the grid leaves out, and why."""
-        if self.is_iterable:
+        if self.case.facts.get("iterable") is True:
             yield "num_workers: unchanged, since the samples of an iterable dataset depend on how many workers share it"
         elif self.needs_workers:
             yield f"num_workers=0: not tried, since {self.needs_workers} has a meaning in workers only"
@@ -187,28 +161,26 @@ class TunedLoader:
         if len(self.case.loaders) > 1:
             yield "persistent_workers: the script makes a DataLoader for each pass; make it once to keep its workers"
         elif self.case.making.passes < 2:
-            yield (
-                "persistent_workers: unchanged, since one pass over the data was seen; in a script that makes several "
-                "passes it saves the start of the workers in each"
-            )
+            saves = "in a script that makes several passes it saves the start of the workers in each"
+            yield f"persistent_workers: unchanged, since one pass over the data was seen; {saves}"
 
 
 Runs = Mapping[Arguments, Proof]
-"""Runs by their arguments, in their order; the first is the command unchanged."""
 
 
 @dataclass
 class SettingSearch:
-    """Search for the fastest setting by few runs. `runs` grows meanwhile, so that an interruption loses none."""
+    """Search for the fastest setting by few runs."""
 
     loader: TunedLoader
     most_runs: int
     """The first one, of the command unchanged, included."""
     runs: dict[Arguments, Proof] = field(default_factory=dict)
+    """Runs so far by their arguments, in their order, so that an interruption loses none."""
 
     def __post_init__(self) -> None:
-        durations = self.loader.case.view.training.durations
-        self.runs[self.loader.present] = Proof([], {}, "measured", steps=list(durations))
+        present, measured = self.loader.present, self.loader.case.view.training.durations
+        self.runs[present] = Proof([str(present)], {}, "measured", steps=list(measured))
 
     @property
     def next(self) -> Arguments | None:
@@ -219,8 +191,7 @@ class SettingSearch:
         """Yield one attempt after the other, as long as one is worth it and there is time."""
         while len(self.runs) < self.most_runs and self.ended != "time" and (wanted := self.next) is not None:
             changes = {"loaders": {str(number): wanted.changes() for number in self.loader.case.loaders}}
-            step_us = self.loader.predictions[wanted].step_us
-            yield Attempt([str(wanted)], changes, step_us, queued=wanted.in_flight)
+            yield Attempt([str(wanted)], changes, self.loader.predictions[wanted].step_us, queued=wanted.in_flight)
             self.runs[wanted] = prover.proofs[-1]
 
     @property
@@ -239,11 +210,11 @@ def corrected(predictions: Mapping[Arguments, Prediction], runs: Runs) -> dict[A
     A simulation that is wrong about one setting is wrong about its neighbours in much the same way. So all settings
     with workers take the mean ratio of measured to predicted of the runs with workers, and those without take theirs.
     """
-    missed: dict[bool, list[float]] = {False: [0.0], True: [0.0]}
+    missed: dict[bool, list[float]] = {False: [], True: []}
     for one, proof in runs.items():
         if is_valid(proof) and one in predictions:
             missed[one.num_workers > 0].append(math.log(fmean(proof.steps) / predictions[one].step_us))
-    factors = {has: math.exp(sum(logs) / max(len(logs) - 1, 1)) for has, logs in missed.items()}
+    factors = {has: math.exp(fmean(logs)) if logs else 1.0 for has, logs in missed.items()}
     return {one: prediction.scaled(factors[one.num_workers > 0]) for one, prediction in predictions.items()}
 
 
