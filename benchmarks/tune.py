@@ -22,10 +22,11 @@ import time
 from pathlib import Path
 
 from headrace.doctor.prove.baseline import DIGESTS
+from headrace.doctor.prove.settings import arguments
 from headrace.doctor.prove.trial import TrialRequest, attempt
 from headrace.doctor.report.outputs import Outputs
 from headrace.doctor.session.storage import session_folder
-from headrace.doctor.tune.run import tune
+from headrace.doctor.tuning import tune
 
 TESTS = Path(__file__).parent.parent / "tests" / "doctor"
 CASES = {
@@ -44,10 +45,10 @@ def command(case):
     return [sys.executable, str(TESTS / "cases" / "paced_loader.py"), *map(str, CASES[case])]
 
 
-def step_ms(case, like, arguments, steps):
+def step_ms(case, like, wanted, steps):
     """Mean measured step with these arguments; None where the run came to nothing."""
-    ahead = arguments.in_flight  # made before the first step, as tune leaves them out
-    order = TrialRequest({"loaders": {"0": arguments.changes()}}, steps + ahead, None, MOST_S)
+    ahead = wanted.in_flight  # made before the first step, as tune leaves them out
+    order = TrialRequest({"loaders": {"0": wanted.changes()}}, steps + ahead, None, MOST_S)
     trial = attempt(command(case), like, order)
     return statistics.fmean(trial.steps[ahead:]) / 1e3 if trial.why == "measured" else None
 
@@ -77,8 +78,8 @@ def compare(case, steps, rounds, duels):
     with contextlib.redirect_stderr(io.StringIO()):
         result = tune(command(case), Outputs(), steps=steps)
         with session_folder(digests=DIGESTS) as folder:
-            grid, seconds = searched(case, folder.settings, list(result.predictions), steps, rounds)
-            best, choice = min(grid, key=grid.get), result.choice.arguments
+            grid, seconds = searched(case, folder.settings, [arguments(**one) for one, _ in result.grid], steps, rounds)
+            best, choice = min(grid, key=grid.get), arguments(**result.choice)
             own_ms, best_ms = duel(case, folder.settings, (choice, best), steps, duels)
     ratio = own_ms / best_ms
     print(f"{case:8}  tune: {choice} in {len(result.runs)} runs, {result.seconds:.0f} s   {own_ms:6.1f} ms")

@@ -144,7 +144,8 @@ def put_cuda_away() -> None:
         setattr(torch.cuda, name, lambda *args, **kwargs: 0)
     torch.cuda.is_current_stream_capturing = torch.accelerator.is_available = lambda: False
     torch.cuda._lazy_init = torch.accelerator.current_accelerator = lambda *args, **kwargs: None
-    torch.cuda.Stream = torch.cuda.current_stream = lambda *args, **kwargs: MagicMock()
+    torch.cuda.Stream = MagicMock  # a class, which annotations name
+    torch.cuda.current_stream = lambda *args, **kwargs: MagicMock()
     torch.cuda.stream = lambda *args: contextlib.nullcontext()
     torch.cuda.FloatTensor, torch.cuda.LongTensor = torch.FloatTensor, torch.LongTensor
     torch.Tensor.pin_memory = lambda self, *args: self

@@ -33,7 +33,7 @@ from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .machine import MachineSampler
 from .measure import Diagnosis, DiagnosisPlan, PhaseClock, run_phases
-from .prove import DIGESTS, Prover, TrialRunner
+from .prove import DIGESTS, Prover, remedy_attempts
 from .report import LiveView, Outputs, ProgressLine, UnreadConsole, document, gpu_busy, write_whole
 from .session import SESSION_FILE, FailedReplay, SessionFolder, merged, read_session, saved_session, session_folder
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
@@ -89,7 +89,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         failures = []
         while failed := _failed_in_replay(folder, ended):
             failures.append(failed)
-            _say(f"{failed.text} It runs again without them.")
+            say(f"{failed.text} It runs again without them.")
             folder.begin_again(**failed.left_out)
             ended, machines, progress = _announced_run(asked, folder, outputs)
         wait_share, status = None, ended.status
@@ -100,13 +100,13 @@ def examine(asked: Examination, outputs: Outputs) -> int:
             status = 0 if reported[0].outcome.why == "steps" else ended.status  # ended by the doctor
         except KeyboardInterrupt:
             folder.is_kept = True
-            _say(f"interrupted while reporting; the evidence is in {folder.path}")
+            say(f"interrupted while reporting; the evidence is in {folder.path}")
         except Exception:
             folder.is_kept = True
-            _say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
-            _say(traceback.format_exc())
+            say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
+            say(traceback.format_exc())
     if asked.keep is None and holds_files(folder.path):
-        _say(f"files that could not be restored, or whose author is unknown, are left in {folder.path}")
+        say(f"files that could not be restored, or whose author is unknown, are left in {folder.path}")
     return exit_status(status, wait_share=wait_share, fail_above=asked.fail_above)
 
 
@@ -135,11 +135,11 @@ def show_merged(paths: Sequence[Path], outputs: Outputs, *, fail_above: float | 
 def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: float | None) -> int:
     try:
         diagnosis = diagnose(session)
-        _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=saved))
+        say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=saved))
     except Exception:
         which = "" if saved is None else f"{saved}: "
-        _say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
-        _say(traceback.format_exc())
+        say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
+        say(traceback.format_exc())
         return DOCTOR_FAILED
     return exit_status(None, wait_share=diagnosis.data_share, fail_above=fail_above)
 
@@ -155,7 +155,7 @@ def watch_run(folder: Path, port: int) -> int:
     try:
         with LivePageServer(partial(live_page, folder), port) as server:
             live_page(folder)
-            _say(f"the report as it grows: {server.url} (Ctrl-C ends this view, not the run)")
+            say(f"the report as it grows: {server.url} (Ctrl-C ends this view, not the run)")
             with suppress(KeyboardInterrupt):
                 server.serve_forever()
     except OSError as error:
@@ -192,15 +192,15 @@ def restore_again(session: Path) -> int:
         UsageError: There is nothing to put back.
     """
     put_back = restore_session(session)
-    _say(*([text for _, text in undo_notes(put_back)] or ["every file was as before"]))
+    say(*([text for _, text in undo_notes(put_back)] or ["every file was as before"]))
     return DOCTOR_FAILED if put_back.failed else 0
 
 
 def restore_unfinished() -> None:
     """Put back what an earlier doctor's command wrote in this folder, before more is written."""
     for session in unfinished_sessions(Path(os.path.realpath(os.getcwd()))):
-        _say(f"an earlier doctor was killed in this folder; putting back what its command changed: {session}")
-        _say(*(text for _, text in undo_notes(restore_session(session))))
+        say(f"an earlier doctor was killed in this folder; putting back what its command changed: {session}")
+        say(*(text for _, text in undo_notes(restore_session(session))))
 
 
 def _announced_run(
@@ -282,7 +282,7 @@ def _reported(
     with clock.phase("read"):
         session = session_of(asked, folder, ended, machines)
     session.notes += [one.note for one in failures]
-    adopting = LoaderAdoption(asked.command, folder, progress.tells if progress.draws else _say)
+    adopting = LoaderAdoption(asked.command, folder, progress.tells if progress.draws else say)
     if asked.tries_loader:
         with clock.phase("look"):
             _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
@@ -304,14 +304,9 @@ def _reported(
             )
     with clock.phase("prescribe"):
         prescription = _prescribed(session, diagnosis)
-    is_bound = prescription is not None and not prescription.stop
-    if prescription is not None and is_bound and asked.prove_s is not None and ended.why == "finished":
-        prover = Prover(prescription, TrialRunner.of(session, asked.command, folder.settings, asked.prove_s))
+    if prescription is not None and not prescription.stop and asked.prove_s is not None and ended.why == "finished":
         with clock.phase("prove"):
-            progress.hide()  # proofs have lines of their own
-            _or_none(prover.prove, "remedies were not all tried: that failed")
-        session.proofs, session.control = prover.proofs, prover.control
-        session.notes += [note for note in prover.runner.notes if note not in session.notes]
+            _prove(asked, folder, session, prescription, progress)
         diagnosis = diagnose(session)  # two runs without changes tell how noisy figures are
         with clock.phase("prescribe"):
             prescription = _prescribed(session, diagnosis)
@@ -319,11 +314,26 @@ def _reported(
     return session, diagnosis, prescription
 
 
+def _prove(
+    asked: Examination, folder: SessionFolder, session: Session, prescription: Prescription, progress: ProgressLine
+) -> None:
+    """Try remedies, and add their proofs to the session."""
+    announce = progress.tells if progress.draws else say
+    prover = Prover.of(session, asked.command, folder.settings, announce, asked.prove_s or 0.0)
+    if prover is None:
+        return
+    attempts = remedy_attempts(prescription, prover)
+    _or_none(lambda: prover.prove(attempts), "remedies were not all tried: that failed", progress)
+    session.proofs = [one for one in prover.proofs if one.remedies]
+    session.control = next((one for one in prover.proofs if not one.remedies), None)
+    session.notes += [note for note in prover.notes if note not in session.notes]
+
+
 def _put_out(outputs: Outputs, folder: SessionFolder, reported: Reported) -> float | None:
     """Put the report out, and return the share of a step that the run waits."""
     session, diagnosis, prescription = reported
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
-    _say(*outputs.put(session, diagnosis, prescription, saved=saved))
+    say(*outputs.put(session, diagnosis, prescription, saved=saved))
     return diagnosis.data_share
 
 
@@ -360,8 +370,8 @@ def _or_none(work: Callable[[], Result], failed: str, progress: ProgressLine | N
     except Exception:
         if progress is not None:
             progress.hide()
-        _say(f"{failed}, which is a fault of the doctor's")
-        _say(traceback.format_exc())
+        say(f"{failed}, which is a fault of the doctor's")
+        say(traceback.format_exc())
         return None
 
 
@@ -378,7 +388,8 @@ def _saved(
     return path
 
 
-def _say(*messages: str) -> None:
+def say(*messages: str) -> None:
+    """Print lines of the doctor's own on standard error."""
     with suppress(OSError):  # a full disk, or a pipe that nobody reads: the exit status still comes through
         for message in messages:
             sys.stderr.write(f"headrace: {message}\n")

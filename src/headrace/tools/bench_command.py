@@ -172,9 +172,8 @@ def tune(
     short runs. The exit status is the command's own where it failed, and 125 where there is nothing to tune.
     """
     from headrace.doctor.attach import DOCTOR_FAILED
-    from headrace.doctor.report import Outputs
-    from headrace.doctor.tune import show
-    from headrace.doctor.tune import tune as find
+    from headrace.doctor.report import Outputs, show_tuning
+    from headrace.doctor.tuning import tune as find
     from headrace.errors import HeadraceError, TuneError
 
     outputs = Outputs(json=json)
@@ -185,5 +184,5 @@ def tune(
         typer.echo(f"headrace: {error}", err=True)
         raise typer.Exit(error.status if isinstance(error, TuneError) else DOCTOR_FAILED) from None
     sys.stdout.flush()
-    show(result, outputs.console())
+    show_tuning(result, outputs.console())
     write_json(json, result.document())

@@ -14,7 +14,7 @@ from test_loader_remedy import SLOW, tried
 from headrace.doctor.causes import cores, diagnose
 from headrace.doctor.causes.cores import SPINNING, spinning_threads
 from headrace.doctor.measure import host_of, main_view_of
-from headrace.doctor.prove.prover import attempts
+from headrace.doctor.prove.remedies import attempts
 from headrace.doctor.session.model import Session
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import io
+import re
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from made_sessions import MadeRun, read, write_run, write_settings
-from rich.console import Console
 
 from headrace.doctor.causes.remedy import Prescription, Remedy
 from headrace.doctor.prove import baseline as pace_module
 from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
-from headrace.doctor.prove.prover import ProveProgress, Prover, TrialRunner
+from headrace.doctor.prove.prover import Prover
+from headrace.doctor.prove.remedies import remedy_attempts
 from headrace.doctor.prove.trial import Trial, TrialRequest
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import Session
@@ -48,6 +48,7 @@ class Runs:
         self.now = 0.0
         self.orders: list[TrialRequest] = []
         self.content = "a"
+        self.lines: list[str] = []
 
     def __call__(self, order: TrialRequest) -> Trial:
         self.orders.append(order)
@@ -61,10 +62,17 @@ def remedy(code: str, changes: dict[str, Any], step_us: float) -> Remedy:
     return Remedy(code, code, True, "why", Prediction(step_us, step_us, step_us, 1.0), "high", changes=changes)
 
 
-def prover(session: Session, runs: Runs, *remedies: Remedy, budget_s: float = 120.0) -> Prover:
-    progress = ProveProgress(Console(file=io.StringIO()))
-    prescription = Prescription(None, "", "", list(remedies))
-    return Prover(prescription, TrialRunner(session, runs, progress, budget_s, lambda: runs.now))
+def prove(session: Session, runs: Runs, *remedies: Remedy, budget_s: float = 120.0) -> Prover:
+    pace = BaselinePace.of(session)
+    assert pace is not None
+    prover = Prover(session, pace, runs, runs.lines.append, budget_s, clock=lambda: runs.now)
+    prover.prove(remedy_attempts(Prescription(None, "", "", list(remedies)), prover))
+    return prover
+
+
+def proofs_of(session: Session, runs: Runs, *remedies: Remedy, budget_s: float = 120.0) -> list[Proof]:
+    """Proofs of remedies: those without are the command's, unchanged."""
+    return [one for one in prove(session, runs, *remedies, budget_s=budget_s).proofs if one.remedies]
 
 
 BOTH = (remedy("workers", WORKERS, 12_000.0), remedy("indexed-tar", TAR, 15_000.0))
@@ -76,7 +84,7 @@ def said(proofs: list[Proof]) -> list[tuple[list[str], str, str | None]]:
 
 def test_each_is_tried_and_then_all_together(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
-    proofs = prover(session, runs, *BOTH).prove()
+    proofs = proofs_of(session, runs, *BOTH)
     together = ["workers", "indexed-tar"]
     assert said(proofs) == [
         (["workers"], "measured", "same"),
@@ -92,18 +100,16 @@ def test_each_is_tried_and_then_all_together(session: Session) -> None:
 def test_what_is_together_gained_beside_the_shorter_run(session: Session, control_us: int, are_tried: bool) -> None:
     """Steps took 20 ms when they were measured."""
     runs = Runs(lambda changes: ("measured", 15_000 if changes else control_us))
-    one = prover(session, runs, *BOTH)
-    proofs = one.prove()
+    control, *proofs = prove(session, runs, *BOTH).proofs
     assert [proof.remedies for proof in proofs[:2]] == [["workers"], ["indexed-tar"]]
     assert (len(proofs) == 3) is are_tried
-    assert one.control is not None
-    assert one.control.steps == [control_us] * 60
+    assert (control.remedies, control.steps) == ([], [control_us] * 60)
 
 
 @pytest.mark.parametrize(("why", "said"), [("broke", "fails"), ("timed out", "takes too long")])
 def test_remedies_are_not_blamed_for_a_command_that_runs_only_once(session: Session, why: str, said: str) -> None:
     runs = Runs(lambda changes: (why, 0))
-    proofs = prover(session, runs, *BOTH).prove()
+    proofs = proofs_of(session, runs, *BOTH)
     assert [proof.why for proof in proofs] == ["not tried", "not tried"]
     assert proofs[0].detail == f"the command {said} when it is run once more without remedies"
     assert len(runs.orders) == 1
@@ -111,7 +117,7 @@ def test_remedies_are_not_blamed_for_a_command_that_runs_only_once(session: Sess
 
 def test_one_that_breaks_the_script_is_left_out_of_the_rest(session: Session) -> None:
     runs = Runs(lambda changes: ("broke", 0) if changes == TAR else ("measured", 12_000 if changes else 20_000))
-    proofs = prover(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0)).prove()
+    proofs = proofs_of(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0))
     assert [proof.why for proof in proofs] == ["measured", "broke", "measured", "measured"]
     assert proofs[-1].remedies == ["workers", "prefetch"]
     assert proofs[1].samples is None
@@ -126,13 +132,13 @@ def test_other_samples_count_where_the_run_itself_repeats(session: Session, agai
         return "measured", 12_000
 
     runs = Runs(outcome)
-    proofs = prover(session, runs, *BOTH).prove()
+    proofs = proofs_of(session, runs, *BOTH)
     assert [proof.samples for proof in proofs][:2] == [samples, samples]
 
 
 def test_ctrl_c_in_a_run_ends_all_and_keeps_what_was_proved(session: Session) -> None:
     runs = Runs(lambda changes: ("interrupted", 0) if changes == TAR else ("measured", 12_000))
-    proofs = prover(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0)).prove()
+    proofs = proofs_of(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0))
     assert [proof.why for proof in proofs] == ["measured", "interrupted"]
 
 
@@ -142,21 +148,18 @@ def test_ctrl_c_around_a_run_does_the_same(session: Session) -> None:
             raise KeyboardInterrupt
         return "measured", 12_000
 
-    proofs = prover(session, Runs(outcome), *BOTH).prove()
+    proofs = proofs_of(session, Runs(outcome), *BOTH)
     assert said(proofs) == [(["workers"], "measured", "same"), (["indexed-tar"], "interrupted", None)]
 
 
 def test_ctrl_c_while_it_runs_once_more_as_it_is_ends_all(session: Session) -> None:
     runs = Runs(lambda changes: ("measured" if changes else "interrupted", 12_000))
-    one = prover(session, runs, *BOTH)
-    assert one.prove() == []
-    assert one.control is not None
-    assert one.control.why == "interrupted"
+    assert said(prove(session, runs, *BOTH).proofs) == [([], "interrupted", None)]
 
 
 def test_what_does_not_fit_into_the_time_is_not_tried(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000), seconds=4.0)
-    proofs = prover(session, runs, *BOTH, budget_s=8.0).prove()
+    proofs = proofs_of(session, runs, *BOTH, budget_s=8.0)
     assert [proof.why for proof in proofs] == ["measured", "not tried"]
     assert "s were left of 8 s; --prove-budget gives more" in proofs[1].detail
 
@@ -166,46 +169,55 @@ def test_fewer_steps_are_measured_where_time_is_short(session: Session) -> None:
     assert pace is not None
     runs = Runs(lambda changes: ("measured", 20_000))
     one = remedy("workers", WORKERS, 20_000.0)
-    proofs = prover(session, runs, one, budget_s=pace.seconds(30, 20_000.0)).prove()
+    proofs = proofs_of(session, runs, one, budget_s=pace.seconds(30, 20_000.0))
     assert [len(proof.steps) for proof in proofs] == [pytest.approx(30, abs=1)]
 
 
 def test_a_cache_is_measured_once_it_is_full(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
     cache = remedy("cache", {"cache": {"bytes": 10}}, 12_000.0)
-    assert said(prover(session, runs, cache).prove()) == [(["cache"], "measured", None)], "of a long epoch none is seen"
+    assert said(proofs_of(session, runs, cache)) == [(["cache"], "measured", None)], "of a long epoch none is seen"
     assert runs.orders[1].warmup == 1005
-    [proof] = prover(session, runs, cache, budget_s=15.0).prove()
+    [proof] = proofs_of(session, runs, cache, budget_s=15.0)
     assert proof.why == "not tried"
     assert "a first epoch to fill the cache included" in proof.detail
 
 
 def test_a_run_that_hangs_is_given_some_times_what_it_should_take(session: Session) -> None:
     runs = Runs(lambda changes: ("timed out" if changes else "measured", 12_000))
-    [proof] = prover(session, runs, BOTH[0]).prove()
+    [proof] = proofs_of(session, runs, BOTH[0])
     assert proof.why == "timed out"
     assert runs.orders[1].most_s == 30.0  # the least that any is given
 
 
 def test_no_run_goes_far_beyond_the_time_for_all(session: Session) -> None:
     runs = Runs(lambda changes: ("timed out", 0))
-    prover(session, runs, BOTH[0], budget_s=8.0).prove()
+    proofs_of(session, runs, BOTH[0], budget_s=8.0)
     assert 8.0 <= runs.orders[0].most_s <= 8.0 + pace_module.GRACE_S
 
 
-def test_without_steps_nothing_is_tried(session: Session, tmp_path: Path) -> None:
-    write_settings(tmp_path, warmup=5)
+def test_without_remedies_nothing_is_run(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
-    assert prover(read(tmp_path), runs, *BOTH).prove() == []
-    assert prover(session, runs).prove() == []
+    assert proofs_of(session, runs) == []
     assert not runs.orders
 
 
 def test_each_run_is_told_of(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
-    one = prover(session, runs, *BOTH)
-    one.prove()
-    told = one.runner.progress._console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
-    assert told[0].startswith("headrace: trying it once more without remedies: of about 4 s; at most 120 s for all")
-    assert told[1].startswith("headrace: trying workers (1 of 2): of about 4 s; at most 119 s for all")
-    assert told[3].startswith("headrace: trying workers + indexed-tar together: of about 4 s; at most 117 s for all")
+    prove(session, runs, *BOTH)
+    assert [re.findall(r"\d+ s", line) for line in runs.lines] == [
+        ["4 s", "120 s"],
+        ["4 s", "119 s"],
+        ["4 s", "118 s"],
+        ["4 s", "117 s"],
+    ]
+    assert ["(1 of 2)" in line for line in runs.lines] == [False, True, False, False]
+    assert "workers + indexed-tar together" in runs.lines[3]
+
+
+def test_whole_epochs_are_measured_where_one_is_short() -> None:
+    pace = BaselinePace(1.0, 5, 10_000.0, 25)
+    assert pace.steps_within(100.0, None) == 50
+    assert replace(pace, epoch_steps=400).steps_within(100.0, None) == 60
+    assert replace(pace, epoch_steps=7).steps_within(100.0, None) == 60
+    assert pace.steps_within(4.1, None) == 0

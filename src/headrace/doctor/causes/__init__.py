@@ -20,6 +20,7 @@ from .remedy import (
     interval,
     is_gain,
     is_valid,
+    outcomes,
 )
 from .transfers import COPY_LEFT, pinned
 from .workers import bytes_a_worker

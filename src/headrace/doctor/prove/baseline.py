@@ -212,9 +212,14 @@ class BaselinePace:
     def steps_within(
         self, seconds: float, step_us: float | None, *, most: int = STEPS, warmup: int | None = None
     ) -> int:
-        """Return the steps that fit, at most `most`; 0 where not even the fewest do."""
-        fixed = self.seconds(0, step_us, warmup=warmup)
+        """Return the steps that fit, at most `most`: whole epochs if one is shorter, 0 if not even the fewest fit.
+
+        The start of the workers belongs to each epoch: one and a half would count it once or twice.
+        """
+        fixed, epoch = self.seconds(0, step_us, warmup=warmup), self.epoch_steps
         steps = min(most, int((seconds - fixed) / max(self._step_s(step_us), 1e-6)))
+        if epoch is not None and FEWEST_STEPS <= epoch <= steps:
+            return steps - steps % epoch
         return steps if steps >= FEWEST_STEPS else 0
 
     def _step_s(self, step_us: float | None) -> float:

@@ -11,3 +11,4 @@ from headrace.doctor.report.remedy_text import times
 from headrace.doctor.report.run_text import gpu_busy
 from headrace.doctor.report.terminal import show, text
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
+from headrace.doctor.report.tuned import Paste, TuneReport, show_tuning

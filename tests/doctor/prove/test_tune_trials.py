@@ -16,13 +16,14 @@ from rich.console import Console
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
-from headrace.doctor.prove.prover import ProveProgress, TrialRunner
+from headrace.doctor.prove.prover import Prover
+from headrace.doctor.prove.settings import Arguments, SettingSearch, TunedLoader, arguments, chosen
 from headrace.doctor.prove.trial import Trial, TrialRequest
+from headrace.doctor.report.tuned import Paste, TuneReport, show_tuning
+from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import CommandOutcome, Session
 from headrace.doctor.session.trainers import BatchDigest
-from headrace.doctor.tune.candidates import Arguments, MeasuredArguments, arguments, chosen, grid
-from headrace.doctor.tune.report import Paste, TuneResult, keywords_of, not_paying, paste, show
-from headrace.doctor.tune.run import TuneBaseline, TuneTrials, baseline_of, measured_steps
+from headrace.doctor.tuning import keywords_of, not_paying, paste, report_of, tuned_loader
 from headrace.errors import TuneError
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
@@ -44,30 +45,32 @@ def waiting(**facts: object) -> Session:
     return made(MadeRun(steps=60, stages=SLOW, facts=facts))
 
 
-def looked(session: Session, script: str | None = None) -> TuneBaseline:
+def looked(session: Session, script: str | None = None) -> TunedLoader:
     sources = ScriptSources({"train.py": script}.get if script is not None else lambda _: None, "/home/ada")
-    return baseline_of(session, diagnose(session), sources)
+    return tuned_loader(session, diagnose(session), sources)
 
 
-def pasted(baseline: TuneBaseline, choice: Arguments) -> Paste:
-    return paste(baseline.case, choice, baseline.present)
+def pasted(loader: TunedLoader, choice: Arguments) -> Paste:
+    return paste(loader.case, choice, loader.present)
+
+
+def steps_of(loader: TunedLoader) -> list[int]:
+    return loader.case.view.training.durations
 
 
 class TestLook:
     def test_knows_the_loader_and_its_bounds(self) -> None:
         found = looked(with_batches(waiting(), "float32[4,3,8,8]", 3072))
-        bounds = found.bounds()
         assert found.present == arguments(2)
-        assert bounds.cores == 8
-        assert bounds.worker_bytes == GB // 2
-        assert bounds.free_bytes == COLUMNS["memory_available_bytes"]
-        assert bounds.queue_bytes == ROOMY["shm_bytes"] - COLUMNS["shm_used_bytes"]
-        assert bounds.batch_bytes == 3072
-        assert (bounds.has_gpu, bounds.passes, bounds.is_iterable, bounds.needs_workers) == (False, 1, False, "")
+        workers, batches = found.most_more
+        assert workers == COLUMNS["memory_available_bytes"] / (GB // 2)
+        assert batches == (ROOMY["shm_bytes"] - COLUMNS["shm_used_bytes"]) / 3072
+        assert max(found.counts) == 16
+        assert found.needs_workers == ""
 
     def test_predicts_the_present_arguments_as_they_were_observed(self) -> None:
         found = looked(waiting())
-        mean = sum(found.steps) / len(found.steps)
+        mean = sum(steps_of(found)) / len(steps_of(found))
         present = found.predict(found.present)
         assert present is not None
         assert present.step_us == pytest.approx(mean, rel=0.02)
@@ -78,14 +81,15 @@ class TestLook:
     def test_a_floor_is_no_longer_than_the_step(self) -> None:
         found = looked(waiting())
         assert found.lower_bound_us
-        assert 2_000 < found.lower_bound_us < sum(found.steps) / len(found.steps)
+        assert 2_000 < found.lower_bound_us < sum(steps_of(found)) / len(steps_of(found))
 
     def test_several_passes_ask_whether_workers_stay(self) -> None:
-        assert looked(respawned(MadeRun(steps=30))).bounds().passes == 3
+        found = looked(respawned(MadeRun(steps=30)))
+        assert {one.persistent_workers for one in found.grid if one.num_workers} == {True, False}
 
     def test_pinning_is_predicted_from_the_copies(self) -> None:
         found = looked(with_copies(with_gpu(made(MadeRun(steps=60, workers=8))), 2_000))
-        assert found.bounds().has_gpu
+        assert {one.pin_memory for one in found.grid} == {True, False}
         pinned = found.predict(replace(found.present, pin_memory=True))
         present = found.predict(found.present)
         assert pinned is not None
@@ -102,56 +106,47 @@ class TestLook:
     )
     def test_what_has_a_meaning_in_workers_only(self, facts: dict[str, object], script: str | None, needs: str) -> None:
         text = None if script is None else "\n" * 7 + script
-        assert looked(waiting(**facts), text).bounds().needs_workers == needs
+        assert looked(waiting(**facts), text).needs_workers == needs
 
     def test_own_memory_stands_for_that_of_workers_that_are_not_there(self) -> None:
         session = made(MadeRun(steps=60, workers=0, stages=SLOW))
         session.machines[0].processes[session.trainers[0].pid] = {"private_bytes_peak": 3 * GB}
-        assert looked(session).bounds().worker_bytes == 3 * GB
+        assert looked(session).most_more[0] == COLUMNS["memory_available_bytes"] / (3 * GB)
 
     @pytest.mark.parametrize(
-        ("change", "text"),
+        ("change", "word"),
         [
-            (lambda session: session.trainers.clear(), "no training step was seen"),
-            (lambda session: _without_steps(session), "no optimizer stepped"),
-            (lambda session: session.trainers[0].loaders.clear(), "took no batch from a torch DataLoader"),
-            (
-                lambda session: session.trainers[0].loaders[0].facts.update(threads=2),
-                "the loader is Headrace's own, which has threads in place of workers",
-            ),
+            (lambda session: session.trainers.clear(), "optimizer"),
+            (lambda session: _without_steps(session), "optimizer"),
+            (lambda session: session.trainers[0].loaders.clear(), "DataLoader"),
+            (lambda session: session.trainers[0].loaders[0].facts.update(threads=2), "DataLoader"),
         ],
+        ids=["no-trainer", "no-steps", "no-loader", "own-loader"],
     )
-    def test_what_cannot_be_tuned_says_why(self, change: Callable[[Session], None], text: str) -> None:
+    def test_what_cannot_be_tuned_says_why(self, change: Callable[[Session], None], word: str) -> None:
         session = waiting()
         change(session)
-        with pytest.raises(TuneError, match=f"^Nothing was tuned: .*{text}") as raised:
+        with pytest.raises(TuneError, match=word) as raised:
             looked(session)
         assert raised.value.status == 125
 
     def test_a_script_that_ends_too_soon(self) -> None:
-        with pytest.raises(TuneError, match=r"ended after \d+ measured steps, and fewer than 20 say too little"):
+        with pytest.raises(TuneError, match=r"\d+ measured steps.* 20 "):
             looked(made(MadeRun(steps=15, stages=SLOW)))
 
     @pytest.mark.parametrize(
-        ("outcome", "text", "status"),
+        ("outcome", "said", "status"),
         [
-            (
-                CommandOutcome(["train"], 3, "failed", 5, ["boom"]),
-                "exit status 3. Make it run .* Its last line: boom",
-                3,
-            ),
-            (
-                CommandOutcome(["train"], 127, "not found", 5, ["no such file"]),
-                "could not be started: no such file",
-                127,
-            ),
-            (CommandOutcome(["train"], 130, "interrupted", 5, []), "the command was interrupted", 130),
+            (CommandOutcome(["train"], 3, "failed", 5, ["boom"]), "exit status 3.*boom", 3),
+            (CommandOutcome(["train"], 127, "not found", 5, ["no such file"]), "train", 127),
+            (CommandOutcome(["train"], 130, "interrupted", 5, []), "interrupted", 130),
         ],
+        ids=["failed", "not-found", "interrupted"],
     )
-    def test_a_command_that_did_not_run(self, outcome: CommandOutcome, text: str, status: int) -> None:
+    def test_a_command_that_did_not_run(self, outcome: CommandOutcome, said: str, status: int) -> None:
         session = waiting()
         session.outcome = outcome
-        with pytest.raises(TuneError, match=text) as raised:
+        with pytest.raises(TuneError, match=said) as raised:
             looked(session)
         assert raised.value.status == status
 
@@ -167,31 +162,28 @@ class Runs:
 
     def __init__(self, step_us: Callable[[dict[str, object]], float | str], seconds: float = 5.0) -> None:
         self._step_us, self._seconds = step_us, seconds
-        self.now, self.content = 0.0, "a"
+        self.now, self.contents, self.most_steps = 0.0, ["a"], 1000
         self.orders: list[TrialRequest] = []
 
     def __call__(self, order: TrialRequest) -> Trial:
         self.orders.append(order)
         self.now += self._seconds
         came = self._step_us(order.changes["loaders"]["0"])
-        samples = ComparedSamples({0: [BatchDigest(0, self.content, "k", [[1.0, 2.0]])]}, False)
+        content = self.contents[min(len(self.orders), len(self.contents)) - 1]
+        samples = ComparedSamples({0: [BatchDigest(0, content, "k", [[1.0 if content == "a" else 9.0, 2.0]])]}, False)
         if isinstance(came, str):
             return Trial(came, "the last\nlines", 0, [], samples)
-        return Trial("measured", "", 0, [round(came)] * order.steps, samples)
+        return Trial("measured", "", 0, [round(came)] * min(order.steps, self.most_steps), samples)
 
 
-def trials(session: Session, runs: Runs, *, most_runs: int = 4, most_s: float = 120.0) -> TuneTrials:
+def search(session: Session, runs: Runs, *, most_runs: int = 4, most_s: float = 120.0) -> SettingSearch:
     for trainer in session.trainers:
         trainer.digests = DIGESTS
-    found = looked(session)
-    candidates = grid(found.bounds())
-    return TuneTrials(
-        baseline=found,
-        predictions={one: made for one in candidates if (made := found.predict(one)) is not None},
-        runner=TrialRunner(session, runs, ProveProgress(Console(file=io.StringIO())), most_s, lambda: runs.now),
-        most_runs=most_runs,
-        steps=60,
-    )
+    pace, found = BaselinePace.of(session), SettingSearch(looked(session), most_runs)
+    assert pace is not None
+    prover = Prover(session, pace, runs, lambda line: None, most_s, clock=lambda: runs.now, option="--max-seconds")
+    prover.prove(found.attempts(prover))
+    return found
 
 
 def by_workers(wanted: dict[str, object]) -> float:
@@ -205,79 +197,67 @@ def _queued(order: TrialRequest) -> int:
 
 class TestTrials:
     def test_the_first_run_is_the_script_as_it_is(self) -> None:
-        made_trials = trials(waiting(), Runs(by_workers), most_runs=1)
-        assert made_trials.make() == "runs"
-        assert [one.arguments for one in made_trials.runs] == [arguments(2)]
+        found = search(waiting(), Runs(by_workers), most_runs=1)
+        assert (found.ended, list(found.runs)) == ("runs", [arguments(2)])
+        report = report_of(["train"], found, files=[], seconds=1.0)
+        assert (report.choice, report.best.speedup) == (report.present, 1.0)
 
     def test_changes_go_to_the_loader_and_more_workers_win(self) -> None:
         runs = Runs(by_workers)
-        made_trials = trials(waiting(), runs)
-        made_trials.make()
-        assert 2 <= len(made_trials.runs) <= 4
+        found = search(waiting(), runs)
+        assert 2 <= len(found.runs) <= 4
         assert set(runs.orders[0].changes) == {"loaders"}
-        taken = chosen(made_trials.runs)
-        assert taken is not None
-        assert taken.arguments.num_workers > 2
+        assert chosen(found.runs).num_workers > 2
+        assert {proof.samples for proof in list(found.runs.values())[1:]} == {"same"}
 
     def test_batches_made_before_the_first_step_are_not_measured(self) -> None:
         """While the program starts the workers fill the queue, which says nothing of what they can keep up."""
         runs = Runs(by_workers)
-        made_trials = trials(waiting(), runs)
-        wanted = arguments(6, 8)
-        asked = TrialRequest({"loaders": {"0": wanted.changes()}}, 60 + wanted.in_flight, None, 1.0)
-        trial = runs(asked)
-        made_trials._take(wanted, replace(trial, steps=[1] * wanted.in_flight + trial.steps[wanted.in_flight :]))
-        assert made_trials.runs[-1].steps == [round(40_000 / 6)] * 60
-        made_trials._take(wanted, replace(trial, steps=trial.steps[:50]))
-        assert made_trials.runs[-1].why == "broke"
-        made_trials.make()
-        assert all(order.steps == 60 + _queued(order) for order in runs.orders[1:])
+        found = search(waiting(), runs)
+        assert all(order.steps == 60 + _queued(order) > 60 for order in runs.orders)
+        assert {len(proof.steps) for proof in found.runs.values()} == {60, len(steps_of(found.loader))}
+
+    def test_a_run_that_ends_within_its_queue_is_not_measured(self) -> None:
+        runs = Runs(by_workers)
+        runs.most_steps = 25
+        found = search(waiting(), runs, most_runs=2)
+        assert [proof.why for proof in found.runs.values()] == ["measured", "broke"]
 
     def test_no_run_where_there_is_no_time(self) -> None:
         runs = Runs(by_workers)
-        assert trials(waiting(), runs, most_s=1.0).make() == "time"
+        found = search(waiting(), runs, most_s=1.0)
+        assert found.ended == "time"
         assert not runs.orders
+        assert "--max-seconds" in list(found.runs.values())[1].detail
 
     def test_time_ends_the_runs(self) -> None:
         runs = Runs(by_workers, seconds=70.0)
-        made_trials = trials(waiting(), runs, most_runs=9)
-        assert made_trials.make() in ("time", "nothing to gain")
+        assert search(waiting(), runs, most_runs=9).ended in ("time", "nothing to gain")
         assert len(runs.orders) <= 2
 
     def test_what_breaks_is_told_and_left(self) -> None:
-        made_trials = trials(waiting(), Runs(lambda wanted: "broke"))
-        made_trials.make()
-        assert {one.why for one in made_trials.runs[1:]} == {"broke"}
-        assert chosen(made_trials.runs) == made_trials.runs[0]
+        found = search(waiting(), Runs(lambda wanted: "broke"))
+        assert {proof.why for proof in list(found.runs.values())[1:]} == {"broke"}
+        assert chosen(found.runs) == found.loader.present
 
     def test_an_interruption_keeps_what_there_is(self) -> None:
         def interrupt(wanted: dict[str, object]) -> float:
             raise KeyboardInterrupt
 
-        made_trials = trials(waiting(), Runs(interrupt))
-        assert made_trials.make() == "interrupted"
-        assert len(made_trials.runs) == 1
-        assert trials(waiting(), Runs(lambda wanted: "interrupted")).make() == "interrupted"
+        for runs in (Runs(interrupt), Runs(lambda wanted: "interrupted")):
+            found = search(waiting(), runs)
+            assert (found.ended, len(found.runs), len(runs.orders)) == ("interrupted", 1, 1)
 
-    def test_other_samples_are_never_taken(self) -> None:
-        """Once a run had the same ones, so that the script repeats them."""
-        runs = Runs(by_workers)
-        made_trials = trials(waiting(), runs, most_runs=2)
-        made_trials.make()
-        runs.content, made_trials.most_runs = "b", 4
-        made_trials._take(arguments(8), replace(runs(runs.orders[0]), samples=_values("b", 9.0)))
-        assert made_trials.runs[-1].why == "different samples"
-
-    def test_steps_are_whole_epochs_where_one_is_shorter(self) -> None:
-        pace = BaselinePace(1.0, 5, 10_000.0, 25)
-        assert measured_steps(60, pace, 100.0, 10_000.0) == 50
-        assert measured_steps(60, replace(pace, epoch_steps=400), 100.0, 10_000.0) == 60
-        assert measured_steps(60, replace(pace, epoch_steps=7), 100.0, 10_000.0) == 60
-        assert measured_steps(60, pace, 4.1, 10_000.0) == 0
-
-
-def _values(content: str, value: float) -> ComparedSamples:
-    return ComparedSamples({0: [BatchDigest(0, content, "k", [[value, 2.0]])]}, False)
+    def test_other_samples_are_known_once_a_run_had_the_same(self) -> None:
+        """So that the script repeats them."""
+        runs = Runs(lambda wanted: 15_000.0)
+        runs.contents = ["a", "b"]
+        found = search(waiting(), runs, most_runs=3)
+        assert [proof.samples for proof in list(found.runs.values())[1:]] == ["same", "different"]
+        runs = Runs(lambda wanted: 15_000.0)
+        runs.contents = ["b"]
+        found = search(waiting(), runs, most_runs=2)
+        assert [proof.samples for proof in list(found.runs.values())[1:]] == [None]
 
 
 class TestAdvice:
@@ -325,51 +305,44 @@ class TestAdvice:
         assert found.where == "train.py:2"
 
     def test_what_more_would_give_is_told_as_measured_or_predicted(self) -> None:
-        found = looked(waiting())
-        predictions = {one: found.predict(one) for one in grid(found.bounds())}
-        known = {one: made for one, made in predictions.items() if made is not None}
-        runs = [
-            MeasuredArguments(arguments(2), "measured", [20_000.0] * 40),
-            MeasuredArguments(arguments(8), "measured", [6_000.0] * 40),
-            MeasuredArguments(arguments(12), "measured", [7_000.0] * 40),
-            MeasuredArguments(arguments(16), "measured", [7_000.0] * 40),
-            MeasuredArguments(arguments(8, 4), "measured", [6_030.0] * 40),
-            MeasuredArguments(arguments(8, 8), "measured", [6_050.0] * 40),
-        ]
-        said = list(not_paying(arguments(8), runs, known))
-        assert said[0] == "more workers than 8: 17 % slower (12 workers, prefetch 2, measured)"
-        assert said[1] == (
-            "a longer queue than prefetch_factor=2: no faster (8 workers, prefetch 4: within 2 % of it, measured)"
-        )
+        steps_ms = {
+            arguments(8): 6.0,
+            arguments(12): 7.0,
+            arguments(16): 7.0,
+            arguments(8, 4): 6.03,
+            arguments(8, 8): 6.05,
+        }
+        found = SettingSearch(looked(waiting()), 9)
+        found.runs |= {one: measured(one, [ms]) for one, ms in steps_ms.items()}
+        workers, queue = list(not_paying(arguments(8), found))[:2]
+        assert "17 % slower (12 workers" in workers
+        assert "no faster (8 workers, prefetch 4" in queue
+        assert "measured" in workers
+        assert "measured" in queue
 
 
-def tuned(*, kept: bool = False) -> TuneResult:
-    found = looked(waiting(), "\n" * 7 + SCRIPT)
-    predictions = {one: made for one in grid(found.bounds()) if (made := found.predict(one)) is not None}
-    runs = [
-        MeasuredArguments(arguments(2), "measured", [20_000.0, 20_400.0] * 30),
-        MeasuredArguments(arguments(6), "measured", [6_000.0, 6_200.0] * 30),
-        MeasuredArguments(arguments(8), "broke", (), "Traceback\nMemoryError: no room"),
-        MeasuredArguments(arguments(4), "different samples"),
-    ]
-    choice = runs[0] if kept else runs[1]
-    return TuneResult(
-        command=["python", "train.py"],
-        present=arguments(2),
-        choice=choice,
-        runs=runs,
-        predictions=predictions,
-        ended="runs",
-        paste=pasted(found, choice.arguments),
-        notes=["pin_memory: no CUDA device was used in this run, so nothing is copied from pinned memory"],
-        seconds=21.0,
+def measured(one: Arguments, steps_ms: list[float]) -> Proof:
+    steps = [round(1000 * ms) for ms in steps_ms] * (60 // len(steps_ms))
+    return Proof([str(one)], {}, "measured", steps=steps, samples="same")
+
+
+def tuned(*, kept: bool = False) -> TuneReport:
+    """A report of four runs, the last of which had other samples."""
+    found = SettingSearch(looked(waiting(), "\n" * 7 + SCRIPT), 1 if kept else 4)
+    found.runs[arguments(2)] = measured(arguments(2), [20.0, 20.4])
+    if not kept:
+        found.runs[arguments(6)] = measured(arguments(6), [6.0, 6.2])
+        found.runs[arguments(8)] = Proof(["8 workers, prefetch 2"], {}, "broke", "Traceback\nMemoryError: no room")
+        found.runs[arguments(4)] = replace(measured(arguments(4), [5.0]), samples="different")
+    return replace(
+        report_of(["python", "train.py"], found, files=[], seconds=21.0), notes=["pin_memory: no CUDA device"]
     )
 
 
-def shown(result: TuneResult, *, width: int, encoding: str) -> str:
+def shown(result: TuneReport, *, width: int, encoding: str) -> str:
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding) as out:
-        show(result, Console(file=out, width=width))
+        show_tuning(result, Console(file=out, width=width))
         out.flush()
         return raw.getvalue().decode(encoding)
 
@@ -384,24 +357,28 @@ class TestReport:
 
     def test_nothing_to_change_is_the_verdict_and_no_line_to_paste(self) -> None:
         text = shown(tuned(kept=True), width=100, encoding="utf-8")
-        assert text.startswith("Keep what you have: 2 workers, prefetch 2.")
+        assert "2 workers, prefetch 2" in text.splitlines()[0]
         assert "DataLoader(" not in text
 
     def test_files_and_other_programs_are_told(self) -> None:
-        busy = replace(tuned().runs[1], others_cores=1.25)
-        result = replace(tuned(), runs=[tuned().runs[0], busy], choice=busy, files=["restored: out.txt"])
-        text = shown(result, width=100, encoding="utf-8")
-        assert "6.1 ms to 6.1 ms; other programs kept 1.2 cores busy" in " ".join(text.split())
-        assert "Files of yours\n  • restored: out.txt" in text
+        result = tuned()
+        runs = [(one, replace(outcome, disturbed_by=1.25)) for one, outcome in result.runs]
+        text = shown(replace(result, runs=runs, files=["restored: out.txt"]), width=100, encoding="utf-8")
+        assert "1.2 cores" in text
+        assert "restored: out.txt" in text
 
     def test_the_document_has_every_run_and_the_whole_grid(self) -> None:
         document = json.loads(json.dumps(tuned().document()))
-        assert document["schema"] == 1
+        assert document["schema"] == 2
         assert document["outcome"] == "change"
         assert document["choice"]["num_workers"] == 6
         assert document["paste"]["where"] == "train.py:11"
-        assert [one["why"] for one in document["runs"]] == ["measured", "measured", "broke", "different samples"]
+        assert [one["why"] for one in document["runs"]] == ["measured", "measured", "broke", "measured"]
+        assert [one["samples"] for one in document["runs"]] == ["same", "same", None, "different"]
+        assert (
+            document["runs"][1]["low_us"] <= document["runs"][1]["step_us"] == 6_100 <= document["runs"][1]["high_us"]
+        )
         assert document["runs"][2]["step_us"] is None
         assert document["speedup"] == pytest.approx(20_200 / 6_100)
-        assert len(document["grid"]) == len(tuned().predictions)
+        assert {one["num_workers"] for one in document["grid"]} >= {2, 4, 6, 8}
         assert json.loads(json.dumps(tuned(kept=True).document()))["outcome"] == "keep"

@@ -1,0 +1,94 @@
+"""Candidates of `headrace doctor --prove`: the command unchanged, each remedy, and the useful ones together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from statistics import fmean
+from typing import Any
+
+from ..causes import Prescription, is_gain, is_valid
+from ..session.after_run import Proof
+from .baseline import STEPS
+from .prover import LOADER, Attempt, Prover
+
+FAILED = {"broke": "fails", "timed out": "takes too long"}
+"""Ends of the command unchanged after which no remedy is tried."""
+
+
+def remedy_attempts(prescription: Prescription, prover: Prover) -> Iterator[Attempt]:
+    """Yield the command unchanged, if there is time besides a proof; then each remedy, then the useful ones together.
+
+    A machine that others use, too, may be faster or slower by now, and the measured run was measured more closely.
+    """
+    wanted, pace, proofs = attempts(prescription), prover.pace, prover.proofs
+    if not wanted:
+        return
+    together_s = pace.seconds(0, None) if len(wanted) > 1 else 0.0
+    control = Attempt([], {}, None, reserved_s=together_s + pace.seconds(STEPS, wanted[0].step_us))
+    if prover.steps_for(control):
+        yield control
+        if proofs[-1].why in FAILED:
+            again = f"the command {FAILED[proofs[-1].why]} when it is run once more without remedies"
+            why_not = f"{again}: {proofs[-1].detail}".rstrip(": ")
+            proofs += [Proof(one.remedies, one.changes, "not tried", why_not) for one in wanted]
+            return
+    for number, one in enumerate(wanted, 1):
+        yield replace(one, place=f" ({number} of {len(wanted)})", reserved_s=together_s)
+    # The shorter one of both without remedies, which gains beat.
+    before_us = min([pace.step_us, *(fmean(one.steps) for one in proofs if one.steps and not one.remedies)])
+    best = tried_together(proofs, before_us)
+    if best is not None:
+        yield replace(best, place=" together")
+
+
+def attempts(prescription: Prescription) -> list[Attempt]:
+    """Return an attempt for each remedy that would help and that injection can apply.
+
+    One that helps beside another is tried with it. The shortest expected step comes first; of those without a
+    prediction nothing is expected.
+    """
+    able = {one.code: one for one in prescription.remedies if one.helps and one.changes}
+    found = []
+    for one in able.values():
+        together = [able[one.beside], one] if one.beside in able else [one]
+        if one.beside and len(together) == 1:  # without the other it gains nothing
+            continue
+        changes = reduce(joined, (each.changes or {} for each in together))
+        step_us = None if one.prediction is None else one.prediction.step_us
+        found.append(Attempt([each.code for each in together], changes, step_us))
+    return sorted(found, key=lambda one: float("inf") if one.step_us is None else one.step_us)
+
+
+def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
+    """Join all that proved to be of use; None where that is no more than one of them does.
+
+    The most useful comes first: where two of them change the same thing, its word counts. Together they are expected to
+    do no worse than the best alone.
+    """
+    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=lambda one: fmean(one.steps))
+    if useful and LOADER in useful[0].changes:  # nothing is left for the others to do
+        return None
+    useful = [proof for proof in useful if LOADER not in proof.changes]
+    codes = [code for proof in useful for code in proof.remedies]
+    changes: dict[str, Any] = {}
+    for proof in useful:
+        changes = joined(changes, proof.changes)
+    if len(codes) < 2 or changes == useful[0].changes:
+        return None
+    return Attempt(codes, changes, fmean(useful[0].steps))
+
+
+def is_of_use(proof: Proof, observed_us: float) -> bool:
+    """Return whether it would be recommended: it was measured, surely gained, and left the samples as they were."""
+    return is_valid(proof) and is_gain(proof.steps, observed_us)
+
+
+def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Join two changes; of what both set, the first counts."""
+    both = {
+        key: joined(value, second[key]) if isinstance(value, dict) and isinstance(second.get(key), dict) else value
+        for key, value in first.items()
+    }
+    return {**second, **both}
