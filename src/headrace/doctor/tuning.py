@@ -48,7 +48,7 @@ def tune(
     """Measure the command unchanged, predict, run it with what may be faster, and return what to propose.
 
     `steps` are measured in each of at most `most_runs`, the first one included. All together take `most_s` at most, but
-    for the first one, which goes to its steps. Files and code stay as they were: docs/doctor/hands-off.md.
+    for the first one, which goes to its steps. Files and code stay as they were: docs/doctor/attach.md.
 
     Raises:
         UsageError: Another doctor measures in this folder.

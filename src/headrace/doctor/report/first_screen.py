@@ -161,9 +161,7 @@ def _asked(remedies: Sequence[Remedy]) -> tuple[str, str, str]:
         return "", "", ""
     most = max(remedies, key=effort)
     edit = most.edit
-    change = (
-        most.hint if edit is None else f"{PurePath(edit.file).name}:{edit.line}, by --apply PATCH"
-    )
+    change = most.hint if edit is None else f"{PurePath(edit.file).name}:{edit.line}, by --apply PATCH"
     return EFFORTS[effort(most)], next((one.coverage for one in remedies if one.coverage), ""), change
 
 
