@@ -20,8 +20,8 @@ from headrace.doctor.attach.hands_off import (
     undo_notes,
 )
 from headrace.doctor.attach.injection import FOLDER_VARIABLE
-from headrace.doctor.probe.hands_off.journal import MOST_ENTRIES, UndoJournal
-from headrace.doctor.probe.hands_off.undo_folder import CHEAP_BYTES, UndoFolder
+from headrace.doctor.probe.hands_off import UndoJournal
+from headrace.doctor.probe.undo_folder import CHEAP_BYTES, UndoFolder
 from headrace.errors import UsageError
 
 BIG_BYTES = 3 << 30
@@ -91,9 +91,8 @@ def test_what_other_programs_change_is_listed_and_left(runs: Runs) -> None:
 
 
 def test_what_other_programs_write_into_a_new_folder_is_never_deleted(runs: Runs) -> None:
-    back = put_back(runs.run("import os; os.mkdir('a'); open('a/b', 'w'); os.system('echo x > a/c')"))
+    put_back(runs.run("import os; os.mkdir('a'); open('a/b', 'w'); os.system('echo x > a/c')"))
     assert runs.now == runs.before
-    assert names(back.strangers, runs.root) == ["a/c"]
     assert holds_files(runs.session)
     assert (runs.session / WRITTEN / "a" / "c").read_text() == "x\n"
 
@@ -153,8 +152,8 @@ def test_a_run_on_another_file_system_than_its_session_leaves_no_trace(runs: Run
     assert tree(runs.root) == before
 
 
-def test_a_large_folder_is_moved_back_as_a_whole(runs: Runs) -> None:
-    for number in range(MOST_ENTRIES):
+def test_a_large_folder_that_was_renamed_is_as_before(runs: Runs) -> None:
+    for number in range(1000):
         (runs.root / "runs" / str(number)).touch()
     before = tree(runs.root)
     source = """
@@ -173,8 +172,9 @@ def test_a_change_that_cannot_be_written_down_destroys_nothing(runs: Runs, monke
     Path(folder.kept).mkdir(parents=True)
     journal = UndoJournal(folder, str(runs.root))
     for name in ("notes.txt", "train.log", "new"):
-        for change in (journal.empties, journal.writes, journal.appends, journal.removes):
-            journal.guarded(change, str(runs.root / name))
+        for mode, flags in (("w", os.O_WRONLY | os.O_TRUNC), ("r+", os.O_RDWR), ("a", os.O_WRONLY | os.O_APPEND)):
+            journal.guarded(journal.announced, "open", str(runs.root / name), mode, flags)
+        journal.guarded(journal.announced, "os.remove", str(runs.root / name), -1)
     assert {name: said for name, said in runs.now.items() if name} == {
         name: said for name, said in runs.before.items() if name
     }
