@@ -230,6 +230,42 @@ def test_a_link_to_elsewhere_is_followed(runs: Runs, tmp_path: Path) -> None:
     assert tree(tmp_path / "disk") == before
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "shutil.rmtree('out/checkpoint-1')",
+        "os.chdir('out'); open('checkpoint-1/small', 'a'); shutil.rmtree('checkpoint-1')",
+    ],
+)
+def test_checkpoints_on_another_disk_are_rotated_and_as_before(source: str, runs: Runs) -> None:
+    """Removing a folder names what is in it by its descriptor, not by the link that led there."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="headrace-test-") as disk:
+        old = Path(disk) / "checkpoints" / "checkpoint-1"
+        old.mkdir(parents=True)
+        (old / "weights").write_bytes(bytes(3 << 20))
+        (old / "small").write_text("x")
+        (runs.root / "out").symlink_to(old.parent)
+        before = tree(old.parent), runs.now
+        back = put_back(runs.run(f"import os, shutil; {source}; assert not os.path.exists({str(old)!r})"))
+        assert back.failed == []
+        assert (tree(old.parent), runs.now) == before
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith(".headrace-undo-")]
+
+
+def test_a_folder_that_was_moved_away_and_changed_there_is_as_before(runs: Runs, tmp_path: Path) -> None:
+    put_back(runs.run("import os; os.rename('runs', '../moved'); open('../moved/first/events', 'a').write('y')"))
+    assert runs.now == runs.before
+    assert (tmp_path / "moved" / "first" / "events").read_text() == "oney"
+
+
+def test_a_renamed_file_that_another_program_changed_is_named(runs: Runs) -> None:
+    source = "import os; os.rename('notes.txt', 'n'); os.system('echo x >> n')"
+    back = put_back(runs.run(source))
+    assert back.failed == [(str(runs.root / "notes.txt"), "its saved content has changed as well")]
+    (kept,) = (runs.session / "scratch" / "undo" / "kept").iterdir()
+    assert kept.read_text() == "notes of before\nx\n"
+
+
 def test_reading_is_no_change(runs: Runs) -> None:
     source = """
     import os, sqlite3, pathlib

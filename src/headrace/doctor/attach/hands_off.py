@@ -211,7 +211,9 @@ def list_folder(root: Path, besides: Path) -> Listing | None:
     symbolic links.
     """
     entries: Listing = {}
-    ours, excluded = _output_files(), {str(besides), *no_work(str(root))}
+    outputs = [os.stat(name) for name in map("/dev/fd/{}".format, range(3)) if os.path.isfile(name)]
+    ours = {(stat.st_dev, stat.st_ino) for stat in outputs}
+    excluded = {str(besides), *no_work(str(root))}
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if os.path.join(folder, name) not in excluded]
         for path in (os.path.join(folder, name) for name in (*folders, *files)):
@@ -226,17 +228,6 @@ def list_folder(root: Path, besides: Path) -> Listing | None:
             size, time_ns = (stat.st_size, stat.st_mtime_ns) if modes.S_ISREG(stat.st_mode) else (0, 0)
             entries[path] = (stat.st_mode, size, time_ns)
     return entries
-
-
-def _output_files() -> set[tuple[int, int]]:
-    """Return device and inode of the files that our own output goes to, and the command's with it."""
-    found = set()
-    for descriptor in range(3):
-        with suppress(OSError):
-            stat = os.fstat(descriptor)
-            if modes.S_ISREG(stat.st_mode):
-                found.add((stat.st_dev, stat.st_ino))
-    return found
 
 
 def listing_differences(old: Listing | None, new: Listing | None) -> list[tuple[str, str]]:

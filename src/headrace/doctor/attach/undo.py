@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.doctor.probe.undo_folder import UNFINISHED, Record, UndoFolder, end_sum, lstat
+from headrace.doctor.probe.undo_folder import ELSEWHERE, UNFINISHED, Record, UndoFolder, end_sum, lstat
 
 WRITTEN = "written"
 """Folder of the session that receives the files that the command created."""
@@ -46,7 +46,7 @@ def undo_run(folder: UndoFolder, *, keep: bool) -> UndoReport:
     root, written = Path(folder.owned()[2]), Path(folder.session) / WRITTEN
     try:
         undo = _Undo(root, folder.records()[0], written, keep=keep)
-        report = undo.run(folder.elsewhere)
+        report = undo.run()
         if any(undo.is_unnamed(os.path.join(folder.kept, name)) for name in os.listdir(folder.kept)):
             report.failed.append(("", f"{folder.kept} holds former contents of files that no record names"))
         os.unlink(folder.owner)  # it is done, as far as it can be
@@ -66,17 +66,16 @@ class _Undo:
             self._records.setdefault(record.path, []).append(record)
         faults = [("", record.detail) for record in self._records.pop("", [])]
         self._saved = {record.kept for record in records if record.kept}
-        self._renamed = {(now.st_dev, now.st_ino) for now in self._originals()}
+        links = [record for record in records if record.kind == "linked"]
+        intact = [os.lstat(one.kept) for one in links if _is_intact(self._records[one.path][0], one)]
+        self._renamed = {(now.st_dev, now.st_ino) for now in intact}
         self._written = written
         self._keep = keep
         self._report = UndoReport(root, failed=faults)
 
-    def run(self, elsewhere: str) -> UndoReport:
-        """Restore folders before what is in them, and their times last.
-
-        `elsewhere` is the name of folders with former contents: they are deleted if all is restored.
-        """
-        ours = [path for path in self._records if os.path.basename(path) == elsewhere]
+    def run(self) -> UndoReport:
+        """Restore folders before what is in them, and their times last."""
+        ours = [path for path in self._records if os.path.basename(path).startswith(ELSEWHERE)]
         for path in sorted(self._records.keys() - ours):
             self._try(path, self._restore)
         for path in ours if not self._report.failed else ():
@@ -90,15 +89,6 @@ class _Undo:
         """Return whether a file has former content, which exists nowhere else and which no record names."""
         is_whole = not os.path.basename(path).startswith(UNFINISHED)
         return is_whole and path not in self._saved and os.lstat(path).st_nlink == 1
-
-    def _originals(self) -> Iterator[os.stat_result]:
-        """Yield files of before the run that lie where they can be given back, or already were."""
-        for path, records in self._records.items():
-            for record in records:
-                if record.kind == "linked" and _is_intact(records[0], record):
-                    yield os.lstat(record.kept)
-                elif record.kind == "linked" and _is_as_it_was(records[0]):
-                    yield os.lstat(path)
 
     def _try(self, path: str, work: Callable[[str], None]) -> None:
         try:

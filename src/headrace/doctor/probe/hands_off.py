@@ -4,9 +4,7 @@ Changes are announced by audit events (https://docs.python.org/3/library/audit_e
 `os.rename`, `os.unlink` announces `os.remove`, and what shutil and pathlib do comes as the calls that they make.
 
 All processes of the command append to one journal. Each record is one write, after the former state is saved and before
-the change: a process that is killed leaves a journal that is whole. A path's first record is of its state before the
-command, since nobody changes a path before a record of it is there. So no lock is needed, and a second record is only
-a waste.
+the change. A path's first record is thus of its state before the command: no lock is needed, and a second is a waste.
 """
 
 from __future__ import annotations
@@ -42,6 +40,7 @@ TOUCH, COPY, LINK, LEAVE = ("touched",), ("copied",), ("linked", "copied"), ("co
 one where changes are not seen."""
 EVENTS = {
     "open": (),
+    "os.chdir": (),
     "os.chmod": ((0, 2, TOUCH),),
     "os.chown": ((0, 3, TOUCH),),
     "os.link": ((0, 2, LINK), (1, 3, LINK)),
@@ -52,6 +51,7 @@ EVENTS = {
     "os.symlink": ((1, 2, LINK),),
     "os.truncate": ((0, None, COPY),),
     "os.utime": ((0, 3, TOUCH),),
+    "shutil.rmtree": (),
     "sqlite3.connect": (),
 }
 """Events, and where their arguments have a path that is changed, and its `dir_fd`. Others have a method."""
@@ -110,6 +110,8 @@ class UndoJournal:
     def __init__(self, folder: UndoFolder, root: str) -> None:
         self._folder = folder
         self._root = root
+        self._roots = {root}
+        """The folder to restore, and folders elsewhere that links in it led this process to."""
         self._besides = [folder.session, *no_work(root)]
         self._saved_to: set[str] = set()
         self._known: dict[str, bool] = {}
@@ -160,6 +162,9 @@ class UndoJournal:
             self._renames(*arguments)
         elif event == "sqlite3.connect":
             self._connects(*arguments)
+        elif event in ("os.chdir", "shutil.rmtree"):  # from now on paths may come without the link
+            place = self.place(_named(arguments[0], -1), follow=True)
+            self._roots |= set() if place is None or is_below(place, self._root) else {place}
         for at, folder_at, how in EVENTS[event]:
             path = _named(arguments[at], -1 if folder_at is None else arguments[folder_at])
             self._changes(self.place(path, follow=how != LINK), how)
@@ -174,8 +179,8 @@ class UndoJournal:
         real = os.path.realpath(text) if follow or not tail else os.path.join(os.path.realpath(head), tail)
         if any(is_below(real, one) for one in self._besides):
             return None
-        is_covered = is_below(real, self._root) or is_below(text, self._root) or os.path.dirname(real) in self._saved_to
-        return real if is_covered else None
+        is_covered = any(is_below(name, one) for name in (real, text) for one in self._roots)
+        return real if is_covered or os.path.dirname(real) in self._saved_to else None
 
     def _opens(self, path: Any, mode: str | None, flags: int) -> None:
         """Record an open for writing.
@@ -272,9 +277,9 @@ class UndoJournal:
         return "", ""
 
     def _folders(self, path: str, device: int) -> Iterator[str]:
-        """Yield folders that may take a name of the file: the session's, or on another file system one of ours.
+        """Yield folders that may take a name of the file: the session's, or one of ours on another file system.
 
-        That lies as far up as possible, since the command may remove or rename the folders near the file.
+        Those far up come first, since the command may remove or rename folders near the file.
         """
         yield self._folder.kept
         above = [path]

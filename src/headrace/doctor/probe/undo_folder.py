@@ -31,6 +31,8 @@ CHUNK_BYTES = 1 << 20
 END_BYTES = 1 << 16
 UNFINISHED = "new-"
 """Prefix of files, among former contents, that are none."""
+ELSEWHERE = ".headrace-undo-"
+"""Prefix of a session's folders of former contents on other file systems."""
 _numbers = itertools.count()
 
 
@@ -46,8 +48,7 @@ class UndoFolder:
         self.journal = os.path.join(self.path, "journal")
         self.kept = os.path.join(self.path, "kept")
         """Folder of former contents."""
-        self.elsewhere = f".headrace-undo-{zlib.crc32(os.fsencode(session)):08x}"
-        """Name of the folders of former contents on other file systems."""
+        self.elsewhere = f"{ELSEWHERE}{zlib.crc32(os.fsencode(session)):08x}"
 
     def owned(self) -> tuple[int, int, str]:
         """Return the lines of `owner`; the folder to be restored is without symbolic links in its path.
