@@ -15,8 +15,9 @@ from processes import DEADLINE_S, eventually, source_paths
 from undone_runs import Runs, settings, working_in
 
 from headrace.doctor.attach.hands_off import begin_record, restore_session, unfinished_sessions
-from headrace.doctor.attach.undo import FormerPath, Undo, read_journal
-from headrace.doctor.probe.hands_off.undo_folder import UndoFolder
+from headrace.doctor.attach.injection import SITE_FOLDER
+from headrace.doctor.attach.undo import undo_run
+from headrace.doctor.probe.undo_folder import UndoFolder
 from headrace.errors import UsageError
 from headrace.tools.bench.runs import tree as processes_of
 
@@ -166,37 +167,47 @@ def test_a_session_of_another_user_or_folder_is_not_believed(runs: Runs, monkeyp
     assert unfinished_sessions(runs.root) == []
 
 
-class CutShort(BaseException):
-    """What kills a doctor in the middle of its work."""
+KILLED_AT = """
+import os, signal, sys
+at = iter(range(int(sys.argv[1])))
+def count(event, arguments):
+    changing = event.startswith('os.') or event == 'open' and arguments[2] & 3
+    if changing and event != 'os.kill' and next(at, None) is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+"""
+"""Is killed before it changes something for the nth time, the changes of the probe included."""
 
 
-@pytest.mark.parametrize("after", [pytest.param(n, marks=pytest.mark.long) if n % 4 else n for n in range(12)])
-def test_putting_back_goes_on_where_it_was_cut_short(after: int, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def recorded(runs: Runs, source: str, *arguments: str) -> tuple[UndoFolder, int]:
+    """Runs Python source in the project as a measured run has it, and gives its exit status; nothing is undone."""
     made, folder = settings(runs.session), UndoFolder(str(runs.session))
     with working_in(runs.root):
         begin_record(folder, Path(made.scratch), runs.root)
-        source = CHANGING.replace("signal.pause()", "os._exit(0)")
-        environment = os.environ | {"HEADRACE_DOCTOR": str(runs.session), "PYTHONPATH": str(site())}
-        subprocess.run([sys.executable, "-c", source], env=environment, check=True, capture_output=True)
-    assert runs.now != runs.before
-    steps = iter(range(after))
-    try_ = Undo._try
+        environment = os.environ | {"HEADRACE_DOCTOR": str(runs.session), "PYTHONPATH": str(SITE_FOLDER)}
+        command = [sys.executable, "-c", source.replace("signal.pause()", "os._exit(0)"), *arguments]
+        return folder, subprocess.run(command, env=environment, check=False, capture_output=True).returncode
 
-    def cut(self: Undo, before: FormerPath, work: object) -> None:
-        if next(steps, None) is None:
-            raise CutShort
-        try_(self, before, work)  # type: ignore[arg-type]
 
-    paths, _ = read_journal(Path(folder.journal))
-    monkeypatch.setattr(Undo, "_try", cut)
-    with pytest.raises(CutShort):
-        Undo(runs.root, paths, runs.session / "written", keep=False).run()
-    monkeypatch.setattr(Undo, "_try", try_)
-    assert Undo(runs.root, paths, runs.session / "written", keep=False).run().failed == []
+@pytest.mark.parametrize("after", [pytest.param(n, marks=pytest.mark.long) if n % 6 else n for n in range(48)])
+def test_a_run_that_is_killed_at_any_moment_leaves_no_trace(after: int, runs: Runs) -> None:
+    folder, status = recorded(runs, KILLED_AT + CHANGING, str(after))
+    assert status in ((-signal.SIGKILL,) if after < 40 else (-signal.SIGKILL, 0))
+    nameless = ("", f"{folder.kept} holds former contents of files that no record names")
+    assert undo_run(folder, keep=False).failed in ([], [nameless])
     assert runs.now == runs.before
 
 
-def site() -> Path:
-    from headrace.doctor.attach.injection import SITE_FOLDER
-
-    return SITE_FOLDER
+@pytest.mark.parametrize("after", [pytest.param(n, marks=pytest.mark.long) if n % 4 else n for n in range(24)])
+def test_putting_back_goes_on_where_it_was_killed(after: int, runs: Runs) -> None:
+    folder, _ = recorded(runs, CHANGING)
+    assert runs.now != runs.before
+    if (child := os.fork()) == 0:
+        sys.argv[1:] = [str(after)]
+        exec(KILLED_AT, {})
+        undo_run(folder, keep=False)
+        os._exit(0)
+    os.waitpid(child, 0)
+    if Path(folder.owner).exists():
+        assert undo_run(folder, keep=False).failed == []
+    assert runs.now == runs.before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import stat as modes
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +15,12 @@ from unittest.mock import patch
 
 from headrace.doctor.probe import UNDO, ProbeSettings
 from headrace.doctor.probe import hands_off as recorder
-from headrace.doctor.probe.hands_off.undo_folder import UndoFolder, no_work
+from headrace.doctor.probe.undo_folder import UndoFolder, no_work
 from headrace.errors import UsageError
 
 from .injection import FOLDER_VARIABLE
 from .process_tree import all_pids, process_environment, process_stat
-from .undo import Undo, UndoReport, read_journal
+from .undo import WRITTEN, UndoReport, undo_run
 
 MOST_LISTED = 200_000
 """Entries of a folder beyond which it is not listed: about a second of a local disk's time."""
@@ -29,8 +28,6 @@ MOST_NAMED = 5
 """Paths that a note names; beyond these it gives their number."""
 SESSIONS = "headrace-doctor-*"
 """Names of temporary session folders."""
-WRITTEN = "written"
-"""Folder of the session that receives the files that the command created."""
 TRACKERS = "trackers"
 _OFFLINE = {
     "WANDB_MODE": ("offline", {"disabled", "dryrun"}),
@@ -100,7 +97,7 @@ def begin_record(folder: UndoFolder, scratch: Path, root: Path) -> Listing | Non
     try:
         (scratch / TRACKERS).mkdir(parents=True, exist_ok=True)
         listing = list_folder(root, besides=Path(folder.session))
-        os.makedirs(folder.kept)
+        os.makedirs(folder.kept, 0o700)
         Path(folder.journal).touch()
         stat = process_stat(os.getpid())
         started = 0 if stat is None else stat.started_ticks
@@ -152,27 +149,6 @@ def exclusive_run(root: Path) -> Iterator[None]:
                         "will restore its files; wait for it, give --observe, or run in a copy of the folder"
                     ) from error
         yield
-
-
-def undo_run(folder: UndoFolder, *, keep: bool) -> UndoReport:
-    """Undo a run by its journal, and delete the journal unless something failed.
-
-    Never raises OSError: the report has what failed.
-    """
-    root, written = Path(folder.owned()[2]), Path(folder.session) / WRITTEN
-    try:
-        paths, faults = read_journal(Path(folder.journal))
-        report = Undo(root, paths, written, keep=keep).run()
-        report.failed += [("", fault) for fault in faults]
-        named = {os.path.basename(record.kept) for before in paths.values() for record in before.contents}
-        if set(os.listdir(folder.kept)) - named:
-            report.failed.append(("", f"{folder.kept} holds former contents of files that no record names"))
-        os.unlink(folder.owner)  # it is done, as far as it can be
-        if not report.failed:
-            shutil.rmtree(folder.path)
-    except OSError as error:
-        report = UndoReport(root, failed=[("", f"{folder.path}: {error.strerror}")])
-    return replace(report, written=written if written.exists() else None)
 
 
 def restore_session(session: Path) -> UndoReport:
@@ -235,7 +211,9 @@ def list_folder(root: Path, besides: Path) -> Listing | None:
     symbolic links.
     """
     entries: Listing = {}
-    ours, excluded = _output_files(), {str(besides), *no_work(str(root))}
+    outputs = [os.stat(name) for name in map("/dev/fd/{}".format, range(3)) if os.path.isfile(name)]
+    ours = {(stat.st_dev, stat.st_ino) for stat in outputs}
+    excluded = {str(besides), *no_work(str(root))}
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if os.path.join(folder, name) not in excluded]
         for path in (os.path.join(folder, name) for name in (*folders, *files)):
@@ -250,17 +228,6 @@ def list_folder(root: Path, besides: Path) -> Listing | None:
             size, time_ns = (stat.st_size, stat.st_mtime_ns) if modes.S_ISREG(stat.st_mode) else (0, 0)
             entries[path] = (stat.st_mode, size, time_ns)
     return entries
-
-
-def _output_files() -> set[tuple[int, int]]:
-    """Return device and inode of the files that our own output goes to, and the command's with it."""
-    found = set()
-    for descriptor in range(3):
-        with suppress(OSError):
-            stat = os.fstat(descriptor)
-            if modes.S_ISREG(stat.st_mode):
-                found.add((stat.st_dev, stat.st_ino))
-    return found
 
 
 def listing_differences(old: Listing | None, new: Listing | None) -> list[tuple[str, str]]:

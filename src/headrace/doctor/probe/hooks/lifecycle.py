@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 from .. import hands_off
 from ..evidence_file import EvidenceFile, LastRecords, traceback_text
-from ..hands_off.journal import UndoJournal
+from ..hands_off import UndoJournal
 from ..patches import Fault, Function, Patches
 from ..settings import SessionClock
 
