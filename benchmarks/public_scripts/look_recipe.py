@@ -19,7 +19,8 @@ from headrace.doctor.adoption.explained_recipe import explained_recipe
 from headrace.doctor.adoption.module import module_text
 from headrace.doctor.adoption.module_files import write_files
 from headrace.doctor.explain import MaskExplanation, PictureExplanation, PlaneExplanation, ValueExplanation
-from headrace.doctor.explain.samples import LeafExplanation, LeafPath, Look, explain_look, read_look
+from headrace.doctor.explain.look import LeafPath, Look, read_look
+from headrace.doctor.explain.samples import LeafExplanation, explain_look
 
 PIXELS = ("hr.Image", "hr.Mask", "hr.Depth")
 

@@ -11,7 +11,7 @@ from headrace.errors import SessionError
 
 from .adoption import Adoption, adopt, loader_trial
 from .attach import holds_files, run_command, undo_notes
-from .explain.samples import Look, read_look
+from .explain.look import Look, read_look
 from .measure import BOUND, Diagnosis, TrainerView, main_view_of
 from .probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
 from .session import SessionFolder, read_session, session_folder

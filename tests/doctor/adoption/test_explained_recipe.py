@@ -18,7 +18,8 @@ from headrace.doctor.adoption import LoaderRecipe
 from headrace.doctor.adoption.explained_recipe import explained_recipe, structure
 from headrace.doctor.adoption.view_codes import argument_of, view_code
 from headrace.doctor.explain import Box, LeafPlacement
-from headrace.doctor.explain.samples import explain_look, read_look
+from headrace.doctor.explain.look import read_look
+from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.probe.value_look import look_at_values
 
 COUNT = 12

@@ -24,7 +24,7 @@ import headrace as hr
 from headrace.doctor.adopting import LoaderAdoption
 from headrace.doctor.adoption import Adoption, adopt
 from headrace.doctor.adoption.view_codes import evaluated
-from headrace.doctor.explain.samples import read_look
+from headrace.doctor.explain.look import read_look
 from headrace.doctor.measure import TrainerView, main_view_of
 from headrace.doctor.probe import SETTINGS_FILE, ProbeSettings
 from headrace.doctor.probe.value_look import LOOK_FILE, look_at_values

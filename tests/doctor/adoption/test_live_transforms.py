@@ -15,7 +15,8 @@ from PIL import Image
 from headrace.doctor.adoption import LoaderRecipe
 from headrace.doctor.adoption.explained_recipe import explained_recipe
 from headrace.doctor.adoption.view_codes import fits
-from headrace.doctor.explain.samples import LiveTransform, explain_look, read_look
+from headrace.doctor.explain.look import LiveTransform, read_look
+from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.probe.value_look import look_at_values
 
 COUNT = 9

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from headrace.doctor.adoption import Adoption, adopt
 from headrace.doctor.adoption.comparison import verified
-from headrace.doctor.explain.samples import Look, read_look
+from headrace.doctor.explain.look import Look, read_look
 from headrace.doctor.measure import main_view_of
 from headrace.doctor.probe.value_look import look_at_values
 

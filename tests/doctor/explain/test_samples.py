@@ -19,7 +19,8 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from headrace.doctor.explain import Box, MaskExplanation, PictureExplanation, ValueExplanation
-from headrace.doctor.explain.samples import explain_look, read_look
+from headrace.doctor.explain.look import read_look
+from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.probe.value_look import look_at_values
 
 COUNT = 12

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from probed import run_probed
 
-from headrace.doctor.explain.samples import read_look
+from headrace.doctor.explain.look import read_look
 
 _SCRIPT = """
 import torch

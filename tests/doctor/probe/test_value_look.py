@@ -22,7 +22,7 @@ from file_trees import tree
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from headrace.doctor.explain.samples import Look, read_look
+from headrace.doctor.explain.look import Look, read_look
 from headrace.doctor.probe import value_look
 from headrace.doctor.probe.value_look import LATE, look_at_values, look_within
 from headrace.doctor.probe.value_trace import ValueTrace

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ..explain.samples import Look, explain_look
+from ..explain.look import Look
+from ..explain.samples import explain_look
 from ..explain.streams import OpenedFiles
 from ..measure import TrainerView
 from ..session.model import Session

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Mapping
 
 from ..explain import ValueExplanation
-from ..explain.samples import LeafExplanation, LeafPath, LiveTransform, Look
+from ..explain.look import LeafPath, LiveTransform, Look
+from ..explain.samples import LeafExplanation
 from .leaf_fields import UnexplainedError
 from .view_codes import evaluated
 

@@ -15,7 +15,8 @@ from ..explain import (
     TokensExplanation,
     ValueExplanation,
 )
-from ..explain.samples import LeafExplanation, LeafPath, LeafValue, LiveTransform, Look, path_text
+from ..explain.look import LeafPath, LeafValue, LiveTransform, Look, path_text
+from ..explain.samples import LeafExplanation
 from ..session.after_run import LookedImage
 from .batch_mixing import mixing_code, mixing_of
 from .leaf_fields import MadeField, UnexplainedError, image_by_class, is_filled_as_loader, pixel_field

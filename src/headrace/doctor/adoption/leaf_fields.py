@@ -11,7 +11,8 @@ import numpy as np
 import headrace as hr
 
 from ..explain import GREY, MaskExplanation, PictureExplanation, PlaneExplanation, ValueExplanation
-from ..explain.samples import LeafExplanation, LiveTransform
+from ..explain.look import LiveTransform
+from ..explain.samples import LeafExplanation
 from .recipe import RecipePart
 from .view_codes import evaluated
 

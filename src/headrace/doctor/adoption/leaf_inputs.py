@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from ..explain import explain_value
+from ..explain.look import Look, LookedSample
 from ..explain.pictures import Array
-from ..explain.samples import Look, LookedSample
 from .leaf_fields import UnexplainedError, values_of
 
 _IMAGES = {"jpg", "jpeg", "png", "webp"}

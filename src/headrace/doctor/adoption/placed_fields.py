@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..explain import LeafPlacement
-from ..explain.samples import LeafPath
+from ..explain.look import LeafPath
 from ..probe.own_transforms import READ
 from .leaf_fields import MadeField
 from .recipe import Certainty, RecipePart

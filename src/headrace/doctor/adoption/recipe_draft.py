@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..explain.samples import LeafPath, Look
+from ..explain.look import LeafPath, Look
 from .placed_fields import PlacedField
 
 

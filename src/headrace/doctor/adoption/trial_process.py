@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..explain.samples import read_look
+from ..explain.look import read_look
 from .comparison import kind_of, leaves, verified
 
 IMPORTS, OPENING, FIRST, COMPARING, ALONE, ALONGSIDE = (

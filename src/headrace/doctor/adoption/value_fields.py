@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..explain import TokensExplanation, ValueExplanation
-from ..explain.samples import LeafPath, LeafValue
+from ..explain.look import LeafPath, LeafValue
 from .leaf_fields import UnexplainedError, values_of
 from .recipe_draft import RecipeDraft
 

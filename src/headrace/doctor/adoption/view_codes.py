@@ -9,7 +9,7 @@ from typing import Any
 import headrace as hr
 
 from ..explain import Box, LeafPlacement
-from ..explain.samples import LiveTransform
+from ..explain.look import LiveTransform
 
 _MOST_CHOSEN = 4
 """Different scales that count as chosen from a list; more are drawn from a range,"""

@@ -1,0 +1,275 @@
+"""A look at a dataset's samples, as it is read from its file."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from headrace.errors import SessionError
+
+from ..probe.value_look import HELD
+from .pictures import Array, Box
+from .streams import OpenedFiles, member_columns, places_of
+
+LeafPath = tuple[str | int, ...]
+_NUMPY = b"\x93NUMPY"
+
+
+def path_text(path: LeafPath) -> str:
+    """Return a leaf's path as reports show it: `meta.id`."""
+    return ".".join(map(str, path))
+
+
+@dataclass(frozen=True)
+class LeafValue:
+    """One value of one sample."""
+
+    kind: str
+    value: Any
+    """An array, a number, a text, bytes, or None."""
+    dtype: str = ""
+    """Type of the array that it is a part of in the batch; empty for anything else."""
+    is_listed: bool = False
+    """Whether the batch has it as an element of a list."""
+
+
+@dataclass(frozen=True)
+class LookedSample:
+    """One making of one sample."""
+
+    index: int
+    making: int
+    batch: Mapping[LeafPath, LeafValue]
+    """What the loader makes of it alone."""
+    inputs: tuple[bytes, ...]
+    places: tuple[tuple[str | None, str | None], ...]
+    """Path and member of each input, where they are known."""
+    boxes: tuple[Box, ...]
+    sizes: tuple[tuple[int, int], ...]
+    key: str | None = None
+    """Its name in a tar."""
+    members: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that it is made from by column, where `hr.open` reads what holds them; their inputs have it as member."""
+
+    @cached_property
+    def leaves(self) -> dict[LeafPath, LeafValue]:
+        """The sample's own: without the batch's side, and without the lists that stand for it."""
+        longer = {path[: place + 1] for path in self.batch for place, part in enumerate(path) if part == 1}
+        return dict(
+            _of_one(path, leaf, is_listed=path[-1:] == (0,) and (*path[:-1], 1) not in longer)
+            for path, leaf in self.batch.items()
+        )
+
+    @property
+    def arrays(self) -> dict[LeafPath, Any]:
+        """Arrays and texts of the batch, numbers as arrays."""
+        return {
+            path: np.asarray(leaf.value) if leaf.kind == "number" else leaf.value for path, leaf in self.batch.items()
+        }
+
+    @cached_property
+    def pictures(self) -> list[dict[str, Array]]:
+        """Arrays that each input may be decoded to, by how."""
+        return [decoded(data) for data in self.inputs]
+
+
+@dataclass(frozen=True)
+class LiveTransform:
+    """Transform of a known library that the dataset holds, as code in which `hr` is headrace."""
+
+    image: str
+    view: tuple[str, ...]
+    augment: tuple[str, ...]
+    parts: tuple[tuple[str, str | None, str], ...]
+    """Its parts, what does each, and how that differs, or why nothing does."""
+    batch: str = ""
+    """Mixing of a batch; empty without one."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Samples of a dataset that were made without an error, and the columns that it holds."""
+
+    samples: list[LookedSample]
+    columns: dict[str, list[Any]]
+    """By name, an element for each sample of the dataset; parts of paths among them."""
+    dataset: str = ""
+    """Name of its class."""
+    length: int | None = None
+    """Samples of the dataset; of a stream, of the sequence that names its samples, and None without one."""
+    is_stream: bool = False
+    chosen: list[int] | None = None
+    """Places of the samples that the loader takes; None for all."""
+    transforms: tuple[LiveTransform, ...] = ()
+    errors: tuple[str, ...] = ()
+    """What samples raised."""
+    held: Array | None = None
+    """Pictures of all samples, where the dataset holds them in memory: bytes [N, height, width] and maybe channels."""
+    is_batched: bool = False
+    """Whether the dataset makes batches itself."""
+    tokenizers: tuple[str, ...] = ()
+    """Tokenizers of the library of this name that the loader holds, as JSON."""
+    opened: OpenedFiles | None = None
+    mixed: frozenset[LeafPath] | None = frozenset()
+    """Arrays that samples of a batch are mixed in; None where no batch of two was seen."""
+
+
+def read_look(path: Path) -> Look:
+    """Return what a look's file holds.
+
+    Raises:
+        SessionError: It is damaged, or no look at all. Nothing that it holds is run.
+    """
+    try:
+        return _look(path.read_bytes(), Path(f"{path}{HELD}"))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError) as error:
+        raise SessionError(
+            f"expected a whole look at samples, got {path} ({type(error).__name__}: {error}); run the command again"
+        ) from error
+
+
+def _look(held: bytes, pictures: Path) -> Look:
+    begin = int.from_bytes(held[-8:], "little")
+    outline = json.loads(held[begin:-8])
+    samples, length, columns = _columned(outline, held)
+    opened = outline["opened"]
+    return Look(
+        samples,
+        columns | ({} if opened else dict(_parts_of_paths(columns))),
+        dataset=outline["class"],
+        length=length,
+        is_stream=outline["length"] is None,
+        chosen=outline["chosen"],
+        transforms=tuple(map(_live_transform, outline["transforms"])),
+        errors=tuple(dict.fromkeys(each["error"] for each in outline["samples"] if "error" in each)),
+        held=np.load(pictures, mmap_mode="r", allow_pickle=False) if outline["holds"] else None,
+        is_batched=outline["is_batched"],
+        tokenizers=tuple(_bytes(held, at).decode() for at in outline["tokenizers"]),
+        opened=opened and OpenedFiles(**{name: _frozen(value) for name, value in opened.items()}),
+        mixed=None if outline["mixed"] is None else frozenset(map(tuple, outline["mixed"])),
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _columned(outline: Mapping[str, Any], held: bytes) -> tuple[list[LookedSample], int | None, dict[str, list[Any]]]:
+    """Return the samples, the length of the dataset, and columns with an element for each sample.
+
+    A stream's samples are those that a column of its own names, if one does.
+    """
+    samples, length = _samples(outline["samples"], held), outline["length"]
+    columns = {(one["name"], one["length"]): json.loads(_bytes(held, one["at"])) for one in outline["columns"]}
+    if outline["opened"] and length is None:
+        return samples, length, member_columns({each.index: each.members for each in samples})
+    if length is None:
+        paths = [next((path for path, _ in each.places if path is not None), "") for each in samples]
+        found = places_of(paths, columns.values())
+        if found is None:
+            return samples, None, {}
+        length = found[0]
+        samples = [replace(each, index=place) for each, place in zip(samples, found[1], strict=True)]
+    return samples, length, {name: column for (name, size), column in columns.items() if size == length}
+
+
+def _live_transform(said: Mapping[str, Any]) -> LiveTransform:
+    """Return a transform by the arguments `fields=`, `view=` and `augment=` of a Loader, as code."""
+    call = ast.parse(f"Loader({said['code']})", mode="eval").body
+    given = {each.arg: each.value for each in call.keywords} if isinstance(call, ast.Call) else {}
+    fields, steps = given.get("fields"), {}
+    for name in ("view", "augment"):
+        listed = given.get(name)
+        steps[name] = tuple(map(ast.unparse, listed.elts)) if isinstance(listed, ast.List) else ()
+    image = ast.unparse(fields.values[0]) if isinstance(fields, ast.Dict) else ""
+    parts = tuple((part, becomes, note) for part, becomes, note in said["parts"])
+    mixing = given.get("batch")
+    return LiveTransform(image, **steps, parts=parts, batch="" if mixing is None else ast.unparse(mixing))
+
+
+def _of_one(path: LeafPath, leaf: LeafValue, *, is_listed: bool) -> tuple[LeafPath, LeafValue]:
+    """Return a leaf of a batch of one sample as the sample's own. `is_listed`: it is all that its list holds."""
+    if leaf.kind == "array" and leaf.value.ndim and leaf.value.shape[0] == 1:
+        value = leaf.value[0]
+        if value.ndim:
+            return path, LeafValue("array", value, leaf.dtype)
+        return path, LeafValue("number", value.item(), leaf.dtype)
+    if is_listed:
+        return path[:-1], replace(leaf, is_listed=True)
+    return path, leaf
+
+
+def _parts_of_paths(columns: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the folder of each path and its name without an extension, where a column holds paths."""
+    for name, column in columns.items():
+        if all(isinstance(each, str) and "/" in each for each in column):
+            yield f"folder of {name}", [each.rsplit("/", 2)[-2] for each in column]
+            yield f"stem of {name}", [each.rsplit("/", 1)[-1].partition(".")[0] for each in column]
+
+
+def _samples(all_said: Sequence[Mapping[str, Any]], held: bytes) -> list[LookedSample]:
+    samples = []
+    for said in all_said:
+        if "error" in said:
+            continue
+        members = {name: _bytes(held, at) for name, at in said["members"].items()}
+        named = {data: (None, name) for name, data in members.items()}
+        inputs = tuple(_bytes(held, each["at"]) for each in said["inputs"])
+        places = ((each["path"], each["member"]) for each in said["inputs"])
+        samples.append(
+            LookedSample(
+                said["index"],
+                said["making"],
+                {tuple(leaf["path"]): _leaf(leaf, held) for leaf in said["leaves"]},
+                inputs,
+                tuple(named.get(data, place) for data, place in zip(inputs, places, strict=True)),
+                tuple(Box(*each) for each in said["boxes"]),
+                tuple((each[0], each[1]) for each in said["sizes"]),
+                said["key"],
+                members,
+            )
+        )
+    return samples
+
+
+def _bytes(held: bytes, at: Sequence[int]) -> bytes:
+    return held[at[0] : at[0] + at[1]]
+
+
+def _leaf(said: Mapping[str, Any], held: bytes) -> LeafValue:
+    value = said.get("value")
+    if said["kind"] == "array":
+        value = np.frombuffer(_bytes(held, said["at"]), said["dtype"]).reshape(said["shape"])
+    elif said["kind"] == "bytes":
+        value = _bytes(held, said["at"])
+    return LeafValue(said["kind"], value, str(np.dtype(said["dtype"])) if said["kind"] == "array" else "")
+
+
+def decoded(data: bytes) -> dict[str, Array]:
+    """Return the arrays that encoded bytes may be decoded to, by how; none where nobody knows the format."""
+    if data.startswith(_NUMPY):
+        try:
+            array = np.load(io.BytesIO(data), allow_pickle=False)
+        except (OSError, ValueError):  # cut short, or of objects
+            return {}
+        return {"numpy": array} if array.ndim in (2, 3) else {}
+    try:
+        with Image.open(io.BytesIO(data)) as picture:
+            turned = ImageOps.exif_transpose(picture)
+            found = {"plain": np.asarray(picture)}
+            if picture.mode not in ("RGB", "L", "I;16", "I;16B", "I", "F"):
+                found["RGB"] = np.asarray(picture.convert("RGB"))
+            if turned is not None and turned.size != picture.size:
+                found["exif"] = np.asarray(turned)
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return {}
+    return {name: array for name, array in found.items() if array.ndim in (2, 3)}
