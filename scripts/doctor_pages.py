@@ -13,6 +13,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from headrace.doctor.causes import remedies as known
+from headrace.doctor.causes.machine_kinds import MACHINE
 from headrace.doctor.session.declaring import KINDS, RecordKind
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import MARKS, SPANS, WINDOWS
@@ -72,14 +74,24 @@ def _classes(annotation: Any) -> Iterator[type]:
         yield from _classes(inner)
 
 
-def _table(head: str, rows: dict[str, str]) -> Iterator[str]:
-    yield f"| {head} | meaning |\n|---|---|\n"
+def _table(head: str, rows: dict[str, str], of_rows: str = "meaning") -> Iterator[str]:
+    yield f"| {head} | {of_rows} |\n|---|---|\n"
     yield from (f"| `{key}` | {meaning} |\n" for key, meaning in rows.items())
+
+
+def remedies() -> Iterator[str]:
+    """Yield the table of the remedies."""
+    yield "| code | what to do | effort | key in `changes` | its value |\n|---|---|---|---|---|\n"
+    for kind in known.REMEDIES:
+        key = f"`{kind.key}`" if kind.key else ""
+        yield f"| `{kind.code}` | {kind.what} | {kind.effort} | {key} | {kind.value} |\n"
 
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "records": records,
     "session": session,
+    "remedies": remedies,
+    "machine_findings": lambda: _table("finding", {one.code: one.when for one in MACHINE.values()}, "when"),
     "spans": lambda: _table("span", {kind: f"{name}: {meaning}" for kind, (name, meaning) in SPANS.items()}),
     "marks": lambda: _table("mark", MARKS),
     "windows": lambda: _table("window", WINDOWS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +78,11 @@ def only(run: Run) -> Finding:
     found = machine_findings(run.session())
     assert len(found) == 1, f"expected one finding, got {[finding.code for finding in found]}"
     return found[0]
+
+
+def numbers(sentence: str) -> list[float]:
+    """The numbers of a sentence, in its order."""
+    return [float(one.replace(",", "")) for one in re.findall(r"\d[\d,]*(?:\.\d+)?", sentence)]
 
 
 def codes(run: Run) -> list[str]:

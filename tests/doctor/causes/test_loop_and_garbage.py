@@ -15,7 +15,6 @@ from training_loops import Loop, loader
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.garbage import FULL_GC
-from headrace.doctor.causes.loop_work import TO_WORKERS
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.probe.batch_production import FullCollections
 from headrace.doctor.session.model import GarbageCollections, Session
@@ -45,7 +44,7 @@ def findings(session: Session, code: str) -> list[Finding]:
 
 def test_workers_that_do_the_work_of_the_loop_shorten_the_step_by_it(tmp_path: Path) -> None:
     session = with_work(made_session(tmp_path, RUN), 6_000)
-    found = remedy(session, TO_WORKERS.code)
+    found = remedy(session, "data-work")
     assert found.helps
     assert found.prediction is not None
     assert found.prediction.step_us == pytest.approx(11_500 - 6_000, rel=0.15)
@@ -53,7 +52,7 @@ def test_workers_that_do_the_work_of_the_loop_shorten_the_step_by_it(tmp_path: P
 
 def test_without_workers_nobody_else_can_do_the_work(tmp_path: Path) -> None:
     session = with_work(made_session(tmp_path, MadeRun(workers=0, forward=9_000)), 6_000)
-    found = remedy(session, TO_WORKERS.code)
+    found = remedy(session, "data-work")
     assert not found.helps
     assert "num_workers=0" in found.why
 
@@ -61,7 +60,7 @@ def test_without_workers_nobody_else_can_do_the_work(tmp_path: Path) -> None:
 def test_a_little_work_is_no_finding_and_no_remedy(tmp_path: Path) -> None:
     session = with_work(made_session(tmp_path, RUN), 100)
     assert findings(session, "data-work") == []
-    assert TO_WORKERS.code not in [one.code for one in prescribed(session).remedies]
+    assert "data-work" not in [one.code for one in prescribed(session).remedies]
 
 
 def test_collections_of_workers_concern_as_much_of_a_step_as_is_waited_for(tmp_path: Path) -> None:

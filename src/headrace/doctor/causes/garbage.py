@@ -10,12 +10,12 @@ from ..quantities import counted, duration, percent
 from ..session.model import GarbageCollections, Session
 from ..session.trainers import Trainer
 from ..simulate import FeedSetup
-from .case import MEDIUM, Case, Proposal, RemedyFamily, scaled
+from .case import MEDIUM, Case, scaled
+from .proposals import Proposal, RemedyKind
 
 FULL_GC = "full-gc"
 LEAST = 0.02
 """Share of the time of batch production, or of the steps, from which collections are worth naming."""
-FREEZE = RemedyFamily("gc-freeze", "The dataset's objects left out of garbage collection (gc.freeze)")
 HINT = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"
 
 
@@ -30,7 +30,7 @@ def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         yield _finding(of_trainer, share, f"{percent(share)} of each {view.training.unit} in the training process")
 
 
-def gc_freeze(case: Case) -> Proposal | None:
+def gc_freeze(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to leave the dataset's objects out of full collections, where these take long."""
     _, making = _of_workers(case.session, case.view.trainer)
     _, training = _of_trainer(case.session, case.view)
@@ -42,13 +42,11 @@ def gc_freeze(case: Case) -> Proposal | None:
         return replace(after, step=after.step * max(1 - training, 0.0))
 
     taken = f"{percent(making)} of batch production in workers" if making >= LEAST else f"{percent(training)} of a step"
-    return FREEZE.tried(
+    return kind.tried(
         case,
         change,
         why=f"Full garbage collections take {taken}: Python goes through all objects of the dataset each time.",
         confidence=MEDIUM,
-        costs=["cycles among frozen objects are never freed"],
-        hint=HINT,
     )
 
 

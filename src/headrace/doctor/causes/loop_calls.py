@@ -9,8 +9,9 @@ from ..measure import OBSERVE, WAIT, Finding, TrainerView, window
 from ..quantities import duration, number, percent
 from ..session.model import Session
 from ..simulate import FeedSetup
-from .case import MEDIUM, Case, Proposal, RemedyFamily
+from .case import MEDIUM, Case
 from .loop_work import WORTH_A_LINE, place_words
+from .proposals import Proposal, RemedyKind
 
 READS, PRINTS = "loop-reads", "loop-prints"
 """Codes of findings, and of remedies."""
@@ -20,10 +21,6 @@ MOST_PLACES = 3
 READ = "Tensor."
 """What reads of a tensor begin with; its text (`Tensor.__repr__()`) is printed."""
 TEXT = "Tensor.__repr__()"
-FEWER = {
-    READS: RemedyFamily(READS, "Tensors read in one step of many, or all at once"),
-    PRINTS: RemedyFamily(PRINTS, "Text written in one step of many"),
-}
 HINT = {
     READS: "add up on the device (total += loss.detach()), and call .item() once in N steps; read a whole tensor with "
     "one .tolist() in place of a call for each number",
@@ -71,16 +68,6 @@ def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         )
 
 
-def fewer_reads(case: Case) -> Proposal | None:
-    """Propose to read tensors less often, where that takes long."""
-    return _fewer(case, READS)
-
-
-def fewer_prints(case: Case) -> Proposal | None:
-    """Propose to print less often, where that takes long."""
-    return _fewer(case, PRINTS)
-
-
 def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
     """Return the calls of a mean step by what is called and from where, those that take longest first.
 
@@ -117,8 +104,9 @@ def _gain(view: TrainerView, found: Sequence[CallsFromPlace]) -> float:
     return min(other + min(waiting, max(step_us - waiting, 0.0)), step_us) / step_us
 
 
-def _fewer(case: Case, code: str) -> Proposal | None:
-    found = [one for one in loop_calls(case.session, case.view) if one.code == code]
+def fewer(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose to read tensors, or to print, less often, where that takes long."""
+    found = [one for one in loop_calls(case.session, case.view) if one.code == kind.code]
     share = _gain(case.view, found)
     if share < LEAST:
         return None
@@ -128,13 +116,11 @@ def _fewer(case: Case, code: str) -> Proposal | None:
         return replace(setup, step=setup.step * max(1 - share * case.step_us / max(own_us, 1.0), 0.0))
 
     first, us = found[0], sum(one.us for one in found)
-    return FEWER[code].tried(
+    return kind.tried(
         case,
         change,
         why=f"{number(round(first.calls, 1))} × {first.what} a step{_at(first)}: such calls take {duration(us)} of it.",
         confidence=MEDIUM,
-        costs=["figures come later"],
-        hint=HINT[code],
     )
 
 

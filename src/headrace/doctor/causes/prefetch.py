@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from ..measure import HELD_UP, MADE_HERE, WAIT_ORDER, Finding, TrainerView
 from ..quantities import counted, duration, percent, size
-from .case import MEDIUM, Case, Proposal, RemedyFamily, setting
+from .case import MEDIUM, Case, setting
 from .library_loaders import source_advice
+from .proposals import Proposal, RemedyKind
 from .stage_names import by_category, named
 
-PREFETCH = RemedyFamily("prefetch", "a longer queue")
 WORTH_SAYING = 0.01
 """Share of a step."""
 EVEN = 0.01
@@ -60,7 +60,7 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
             yield Finding(code, part.share * share, text.format(percent(part.share)), evidence, advice)
 
 
-def prefetch(case: Case) -> Proposal | None:
+def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose a longer queue of batches before the training thread."""
     if not case.workers:
         return None
@@ -74,14 +74,14 @@ def prefetch(case: Case) -> Proposal | None:
         why = "It cannot be computed: no production of a batch was recorded."
         if not fitting:
             why = f"Twice as many batches need {size(known[0])} more of /dev/shm, and {size(free)} are free."
-        return PREFETCH.would_not(why)
+        return kind.would_not(why)
     best = min(one.step_us for one in tries.values())
     factor = min(factor for factor, one in tries.items() if one.step_us <= (1 + EVEN) * best)
     if not case.is_faster(tries[factor]):
         takes = f"a step takes {duration(tries[factor].step_us)}, and {duration(case.step_us)} now"
         ahead = f"With {factor} batches ahead for each of {counted(case.workers, 'worker')}"
-        return PREFETCH.would_not(f"{ahead} {takes}: a longer queue makes no batch faster.")
-    return PREFETCH.titled(f"{factor} batches ahead for each worker in place of {now}").tried(
+        return kind.would_not(f"{ahead} {takes}: a longer queue makes no batch faster.")
+    return kind.titled(f"{factor} batches ahead for each worker in place of {now}").tried(
         case,
         setting(prefetch=factor),
         why=f"Single slow batches hold up the others: {counted(case.workers * now, 'batch')} ahead do not bridge them.",

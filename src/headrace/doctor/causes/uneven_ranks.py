@@ -13,12 +13,10 @@ from ..quantities import counted, duration, number, percent, times
 from ..session.model import Session
 from ..session.producers import OutputLeaf
 from ..simulate import Prediction
-from .case import LOW, Case, Change, Proposal, RemedyFamily
-from .remedy import Remedy
+from .case import Case, step_left
+from .proposals import Proposal, RemedyKind
 from .stage_names import named
 
-SAME_SHAPE = RemedyFamily("same-shape", "one shape on every rank at each step")
-DDP = RemedyFamily("ddp", "DistributedDataParallel in place of DataParallel")
 MUCH = 0.01
 """Share of a step from which a wait is worth saying."""
 SHOWN = 4
@@ -27,8 +25,6 @@ DEVICE_PARTS = "device-parts"
 RANKS_APART = "ranks-apart"
 UNEVEN = 1.05
 """The largest part of a batch by the mean one, from which it is worth a word."""
-BY_SIZE = (1.0, 0.8, 0.5)
-"""Share of a step's own time that goes with the size of the largest part: at the most, usually, at the least."""
 TENSOR = re.compile(r"\w+\[([\d,]*)\]")
 MOSTLY = 0.5
 """Share of the steps in which ranks have to be apart to be said to train apart."""
@@ -215,68 +211,46 @@ def _own_share(view: TrainerView) -> float:
     return max(1 - (view.wait_share or 0.0) - view.share(DATA_WORK), 0.0)
 
 
-def _same_size(case: Case, parts: DeviceParts) -> Proposal:
+def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal:
     """Propose parts of one size for all devices of a process."""
-    family = SAME_SHAPE.titled("parts of one size for every device at each step")
+    kind = kind.titled("parts of one size for every device at each step")
     if parts.uneven < UNEVEN:
-        return family.would_not(f"{parts.said} That is all that it could gain.")
-    of_own = min(_own_share(case.view) / max(1 - case.wait_share, 1e-9), 1.0)
-    least, usual, most = (1 - share * of_own * parts.spare for share in BY_SIZE)
-
-    def leaving(left: float) -> Change:
-        return lambda setup: replace(setup, step=setup.step * left)
-
-    return family.tried(
+        return kind.would_not(f"{parts.said} That is all that it could gain.")
+    return kind.leaving(
         case,
-        leaving(usual),
-        prediction=case.predict_between(leaving(usual), leaving(least), leaving(most)),
-        why=f"{parts.said} The prediction assumes that 50 % to 100 % of a step goes with its largest part.",
-        confidence=LOW,
-        costs=["samples of a batch are drawn from one bucket of sizes"],
+        step_left(case, _own_share(case.view), parts.spare, "a step goes with its largest part"),
+        lambda left: lambda setup: replace(setup, step=setup.step * left),
+        why=parts.said,
         hint="headrace.BucketBatchSampler in place of the sampler, with the batches of all devices from one bucket",
     )
 
 
-def same_shape(case: Case) -> Proposal | None:
+def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose one shape on every rank, or for every device of a process.
 
     It gains no more than what ranks wait for each other, perhaps less.
     """
     if len(case.session.trainers) < 2:
         parts = device_parts(case.session, case.view)
-        return None if parts is None else _same_size(case, parts)
+        return None if parts is None else _same_size(case, kind, parts)
     by_rank = [
         [trainer.shapes[one] if one is not None else None for one in trainer.gets.shape]
         for trainer in case.session.trainers
     ]
     known = [row for row in zip(*by_rank, strict=False) if None not in row]
     if not known:
-        return SAME_SHAPE.would_not("Shapes were not seen on all ranks.")
+        return kind.would_not("Shapes were not seen on all ranks.")
     differing = sum(len(set(row)) > 1 for row in known) / len(known)
     if differing < OFTEN:
-        return SAME_SHAPE.would_not(f"Ranks have other shapes in {percent(differing)} of the steps.")
+        return kind.would_not(f"Ranks have other shapes in {percent(differing)} of the steps.")
     why = f"Ranks have batches of other shapes in {percent(differing)} of the steps, and all wait for the largest."
-    hint = "headrace.BucketBatchSampler, or one random size a step, drawn from the step's number on every rank"
-    costs = ["samples of a batch are drawn from one bucket of sizes"]
     waited = [one.peer_wait_us for one in case.diagnosis.ranks if one.peer_wait_us is not None]
     if not waited or not case.step_us:
-        return SAME_SHAPE.unpredicted(why, costs=costs, hint=hint)
-    waiting = f"{why} A rank waits {duration(fmean(waited))} a step for others."
+        return kind.unpredicted(why)
+    why = f"{why} A rank waits {duration(fmean(waited))} a step for others."
     most = max(case.step_us - fmean(waited), 0.0)
     usual = (most + case.step_us) / 2
     prediction = Prediction(usual, most, case.step_us, case.step_us / usual)
     if not case.is_faster(prediction):
-        return SAME_SHAPE.would_not(f"{waiting} That is all that it could gain.")
-    return Proposal(Remedy(SAME_SHAPE.code, SAME_SHAPE.title, True, waiting, prediction, LOW, costs, hint=hint))
-
-
-def ddp(case: Case) -> Proposal | None:
-    """Propose DistributedDataParallel in place of DataParallel."""
-    if not any(note.code == "data-parallel" for note in case.session.notes):
-        return None
-    return DDP.unpredicted(
-        f"DataParallel copies the model to each device in every step, and one Python thread a device shares the GIL: "
-        f"forward is {percent(case.view.share('forward'))} of a step.",
-        costs=["a process a device (torchrun), each with workers of its own"],
-        hint="torchrun --nproc-per-node DEVICES train.py, and DistributedDataParallel(model, device_ids=[local_rank])",
-    )
+        return kind.would_not(f"{why} That is all that it could gain.")
+    return kind.unpredicted(why, prediction=prediction)

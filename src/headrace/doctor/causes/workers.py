@@ -25,16 +25,14 @@ from ..measure import (
 from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..simulate import Prediction
-from .case import HIGH, LOW, MEDIUM, Case, Proposal, RemedyFamily, setting
+from .case import HIGH, LOW, MEDIUM, Case, setting
+from .proposals import Proposal, RemedyKind
 from .remedy import Factor
 from .remote_reads import store_words
 from .stage_names import named
 from .storage import waiting_share
 from .transfers import unpinned_copies
 
-WORKERS = RemedyFamily("workers", "another number of workers")
-PERSISTENT = RemedyFamily("persistent-workers", "workers that persist between epochs")
-METHOD = RemedyFamily("start-method", "workers started by forkserver")
 FEW_WORKERS, LOADER_LIMIT, KEEPS_UP = "few-workers", "loader-limit", "loader-keeps-up"
 SLOW = 5.0
 """Multiple of the median time from which a sample is called slow."""
@@ -176,7 +174,7 @@ def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None
     return Finding(LOADER_LIMIT, share, f"{said}. {change}", took, change)
 
 
-def workers(case: Case) -> Proposal | None:
+def workers(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose the smallest number of workers that is as good as the best."""
     tries = ((count, case.predict(setting(workers=count))) for count in _counts(case))
     known = {count: one for count, one in tries if one is not None}
@@ -185,13 +183,13 @@ def workers(case: Case) -> Proposal | None:
     best = min(one.step_us for one in known.values())
     count = min(count for count, one in known.items() if one.step_us <= (1 + EVEN) * best)
     if not case.is_faster(known[count]) or count == case.workers:
-        return WORKERS.would_not(_why_not(case, known))
+        return kind.would_not(_why_not(case, known))
     prediction, by_storage = _with_storage(case, count, known[count])
     # Handing batches over had to be assumed without workers, and an interval may reach the present step.
     is_sure = case.workers and prediction.high_us < case.step_us
     each = bytes_a_worker(case)
     more = count - case.workers
-    return WORKERS.titled(f"{counted(count, 'worker')} in place of {case.workers or 'none'}").tried(
+    return kind.titled(f"{counted(count, 'worker')} in place of {case.workers or 'none'}").tried(
         case,
         setting(workers=count),
         prediction=prediction,
@@ -272,45 +270,40 @@ def bytes_a_worker(case: Case) -> float | None:
     return fmean(known) if known else None
 
 
-def persistent_workers(case: Case) -> Proposal | None:
+def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose workers that persist between epochs."""
     if not case.workers:
         return None
     if case.facts.get("persistent_workers") is True:
-        return PERSISTENT.would_not("Workers persist already (persistent_workers=True).")
+        return kind.would_not("Workers persist already (persistent_workers=True).")
     if not case.making.respawned:
         start = case.making.start_up_us
         took = "" if start is None else f", and starting its workers took {duration(start)}"
-        return PERSISTENT.would_not(f"Only one pass over the data was seen{took}: there may be no other.")
+        return kind.would_not(f"Only one pass over the data was seen{took}: there may be no other.")
     each, passes = bytes_a_worker(case), counted(case.making.passes, "pass")
     held = [] if each is None else [f"{size(case.workers * each)} of workers' memory stay in use between epochs"]
-    return PERSISTENT.tried(
+    return kind.tried(
         case,
         setting(persistent=True),
         why=f"Each of {passes} started {counted(case.workers, 'worker')} anew: {_start(case)} of each step.",
         confidence=HIGH,
         costs=held,
         arguments={"persistent_workers": True},
-        hint="DataLoader(…, persistent_workers=True), made once and not in each epoch",
     )
 
 
-def start_method(case: Case) -> Proposal | None:
+def start_method(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose forkserver in place of spawn. Fork is faster still, but may hang where threads or CUDA run."""
     if not case.workers or case.facts.get("start_method") != "spawn":
         return None
     if case.facts.get("persistent_workers") is True:
-        return METHOD.would_not("Workers are started once (persistent_workers=True).")
-    return METHOD.tried(
+        return kind.would_not("Workers are started once (persistent_workers=True).")
+    return kind.leaving(
         case,
-        setting(start_up=START_LEFT.usual),
-        prediction=case.predict_factor(START_LEFT, lambda left: setting(start_up=left)),
-        why=f"Workers start by spawn, and import everything anew: {_start(case)} of each step. {START_LEFT.basis}",
-        confidence=LOW,
-        costs=["a server process that holds what it has preloaded"],
+        START_LEFT,
+        lambda left: setting(start_up=left),
+        why=f"Workers start by spawn, and import everything anew: {_start(case)} of each step.",
         arguments={"multiprocessing_context": "forkserver"},
-        hint='multiprocessing.set_forkserver_preload(["torch"]), and '
-        'DataLoader(…, multiprocessing_context="forkserver")',
     )
 
 
