@@ -14,7 +14,6 @@ from report_pages import said
 from training_loops import Loop, loader
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.causes.garbage import FULL_GC
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.probe.batch_production import FullCollections
 from headrace.doctor.session.model import GarbageCollections, Session
@@ -67,7 +66,7 @@ def test_collections_of_workers_concern_as_much_of_a_step_as_is_waited_for(tmp_p
     session = made_session(tmp_path, MadeRun(stages={"decode:a": 20_000}, cpu=1.0))
     busy = sum(sum(one.batches.fetched) - sum(one.batches.start) for one in session.makers)
     with_collections(session, "worker", busy // 4)
-    (found,) = findings(session, FULL_GC)
+    (found,) = findings(session, "full-gc")
     assert found.weight == pytest.approx(0.5 * (diagnose(session).wait_share or 0), rel=0.01)
     assert found.text.startswith("Full garbage collections take 50 % of batch production in workers")
     assert found.evidence.startswith("30 collections, ")
@@ -81,7 +80,7 @@ def test_collections_of_the_training_process_count_from_its_first_measured_step(
     session = made_session(tmp_path, RUN)
     steps = session.trainers[0].steps
     with_collections(session, "trainer", (steps.end[-1] - steps.start[0]) // 10)
-    (found,) = findings(session, FULL_GC)
+    (found,) = findings(session, "full-gc")
     assert "of each step in the training process" in found.text
     assert found.weight == pytest.approx(0.1, abs=0.03)
     assert found.evidence.startswith("10 collections, ")
@@ -89,7 +88,7 @@ def test_collections_of_the_training_process_count_from_its_first_measured_step(
 
 def test_few_collections_are_no_finding_and_no_remedy(tmp_path: Path) -> None:
     session = with_collections(made_session(tmp_path, RUN), "trainer", 20)
-    assert findings(session, FULL_GC) == []
+    assert findings(session, "full-gc") == []
     assert "gc-freeze" not in [one.code for one in prescribed(session).remedies]
 
 

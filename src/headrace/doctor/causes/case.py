@@ -31,7 +31,10 @@ from .remedy import Edit, Factor
 Change = Callable[[FeedSetup], FeedSetup]
 """A what-if."""
 WORTH = 0.02
-"""Share of a step that a remedy must gain: two runs of one script differ by as much."""
+"""Share of a step, or of making a batch, from which a remedy is worth a proposal: two runs of one script differ by as
+much."""
+WORTH_SAYING = 0.01
+"""Share of a step from which a finding is worth a word."""
 GOES_WITH = (1.0, 0.8, 0.5)
 """Share of a step's time that goes with its tokens or pixels: at the most, usually, at the least."""
 HIGH, MEDIUM, LOW = "high", "medium", "low"

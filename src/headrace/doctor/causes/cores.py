@@ -37,7 +37,6 @@ CONTENDED = 0.1
 """Share of time that threads waited for a core, from which it is worth a word."""
 FULL = 0.85
 """Share of the cores that is busy, from which work waits for a core now and then."""
-HELD_BACK = 0.02
 SPUN = 0.05
 """Share of the steps for which a core spins, from which it is worth a word."""
 LEAST_HELP, MOST_HELP = 0.4, 1.0
@@ -120,18 +119,10 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
     if not _share_work(view.trainer) or spun + max(slowed, 0.0) < SPUN:
         return None
     makers = "the Loader's threads" if in_threads else "workers"
-    text = f"Threads of the training process spin for {percent(spun)} of each step while it waits for data."
-    if bound_us is not None and slowed > spun:
-        text = (
-            "Threads of the training process spin while they wait for each other: without data waits a step takes "
-            f"{duration(own_us)} alongside {makers}, and {duration(bound_us)} without them."
-        )
-    spinning = duration(spun_us(view.training))
-    waits = (
-        f"; besides the training thread they used {spinning} of CPU time a step while it waited for workers' batches"
-    )
-    weight = min(spun + max(slowed, 0.0), 1.0)
-    return MACHINE[SPINNING].found(weight, text=text, pool=host.pool(pid), waits="" if in_threads else waits)
+    share = f"for {percent(spun)} of each step while it waits for data"
+    figures = {"makers": makers, "own": own_us, "bound": bound_us, "pool": host.pool(pid), "us": spun_us(view.training)}
+    spinning = "while they wait for each other" if slowed > spun else share
+    return MACHINE[SPINNING].found(min(spun + max(slowed, 0.0), 1.0), spinning=spinning, **figures)
 
 
 def _share_work(trainer: Trainer) -> bool:
@@ -206,20 +197,17 @@ def too_many_workers(host: Host) -> Finding | None:
     waited = _own_waiting(host)
     if waited is not None and waited < CONTENDED:
         return None
-    quota = host.fact("cores_quota")
-    why = f"a quota of {number(quota)}" if quota == cores else f"an affinity of {number(cores)}"
     online, said = host.fact("cores_online") or cores, _waited_text(host)
-    return MACHINE[WORKERS].found(waited or 0.0, workers=workers, cores=cores, why=why, online=online, waited=said)
+    return MACHINE[WORKERS].found(waited or 0.0, workers=workers, cores=cores, online=online, waited=said)
 
 
 def throttled_cores(host: Host) -> Finding | None:
     held, used = host.mean("cpu_throttled_cores"), host.mean("cpu_cores_command")
     periods, quota = host.mean("cpu_throttled_periods_share"), host.fact("cores_quota")
-    if held is None or not periods or periods < HELD_BACK:
+    if held is None or not periods or periods < WORTH:
         return None
-    limit = f"{number(quota)} cores" if quota is not None else "some cores, set where this process cannot see it"
     weight = min(held / (held + used), 1.0) if used else periods
-    return MACHINE["cpu-throttled"].found(weight, periods=periods, limit=limit, held=held)
+    return MACHINE["cpu-throttled"].found(weight, periods=periods, quota=quota, held=held)
 
 
 def other_processes(host: Host) -> Finding | None:
@@ -235,7 +223,7 @@ def other_processes(host: Host) -> Finding | None:
 
 def stolen_cores(host: Host) -> Finding | None:
     cores, stolen = host.cores, host.mean("cpu_cores_stolen")
-    if cores is None or stolen is None or stolen < HELD_BACK * cores:
+    if cores is None or stolen is None or stolen < WORTH * cores:
         return None
     return MACHINE["cpu-stolen"].found(stolen / cores, stolen=stolen, cores=cores, share=stolen / cores)
 

@@ -13,7 +13,6 @@ from ..quantities import counted, duration, number, percent, size, times
 from .case import MEDIUM, WORTH, Case, name_of, sample_us, scaled, share_of
 from .proposals import Proposal, RemedyKind
 from .remedy import factor
-from .stage_names import named
 from .transfers import IMAGE_DTYPE, leaves_of
 
 ASSUMED = (0.3, 1.0)
@@ -49,13 +48,12 @@ RESIZING = ("affine", "crop", "pad", "perspective", "reduce", "resize", "rotate"
 
 def native_decode(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose Headrace's decoder in place of Pillow's."""
-    decoding, by_pillow = case.stages("decode"), case.stages("decode", label="Pillow")
-    if not decoding:
+    by_pillow = case.stages("decode", label="Pillow")
+    if not case.stages("decode"):
         return None
     share = share_of(by_pillow)
     if share < WORTH:
-        other = "" if decoding[0] in by_pillow else f"; the rest is {named(name_of(decoding[0]))}"
-        return kind.would_not(f"Pillow's decoding is {percent(share)} of making a batch{other}.")
+        return kind.too_little("Pillow's decoding", share)
     left = factor(case.calibrations, kind.code, "image", assumed=ASSUMED)
     # Injection answers for Pillow's own methods where that gives the same pixels: a whole PNG, or a bilinear resize of
     # an image that was not decoded yet. Samples of this loader show whether there is any.

@@ -9,17 +9,15 @@ from statistics import fmean
 
 from ..measure import BOUND, WAIT, Finding, MeasuredStep, MeasuredTraining, TrainerView, pass_of, step_parts, whole_fact
 from ..quantities import counted, duration, number, percent, times
+from .case import WORTH_SAYING
 from .loop_work import place_words
 
-FIRST_STEPS, SLOWER_LOADER, EVALUATION = "first-steps", "slower-loader", "evaluation"
 LEAST_STEPS = 32
 """Fewer show no trend."""
 BLOCKS = 16
 """Measured steps are compared in as many blocks."""
 SLOWER = 1.3
 """Ratio of a block's mean step to the mean of the second half, from which the first steps are called slower."""
-WORTH_SAYING = 0.01
-"""Share of the time that evaluations take."""
 
 
 def epoch_findings(view: TrainerView) -> Iterator[Finding]:
@@ -57,7 +55,7 @@ def _first_steps(view: TrainerView) -> Iterator[Finding]:
     unit, reached = view.training.unit, steps[count].number
     waits = [_wait_share(view.training, some) for some in (before, after)]
     yield Finding(
-        code=FIRST_STEPS,
+        code="first-steps",
         weight=share,
         text=f"The first {counted(reached, unit)} take {times(first_us / steady_us)} as long as the rest: in the "
         f"steady state a {unit} takes {duration(steady_us)}, and waits {percent(waits[1])} of it for data.",
@@ -77,7 +75,7 @@ def _slower_loader(view: TrainerView) -> Iterator[Finding]:
     slowest, *others = sorted(waited, key=lambda loader: -waited[loader])
     rest = ", ".join(f"{percent(waited[one] / whole)} for {_loader_words(view, one)}" for one in others)
     yield Finding(
-        code=SLOWER_LOADER,
+        code="slower-loader",
         weight=share * waited[slowest] / whole,
         text=f"Of {number(len(waited))} loaders that steps take batches of, {_loader_words(view, slowest)} is waited "
         f"for: {percent(waited[slowest] / whole)} of the wait for data.",
@@ -119,7 +117,7 @@ def _evaluation(view: TrainerView) -> Iterator[Finding]:
     its = "" if loader is None else f" of {_loader_words(view, loader)}"
     have = "" if workers is None else f" ({counted(workers, 'worker') if workers else 'num_workers=0'})"
     yield Finding(
-        code=EVALUATION,
+        code="evaluation",
         weight=us / whole,
         text=f"Evaluation takes {percent(share)} of the time, {percent(us / spent)} of which it waits for data.",
         evidence=f"{counted(len(spans), 'evaluation')}, {duration(spent / len(spans))} each, no part of a "

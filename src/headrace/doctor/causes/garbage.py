@@ -10,12 +10,9 @@ from ..quantities import counted, duration, percent
 from ..session.model import GarbageCollections, Session
 from ..session.trainers import Trainer
 from ..simulate import FeedSetup
-from .case import MEDIUM, Case, scaled
+from .case import MEDIUM, WORTH, Case, scaled
 from .proposals import Proposal, RemedyKind
 
-FULL_GC = "full-gc"
-LEAST = 0.02
-"""Share of the time of batch production, or of the steps, from which collections are worth naming."""
 HINT = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"
 
 
@@ -23,10 +20,10 @@ def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield the full collections of the workers and of the training process, where they take long."""
     trainer = view.trainer
     of_workers, share = _of_workers(session, trainer)
-    if share >= LEAST:
+    if share >= WORTH:
         yield _finding(of_workers, share * (view.wait_share or 0.0), f"{percent(share)} of batch production in workers")
     of_trainer, share = _of_trainer(session, view)
-    if share >= LEAST:
+    if share >= WORTH:
         yield _finding(of_trainer, share, f"{percent(share)} of each {view.training.unit} in the training process")
 
 
@@ -34,14 +31,14 @@ def gc_freeze(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to leave the dataset's objects out of full collections, where these take long."""
     _, making = _of_workers(case.session, case.view.trainer)
     _, training = _of_trainer(case.session, case.view)
-    if max(making, training) < LEAST:
+    if max(making, training) < WORTH:
         return None
 
     def change(setup: FeedSetup) -> FeedSetup:
         after = scaled(case.making.stages)(max(1 - making, 0.0))(setup)
         return replace(after, step=after.step * max(1 - training, 0.0))
 
-    taken = f"{percent(making)} of batch production in workers" if making >= LEAST else f"{percent(training)} of a step"
+    taken = f"{percent(making)} of batch production in workers" if making >= WORTH else f"{percent(training)} of a step"
     return kind.tried(
         case,
         change,
@@ -53,7 +50,7 @@ def gc_freeze(case: Case, kind: RemedyKind) -> Proposal | None:
 def _finding(found: Sequence[GarbageCollections], weight: float, where: str) -> Finding:
     count, spent = sum(one.count for one in found), sum(one.spent for one in found)
     return Finding(
-        code=FULL_GC,
+        code="full-gc",
         weight=weight,
         text=f"Full garbage collections take {where}: Python goes through all its objects each time.",
         evidence=f"{counted(count, 'collection')}, {duration(spent / count)} each, "

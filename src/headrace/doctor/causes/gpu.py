@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..measure import BOUND, Finding, Host
-from ..quantities import percent, size
-from .case import Case
+from ..measure import Finding, Host
 from .machine_kinds import MACHINE
-from .proposals import Proposal, RemedyKind
 
 OFTEN = 0.05
 """Share of the readings."""
@@ -67,25 +64,3 @@ def _misleading_utilisation(host: Host, gpu: str, label: str, facts: dict[str, A
     utilisation, sm = host.mean(f"{gpu}_utilisation_percent"), host.mean(f"{gpu}_sm_percent")
     if utilisation is not None and sm is not None and utilisation >= BUSY_PERCENT and sm <= IDLE_PERCENT:
         yield MACHINE["gpu-util"].found(gpu=label, utilisation=utilisation, sm=sm)
-
-
-def larger_batch(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose a larger batch. Whether training allows one is the user's to say, and its step was not seen."""
-    if not case.has_gpu or case.host is None:
-        return None
-    found = [one for one in gpu_findings(case.host) if one.code == "gpu-memory-left"]
-    if not found:
-        return kind.would_not(f"Less than {percent(LEFT)} of the GPU's memory is left{_peak(case.host)}.")
-    if case.wait_share >= BOUND:
-        waits = f"a step waits {percent(case.wait_share)} for data, and a larger batch waits as long for each sample"
-        return kind.would_not(f"{found[0].text} But {waits}.")
-    return kind.unpredicted(found[0].text)
-
-
-def _peak(host: Host) -> str:
-    peaks = [
-        f"{size(used)} of {size(facts['memory_bytes'])}"
-        for name, facts in (host.facts.get("gpus") or {}).items()
-        if facts.get("memory_bytes") and (used := host.peak(f"{name}_memory_used_bytes")) is not None
-    ]
-    return f": {', '.join(peaks)} in use at most" if peaks else ""

@@ -9,14 +9,12 @@ from ..measure import OBSERVE, WAIT, Finding, TrainerView, window
 from ..quantities import duration, number, percent
 from ..session.model import Session
 from ..simulate import FeedSetup
-from .case import MEDIUM, Case
+from .case import MEDIUM, WORTH, Case
 from .loop_work import WORTH_A_LINE, place_words
 from .proposals import Proposal, RemedyKind
 
 READS, PRINTS = "loop-reads", "loop-prints"
 """Codes of findings, and of remedies."""
-LEAST = 0.02
-"""Share of a step from which such calls are worth naming."""
 MOST_PLACES = 3
 READ = "Tensor."
 """What reads of a tensor begin with; its text (`Tensor.__repr__()`) is printed."""
@@ -50,7 +48,7 @@ def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         found = [one for one in loop_calls(session, view) if one.code == code]
         us = sum(one.us for one in found)
         share = _gain(view, found)
-        if share < LEAST or view.budget is None:
+        if share < WORTH or view.budget is None:
             continue
         first, unit = found[0], view.training.unit
         takes = f"{percent(us / view.budget.mean_us)} of each {unit}"
@@ -108,7 +106,7 @@ def fewer(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to read tensors, or to print, less often, where that takes long."""
     found = [one for one in loop_calls(case.session, case.view) if one.code == kind.code]
     share = _gain(case.view, found)
-    if share < LEAST:
+    if share < WORTH:
         return None
     own_us = case.step_us - case.part_us(WAIT)
 

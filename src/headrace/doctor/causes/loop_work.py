@@ -8,20 +8,18 @@ from dataclasses import replace
 from ..measure import BOUND, DATA_WORK, UNSEEN, WAIT, Finding, TrainerView
 from ..quantities import duration, percent
 from ..simulate import FeedSetup, StageChange
-from .case import MEDIUM, Case, name_of
+from .case import MEDIUM, WORTH, Case, name_of
 from .proposals import Proposal, RemedyKind
 
 MOST_LINES = 3
 WORTH_A_LINE = 0.1
 """Share of the samples from which a line is named."""
-LEAST = 0.02
-"""Share of a step from which data work is worth naming."""
 
 
 def loop_findings(view: TrainerView) -> Iterator[Finding]:
     """Yield what the training thread does with batches, where that is worth naming."""
     share, unit = view.share(DATA_WORK), view.training.unit
-    if share >= LEAST:
+    if share >= WORTH:
         yield Finding(
             code="data-work",
             weight=share,
@@ -32,7 +30,7 @@ def loop_findings(view: TrainerView) -> Iterator[Finding]:
             "What a GPU does faster, such as a cast or a normalisation, belongs after the copy to it.",
         )
     share = view.share(UNSEEN)
-    if share >= LEAST and view.trainer.lines:
+    if share >= WORTH and view.trainer.lines:
         yield Finding(
             code="before-model",
             weight=share,
@@ -45,7 +43,7 @@ def loop_findings(view: TrainerView) -> Iterator[Finding]:
 def data_work(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose that workers do the data work of the loop, where there is any."""
     us = case.part_us(DATA_WORK)
-    if case.step_share(us) < LEAST:
+    if case.step_share(us) < WORTH:
         return None
     taken = f"Data work in the loop takes {duration(us)} of a step{at_line(case.view)}."
     if not case.workers:

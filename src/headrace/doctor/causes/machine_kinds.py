@@ -17,7 +17,7 @@ MACHINE = chapter(
         "cpu-throttled",
         "throttled in 2 % of the quota's periods or more",
         "The control group's CPU quota held the processes back in {periods:percent} of its periods.",
-        "A quota of {limit}; {held:number} cores' worth of work stood still on average.",
+        "A quota of {quota:number} cores; {held:number} cores' worth of work stood still on average.",
         "Raise the CPU limit (docker --cpus, Kubernetes resources.limits.cpu), or use fewer workers and threads.",
     ),
     FindingKind(
@@ -35,8 +35,10 @@ MACHINE = chapter(
         "while it waits for workers' batches, or its steps take longer alongside workers than without them: both "
         "together 5 % of a step. Takes the place of `threads` where workers have one thread each. See [libraries' "
         "threads](remedies.md#libraries-threads)",
-        "{text}",
-        "torch computes with {pool} OpenMP threads, which spin for milliseconds after each piece of work{waits}",
+        "Threads of the training process spin {spinning}: without data waits a step takes {own:duration} alongside "
+        "{makers}, and {bound:duration} without them.",
+        "torch computes with {pool} OpenMP threads, which spin for milliseconds after each piece of work; besides the "
+        "training thread they used {us:duration} of CPU time a step while it waited for batches",
         "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
         "(torch.set_num_threads).",
     ),
@@ -44,7 +46,7 @@ MACHINE = chapter(
         "workers-cores",
         "more single-threaded workers than cores, under the same condition",
         "{workers} workers share {cores:number} cores.",
-        "The process may use {why} of {online:number} cores; {waited}",
+        "The process may use {cores:number} of {online:number} cores; {waited}",
         "More workers than cores help only while they wait for storage: give the job more cores, or fewer workers.",
     ),
     FindingKind(
@@ -103,7 +105,7 @@ MACHINE = chapter(
         "reads-from-disk",
         "a fifth or more of what the workers read came from storage, at 1 MB a second",
         "{share:percent} of what is read comes from disk, not from the page cache.",
-        "{disk:size} in all, {rate:size} a second{waited}; {fits}.",
+        "{disk:size} in all, {rate:size} a second{waited}; there are {memory:size} of memory for caching.",
         "A second epoch reads it again unless it fits into memory: pack small files into larger ones, read them in "
         "order, or put them on faster storage.",
     ),

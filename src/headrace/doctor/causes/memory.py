@@ -17,10 +17,6 @@ SWAP_BYTES_PER_S = 1 * MIB
 COPIED_BYTES = 64 * MIB
 COPIED_SHARE = 0.01
 """Share of the memory there is: from both of these on, copying is worth a word."""
-COPIED = "copy-on-write"
-"""Code of the finding that workers copy memory of their parent's."""
-OOM_KILL = "oom-kill"
-"""Code of the finding that the kernel killed processes for want of memory."""
 
 
 def memory_findings(host: Host) -> Iterator[Finding]:
@@ -28,7 +24,7 @@ def memory_findings(host: Host) -> Iterator[Finding]:
     kills, limit = host.fact("oom_kills"), host.fact("memory_limit_bytes")
     if kills:
         where = f"In a control group of {size(limit)}" if limit is not None else "On this machine"
-        yield MACHINE[OOM_KILL].found(killed=kills, where=where, held=host.peak("command_pss_bytes"))
+        yield MACHINE["oom-kill"].found(killed=kills, where=where, held=host.peak("command_pss_bytes"))
     stalled = host.mean("pressure_memory_some_share") or 0.0
     moved = sum(host.mean(f"swap_{way}_bytes_per_s") or 0.0 for way in ("in", "out"))
     if moved >= SWAP_BYTES_PER_S:
@@ -49,7 +45,7 @@ def _copied(host: Host) -> Iterator[Finding]:
     if copied is None or shared is None or most is None or copied < max(COPIED_BYTES, COPIED_SHARE * most):
         return
     share = shared / most
-    yield MACHINE[COPIED].found(copied=copied, workers=len(makers), shared=shared, most=most, share=share)
+    yield MACHINE["copy-on-write"].found(copied=copied, workers=len(makers), shared=shared, most=most, share=share)
 
 
 def _shared_memory(host: Host) -> Iterator[Finding]:

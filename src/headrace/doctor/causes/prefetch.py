@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 from ..measure import HELD_UP, MADE_HERE, WAIT_ORDER, Finding, TrainerView
 from ..quantities import counted, duration, percent, size
-from .case import MEDIUM, Case, setting
+from .case import MEDIUM, WORTH_SAYING, Case, setting
 from .library_loaders import source_advice
 from .proposals import Proposal, RemedyKind
 from .stage_names import by_category, named
 
-WORTH_SAYING = 0.01
-"""Share of a step."""
 EVEN = 0.01
 """Share of a step within which a shorter queue counts as equally good."""
 TIMES = (2, 4, 8)

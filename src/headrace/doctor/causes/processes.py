@@ -29,11 +29,10 @@ LAUNCHERS = re.compile(
 """Exceptions by which a launcher says that what it launched failed: torchrun, accelerate, torch.multiprocessing."""
 PEER_LOST = re.compile(r"closed by peer|reset by peer|remote process exited|remote worker|peer.* (?:crash|terminat)")
 """Errors of collectives by which a rank says that another one has gone."""
-NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was removed", "What it measures is missing from this report."),
-    NOT_KNOWN: ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
-    NOT_SEEN: (
+    "not-known": ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
+    "not-seen": (
         "The source of the batches cannot be hooked",
         "Make it a function of a module, or an iterator of a class with __next__; or a DataLoader.",
     ),

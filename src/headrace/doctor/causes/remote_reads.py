@@ -18,7 +18,6 @@ from .storage import waiting_share
 
 REMOTE = "remote"
 """Category of the stages."""
-LATENCY, BANDWIDTH, AGAIN = "remote-latency", "remote-bandwidth", "remote-again"
 BY_LATENCY = 0.5
 """Share of remote reads that passes before answers begin, from which latency limits them."""
 FIRST_FLIGHT_BYTES = 10 * 1460
@@ -129,7 +128,7 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     if figures.waits_for_answers:
         limit = "Latency limits" if figures.latency >= BY_LATENCY else "The client's work on small requests limits"
         yield Finding(
-            LATENCY,
+            "remote-latency",
             weight,
             f"{limit} remote reads: {percent(figures.latency)} of the {duration(sample_us)} that a sample waits "
             "for them passes before an answer begins.",
@@ -140,7 +139,7 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         rate, reading = figures.rate(making)
         bound = "" if view.budget is None else _bound(view.budget.mean_us, view.budget.micro_batches, figures, rate)
         yield Finding(
-            BANDWIDTH,
+            "remote-bandwidth",
             weight,
             f"Bandwidth limits remote reads: {size(rate)} a second{bound}.",
             f"{figures.words()}; {percent(reading)} of the time something is read, and {percent(1 - figures.latency)} "
@@ -168,7 +167,7 @@ def _downloaded_again(figures: RemoteFigures, weight: float) -> Iterator[Finding
             continue
         about = "" if store.is_exact else "about "
         yield Finding(
-            AGAIN,
+            "remote-again",
             weight * (1 - 1 / times),
             f"The same is downloaded {about}{number(times)} times from {store.place}.",
             f"{counted(store.requests, 'request')} for {about}{store.distinct:,} ranges, {size(store.bytes)}",

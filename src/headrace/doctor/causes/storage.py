@@ -74,14 +74,8 @@ def _reads_from_disk(host: Host, stalled: float | None, waited: str) -> Iterator
     if not read or disk is None or disk < LEAST_FROM_DISK * read or rate is None or rate < READ_BYTES_PER_S:
         return
     memory = host.fact("memory_limit_bytes") or host.fact("memory_bytes")
-    if memory is None:
-        fits = "how much memory there is for caching was not measured"
-    elif disk > memory:  # what was read is a lower bound of the dataset's size
-        fits = f"that is more than the {size(memory)} of memory, so it cannot all be cached"
-    else:
-        fits = f"it is unknown whether the whole dataset fits into the {size(memory)} of memory"
     share = min(disk / read, 1.0)
-    yield MACHINE[FROM_DISK].found(stalled or 0.0, share=share, disk=disk, rate=rate, waited=waited, fits=fits)
+    yield MACHINE[FROM_DISK].found(stalled or 0.0, share=share, disk=disk, rate=rate, waited=waited, memory=memory)
 
 
 def _network(host: Host) -> Iterator[Finding]:

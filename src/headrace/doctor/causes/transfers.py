@@ -24,8 +24,6 @@ COPY_LEFT = Factor(
     False,
     "How much of a copy runs alongside the step was not measured: the prediction assumes all to none.",
 )
-WORTH_PINNING = 0.02
-"""Share of a step that copies to the device take before pinned memory is spoken of."""
 LEAF = re.compile(r"(\w+)\[([\d,]*)\]")
 """Dtype and sizes in the text of a shape."""
 BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
@@ -46,7 +44,7 @@ LARGE = 0.05
 def unpinned_copies(session: Session, view: TrainerView, loader: LoaderFacts) -> Iterator[Finding]:
     """Find copies to the GPU from memory that is not pinned."""
     copy = view.share(COPY)
-    if loader.facts.get("pin_memory") is not False or copy < WORTH_PINNING or not uses_gpu(session, view.trainer):
+    if loader.facts.get("pin_memory") is not False or copy < WORTH or not uses_gpu(session, view.trainer):
         return
     file, line = loader.facts.get("file"), loader.facts.get("line")
     place = f"{file}:{line}" if file is not None else f"loader {loader.number}"

@@ -13,23 +13,18 @@ from ..quantities import counted, duration, number, percent, times
 from ..session.model import Session
 from ..session.producers import OutputLeaf
 from ..simulate import Prediction
-from .case import Case, step_left
+from .case import WORTH, WORTH_SAYING, Case, step_left
 from .proposals import Proposal, RemedyKind
 from .stage_names import named
 
-MUCH = 0.01
-"""Share of a step from which a wait is worth saying."""
 SHOWN = 4
 """Ranks whose shapes are shown."""
-DEVICE_PARTS = "device-parts"
-RANKS_APART = "ranks-apart"
 UNEVEN = 1.05
 """The largest part of a batch by the mean one, from which it is worth a word."""
 TENSOR = re.compile(r"\w+\[([\d,]*)\]")
 MOSTLY = 0.5
 """Share of the steps in which ranks have to be apart to be said to train apart."""
-OFTEN = 0.02
-"""Share of the steps in which ranks have batches of other shapes."""
+SHAPES = "shapes-differ"
 
 
 def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator[Finding]:
@@ -37,7 +32,7 @@ def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator
     apart = sum(map(ranks.is_apart, ranks.steps)) / len(ranks.steps)
     if apart >= MOSTLY:
         yield Finding(
-            code=RANKS_APART,
+            code="ranks-apart",
             weight=0.0,  # it costs no time
             text=f"Ranks share no gradients in {percent(apart)} of the steps: each trains a model of its own.",
             evidence="a rank ends its step before another has its gradients",
@@ -71,18 +66,17 @@ def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
         for number, steps in ranks.steps.items()
         if len(set(shapes := [_shape(view, step.gets) for view, step in zip(ranks.views, steps, strict=True)])) > 1
     }
-    if not differing:
+    if len(differing) < WORTH * len(ranks.steps):
         return
     number, shapes = next(iter(differing.items()))
     waited = max(_waited_us(ranks, differing) - _waited_us(ranks, ranks.steps.keys() - differing.keys()), 0.0)
     step_us = fmean(step.duration for steps in ranks.steps.values() for step in steps)
-    waiting = ""
-    if waited / step_us >= MUCH:
-        waiting = f"; in these a rank waits {duration(waited)} on average for the one that computes longest"
+    waiting = f"; in these a rank waits {duration(waited)} on average for the one that computes longest"
+    waiting = waiting if waited / step_us >= WORTH_SAYING else ""
     share = len(differing) / len(ranks.steps)
     shown = [f"rank {view.trainer.rank} {shape}" for view, shape in zip(ranks.views, shapes, strict=True)]
     yield Finding(
-        code="shapes-differ",
+        code=SHAPES,
         weight=share * waited / step_us,
         text=f"Shapes of batches differ across ranks in {percent(share)} of the steps{waiting}.",
         evidence=f"step {number}: {', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''}",
@@ -196,7 +190,7 @@ def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         return
     shown = " and ".join(number(size) for size in parts.example[:SHOWN])
     yield Finding(
-        code=DEVICE_PARTS,
+        code="device-parts",
         weight=parts.spare * _own_share(view),
         text=f"{parts.said[:-1]}, and a step waits for the device that has it.",
         evidence=f"seen in {counted(parts.batches, 'batch')}, by the elements of their tensors; the most uneven has "
@@ -233,17 +227,10 @@ def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     if len(case.session.trainers) < 2:
         parts = device_parts(case.session, case.view)
         return None if parts is None else _same_size(case, kind, parts)
-    by_rank = [
-        [trainer.shapes[one] if one is not None else None for one in trainer.gets.shape]
-        for trainer in case.session.trainers
-    ]
-    known = [row for row in zip(*by_rank, strict=False) if None not in row]
-    if not known:
-        return kind.would_not("Shapes were not seen on all ranks.")
-    differing = sum(len(set(row)) > 1 for row in known) / len(known)
-    if differing < OFTEN:
-        return kind.would_not(f"Ranks have other shapes in {percent(differing)} of the steps.")
-    why = f"Ranks have batches of other shapes in {percent(differing)} of the steps, and all wait for the largest."
+    found = next((one for one in case.diagnosis.findings if one.code == SHAPES), None)
+    if found is None:
+        return kind.would_not("No rank was seen to have batches of other shapes than another.")
+    why = found.text
     waited = [one.peer_wait_us for one in case.diagnosis.ranks if one.peer_wait_us is not None]
     if not waited or not case.step_us:
         return kind.unpredicted(why)

@@ -25,7 +25,7 @@ from ..measure import (
 from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..simulate import Prediction
-from .case import HIGH, LOW, MEDIUM, Case, setting
+from .case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case, setting
 from .proposals import Proposal, RemedyKind
 from .remedy import Factor
 from .remote_reads import store_words
@@ -33,19 +33,25 @@ from .stage_names import named
 from .storage import waiting_share
 from .transfers import unpinned_copies
 
-FEW_WORKERS, LOADER_LIMIT, KEEPS_UP = "few-workers", "loader-limit", "loader-keeps-up"
+FEW_WORKERS = "few-workers"
 SLOW = 5.0
 """Multiple of the median time from which a sample is called slow."""
 BUSY = 0.9
 """Share of their time from which workers are called busy all the time."""
 IDLE = 0.7
 """Share of the cores that may be used for more workers to be worth a thought."""
-WORTH_SAYING = 0.01
-"""Share of a step that starting workers takes."""
 EVEN = 0.02
 """Share of a step within which two numbers of workers count as equally good: then the smaller one is."""
 OFTEN_WAITING = 0.2
 """Share of making a batch that is waiting for storage, from which more workers may find it used up."""
+OWN_LIMITS = {
+    "": "Look at the stages of its threads: only less work a sample, or more cores, makes it faster.",
+    TEXT: "Look at a pack of tokens, or at cache=: the same text is tokenised in every epoch.",
+    PYTHON: "Look at map_workers= for what map= and batch_map= do in Python, and at what else holds the GIL.",
+    "read": "Look at cache=, or at where the files lie: headrace stage copies them to a faster disk.",
+    "probe": "Look at headrace pack: the sizes of images are then known without opening each.",
+}
+"""What to look at by what limits a loader of Headrace's own; without a key where nothing says that."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 START_LEFT = Factor(
     0.1, 0.55, 1.0, False, "What it saves was not timed: the prediction assumes that a start takes 10 % to 100 %."
@@ -142,36 +148,28 @@ def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None
     threads, work = counted(making.workers, "thread"), "works" if making.workers == 1 else "work"
     busy = f"{percent(making.busy)} of the time"
     if share < BOUND:
-        return Finding(KEEPS_UP, 0.0, f"{name} keeps up: its {threads} {work} {busy}.", took, "Leave it as it is.")
+        return Finding(
+            "loader-keeps-up", 0.0, f"{name} keeps up: its {threads} {work} {busy}.", took, "Leave it as it is."
+        )
     sums = feed_sums(view.training).get(making.loader)
     heaviest = max(making.stages, key=lambda part: part.share, default=None)
     most = "" if heaviest is None else f", {percent(heaviest.share)} of it {heaviest.category}"
-    said = f"{name}'s {threads} {work} {busy}{most}"
     more = None if cores is None or making.workers >= int(cores) else int(cores)
-    if sums is None:
-        change = "Look at the stages of its threads: only less work a sample, or more cores, makes it faster."
-        if more:
-            change = f"Look at num_workers={more}: there are cores left."
-    elif sums.limit == MAP:
+    said, change = f"{name}'s {threads} {work} {busy}{most}", OWN_LIMITS.get("" if sums is None else sums.limit)
+    if sums is not None and sums.limit == STORE:
+        said, took, change = store_words(name, sums)
+    elif sums is not None and sums.limit == MAP:
         said = f"{name} waits for map= in {counted(sums.map_workers, 'map worker')}"
         change = f"Look at map_workers (now {sums.map_workers}), or at augmentations that the core does itself."
-    elif sums.limit == STORE:
-        said, took, change = store_words(name, sums)
-    elif sums.limit == TEXT:
+    elif sums is not None and sums.limit == TEXT:
         said = f"{name} waits for the tokenizer"
-        change = "Look at a pack of tokens, or at cache=: the same text is tokenised in every epoch."
-    elif sums.limit == PYTHON:
+    elif sums is not None and sums.limit == PYTHON:
         said = f"{name}'s {threads} {work} only {busy}: Python holds {name} up"
-        change = "Look at map_workers= for what map= and batch_map= do in Python, and at what else holds the GIL."
-    elif sums.limit == "read":
-        change = "Look at cache=, or at where the files lie: headrace stage copies them to a faster disk."
-    elif sums.limit == "probe":
-        change = "Look at headrace pack: the sizes of images are then known without opening each."
-    elif more:
-        change = f"Look at threads={more} (now {making.workers}): there are cores left for them."
-    else:
-        change = f"Look at cache=, a smaller size of the files, or headrace pack: {name} has a thread for each core."
-    return Finding(LOADER_LIMIT, share, f"{said}. {change}", took, change)
+    elif (more and change is None) or (sums is None and more):
+        option = "num_workers" if sums is None else "threads"
+        change = f"Look at {option}={more} (now {making.workers}): there are cores left for them."
+    change = change or "Look at cache=, a smaller size of the files, or headrace pack: there is a thread for each core."
+    return Finding("loader-limit", share, f"{said}. {change}", took, change)
 
 
 def workers(case: Case, kind: RemedyKind) -> Proposal | None:
