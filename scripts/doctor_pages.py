@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from headrace.doctor.causes import remedies as known
+from headrace.doctor.causes.finding_kinds import FindingKind
 from headrace.doctor.causes.machine_kinds import MACHINE
+from headrace.doctor.causes.training_kinds import TRAINING
 from headrace.doctor.session.declaring import KINDS, RecordKind
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import MARKS, SPANS, WINDOWS
@@ -74,8 +76,12 @@ def _classes(annotation: Any) -> Iterator[type]:
         yield from _classes(inner)
 
 
-def _table(head: str, rows: dict[str, str], of_rows: str = "meaning") -> Iterator[str]:
-    yield f"| {head} | {of_rows} |\n|---|---|\n"
+def _findings(kinds: dict[str, FindingKind]) -> Iterator[str]:
+    return _table("finding", {code: one.when for code, one in kinds.items()})
+
+
+def _table(head: str, rows: dict[str, str]) -> Iterator[str]:
+    yield f"| {head} | meaning |\n|---|---|\n"
     yield from (f"| `{key}` | {meaning} |\n" for key, meaning in rows.items())
 
 
@@ -91,7 +97,9 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "records": records,
     "session": session,
     "remedies": remedies,
-    "machine_findings": lambda: _table("finding", {one.code: one.when for one in MACHINE.values()}, "when"),
+    "machine_findings": lambda: _findings(MACHINE),
+    "remote_findings": lambda: _findings({code: one for code, one in TRAINING.items() if code.startswith("remote-")}),
+    "training_findings": lambda: _findings(TRAINING),
     "spans": lambda: _table("span", {kind: f"{name}: {meaning}" for kind, (name, meaning) in SPANS.items()}),
     "marks": lambda: _table("mark", MARKS),
     "windows": lambda: _table("window", WINDOWS),

@@ -15,6 +15,7 @@ from headrace.doctor.causes import diagnose, effort, remedies
 from headrace.doctor.causes.finding_kinds import FindingKind
 from headrace.doctor.causes.machine_kinds import MACHINE
 from headrace.doctor.causes.proposals import EFFORTS, RemedyKind
+from headrace.doctor.causes.training_kinds import TRAINING
 from headrace.doctor.report import document, text
 from headrace.doctor.session.model import Session, SessionNote
 
@@ -82,8 +83,8 @@ def test_rows_are_whole() -> None:
 
 
 def test_figures_fill_a_finding() -> None:
-    kind = FindingKind("code", "when", "{many:count worker} read {read:size}", "{share:percent}", "{us:duration}")
+    kind = FindingKind("code", "{many:count worker} read {read:size}", "{share:percent}", "{us:duration}", "when")
     found = kind.found(0.5, many=2, read=1_400_000, share=0.71, us=41_200)
     assert (found.text, found.evidence, found.advice) == ("2 workers read 1.4 MB", "71 %", "41.2 ms")
     assert (found.code, found.weight, kind.found(many=1, read=None, share=None, us=None).weight) == ("code", 0.5, 0.0)
-    assert all(one.when and one.text and one.advice for one in MACHINE.values())
+    assert all(one.when and one.text and one.advice for one in (*MACHINE.values(), *TRAINING.values()))

@@ -29,11 +29,11 @@ class FindingKind:
     """One kind of finding: `text`, `evidence` and `advice` are templates for `Figures`."""
 
     code: str
-    when: str
-    """Condition, for the documentation."""
     text: str
     evidence: str
     advice: str
+    when: str
+    """Condition, for the documentation."""
     weight: float = 0.0
     """Weight, where it is always the same."""
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..measure import Finding, TrainerView
-from ..quantities import counted, duration, percent
+from ..quantities import percent
 from ..session.model import GarbageCollections, Session
 from ..session.trainers import Trainer
 from ..simulate import FeedSetup
 from .case import MEDIUM, WORTH, Case, scaled
 from .proposals import Proposal, RemedyKind
+from .training_kinds import TRAINING
 
 HINT = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"
 
@@ -49,14 +50,8 @@ def gc_freeze(case: Case, kind: RemedyKind) -> Proposal | None:
 
 def _finding(found: Sequence[GarbageCollections], weight: float, where: str) -> Finding:
     count, spent = sum(one.count for one in found), sum(one.spent for one in found)
-    return Finding(
-        code="full-gc",
-        weight=weight,
-        text=f"Full garbage collections take {where}: Python goes through all its objects each time.",
-        evidence=f"{counted(count, 'collection')}, {duration(spent / count)} each, "
-        f"the longest {duration(max(one.longest for one in found))}",
-        advice=f"{HINT}. Or keep what describes the samples in numpy or Arrow arrays in place of Python objects.",
-    )
+    longest = max(one.longest for one in found)
+    return TRAINING["full-gc"].found(weight, where=where, many=count, each=spent / count, longest=longest, hint=HINT)
 
 
 def _of_workers(session: Session, trainer: Trainer) -> tuple[list[GarbageCollections], float]:

@@ -12,6 +12,7 @@ from ..simulate import FeedSetup
 from .case import MEDIUM, WORTH, Case
 from .loop_work import WORTH_A_LINE, place_words
 from .proposals import Proposal, RemedyKind
+from .training_kinds import TRAINING
 
 READS, PRINTS = "loop-reads", "loop-prints"
 """Codes of findings, and of remedies."""
@@ -44,7 +45,7 @@ class CallsFromPlace:
 
 def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield what reading tensors and printing takes of a step, where that is much."""
-    for code, words, verb in ((READS, "Reading tensors in the training loop", "reads"), (PRINTS, "Printing", "writes")):
+    for code in (READS, PRINTS):
         found = [one for one in loop_calls(session, view) if one.code == code]
         us = sum(one.us for one in found)
         share = _gain(view, found)
@@ -57,13 +58,9 @@ def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
             f" waits for the device; that costs up to {percent(share)} of each {unit}" if waits else f" takes {takes}"
         )
         most = "most of it by " if first.us >= us / 2 else f"{percent(first.us / us)} of it by "
-        yield Finding(
-            code=code,
-            weight=share,
-            text=f"{words}{bound}, {most}{first.what}{_at(first)}.",
-            evidence=_evidence(found, us, unit, waits),
-            advice=f"Look at how often it {verb}: {HINT[code]}.",
-        )
+        evidence = _evidence(found, us, unit, waits)
+        most += f"{first.what}{_at(first)}"
+        yield TRAINING[code].found(share, bound=bound, most=most, evidence=evidence, hint=HINT[code])
 
 
 def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:

@@ -10,6 +10,7 @@ from ..quantities import duration, percent
 from ..simulate import FeedSetup, StageChange
 from .case import MEDIUM, WORTH, Case, name_of
 from .proposals import Proposal, RemedyKind
+from .training_kinds import TRAINING
 
 MOST_LINES = 3
 WORTH_A_LINE = 0.1
@@ -20,24 +21,12 @@ def loop_findings(view: TrainerView) -> Iterator[Finding]:
     """Yield what the training thread does with batches, where that is worth naming."""
     share, unit = view.share(DATA_WORK), view.training.unit
     if share >= WORTH:
-        yield Finding(
-            code="data-work",
-            weight=share,
-            text=f"{percent(share)} of each {unit} is data work in the training loop itself, before the model is "
-            f"called{at_line(view)}.",
-            evidence=_evidence(view, DATA_WORK),
-            advice="Do it in the dataset, in collate_fn or in the loader: workers then do it while the model trains. "
-            "What a GPU does faster, such as a cast or a normalisation, belongs after the copy to it.",
-        )
+        evidence = _evidence(view, DATA_WORK)
+        yield TRAINING["data-work"].found(share, share=share, unit=unit, line=at_line(view), evidence=evidence)
     share = view.share(UNSEEN)
     if share >= WORTH and view.trainer.lines:
-        yield Finding(
-            code="before-model",
-            weight=share,
-            text=f"{percent(share)} of each {unit} passes before the model is called{at_line(view)}.",
-            evidence=_evidence(view, UNSEEN),
-            advice="If that line makes batches: a DataLoader with workers makes them while the model trains.",
-        )
+        evidence = _evidence(view, UNSEEN)
+        yield TRAINING["before-model"].found(share, share=share, unit=unit, line=at_line(view), evidence=evidence)
 
 
 def data_work(case: Case, kind: RemedyKind) -> Proposal | None:

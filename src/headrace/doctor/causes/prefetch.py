@@ -10,25 +10,14 @@ from .case import MEDIUM, WORTH_SAYING, Case, setting
 from .library_loaders import source_advice
 from .proposals import Proposal, RemedyKind
 from .stage_names import by_category, named
+from .training_kinds import TRAINING
 
 EVEN = 0.01
 """Share of a step within which a shorter queue counts as equally good."""
 TIMES = (2, 4, 8)
 """Queues to try, by the present one."""
-OF_WAIT = {
-    HELD_UP: (
-        "out-of-order",
-        "{} of the wait passes while a later batch is ready and the next in order is not.",
-        "Look at the slow samples: one slow batch holds up those made after it. Where order does not matter, "
-        "in_order=False (torch 2.6 on) hands out what is ready; a longer prefetch queue evens out rare slow batches.",
-    ),
-    MADE_HERE: (
-        "no-workers",
-        "Batches are made in the training thread (num_workers=0), so nothing is trained meanwhile.",
-        "Look at num_workers: with workers, batches are made while the device computes.",
-    ),
-}
-"""Code, text (with the part's share) and advice of parts of the wait that no stage says."""
+OF_WAIT = {HELD_UP: "out-of-order", MADE_HERE: "no-workers"}
+"""Codes of parts of the wait that no stage says."""
 
 
 def wait_findings(view: TrainerView) -> Iterator[Finding]:
@@ -53,9 +42,7 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
         )
     for part in view.split.parts if view.split is not None else []:
         if part.share * share >= WORTH_SAYING and part.name in OF_WAIT:
-            code, text, advice = OF_WAIT[part.name]
-            evidence = f"{duration(part.us)} {each}"
-            yield Finding(code, part.share * share, text.format(percent(part.share)), evidence, advice)
+            yield TRAINING[OF_WAIT[part.name]].found(part.share * share, share=part.share, us=part.us, each=each)
 
 
 def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:

@@ -15,6 +15,7 @@ from .proposals import Proposal, RemedyKind
 from .remedy import Factor, untimed
 from .stage_names import category
 from .storage import waiting_share
+from .training_kinds import TRAINING
 
 REMOTE = "remote"
 """Category of the stages."""
@@ -127,26 +128,14 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     sample_us = figures.wait_us / figures.samples
     if figures.waits_for_answers:
         limit = "Latency limits" if figures.latency >= BY_LATENCY else "The client's work on small requests limits"
-        yield Finding(
-            "remote-latency",
-            weight,
-            f"{limit} remote reads: {percent(figures.latency)} of the {duration(sample_us)} that a sample waits "
-            "for them passes before an answer begins.",
-            figures.words(),
-            f"{ASK_AHEAD}. More workers have more requests under way, and each needs no core. {KEEP}.",
-        )
+        said = {"words": figures.words(), "ahead": ASK_AHEAD, "cached": KEEP}
+        yield TRAINING["remote-latency"].found(weight, limit=limit, latency=figures.latency, us=sample_us, **said)
     else:
         rate, reading = figures.rate(making)
         bound = "" if view.budget is None else _bound(view.budget.mean_us, view.budget.micro_batches, figures, rate)
-        yield Finding(
-            "remote-bandwidth",
-            weight,
-            f"Bandwidth limits remote reads: {size(rate)} a second{bound}.",
-            f"{figures.words()}; {percent(reading)} of the time something is read, and {percent(1 - figures.latency)} "
-            "of a read passes after its answer began",
-            "Look at what the link and the store give more connections at once, and at fewer bytes: smaller or better "
-            f"compressed images, no column that is not used. {KEEP}.",
-        )
+        said = {"words": figures.words(), "bound": bound, "cached": KEEP}
+        moved = 1 - figures.latency
+        yield TRAINING["remote-bandwidth"].found(weight, rate=rate, reading=reading, moved=moved, **said)
     yield from _downloaded_again(figures, weight)
 
 
@@ -166,13 +155,9 @@ def _downloaded_again(figures: RemoteFigures, weight: float) -> Iterator[Finding
         if store.requests < ENOUGH or times < OFTEN:
             continue
         about = "" if store.is_exact else "about "
-        yield Finding(
-            "remote-again",
-            weight * (1 - 1 / times),
-            f"The same is downloaded {about}{number(times)} times from {store.place}.",
-            f"{counted(store.requests, 'request')} for {about}{store.distinct:,} ranges, {size(store.bytes)}",
-            f"{KEEP}: what fits is downloaded once.",
-        )
+        words = {"about": about, "place": store.place, "cached": KEEP}
+        counts = {"requests": store.requests, "distinct": store.distinct, "read": store.bytes, "times": times}
+        yield TRAINING["remote-again"].found(weight * (1 - 1 / times), **counts, **words)
 
 
 def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:

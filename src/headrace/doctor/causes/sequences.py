@@ -10,6 +10,7 @@ from ..quantities import counted, duration, number, percent
 from .case import WORTH, Case, sample_us, scaled, share_of, step_left
 from .proposals import Proposal, RemedyKind
 from .remedy import untimed
+from .training_kinds import TRAINING
 
 WORTH_SAYING = 0.1
 """Share of the tokens that padding to each batch's longest sequence would save."""
@@ -68,13 +69,14 @@ def padding_findings(view: TrainerView) -> Iterator[Finding]:
     seen = f"seen in {counted(tokens.batches, 'batch')}; forward and backward take {percent(model)} of each step"
     if tokens.spare >= WORTH_SAYING:
         spare = f"{percent(tokens.spare)} could be left out; {seen}"
-        yield Finding("padding", tokens.spare * model, f"{tokens.said}.", spare, TO_LONGEST)
+        weight = tokens.spare * model
+        yield TRAINING["padding"].found(weight, text=f"{tokens.said}.", evidence=spare, advice=TO_LONGEST)
     elif tokens.padded >= MUCH:
         text = (
             f"{percent(tokens.padded)} of the tokens that are trained on are padding, though each batch is only as "
             "long as its longest sequence."
         )
-        yield Finding("padding", 0.0, text, seen, BY_LENGTH)
+        yield TRAINING["padding"].found(text=text, evidence=seen, advice=BY_LENGTH)
 
 
 def pad_to_batch(case: Case, kind: RemedyKind) -> Proposal | None:

@@ -16,6 +16,7 @@ from ..session.trainers import LoaderFacts
 from .case import MEDIUM, WORTH, Case, Change, share_of
 from .proposals import Proposal, RemedyKind
 from .remedy import Factor
+from .training_kinds import TRAINING
 
 COPY_LEFT = Factor(
     0.0,
@@ -48,13 +49,7 @@ def unpinned_copies(session: Session, view: TrainerView, loader: LoaderFacts) ->
         return
     file, line = loader.facts.get("file"), loader.facts.get("line")
     place = f"{file}:{line}" if file is not None else f"loader {loader.number}"
-    yield Finding(
-        code="pin-memory",
-        weight=copy,
-        text=f"Batches are copied to the GPU from memory that is not pinned, which takes {percent(copy)} of each step.",
-        evidence=f"pin_memory=False in the loader of {place}",
-        advice="Look at pin_memory=True with .to(device, non_blocking=True): the copy runs alongside the computation.",
-    )
+    yield TRAINING["pin-memory"].found(copy, copy=copy, place=place)
 
 
 def pin_memory(case: Case, kind: RemedyKind) -> Proposal | None:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ..measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late
-from ..quantities import counted, duration, number, percent, times
+from ..quantities import duration, number, percent, times
 from ..session.model import Session
 from ..session.producers import OutputLeaf
 from ..simulate import Prediction
 from .case import WORTH, WORTH_SAYING, Case, step_left
 from .proposals import Proposal, RemedyKind
 from .stage_names import named
+from .training_kinds import TRAINING
 
 SHOWN = 4
 """Ranks whose shapes are shown."""
@@ -31,13 +32,7 @@ def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator
     """Yield ranks that train apart, ranks that are late, and shapes that differ."""
     apart = sum(map(ranks.is_apart, ranks.steps)) / len(ranks.steps)
     if apart >= MOSTLY:
-        yield Finding(
-            code="ranks-apart",
-            weight=0.0,  # it costs no time
-            text=f"Ranks share no gradients in {percent(apart)} of the steps: each trains a model of its own.",
-            evidence="a rank ends its step before another has its gradients",
-            advice="Wrap the model in DistributedDataParallel wherever there is more than one rank, also on the CPU.",
-        )
+        yield TRAINING["ranks-apart"].found(apart=apart)  # it costs no time
     for rank in by_rank:
         if not is_late(rank, len(by_rank)):
             continue
@@ -47,14 +42,15 @@ def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator
             why = f"{named(rank.cause)} makes it late"
         waits = [other.peer_wait_us for other in others if other.peer_wait_us is not None]
         waiting = f"; the others wait up to {duration(max(waits))} of each step for a peer" if waits else ""
-        data = duration(sum(other.data_wait_us for other in others) / len(others))
-        yield Finding(
-            code="late-rank",
-            weight=rank.late * rank.lateness_us / rank.step_us,
-            text=f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {duration(rank.lateness_us)} "
-            f"after the others; {why}.",
-            evidence=f"it waits {duration(rank.data_wait_us)} of each step for data, the others {data}{waiting}",
-            advice="Look at what differs for this rank: its shard, its disk, its cores, what else runs alongside it.",
+        yield TRAINING["late-rank"].found(
+            rank.late * rank.lateness_us / rank.step_us,
+            rank=rank.rank,
+            late=rank.late,
+            lateness=rank.lateness_us,
+            why=why,
+            own=rank.data_wait_us,
+            others=fmean(other.data_wait_us for other in others),
+            waiting=waiting,
         )
     yield from _shapes(ranks)
 
@@ -75,13 +71,8 @@ def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
     waiting = waiting if waited / step_us >= WORTH_SAYING else ""
     share = len(differing) / len(ranks.steps)
     shown = [f"rank {view.trainer.rank} {shape}" for view, shape in zip(ranks.views, shapes, strict=True)]
-    yield Finding(
-        code=SHAPES,
-        weight=share * waited / step_us,
-        text=f"Shapes of batches differ across ranks in {percent(share)} of the steps{waiting}.",
-        evidence=f"step {number}: {', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''}",
-        advice="Draw sizes by step from a seed that all ranks share: all ranks then have the same.",
-    )
+    some = f"{', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''}"
+    yield TRAINING[SHAPES].found(share * waited / step_us, share=share, waiting=waiting, step=number, shapes=some)
 
 
 def _shape(view: TrainerView, gets: Sequence[int]) -> str:
@@ -188,16 +179,9 @@ def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     parts = device_parts(session, view)
     if parts is None or parts.uneven < UNEVEN:
         return
-    shown = " and ".join(number(size) for size in parts.example[:SHOWN])
-    yield Finding(
-        code="device-parts",
-        weight=parts.spare * _own_share(view),
-        text=f"{parts.said[:-1]}, and a step waits for the device that has it.",
-        evidence=f"seen in {counted(parts.batches, 'batch')}, by the elements of their tensors; the most uneven has "
-        f"{shown}{', …' if parts.count > SHOWN else ''}",
-        advice="Put samples of about one size into one step, and cut its parts from one bucket of sizes: "
-        "headrace.BucketBatchSampler, or hr.Buckets in a Loader.",
-    )
+    shown = " and ".join(number(size) for size in parts.example[:SHOWN]) + (", …" if parts.count > SHOWN else "")
+    weight = parts.spare * _own_share(view)
+    yield TRAINING["device-parts"].found(weight, said=parts.said[:-1], batches=parts.batches, shown=shown)
 
 
 def _own_share(view: TrainerView) -> float:

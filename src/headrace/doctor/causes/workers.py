@@ -31,6 +31,7 @@ from .remedy import Factor
 from .remote_reads import store_words
 from .stage_names import named
 from .storage import waiting_share
+from .training_kinds import TRAINING
 from .transfers import unpinned_copies
 
 FEW_WORKERS = "few-workers"
@@ -82,25 +83,14 @@ def _against_cores(view: TrainerView, making: LoaderProduction, cores: float, ot
 
     `others` are the cores that other programs keep busy.
     """
-    demand, workers = view.demanded_cores(making), counted(making.workers, "worker")
+    demand = view.demanded_cores(making)
+    figures = {"workers": making.workers, "used": making.cores, "busy": making.busy}
     if demand is not None and demand > cores:
         helps = "will not help" if making.cores > IDLE * cores else "help up to that only"
-        yield Finding(
-            code="cores",
-            weight=view.wait_share or 0.0,
-            text=f"{demand_text(demand, cores)}: more workers {helps}.",
-            evidence=f"{workers} used {making.cores:.1f} cores, each busy {percent(making.busy)} of the time",
-            advice="Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
-        )
+        yield TRAINING["cores"].found(view.wait_share, demand=demand_text(demand, cores), helps=helps, **figures)
     if making.busy >= BUSY and making.cores + others <= IDLE * cores:
         rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
-        yield Finding(
-            code=FEW_WORKERS,
-            weight=view.wait_share or 0.0,
-            text=f"The loader's {workers} {rest} {making.cores:.1f} of {cores:g} cores.",
-            evidence=f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
-            advice="Look at num_workers: there are cores left for more.",
-        )
+        yield TRAINING[FEW_WORKERS].found(view.wait_share, rest=rest, cores=cores, batch=making.batch_us, **figures)
 
 
 def demand_text(demand: float, cores: float) -> str:
@@ -114,30 +104,20 @@ def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Findi
         return
     spent = sum(wait.parts.get(START_UP, 0) for wait in view.waits if wait.loader == making.loader)
     share = spent / view.training.total_us if view.training.total_us else 0.0
-    first = "" if making.first_batch_us is None else f", its first batch {duration(making.first_batch_us)}"
-    yield Finding(
-        code="respawn",
-        weight=share if share >= WORTH_SAYING else 0.0,
-        text=f"Each of {counted(making.passes, 'pass')} started {counted(making.workers, 'worker')} anew.",
-        evidence=f"iter() took {duration(making.start_up_us or 0)}{first}",
-        advice="Look at persistent_workers=True, on a DataLoader that is made once: workers, and what they have "
-        "opened, persist between epochs.",
+    yield TRAINING["respawn"].found(
+        share if share >= WORTH_SAYING else 0.0,
+        passes=making.passes,
+        workers=making.workers,
+        start=making.start_up_us,
+        first=making.first_batch_us,
     )
 
 
 def _slow_samples(making: LoaderProduction) -> Iterator[Finding]:
     slow = [sample for sample in making.slow if sample.times >= SLOW]
-    if not slow:
-        return
-    worst = slow[0]
-    yield Finding(
-        code="slow-samples",
-        weight=0.0,
-        text=f"At least {counted(len(slow), 'sample')} took {SLOW:g} times as long as the median or longer; the worst "
-        f"{worst.times:.0f} times, most of it in {named(worst.stage)}.",
-        evidence=f"{worst.key}: {duration(worst.wall_us)}",
-        advice="Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
-    )
+    for worst in slow[:1]:
+        figures = {"slow": len(slow), "least": SLOW, "worst": worst.times, "us": worst.wall_us}
+        yield TRAINING["slow-samples"].found(stage=named(worst.stage), key=worst.key, **figures)
 
 
 def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None) -> Finding:
@@ -148,9 +128,7 @@ def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None
     threads, work = counted(making.workers, "thread"), "works" if making.workers == 1 else "work"
     busy = f"{percent(making.busy)} of the time"
     if share < BOUND:
-        return Finding(
-            "loader-keeps-up", 0.0, f"{name} keeps up: its {threads} {work} {busy}.", took, "Leave it as it is."
-        )
+        return TRAINING["loader-keeps-up"].found(name=name, work=f"{threads} {work} {busy}", took=took)
     sums = feed_sums(view.training).get(making.loader)
     heaviest = max(making.stages, key=lambda part: part.share, default=None)
     most = "" if heaviest is None else f", {percent(heaviest.share)} of it {heaviest.category}"
@@ -169,7 +147,7 @@ def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None
         option = "num_workers" if sums is None else "threads"
         change = f"Look at {option}={more} (now {making.workers}): there are cores left for them."
     change = change or "Look at cache=, a smaller size of the files, or headrace pack: there is a thread for each core."
-    return Finding("loader-limit", share, f"{said}. {change}", took, change)
+    return TRAINING["loader-limit"].found(share, said=said, took=took, change=change)
 
 
 def workers(case: Case, kind: RemedyKind) -> Proposal | None:
