@@ -80,9 +80,9 @@ def only(run: Run) -> Finding:
     return found[0]
 
 
-def numbers(sentence: str) -> list[float]:
-    """The numbers of a sentence, in its order."""
-    return [float(one.replace(",", "")) for one in re.findall(r"\d[\d,]*(?:\.\d+)?", sentence)]
+def quantities(sentence: str) -> list[str]:
+    """The numbers of a sentence with their units, in its order: `9.8 %`, `400 MB`, `2`."""
+    return re.findall(r"(?<![\w,.\[])\d[\d,]*(?:\.\d+)?(?: (?:µs|ms|s|min|h|B|kB|MB|GB|TB|%|×)(?!\w))?", sentence)
 
 
 def codes(run: Run) -> list[str]:

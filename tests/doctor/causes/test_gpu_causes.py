@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from machine_findings import GB, GPU, TRAINER, Run, codes, gpu, numbers, only
+from machine_findings import GB, GPU, TRAINER, Run, codes, gpu, only, quantities
 
 from headrace.doctor.causes.findings import machine_findings
 
@@ -14,38 +14,38 @@ from headrace.doctor.causes.findings import machine_findings
         (
             gpu({"slowed_by_heat": 0.5, "sm_clock_mhz": 1000.0}),
             "gpu-heat",
-            [0, 50],
-            [1000, 2000],
+            ["0", "50 %"],
+            ["1,000", "2,000"],
         ),
         (
             gpu({"slowed_by_power": 1.0, "sm_clock_mhz": 1900.0}),
             "gpu-power",
-            [0, 100],
-            [1900, 2000, 700],
+            ["0", "100 %"],
+            ["1,900", "2,000", "700"],
         ),
         (
             gpu({"pcie_received_bytes_per_s": 3e9}, pcie_width=4),
             "gpu-pcie",
-            [0, 5, 4, 5, 16],
-            [3.0],
+            ["0", "5", "4", "5", "16"],
+            ["3.0 GB"],
         ),
         (
             gpu({"memory_used_bytes": 20.0 * GB}),
             "gpu-memory-left",
-            [0, 60, 80],
+            ["0", "60 GB", "80 GB"],
             [],
         ),
         (
             gpu({"utilisation_percent": 98.0, "sm_percent": 23.0}),
             "gpu-util",
-            [0, 98, 23],
+            ["0", "98 %", "23 %"],
             [],
         ),
     ],
 )
-def test_gpus(run: Run, code: str, text: list[float], evidence: list[float]) -> None:
+def test_gpus(run: Run, code: str, text: list[str], evidence: list[str]) -> None:
     found = only(run)
-    assert (found.code, numbers(found.text), numbers(found.evidence)) == (code, text, evidence)
+    assert (found.code, quantities(found.text), quantities(found.evidence)) == (code, text, evidence)
     assert 0 <= found.weight <= 0.5
 
 
@@ -80,4 +80,4 @@ def test_a_gpu_by_its_mig_instance() -> None:
     run = gpu({})
     run.facts["gpus"] = {"gpu0_mig1": GPU}
     run.columns = {"gpu0_mig1_memory_used_bytes": 1.0 * GB}
-    assert numbers(only(run).text)[:2] == [0, 1]
+    assert quantities(only(run).text)[:2] == ["0", "1"]

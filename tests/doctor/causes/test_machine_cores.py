@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from machine_findings import THREADS, Run, codes, numbers, only
+from machine_findings import THREADS, Run, codes, only, quantities
 
 from headrace.doctor.causes.findings import machine_findings
 
@@ -13,8 +13,8 @@ from headrace.doctor.causes.findings import machine_findings
 def test_threads_that_share_cores() -> None:
     found = only(THREADS)
     assert found.code == "threads"
-    assert numbers(found.text) == [17, 4]
-    assert numbers(found.evidence) == [2, 8, 1, 1, 40]
+    assert quantities(found.text) == ["17", "4"]
+    assert quantities(found.evidence) == ["2", "8", "1", "1", "40 %"]
     assert "cv2.setNumThreads(0)" in found.advice
     assert found.weight == pytest.approx(0.4)
 
@@ -31,7 +31,7 @@ def test_a_trainer_without_a_gpu_computes_with_torchs_threads() -> None:
         trainer_facts={"torch_threads": 8},
         columns={"pressure_cpu_some_share": 0.5},
     )
-    assert numbers(only(run).text) == [8, 2]
+    assert quantities(only(run).text) == ["8", "2"]
     run.device = "NVIDIA H100"
     assert codes(run) == []
 
@@ -64,8 +64,8 @@ def test_more_workers_than_cores() -> None:
         worker_figures={"cpu_wait_s": 7.0},
     )
     found = only(run)
-    assert (found.code, numbers(found.text)) == ("workers-cores", [8, 1.5])
-    assert numbers(found.evidence)[:2] == [1.5, 64]
+    assert (found.code, quantities(found.text)) == ("workers-cores", ["8", "1.5"])
+    assert quantities(found.evidence)[:2] == ["1.5", "64"]
     run.worker_figures = {"cpu_wait_s": 0.2}
     assert codes(run) == [], "expected none where they wait for storage, not for cores"
 
@@ -74,7 +74,7 @@ def test_cores_held_back_by_a_quota() -> None:
     columns = {"cpu_throttled_cores": 0.5, "cpu_throttled_periods_share": 0.4, "cpu_cores_command": 2.0}
     found = only(Run(facts={"cores_quota": 2.0}, columns=columns))
     assert found.code == "cpu-throttled"
-    assert (numbers(found.text), numbers(found.evidence)) == ([40], [2, 0.5])
+    assert (quantities(found.text), quantities(found.evidence)) == (["40 %"], ["2", "0.5"])
     assert found.weight == pytest.approx(0.2)
     assert codes(Run(columns={**columns, "cpu_throttled_periods_share": 0.0})) == []
 
@@ -82,8 +82,8 @@ def test_cores_held_back_by_a_quota() -> None:
 def test_other_processes_take_cores() -> None:
     columns = {"cpu_cores_busy": 4.0, "cpu_cores_other": 1.0, "cpu_cores_command": 2.9, "pressure_cpu_some_share": 0.4}
     found = only(Run(facts={"cores": 4}, columns=columns))
-    assert (found.code, numbers(found.text)) == ("cpu-others", [1, 4])
-    assert numbers(found.evidence) == [100, 2.9]
+    assert (found.code, quantities(found.text)) == ("cpu-others", ["1", "4"])
+    assert quantities(found.evidence) == ["100 %", "2.9"]
     assert found.weight == pytest.approx(0.1), "expected their part of the waiting"
     assert codes(Run(facts={"cores": 8}, columns=columns)) == [], "expected none while cores are free"
 

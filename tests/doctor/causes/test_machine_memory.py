@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from machine_findings import GB, Run, codes, numbers, only
+from machine_findings import GB, Run, codes, only, quantities
 
 from headrace.doctor.causes.findings import machine_findings
 
@@ -14,13 +14,13 @@ def test_an_out_of_memory_kill_comes_first() -> None:
         Run(facts={"oom_kills": 1, "memory_limit_bytes": 8 * GB, "cores": 4}, columns=columns).session()
     )
     assert [finding.code for finding in found] == ["oom-kill", "cpu-stolen"]
-    assert (numbers(found[0].text), numbers(found[0].evidence)) == ([1], [8.0, 7.9])
+    assert (quantities(found[0].text), quantities(found[0].evidence)) == (["1"], ["8.0 GB", "7.9 GB"])
     assert codes(Run(facts={"oom_kills": 0})) == []
 
 
 def test_memory_that_nears_its_limit() -> None:
     run = Run(facts={"memory_limit_bytes": 10 * GB}, columns={"cgroup_memory_used_bytes": 9.5 * GB})
-    assert (only(run).code, numbers(only(run).text)) == ("memory-near-limit", [9.5, 10])
+    assert (only(run).code, quantities(only(run).text)) == ("memory-near-limit", ["9.5 GB", "10 GB"])
     run.columns = {"cgroup_memory_used_bytes": 8.0 * GB}
     assert codes(run) == []
 
@@ -28,7 +28,11 @@ def test_memory_that_nears_its_limit() -> None:
 def test_swapping() -> None:
     columns = {"swap_in_bytes_per_s": 5e6, "swap_out_bytes_per_s": None, "pressure_memory_some_share": 0.3}
     found = only(Run(columns={**columns, "swap_used_bytes": 2 * GB, "memory_available_bytes": 0.1 * GB}))
-    assert (found.code, numbers(found.text), numbers(found.evidence)) == ("swapping", [5.0], [2.0, 100])
+    assert (found.code, quantities(found.text), quantities(found.evidence)) == (
+        "swapping",
+        ["5.0 MB"],
+        ["2.0 GB", "100 MB"],
+    )
     assert found.weight == pytest.approx(0.3)
 
 
@@ -40,15 +44,17 @@ def test_copies_of_what_was_shared_are_named() -> None:
     )
     found = only(run)
     assert found.code == "copy-on-write"
-    assert (numbers(found.text), numbers(found.evidence)) == ([2.0], [4, 8.0, 16, 50])
+    assert (quantities(found.text), quantities(found.evidence)) == (["2.0 GB"], ["4", "8.0 GB", "16 GB", "50 %"])
     run.worker_figures["cow_bytes"] = 1_000_000
     assert codes(run) == []
 
 
-@pytest.mark.parametrize(("total", "used", "figures"), [(64 << 20, 1 << 20, [1.0, 67]), (8 * GB, 7 * GB, [7.0, 8.0])])
-def test_little_shared_memory(total: int, used: int, figures: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("total", "used", "figures"), [(64 << 20, 1 << 20, ["1.0 MB", "67 MB"]), (8 * GB, 7 * GB, ["7.0 GB", "8.0 GB"])]
+)
+def test_little_shared_memory(total: int, used: int, figures: list[str]) -> None:
     run = Run(facts={"shm_bytes": total}, columns={"shm_used_bytes": float(used)})
-    assert (only(run).code, numbers(only(run).text)) == ("shm", figures)
+    assert (only(run).code, quantities(only(run).text)) == ("shm", figures)
     run.workers = 0
     assert codes(run) == [], "expected none without workers, which use it"
 
@@ -60,10 +66,10 @@ def test_reads_that_come_from_disk() -> None:
         worker_figures={"read_call_bytes": 10 * GB, "read_bytes": 9 * GB},
     )
     found = only(run)
-    assert (found.code, numbers(found.text)) == ("reads-from-disk", [90])
-    assert numbers(found.evidence) == [18, 50, 25, 8.0]
+    assert (found.code, quantities(found.text)) == ("reads-from-disk", ["90 %"])
+    assert quantities(found.evidence) == ["18 GB", "50 MB", "25 %", "8.0 GB"]
     run.facts["memory_bytes"] = 64 * GB
-    assert numbers(only(run).evidence)[-1] == 64
+    assert quantities(only(run).evidence)[-1] == "64 GB"
     run.worker_figures["read_bytes"] = GB // 10
     assert codes(run) == []
 
@@ -77,7 +83,7 @@ def test_data_that_comes_over_a_network() -> None:
     found = only(run)
     assert found.code == "network-storage"
     assert "/data (nfs4, from server:/export)" in found.text
-    assert numbers(found.evidence) == [30]
+    assert quantities(found.evidence) == ["30 MB"]
     run.columns = {"command_read_call_bytes_per_s": 10.0}
     assert codes(run) == []
     run = Run(facts={"mounts": mounts[1:]}, columns={"command_read_call_bytes_per_s": 30e6})
@@ -88,6 +94,6 @@ def test_a_disk_that_gives_no_more() -> None:
     disk = {"busy_share": 0.97, "read_bytes_per_s": 120e6, "reads_per_s": 250.0, "read_latency_us": 8000.0}
     columns: dict[str, float | None] = {f"disk_sda_{name}": value for name, value in disk.items()}
     found = only(Run(facts={"disks": {"sda": {}, "sdb": {}}}, columns={**columns, "pressure_io_some_share": 0.5}))
-    assert (found.code, numbers(found.text)) == ("disk-saturated", [97])
-    assert numbers(found.evidence) == [120, 250, 8, 50]
+    assert (found.code, quantities(found.text)) == ("disk-saturated", ["97 %"])
+    assert quantities(found.evidence) == ["120 MB", "250", "8 ms", "50 %"]
     assert codes(Run(facts={"disks": {"sda": {}}}, columns={**columns, "pressure_io_some_share": 0.0})) == []
