@@ -119,10 +119,15 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
     if not _share_work(view.trainer) or spun + max(slowed, 0.0) < SPUN:
         return None
     makers = "the Loader's threads" if in_threads else "workers"
-    share = f"for {percent(spun)} of each step while it waits for data"
-    figures = {"makers": makers, "own": own_us, "bound": bound_us, "pool": host.pool(pid), "us": spun_us(view.training)}
-    spinning = "while they wait for each other" if slowed > spun else share
-    return MACHINE[SPINNING].found(min(spun + max(slowed, 0.0), 1.0), spinning=spinning, **figures)
+    spinning = f"for {percent(spun)} of each step while it waits for data"
+    if slowed > spun:
+        alongside = f"a step takes {duration(own_us)} alongside {makers}, and {duration(bound_us)} without them"
+        spinning = f"while they wait for each other: without data waits {alongside}"
+    used = (
+        f"; besides the training thread they used {duration(spun_us(view.training))} of CPU time a step in such waits"
+    )
+    figures = {"spinning": spinning, "pool": host.pool(pid), "used": "" if in_threads else used}
+    return MACHINE[SPINNING].found(min(spun + max(slowed, 0.0), 1.0), **figures)
 
 
 def _share_work(trainer: Trainer) -> bool:

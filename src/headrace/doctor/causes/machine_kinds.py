@@ -31,10 +31,8 @@ MACHINE = chapter(
     ),
     FindingKind(
         "spinning-threads",
-        "Threads of the training process spin {spinning}: without data waits a step takes {own:duration} alongside "
-        "{makers}, and {bound:duration} without them.",
-        "torch computes with {pool} OpenMP threads, which spin for milliseconds after each piece of work; besides the "
-        "training thread they used {us:duration} of CPU time a step while it waited for batches",
+        "Threads of the training process spin {spinning}.",
+        "torch computes with {pool} OpenMP threads, which spin for milliseconds after each piece of work{used}",
         "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
         "(torch.set_num_threads).",
         when="cores are busy (85 %), the training process computes with several OpenMP threads, and these use CPU time "
