@@ -13,6 +13,10 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from headrace.doctor.causes import remedies as known
+from headrace.doctor.causes.finding_kinds import FindingKind
+from headrace.doctor.causes.machine_kinds import MACHINE
+from headrace.doctor.causes.training_kinds import TRAINING
 from headrace.doctor.session.declaring import KINDS, RecordKind
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import MARKS, SPANS, WINDOWS
@@ -72,14 +76,30 @@ def _classes(annotation: Any) -> Iterator[type]:
         yield from _classes(inner)
 
 
+def _findings(kinds: dict[str, FindingKind]) -> Iterator[str]:
+    return _table("finding", {code: one.when for code, one in kinds.items()})
+
+
 def _table(head: str, rows: dict[str, str]) -> Iterator[str]:
     yield f"| {head} | meaning |\n|---|---|\n"
     yield from (f"| `{key}` | {meaning} |\n" for key, meaning in rows.items())
 
 
+def remedies() -> Iterator[str]:
+    """Yield the table of the remedies."""
+    yield "| code | what to do | effort | key in `changes` | its value |\n|---|---|---|---|---|\n"
+    for kind in known.REMEDIES:
+        key = f"`{kind.key}`" if kind.key else ""
+        yield f"| `{kind.code}` | {kind.what} | {kind.effort} | {key} | {kind.value} |\n"
+
+
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "records": records,
     "session": session,
+    "remedies": remedies,
+    "machine_findings": lambda: _findings(MACHINE),
+    "remote_findings": lambda: _findings({code: one for code, one in TRAINING.items() if code.startswith("remote-")}),
+    "training_findings": lambda: _findings(TRAINING),
     "spans": lambda: _table("span", {kind: f"{name}: {meaning}" for kind, (name, meaning) in SPANS.items()}),
     "marks": lambda: _table("mark", MARKS),
     "windows": lambda: _table("window", WINDOWS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +78,11 @@ def only(run: Run) -> Finding:
     found = machine_findings(run.session())
     assert len(found) == 1, f"expected one finding, got {[finding.code for finding in found]}"
     return found[0]
+
+
+def quantities(sentence: str) -> list[str]:
+    """The numbers of a sentence with their units, in its order: `9.8 %`, `400 MB`, `2`."""
+    return re.findall(r"(?<![\w,.\[])\d[\d,]*(?:\.\d+)?(?: (?:µs|ms|s|min|h|B|kB|MB|GB|TB|%|×)(?!\w))?", sentence)
 
 
 def codes(run: Run) -> list[str]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from machine_findings import quantities
 from made_sessions import MadeRun, made_session
 from report_pages import said
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.causes.epochs import FIRST_STEPS, SLOWER_LOADER
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import LoaderFacts
@@ -26,17 +26,15 @@ def found(session: Session, code: str) -> list[Finding]:
 def test_the_first_epoch_is_told_from_the_steady_state(tmp_path: Path) -> None:
     slow = dict.fromkeys(range(24), 18_000)  # 19 of them measured, which fill six blocks of 3 steps and begin another
     session = made_session(tmp_path, replace(RUN, slow_batches=slow))
-    (finding,) = found(session, FIRST_STEPS)
-    assert finding.text.startswith(
-        "The first 26 steps take 3.7 × as long as the rest: in the steady state a step takes 5."
-    )
+    (finding,) = found(session, "first-steps")
+    assert quantities(finding.text)[:3] == ["26", "3.7 ×", "5.0 ms"]
     assert finding.text in said(diagnose(session))
     assert "--warmup 26" in finding.advice
 
 
 @pytest.mark.parametrize("slow", [{}, dict.fromkeys(range(0, 68, 17), 18_000), dict.fromkeys(range(40, 52), 18_000)])
 def test_steps_that_are_slow_now_and_then_or_later_are_no_trend(tmp_path: Path, slow: dict[int, int]) -> None:
-    assert found(made_session(tmp_path, replace(RUN, slow_batches=slow)), FIRST_STEPS) == []
+    assert found(made_session(tmp_path, replace(RUN, slow_batches=slow)), "first-steps") == []
 
 
 def two_loaders(folder: Path) -> Session:
@@ -56,8 +54,8 @@ def two_loaders(folder: Path) -> Session:
 
 def test_the_loader_that_steps_wait_for_is_named_and_stands_first(tmp_path: Path) -> None:
     diagnosis = diagnose(two_loaders(tmp_path))
-    (finding,) = [one for one in diagnosis.findings if one.code == SLOWER_LOADER]
-    assert finding.text.startswith("Of 2 loaders that steps take batches of, ")
+    (finding,) = [one for one in diagnosis.findings if one.code == "slower-loader"]
+    assert quantities(finding.text)[:1] == ["2"]
     assert "is waited for: 80 % of the wait for data." in finding.text
     assert "Unlabelled" not in finding.text
     assert "Unlabelled" in finding.evidence
@@ -65,4 +63,4 @@ def test_the_loader_that_steps_wait_for_is_named_and_stands_first(tmp_path: Path
 
 
 def test_one_loader_is_compared_with_none(tmp_path: Path) -> None:
-    assert found(made_session(tmp_path, replace(RUN, stages={"decode:a": 9_000})), SLOWER_LOADER) == []
+    assert found(made_session(tmp_path, replace(RUN, stages={"decode:a": 9_000})), "slower-loader") == []

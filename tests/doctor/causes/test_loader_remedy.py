@@ -116,28 +116,6 @@ def test_a_draft_says_what_is_to_be_checked_and_is_not_injected() -> None:
 
 
 @pytest.mark.parametrize(
-    "part",
-    [
-        AdoptedPart("depth", "", "", "check", "the script's batch has float32[8, 1, 64, 64], the Loader's nothing"),
-        AdoptedPart("blur(x)", "train.py:14", "", "python", "write it in map="),
-        AdoptedPart("jitter(x)", "train.py:15", "hr.Function(jitter)", "python"),
-    ],
-)
-def test_a_draft_that_does_less_work_promises_no_factor(part: AdoptedPart) -> None:
-    session = with_trial(tried(degree="draft", reason="A part is missing.", parts=[*PARTS, part]))
-    found, whole = helping(session, "loader"), prescribed(session)
-    assert (found.prediction, found.changes, found.edit) == (None, None, None)
-    assert part.part in found.why
-    assert "loader" not in whole.together
-    reports = [text(session, diagnose(session), whole), html_page(session, diagnose(session), whole)]
-    for page in (" ".join(one.split()) for one in reports):
-        head, _, rest = page.partition("Headrace's Loader in place of the DataLoader (draft)")
-        assert "→ Headrace" not in page
-        assert "× as fast" not in rest[:60]
-        assert head
-
-
-@pytest.mark.parametrize(
     ("covered", "left", "different", "says"),
     [
         (["image", "mask", "depth"], {}, [], "all 3 arrays of a batch"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine_findings import quantities
 from made_prescriptions import prescribed, remedy
 from made_sessions import MadeRun, made_session
 from report_pages import said
@@ -40,11 +41,8 @@ def test_reads_on_the_cpu_cost_their_time(tmp_path: Path) -> None:
     (found,) = findings(made)
     assert found.code == READS
     assert found.weight == pytest.approx(0.3, rel=0.05)
-    assert found.text == (
-        "Reading tensors in the training loop takes 30 % of each step, most of it by Tensor.item() at "
-        "train.py:31 (accuracy)."
-    )
-    assert found.evidence == "3.0 ms a step; 500 × Tensor.item() at train.py:31 (accuracy): 3.0 ms"
+    assert quantities(found.text) == ["30 %", "31"]
+    assert quantities(found.evidence) == ["3.0 ms", "500 ×", "31", "3.0 ms"]
     assert found.text in said(diagnose(made))
     fewer = remedy(made, READS)
     assert fewer.prediction is not None
@@ -63,7 +61,7 @@ def test_texts_of_tensors_are_printing(tmp_path: Path) -> None:
     rows = (("print", "/a/t.py:3:f", 0, 1, 400), ("Tensor.__repr__()", "/a/t.py:4:f", 0, 1, 600))
     (found,) = findings(session(tmp_path, *rows))
     assert found.code == PRINTS
-    assert found.text == "Printing takes 10 % of each step, most of it by Tensor.__repr__() at t.py:4 (f)."
+    assert quantities(found.text) == ["10 %", "4"]
     assert [one.code for one in prescribed(session(tmp_path, *rows)).remedies if one.helps and one.code == PRINTS]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from .case import Case, case_of
 from .cores import CROWDED, SPINNING
 from .findings import MOST_WORDS, diagnose
-from .loader import LOADER, is_lost, is_unsure
-from .prescription import EFFORTS, effort, prescribe
+from .loader import is_lost, is_unsure
+from .prescription import prescribe
 from .processes import LAUNCHERS, failed_process, hanging
+from .proposals import EFFORTS
+from .remedies import effort
 from .remedy import (
     DISTURBING,
     LEAST_GAIN,

@@ -23,16 +23,20 @@ from ..measure import (
     with_loaders_as_one,
 )
 from ..probe import without_credentials
-from ..quantities import duration
 from ..session.after_run import Calibration
 from ..session.model import Session
 from ..simulate import FeedSetup, Prediction, RecordedRun, StageChange, predicted, recorded
-from .remedy import Edit, Factor, Remedy
+from .remedy import Edit, Factor
 
 Change = Callable[[FeedSetup], FeedSetup]
 """A what-if."""
 WORTH = 0.02
-"""Share of a step that a remedy must gain: two runs of one script differ by as much."""
+"""Share of a step, or of making a batch, from which a remedy is worth a proposal: two runs of one script differ by as
+much."""
+WORTH_SAYING = 0.01
+"""Share of a step from which a finding is worth a word."""
+GOES_WITH = (1.0, 0.8, 0.5)
+"""Share of a step's time that goes with its tokens or pixels: at the most, usually, at the least."""
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 """Confidence: only what was recorded, simulated anew; something timed after the run, too; an assumption."""
 
@@ -254,81 +258,17 @@ def scaled(stages: Sequence[StagePart]) -> Callable[[float], Change]:
     return leaving
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A remedy with what its prescription is put together from."""
+def step_left(case: Case, part: float, spare: float, what: str) -> Factor:
+    """Return what is left of a step's own time where a share of one of its parts may be left out.
 
-    remedy: Remedy
-    change: Change | None = None
-    """Predicts it together with others."""
-    wanted: WantedEdit | None = None
-    """Edits the user's files for it together with others."""
+    Not all of the part's time need go with what is left out: launching kernels takes as long for few tokens or pixels.
 
-
-@dataclass(frozen=True)
-class RemedyFamily:
-    """One kind of remedy: its code in docs/doctor/remedies.md, and its title as long as no figure is known."""
-
-    code: str
-    title: str
-
-    def titled(self, title: str) -> RemedyFamily:
-        """Return it under a title with figures."""
-        return RemedyFamily(self.code, title)
-
-    def would_not(self, why: str) -> Proposal:
-        """Say why it would not help."""
-        return Proposal(Remedy(self.code, self.title, helps=False, why=why, prediction=None, confidence=HIGH))
-
-    def unpredicted(self, why: str, *, costs: list[str], hint: str) -> Proposal:
-        """Propose it where nothing that was recorded tells its gain."""
-        return Proposal(
-            Remedy(self.code, self.title, helps=True, why=why, prediction=None, confidence=LOW, costs=costs, hint=hint)
-        )
-
-    def tried(
-        self,
-        case: Case,
-        change: Change,
-        *,
-        why: str,
-        confidence: str,
-        prediction: Prediction | None = None,
-        costs: Sequence[str] = (),
-        arguments: dict[str, Any] | None = None,
-        wanted: WantedEdit | None = None,
-        hint: str = "",
-        changes: dict[str, Any] | None = None,
-    ) -> Proposal:
-        """Propose it where the prediction says that it helps; else say what was predicted.
-
-        Most arguments are fields of the remedy. `change` is simulated by itself, unless `prediction` says more, and
-        together with others. `arguments` of the DataLoader, where it sets nothing else, make its edit, hint and
-        injection.
-        """
-        prediction = prediction or case.predict(change)
-        if prediction is None:
-            gives = "Its gain cannot be computed: no production of a batch was recorded."
-            return self.would_not(f"{why} {gives}")
-        if not case.is_faster(prediction):
-            would = f"It would give {duration(prediction.step_us)} a step"
-            return self.would_not(f"{why} {would}, and there are {duration(case.step_us)} now: no gain.")
-        if arguments is not None:
-            texts = {name: f'"{one}"' if isinstance(one, str) else str(one) for name, one in arguments.items()}
-            wanted = WantedEdit(texts)
-            hint = hint or f"DataLoader(…, {', '.join(f'{name}={text}' for name, text in texts.items())})"
-            changes = {"loaders": {str(loader): arguments for loader in case.loaders}}
-        options = None if wanted is None else case.script.run_with(wanted.keywords)
-        remedy = Remedy(
-            code=self.code,
-            title=self.title,
-            helps=True,
-            why=why,
-            prediction=prediction,
-            confidence=confidence,
-            costs=list(costs),
-            edit=None if wanted is None else case.edit(wanted),
-            hint=hint if options is None else f"run it with {options}",
-            changes=changes,
-        )
-        return Proposal(remedy, change, wanted)
+    Args:
+        case: The case.
+        part: The part's share of a whole step.
+        spare: Share of its work that may be left out.
+        what: What is assumed of the part, after "50 % to 100 % of".
+    """
+    of_own = min(part / (1 - case.wait_share), 1.0) if case.wait_share < 1 else 0.0
+    least, usual, most = (1 - share * of_own * spare for share in GOES_WITH)
+    return Factor(least, usual, most, False, f"The prediction assumes that 50 % to 100 % of {what}.")

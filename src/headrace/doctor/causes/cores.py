@@ -22,15 +22,14 @@ from ..quantities import counted, duration, number, percent
 from ..session.model import Session
 from ..session.trainers import Trainer
 from ..simulate import SHARED, USUAL_HELP, FeedSetup, RecordedRun, StageChange
-from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily
-from .loader import LOADER, fed_by, native_feed
+from .case import LOW, MEDIUM, WORTH, Case, Change
+from .loader import fed_by, native_feed
+from .machine_kinds import MACHINE
+from .proposals import Proposal, RemedyKind
 from .remedy import Factor
 
-THREADS = RemedyFamily("threads", "one thread in each worker")
-PASSIVE = RemedyFamily("passive-wait", "OpenMP's threads asleep while they wait (OMP_WAIT_POLICY=passive)")
-SPINNING = "spinning-threads"
-WORKERS = "workers-cores"
-CROWDED = {THREADS.code, WORKERS, SPINNING, "cpu-throttled"}
+THREADS, SPINNING, WORKERS = "threads", "spinning-threads", "workers-cores"
+CROWDED = {THREADS, WORKERS, SPINNING, "cpu-throttled"}
 """Codes of the findings that there are too few cores for the workers that there are."""
 POOLS = ("torch_threads", "omp_threads", "opencv_threads")
 """Facts of a process: the sizes of its thread pools."""
@@ -38,7 +37,6 @@ CONTENDED = 0.1
 """Share of time that threads waited for a core, from which it is worth a word."""
 FULL = 0.85
 """Share of the cores that is busy, from which work waits for a core now and then."""
-HELD_BACK = 0.02
 SPUN = 0.05
 """Share of the steps for which a core spins, from which it is worth a word."""
 LEAST_HELP, MOST_HELP = 0.4, 1.0
@@ -48,8 +46,6 @@ SHARED_WORK = 1.2
 """Threads that compute at once in a step alone, from which they share its work."""
 WAKING = 1.05
 """Factor of a step whose threads have to be woken for each part of it, at the most."""
-PASSIVE_COSTS = ["threads that must be woken for each part of a step"]
-PASSIVE_HINT = "OMP_WAIT_POLICY=passive in the environment, before the start: OpenMP reads it when torch is imported"
 TAKEN = 0.15
 """Share of the cores that others use."""
 
@@ -80,19 +76,12 @@ def too_many_threads(host: Host) -> Finding | None:
         return None
     makeup = [f"{counted(host.workers, 'worker')} × {each}"] if host.workers else []
     makeup += [f"{counted(len(own), 'training process')} with {sum(own)}"]
-    calls_opencv = any(host.told(maker.pid, "facts", "opencv_threads") is not None for maker in host.worker_makers)
-    pools, limits = "torch and OpenMP", "torch.set_num_threads(1) and OMP_NUM_THREADS=1"
-    if calls_opencv:  # a worker that imports it and calls none of it runs none of its threads
-        pools, limits = (
-            "torch, OpenMP and OpenCV",
-            "torch.set_num_threads(1), OMP_NUM_THREADS=1 and cv2.setNumThreads(0)",
-        )
-    return Finding(
-        THREADS.code,
+    return MACHINE[THREADS].found(
         waited or 0.0,
-        f"{host.workers * each + sum(own)} threads want to run on {number(cores)} cores.",
-        f"{' and '.join(makeup)} by what {pools} say; {_waited_text(host)}",
-        f"Set {limits} in the workers (worker_init_fn), and start as many workers as there are cores.",
+        threads=host.workers * each + sum(own),
+        cores=cores,
+        makeup=" and ".join(makeup),
+        waited=_waited_text(host),
     )
 
 
@@ -106,7 +95,7 @@ def with_spinning(session: Session, view: TrainerView, findings: Sequence[Findin
     if host is None or found is None:
         return list(findings)
     is_trainers_alone = (worker_threads(host) or 1) <= 1
-    return [found, *(one for one in findings if not (is_trainers_alone and one.code == THREADS.code))]
+    return [found, *(one for one in findings if not (is_trainers_alone and one.code == THREADS))]
 
 
 def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
@@ -130,25 +119,15 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
     if not _share_work(view.trainer) or spun + max(slowed, 0.0) < SPUN:
         return None
     makers = "the Loader's threads" if in_threads else "workers"
-    text = f"Threads of the training process spin for {percent(spun)} of each step while it waits for data."
-    if bound_us is not None and slowed > spun:
-        text = (
-            "Threads of the training process spin while they wait for each other: without data waits a step takes "
-            f"{duration(own_us)} alongside {makers}, and {duration(bound_us)} without them."
-        )
-    spinning = duration(spun_us(view.training))
-    waits = (
-        f"; besides the training thread they used {spinning} of CPU time a step while it waited for workers' batches"
+    spinning = f"for {percent(spun)} of each step while it waits for data"
+    if slowed > spun:
+        alongside = f"a step takes {duration(own_us)} alongside {makers}, and {duration(bound_us)} without them"
+        spinning = f"while they wait for each other: without data waits {alongside}"
+    used = (
+        f"; besides the training thread they used {duration(spun_us(view.training))} of CPU time a step in such waits"
     )
-    return Finding(
-        SPINNING,
-        min(spun + max(slowed, 0.0), 1.0),
-        text,
-        f"torch computes with {host.pool(pid)} OpenMP threads, which spin for milliseconds after each piece of "
-        f"work{'' if in_threads else waits}",
-        "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
-        "(torch.set_num_threads).",
-    )
+    figures = {"spinning": spinning, "pool": host.pool(pid), "used": "" if in_threads else used}
+    return MACHINE[SPINNING].found(min(spun + max(slowed, 0.0), 1.0), **figures)
 
 
 def _share_work(trainer: Trainer) -> bool:
@@ -157,7 +136,7 @@ def _share_work(trainer: Trainer) -> bool:
     return threads is None or threads >= SHARED_WORK
 
 
-def passive_wait(case: Case) -> Proposal | None:
+def passive_wait(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose that OpenMP's threads sleep while they wait, where they spin on cores that batches need.
 
     With workers that is predicted; beside Headrace's Loader, which has threads in the same process, it was measured.
@@ -167,30 +146,28 @@ def passive_wait(case: Case) -> Proposal | None:
         return None
     policy = host.wait_policy(case.view.trainer.pid)
     if policy is not None:
-        return PASSIVE.would_not(f"How its threads wait is set already: {policy}.")
-    now = _passive_with_workers(case, run)
-    return now if now.remedy.helps else _passive_beside_loader(case, run) or now
+        return kind.would_not(f"How its threads wait is set already: {policy}.")
+    now = _passive_with_workers(case, kind, run)
+    return now if now.remedy.helps else _passive_beside_loader(case, kind, run) or now
 
 
-def _passive_with_workers(case: Case, run: RecordedRun) -> Proposal:
+def _passive_with_workers(case: Case, kind: RemedyKind, run: RecordedRun) -> Proposal:
     if not _share_work(case.view.trainer):
-        return PASSIVE.would_not("Threads that would help with a step hardly use any CPU time.")
+        return kind.would_not("Threads that would help with a step hardly use any CPU time.")
     pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait"
     spun = f", for {duration(run.spin)} of a core in each wait for data" if run.spin >= 1 else ""
-    return PASSIVE.tried(
+    return kind.tried(
         case,
         _asleep(USUAL_HELP),
         prediction=case.predict_between(_asleep(USUAL_HELP), _asleep(LEAST_HELP), _asleep(MOST_HELP, WAKING)),
         why=f"{pool}{spun}, on cores that batches need. The prediction assumes that {percent(1 - MOST_HELP)} to "
         f"{percent(1 - LEAST_HELP)} of their time in a step is spinning.",
         confidence=LOW,
-        costs=PASSIVE_COSTS,
-        hint=PASSIVE_HINT,
-        changes={"environment": PASSIVE_ENVIRONMENT},
+        injects=PASSIVE_ENVIRONMENT,
     )
 
 
-def _passive_beside_loader(case: Case, run: RecordedRun) -> Proposal | None:
+def _passive_beside_loader(case: Case, kind: RemedyKind, run: RecordedRun) -> Proposal | None:
     """Propose it together with the Loader, as the trial measured both; None where that gains nothing."""
     trial = case.session.loader_trial
     feed = None if trial is None or not trial.passive_us else native_feed(run, trial)
@@ -200,7 +177,7 @@ def _passive_beside_loader(case: Case, run: RecordedRun) -> Proposal | None:
     both = case.predict(lambda setup: fed_by(setup, feed).asleep())
     if alone is None or both is None or not case.is_faster(alone) or both.step_us > (1 - WORTH) * alone.step_us:
         return None
-    proposal = PASSIVE.titled(f"{PASSIVE.title}, beside Headrace's Loader").tried(
+    proposal = kind.titled(f"{kind.title}, beside Headrace's Loader").tried(
         case,
         _asleep(USUAL_HELP),
         prediction=both,
@@ -208,11 +185,9 @@ def _passive_beside_loader(case: Case, run: RecordedRun) -> Proposal | None:
         "on cores that the Loader's threads need. On the run's own files, alongside a stand-in of the training step: "
         f"a step takes {duration(fmean(trial.loaded_us))}, and {duration(fmean(trial.passive_us))} with them asleep.",
         confidence=MEDIUM,
-        costs=PASSIVE_COSTS,
-        hint=PASSIVE_HINT,
-        changes={"environment": PASSIVE_ENVIRONMENT},
+        injects=PASSIVE_ENVIRONMENT,
     )
-    return replace(proposal, remedy=replace(proposal.remedy, beside=LOADER.code))
+    return replace(proposal, remedy=replace(proposal.remedy, beside="loader"))
 
 
 def _asleep(helping: float, factor: float = 1.0) -> Change:
@@ -227,30 +202,17 @@ def too_many_workers(host: Host) -> Finding | None:
     waited = _own_waiting(host)
     if waited is not None and waited < CONTENDED:
         return None
-    quota = host.fact("cores_quota")
-    why = f"a quota of {number(quota)}" if quota == cores else f"an affinity of {number(cores)}"
-    return Finding(
-        WORKERS,
-        waited or 0.0,
-        f"{workers} workers share {number(cores)} cores.",
-        f"The process may use {why} of {number(host.fact('cores_online') or cores)} cores; {_waited_text(host)}",
-        "More workers than cores help only while they wait for storage: give the job more cores, or fewer workers.",
-    )
+    online, said = host.fact("cores_online") or cores, _waited_text(host)
+    return MACHINE[WORKERS].found(waited or 0.0, workers=workers, cores=cores, online=online, waited=said)
 
 
 def throttled_cores(host: Host) -> Finding | None:
     held, used = host.mean("cpu_throttled_cores"), host.mean("cpu_cores_command")
     periods, quota = host.mean("cpu_throttled_periods_share"), host.fact("cores_quota")
-    if held is None or not periods or periods < HELD_BACK:
+    if held is None or not periods or periods < WORTH:
         return None
-    limit = f"{number(quota)} cores" if quota is not None else "some cores, set where this process cannot see it"
-    return Finding(
-        "cpu-throttled",
-        min(held / (held + used), 1.0) if used else periods,
-        f"The control group's CPU quota held the processes back in {percent(periods)} of its periods.",
-        f"A quota of {limit}; {number(held)} cores' worth of work stood still on average.",
-        "Raise the CPU limit (docker --cpus, Kubernetes resources.limits.cpu), or use fewer workers and threads.",
-    )
+    weight = min(held / (held + used), 1.0) if used else periods
+    return MACHINE["cpu-throttled"].found(weight, periods=periods, quota=quota, held=held)
 
 
 def other_processes(host: Host) -> Finding | None:
@@ -260,29 +222,18 @@ def other_processes(host: Host) -> Finding | None:
         return None
     if busy < FULL * cores or other < TAKEN * cores:
         return None
-    return Finding(
-        "cpu-others",
-        (_waited(host) or 0.0) * min(other / busy, 1.0),
-        f"Other processes use {number(other)} of {number(cores)} cores.",
-        f"{percent(min(busy / cores, 1.0))} of the cores were busy; the command itself had {number(command)}.",
-        "Run top to see what else runs here; stop it, or give this job its own cores.",
-    )
+    weight, share = (_waited(host) or 0.0) * min(other / busy, 1.0), min(busy / cores, 1.0)
+    return MACHINE["cpu-others"].found(weight, other=other, cores=cores, busy=share, command=command)
 
 
 def stolen_cores(host: Host) -> Finding | None:
     cores, stolen = host.cores, host.mean("cpu_cores_stolen")
-    if cores is None or stolen is None or stolen < HELD_BACK * cores:
+    if cores is None or stolen is None or stolen < WORTH * cores:
         return None
-    return Finding(
-        "cpu-stolen",
-        stolen / cores,
-        f"The hypervisor gave {number(stolen)} of {number(cores)} cores to other machines.",
-        f"Steal time: {percent(stolen / cores)} of the cores' time.",
-        "Use a machine with dedicated cores; timings on this one vary with its neighbours.",
-    )
+    return MACHINE["cpu-stolen"].found(stolen / cores, stolen=stolen, cores=cores, share=stolen / cores)
 
 
-def threads(case: Case) -> Proposal | None:
+def threads(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose one thread in each worker, where there are more threads than cores."""
     host = case.host
     if host is None or case.cores is None:
@@ -294,11 +245,11 @@ def threads(case: Case) -> Proposal | None:
     if found is None:
         made = f"{counted(case.workers, 'worker')} compute" if case.workers != 1 else "1 worker computes"
         why = f"{case.making.cores:.1f} cores' worth on {number(case.cores)}: their threads are not too many."
-        return THREADS.would_not(f"{made} {why}")
+        return kind.would_not(f"{made} {why}")
     pool = worker_threads(host) if host.worker_makers else None
     if pool is not None and pool <= 1:
         own = f"the training process computes with {counted(trainer, 'thread')}"
-        return THREADS.would_not(f"Workers have one thread each already; {own}.")
+        return kind.would_not(f"Workers have one thread each already; {own}.")
     waited = host.waited_share() or 0.0
     basis = "The prediction assumes that half of that waiting goes; it may be all of it, or none."
     left = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
@@ -308,16 +259,13 @@ def threads(case: Case) -> Proposal | None:
             "switching between them."
         )
         left = Factor(0.55, 0.78, 1.0, False, basis)
-    return THREADS.tried(
+    return kind.leaving(
         case,
-        _one_thread(left.usual),
-        prediction=case.predict_factor(left, _one_thread),
-        why=f"{found.text} {found.evidence} {left.basis}",
-        confidence=LOW,
+        left,
+        _one_thread,
+        why=f"{found.text} {found.evidence}",
         wanted=WantedEdit(one_thread=True),
-        hint="in the loader's worker_init_fn: torch.set_num_threads(1), cv2.setNumThreads(0); before the start: "
-        "OMP_NUM_THREADS=1",
-        changes={"threads": {"trainer": trainer, "worker": 1}},
+        injects={"trainer": trainer, "worker": 1},
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from ..measure import SampleFunction
 
@@ -26,13 +27,19 @@ SAME_NAME = (
 class Counterpart:
     """What takes the place of functions."""
 
-    functions: tuple[str, ...]
-    """Patterns of `category:name`, as in `SampleFunction`."""
+    patterns: str
+    """Functions as in `SampleFunction`: `category:name, name; category:name`, with `*` for any letters."""
     code: str
     """In the words of a script that has `import headrace as hr`."""
     does: str = IN_THE_CORE
     """The rest of a sentence that begins with the code."""
     when: Callable[[SampleFunction], bool] = lambda function: True
+
+    @cached_property
+    def functions(self) -> tuple[str, ...]:
+        """Patterns of `category:name`."""
+        groups = (group.split(":", 1) for group in self.patterns.split("; "))
+        return tuple(f"{category}:{name}" for category, names in groups for name in names.split(", "))
 
     def is_for(self, function: SampleFunction) -> bool:
         """Return whether it does this function's work, for what the function was given."""
@@ -69,160 +76,107 @@ def is_blur(function: SampleFunction) -> bool:
 
 COUNTERPARTS = (
     Counterpart(
-        (
-            *("call:numpy.percentile", "call:numpy.quantile", "call:numpy.nanpercentile", "call:numpy.nanquantile"),
-            *("call:torch.quantile", "call:torch.nanquantile", "call:torch.Tensor.quantile"),
-            *("call:torch.Tensor.nanquantile", "call:torch.kthvalue", "call:torch.Tensor.kthvalue"),
-        ),
+        "call:numpy.percentile, numpy.quantile, numpy.nanpercentile, numpy.nanquantile, torch.quantile, "
+        "torch.nanquantile, torch.Tensor.quantile, torch.Tensor.nanquantile, torch.kthvalue, torch.Tensor.kthvalue",
         "hr.Depth(normalize=hr.Quantiles(…))",
         when=is_one_channel,
     ),
     Counterpart(
-        ("decode:Pillow load*", "decode:OpenCV im*"),
+        "decode:Pillow load*, OpenCV im*",
         "hr.Depth(scale=…)",
         "decodes 16-bit images in Headrace's core",
         when=is_deep,
     ),
     Counterpart(
-        (
-            *(
-                "call:torch.nn.functional.interpolate",
-                "call:skimage.transform.resize",
-                "call:skimage.transform.rescale",
-            ),
-            *("call:scipy.ndimage.zoom", "transform:torchvision resize", "transform:OpenCV resize", "transform:Resize"),
-        ),
+        "call:torch.nn.functional.interpolate, skimage.transform.resize, skimage.transform.rescale, "
+        "scipy.ndimage.zoom; transform:torchvision resize, OpenCV resize, Resize",
         "view=hr.Resize(…)",
         "resizes bytes as it decodes, before any of them is a float",
         when=is_float,
     ),
     Counterpart(
-        ("transform:*RandomResizedCrop*", "transform:RandomSizedCrop", "transform:torchvision resized_crop"),
+        "transform:*RandomResizedCrop*, RandomSizedCrop, torchvision resized_crop",
         "view=hr.RandomResizedCrop(…)",
         "decodes only the window, in Headrace's core",
     ),
     Counterpart(
-        (
-            *("transform:Resize", "transform:SmallestMaxSize", "transform:LongestMaxSize", "transform:ResizeKeepRatio"),
-            *("transform:Pillow resize", "transform:Pillow thumbnail", "transform:Pillow reduce"),
-            *("transform:OpenCV resize", "transform:OpenCV pyrDown", "transform:torchvision resize"),
-            *("call:skimage.transform.resize", "call:torch.nn.functional.interpolate", "call:PIL.ImageOps.fit"),
-        ),
+        "transform:Resize, SmallestMaxSize, LongestMaxSize, ResizeKeepRatio, Pillow resize, Pillow thumbnail, "
+        "Pillow reduce, OpenCV resize, OpenCV pyrDown, torchvision resize; call:skimage.transform.resize, "
+        "torch.nn.functional.interpolate, PIL.ImageOps.fit",
         "view=hr.Resize(…)",
         "resizes as it decodes, in Headrace's core",
     ),
-    Counterpart(("transform:RandomScale", "transform:ScaleJitter"), "view=hr.RandomScale(…)"),
+    Counterpart("transform:RandomScale, ScaleJitter", "view=hr.RandomScale(…)"),
+    Counterpart("transform:RandomCrop*, Pillow crop, torchvision crop", "view=hr.RandomCrop(…)"),
+    Counterpart("transform:CenterCrop*, torchvision center_crop", "view=hr.CenterCrop(…)"),
     Counterpart(
-        ("transform:RandomCrop*", "transform:Pillow crop", "transform:torchvision crop"), "view=hr.RandomCrop(…)"
-    ),
-    Counterpart(("transform:CenterCrop*", "transform:torchvision center_crop"), "view=hr.CenterCrop(…)"),
-    Counterpart(
-        (
-            *("transform:Pad", "transform:PadIfNeeded", "transform:LetterBox", "transform:torchvision pad"),
-            *("transform:OpenCV copyMakeBorder", "call:PIL.ImageOps.pad"),
-        ),
+        "transform:Pad, PadIfNeeded, LetterBox, torchvision pad, OpenCV copyMakeBorder; call:PIL.ImageOps.pad",
         "view=hr.Letterbox(…)",
     ),
     Counterpart(
-        (
-            *("transform:ColorJitter", "transform:HueSaturationValue", "transform:RandomBrightnessContrast"),
-            *("transform:RGBShift", "transform:torchvision adjust_*", "call:PIL.ImageEnhance"),
-        ),
+        "transform:ColorJitter, HueSaturationValue, RandomBrightnessContrast, RGBShift, torchvision adjust_*; "
+        "call:PIL.ImageEnhance",
         "augment=hr.ColorJitter(…)",
     ),
-    Counterpart(("transform:RandomPhotometricDistort",), "augment=hr.RandomPhotometricDistort(…)"),
-    *(Counterpart((f"transform:{name}",), f"augment=hr.{name}(…)") for name in SAME_NAME),
-    Counterpart(("transform:MixUp", "transform:Mixup"), "batch=hr.MixUp(…)"),
-    Counterpart(("transform:CutMix",), "batch=hr.CutMix(…)"),
+    Counterpart("transform:RandomPhotometricDistort", "augment=hr.RandomPhotometricDistort(…)"),
+    *(Counterpart(f"transform:{name}", f"augment=hr.{name}(…)") for name in SAME_NAME),
+    Counterpart("transform:MixUp, Mixup", "batch=hr.MixUp(…)"),
+    Counterpart("transform:CutMix", "batch=hr.CutMix(…)"),
     Counterpart(
-        (
-            "transform:GaussianBlur",
-            "transform:*gaussian_blur",
-            "transform:OpenCV GaussianBlur",
-            "call:*gaussian_filter",
-        ),
+        "transform:GaussianBlur, *gaussian_blur, OpenCV GaussianBlur; call:*gaussian_filter",
         "augment=hr.GaussianBlur(…)",
     ),
-    Counterpart(("transform:Pillow filter",), "augment=hr.GaussianBlur(…)", when=is_blur),
+    Counterpart("transform:Pillow filter", "augment=hr.GaussianBlur(…)", when=is_blur),
     Counterpart(
-        (
-            *("transform:RandomRotation", "transform:Rotate", "transform:SafeRotate", "transform:torchvision rotate"),
-            *("transform:Pillow rotate", "transform:OpenCV rotate", "call:scipy.ndimage.rotate"),
-            *("call:skimage.transform.rotate", "call:numpy.rot90", "call:torch.rot90", "transform:RandomRotate90"),
-        ),
+        "transform:RandomRotation, Rotate, SafeRotate, torchvision rotate, Pillow rotate, OpenCV rotate, "
+        "RandomRotate90; call:scipy.ndimage.rotate, skimage.transform.rotate, numpy.rot90, torch.rot90",
         "augment=hr.RandomRotation(…)",
     ),
     Counterpart(
-        (
-            *(
-                "transform:RandomAffine",
-                "transform:Affine",
-                "transform:ShiftScaleRotate",
-                "transform:torchvision affine",
-            ),
-            *("transform:OpenCV warpAffine", "call:scipy.ndimage.affine_transform", "call:scipy.ndimage.shift"),
-        ),
+        "transform:RandomAffine, Affine, ShiftScaleRotate, torchvision affine, OpenCV warpAffine; "
+        "call:scipy.ndimage.affine_transform, scipy.ndimage.shift",
         "augment=hr.RandomAffine(…)",
     ),
     Counterpart(
-        ("transform:torchvision perspective", "transform:OpenCV warpPerspective", "transform:Perspective"),
+        "transform:torchvision perspective, OpenCV warpPerspective, Perspective",
         "augment=hr.RandomPerspective(…)",
     ),
     Counterpart(
-        (
-            *("transform:RandomHorizontalFlip*", "transform:HorizontalFlip", "transform:torchvision hflip"),
-            *("transform:torchvision horizontal_flip*", "transform:Pillow transpose", "transform:OpenCV flip"),
-            *("call:numpy.flip", "call:numpy.fliplr", "call:torch.flip", "call:torch.Tensor.flip"),
-            "call:PIL.ImageOps.mirror",
-        ),
+        "transform:RandomHorizontalFlip*, HorizontalFlip, torchvision hflip, torchvision horizontal_flip*, Pillow "
+        "transpose, OpenCV flip; call:numpy.flip, numpy.fliplr, torch.flip, torch.Tensor.flip, PIL.ImageOps.mirror",
         "hr.RandomHorizontalFlip()",
         "among the views does it in Headrace's core",
     ),
     Counterpart(
-        (
-            *("transform:RandomVerticalFlip", "transform:VerticalFlip", "transform:torchvision vflip"),
-            *("transform:torchvision vertical_flip*", "call:numpy.flipud", "call:PIL.ImageOps.flip"),
-        ),
+        "transform:RandomVerticalFlip, VerticalFlip, torchvision vflip, torchvision vertical_flip*; "
+        "call:numpy.flipud, PIL.ImageOps.flip",
         "hr.RandomVerticalFlip()",
         "among the views does it in Headrace's core",
     ),
-    Counterpart(("call:PIL.ImageOps.autocontrast",), "augment=hr.RandomAutocontrast(p=1.0)"),
+    Counterpart("call:PIL.ImageOps.autocontrast", "augment=hr.RandomAutocontrast(p=1.0)"),
+    Counterpart("call:PIL.ImageOps.equalize; transform:OpenCV equalizeHist", "augment=hr.RandomEqualize(p=1.0)"),
     Counterpart(
-        ("call:PIL.ImageOps.equalize", "transform:OpenCV equalizeHist"),
-        "augment=hr.RandomEqualize(p=1.0)",
-    ),
-    Counterpart(
-        (
-            *("transform:ToTensor*", "transform:MaybeToTensor", "transform:MaybePILToTensor", "transform:PILToTensor"),
-            *("transform:ToDtype", "transform:ToFloat", "transform:ToImage", "transform:ConvertImageDtype"),
-            *("transform:Normalize", "transform:OpenCV normalize", "transform:torchvision to_tensor"),
-            *(
-                "transform:torchvision normalize*",
-                "transform:torchvision pil_to_tensor",
-                "transform:torchvision to_dtype*",
-            ),
-            *("transform:torchvision convert_image_dtype", "transform:torchvision to_image"),
-        ),
+        "transform:ToTensor*, MaybeToTensor, MaybePILToTensor, PILToTensor, ToDtype, ToFloat, ToImage, "
+        "ConvertImageDtype, Normalize, OpenCV normalize, torchvision to_tensor, torchvision normalize*, torchvision "
+        "pil_to_tensor, torchvision to_dtype*, torchvision convert_image_dtype, torchvision to_image",
         'hr.Image(dtype="float32", normalize=hr.Normalize(…))',
         "casts and normalises in Headrace's core",
     ),
     Counterpart(
-        ("transform:Pillow convert", "transform:OpenCV cvtColor"),
+        "transform:Pillow convert, OpenCV cvtColor",
         'hr.Image(mode="RGB")',
         "decodes into this mode in Headrace's core",
     ),
     Counterpart(
-        (
-            *("call:numpy.array", "call:numpy.asarray", "call:numpy.ascontiguousarray", "call:torch.from_numpy"),
-            *("call:torch.tensor", "call:torch.as_tensor", "call:numpy.frombuffer"),
-        ),
+        "call:numpy.array, numpy.asarray, numpy.ascontiguousarray, torch.from_numpy, torch.tensor, torch.as_tensor, "
+        "numpy.frombuffer",
         "hr.Image()",
         "decodes into the tensor of the batch",
         when=is_picture,
     ),
-    Counterpart(("tokenise:*",), "hr.Text(tokenizer, max_length=…)"),
+    Counterpart("tokenise:*", "hr.Text(tokenizer, max_length=…)"),
     Counterpart(
-        ("call:json.*", "call:pickle.*", "call:pandas.*"),
+        "call:json.*, pickle.*, pandas.*",
         "hr.Label(source=…)",
         "reads a column of the dataset, which is parsed once",
     ),

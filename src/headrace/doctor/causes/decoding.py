@@ -10,19 +10,12 @@ from statistics import fmean
 from ..adoption import PILLOW, ScriptView, script_view
 from ..measure import LookedStages, StagePart
 from ..quantities import counted, duration, number, percent, size, times
-from .case import LOW, MEDIUM, WORTH, Case, Proposal, RemedyFamily, name_of, sample_us, scaled, share_of
+from .case import MEDIUM, WORTH, Case, name_of, sample_us, scaled, share_of
+from .proposals import Proposal, RemedyKind
 from .remedy import factor
-from .stage_names import named
 from .transfers import IMAGE_DTYPE, leaves_of
 
-NATIVE_DECODE = RemedyFamily("native-decode", "Headrace's decoder in place of Pillow's")
-IMAGE_READER = RemedyFamily("image-reader", "ImageReader in place of decoding and what follows it")
-CACHE = RemedyFamily("cache", "samples cached")
-DECODERS = (NATIVE_DECODE.code, IMAGE_READER.code)
-"""Remedies of which one is enough: both decode in place of the script's library."""
 ASSUMED = (0.3, 1.0)
-KEY = "native_decode"
-"""Key in `changes`."""
 PILLOW_BYTES = 4 / 3
 """Bytes of an RGB image as Pillow holds it, by those of its array: four a pixel."""
 WORTH_KEEPING = 0.1
@@ -53,34 +46,28 @@ RESIZING = ("affine", "crop", "pad", "perspective", "reduce", "resize", "rotate"
 """Parts of the names, in lower case, of transforms that may give a picture another size."""
 
 
-def native_decode(case: Case) -> Proposal | None:
+def native_decode(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose Headrace's decoder in place of Pillow's."""
-    decoding, by_pillow = case.stages("decode"), case.stages("decode", label="Pillow")
-    if not decoding:
+    by_pillow = case.stages("decode", label="Pillow")
+    if not case.stages("decode"):
         return None
     share = share_of(by_pillow)
     if share < WORTH:
-        other = "" if decoding[0] in by_pillow else f"; the rest is {named(name_of(decoding[0]))}"
-        return NATIVE_DECODE.would_not(f"Pillow's decoding is {percent(share)} of making a batch{other}.")
-    left = factor(case.calibrations, NATIVE_DECODE.code, "image", assumed=ASSUMED)
+        return kind.too_little("Pillow's decoding", share)
+    left = factor(case.calibrations, kind.code, "image", assumed=ASSUMED)
     # Injection answers for Pillow's own methods where that gives the same pixels: a whole PNG, or a bilinear resize of
     # an image that was not decoded yet. Samples of this loader show whether there is any.
-    can_be_injected = any(KEY in look.sample.takes for finder in case.finders for look in finder.looks())
-    return NATIVE_DECODE.tried(
+    can_be_injected = any(kind.key in look.sample.takes for finder in case.finders for look in finder.looks())
+    return kind.leaving(
         case,
-        scaled(by_pillow)(left.usual),
-        prediction=case.predict_factor(left, scaled(by_pillow)),
-        why=f"Pillow decodes for {duration(sample_us(by_pillow))} a sample, {percent(share)} of making a batch. "
-        f"{left.basis}",
-        confidence=MEDIUM if left.is_measured else LOW,
-        costs=["resized pixels differ from Pillow's by one level of 255 at most"],
-        hint="headrace.decode_image(path, view=headrace.Resize(…)), which decodes only the window that is used, in "
-        "place of Image.open(path).convert(…).resize(…)",
-        changes={KEY: True} if can_be_injected else None,
+        left,
+        scaled(by_pillow),
+        why=f"Pillow decodes for {duration(sample_us(by_pillow))} a sample, {percent(share)} of making a batch.",
+        injects=can_be_injected or None,
     )
 
 
-def image_reader(case: Case) -> Proposal | None:
+def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose `ImageReader` or `decode_image`, which give what the script makes of an image in one call.
 
     For Pillow only where the script cuts or resizes what it decodes: else `native-decode` says the same.
@@ -91,18 +78,18 @@ def image_reader(case: Case) -> Proposal | None:
     decoding = [one for one in case.stages("decode") if view.library in one.label or "cv2" in one.label]
     replaced = [*decoding, *(one for one in case.stages("transform") if one.label in view.replaces)]
     share = share_of(replaced)
-    family = IMAGE_READER.titled(f"ImageReader in place of {view.library}'s decoding{_and_view(view)}")
+    kind = kind.titled(f"ImageReader in place of {view.library}'s decoding{_and_view(view)}")
     if share < WORTH:
-        return family.would_not(f"These are {percent(share)} of making a batch.")
-    left = factor(case.calibrations, IMAGE_READER.code, "image", assumed=ASSUMED)
-    timed = next((one.view for one in case.calibrations if one.remedy == IMAGE_READER.code), "") or view.code
-    return family.tried(
+        return kind.too_little("All of it", share)
+    left = factor(case.calibrations, kind.code, "image", assumed=ASSUMED)
+    timed = next((one.view for one in case.calibrations if one.remedy == kind.code), "") or view.code
+    unread = f" {view.unread}" if view.unread else ""
+    return kind.leaving(
         case,
-        scaled(replaced)(left.usual),
-        prediction=case.predict_factor(left, scaled(replaced)),
+        left,
+        scaled(replaced),
         why=f"{view.library} and what follows it take {duration(sample_us(replaced))} a sample, {percent(share)} of "
-        f"making a batch; ImageReader decodes only what the window shows. {left.basis} {view.unread}".rstrip(),
-        confidence=MEDIUM if left.is_measured else LOW,
+        f"making a batch; ImageReader decodes only what the window shows.{unread}",
         costs=["the lines of the dataset that decode", _difference(view)],
         hint=f"in the dataset's __init__: self.read = {timed}; in __getitem__: self.read(path), or the bytes. "
         "headrace.decode_image does the same in one call",
@@ -248,21 +235,21 @@ class SeenSamples:
         )
 
 
-def cache(case: Case) -> Proposal | None:
+def cache(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose a cache of the deterministic part of samples."""
     cut = cut_of(case)
-    family, share = CACHE.titled(f"samples cached after {cut.last}"), share_of(cut.before)
+    kind, share = kind.titled(f"samples cached after {cut.last}"), share_of(cut.before)
     if not cut.is_fixed:
-        return family.would_not("A sample that was made again read something else.")
+        return kind.would_not("A sample that was made again read something else.")
     if share < WORTH:
-        return family.would_not(f"The deterministic part is {percent(share)} of making a batch. {cut.said}")
+        return kind.would_not(f"The deterministic part is {percent(share)} of making a batch. {cut.said}")
     (samples, counted_by), each, free = dataset_samples(case), sample_bytes(case, cut), case.free_bytes
     if each is None or samples is None or free is None or each * samples > free:
-        return family.would_not(f"{_why_no_room(each, samples, free, counted_by)} {cut.said}")
+        return kind.would_not(f"{_why_no_room(each, samples, free, counted_by)} {cut.said}")
     prediction = case.predict(scaled(cut.before)(0.0))
     if prediction is not None and case.is_faster(prediction) and prediction.speedup < LEAST_SPEEDUP:
         gives = f"It would give {duration(prediction.step_us)} a step, {times(prediction.speedup)}"
-        return family.would_not(
+        return kind.would_not(
             f"{gives}: below {times(LEAST_SPEEDUP)} a copy of the data is not worth its memory. {cut.said}"
         )
     whole = each * samples
@@ -276,7 +263,7 @@ def cache(case: Case) -> Proposal | None:
     is_one = case.workers == 0 or (case.workers == 1 and case.facts.get("persistent_workers") is True)
     decodes = any("Pillow" in one.label for one in cut.before if one.category == "decode")
     can_be_injected = decodes and is_one and case.making.passes >= 2 and not cut.transforms
-    return family.tried(
+    return kind.tried(
         case,
         scaled(cut.before)(0.0),
         prediction=prediction,
@@ -287,7 +274,7 @@ def cache(case: Case) -> Proposal | None:
         hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') caches what load= gives for all workers: "
         f"load= is all up to {cut.last}{'' if cut.is_normalised else ', with images as bytes'}, and augment= the rest. "
         "Or cache the arrays by index yourself: in one memory map (numpy.memmap), or written once to files",
-        changes={"cache": {"bytes": math.ceil(PILLOW_BYTES * whole)}} if can_be_injected else None,
+        injects={"bytes": math.ceil(PILLOW_BYTES * whole)} if can_be_injected else None,
     )
 
 
@@ -298,7 +285,7 @@ def sample_bytes(case: Case, cut: CacheCut) -> float | None:
     Else a sample counts as it is in a batch, images as bytes unless they were normalised, which bytes cannot hold.
     """
     by_remedy = {one.remedy: one.pixel_bytes for one in case.calibrations if one.pixel_bytes}
-    decoded = by_remedy.get(CACHE.code) or by_remedy.get(NATIVE_DECODE.code)
+    decoded = by_remedy.get("cache") or by_remedy.get("native-decode")
     if decoded and not cut.is_normalised and not any(_resizes(one) for one in cut.transforms):
         return fmean(decoded)
     as_bytes = not cut.is_normalised

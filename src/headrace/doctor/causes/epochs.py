@@ -8,18 +8,17 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from ..measure import BOUND, WAIT, Finding, MeasuredStep, MeasuredTraining, TrainerView, pass_of, step_parts, whole_fact
-from ..quantities import counted, duration, number, percent, times
+from ..quantities import counted, percent
+from .case import WORTH_SAYING
 from .loop_work import place_words
+from .training_kinds import TRAINING
 
-FIRST_STEPS, SLOWER_LOADER, EVALUATION = "first-steps", "slower-loader", "evaluation"
 LEAST_STEPS = 32
 """Fewer show no trend."""
 BLOCKS = 16
 """Measured steps are compared in as many blocks."""
 SLOWER = 1.3
 """Ratio of a block's mean step to the mean of the second half, from which the first steps are called slower."""
-WORTH_SAYING = 0.01
-"""Share of the time that evaluations take."""
 
 
 def epoch_findings(view: TrainerView) -> Iterator[Finding]:
@@ -56,16 +55,9 @@ def _first_steps(view: TrainerView) -> Iterator[Finding]:
         return
     unit, reached = view.training.unit, steps[count].number
     waits = [_wait_share(view.training, some) for some in (before, after)]
-    yield Finding(
-        code=FIRST_STEPS,
-        weight=share,
-        text=f"The first {counted(reached, unit)} take {times(first_us / steady_us)} as long as the rest: in the "
-        f"steady state a {unit} takes {duration(steady_us)}, and waits {percent(waits[1])} of it for data.",
-        evidence=f"{duration(first_us)} a {unit} at first, {percent(waits[0])} of it data wait; "
-        f"{duration(steady_us)} after that, {percent(waits[1])}",
-        advice=f"A long run is faster than its first steps: measure it with --warmup {reached}. At first "
-        "the page cache is cold, caches fill, and torch.compile and cuDNN choose their kernels.",
-    )
+    figures = {"times": first_us / steady_us, "before": first_us, "steady": steady_us, "reached": reached}
+    shares = {"waited": waits[0], "waits": waits[1]}
+    yield TRAINING["first-steps"].found(share, first=counted(reached, unit), unit=unit, **figures, **shares)
 
 
 def _slower_loader(view: TrainerView) -> Iterator[Finding]:
@@ -76,15 +68,14 @@ def _slower_loader(view: TrainerView) -> Iterator[Finding]:
         return
     slowest, *others = sorted(waited, key=lambda loader: -waited[loader])
     rest = ", ".join(f"{percent(waited[one] / whole)} for {_loader_words(view, one)}" for one in others)
-    yield Finding(
-        code=SLOWER_LOADER,
-        weight=share * waited[slowest] / whole,
-        text=f"Of {number(len(waited))} loaders that steps take batches of, {_loader_words(view, slowest)} is waited "
-        f"for: {percent(waited[slowest] / whole)} of the wait for data.",
-        evidence=f"{duration(waited[slowest] / max(len(view.training.steps), 1))} of each {view.training.unit}; {rest}",
-        advice="Remedies below are for this loader. Divide the workers among the loaders by the cost of their "
-        "batches; one slow "
-        "loader holds up the others' batches, however many are ready.",
+    yield TRAINING["slower-loader"].found(
+        share * waited[slowest] / whole,
+        loaders=len(waited),
+        slowest=_loader_words(view, slowest),
+        share=waited[slowest] / whole,
+        us=waited[slowest] / max(len(view.training.steps), 1),
+        unit=view.training.unit,
+        rest=rest,
     )
 
 
@@ -118,14 +109,8 @@ def _evaluation(view: TrainerView) -> Iterator[Finding]:
     workers = None if facts is None else whole_fact(facts.facts, "num_workers")
     its = "" if loader is None else f" of {_loader_words(view, loader)}"
     have = "" if workers is None else f" ({counted(workers, 'worker') if workers else 'num_workers=0'})"
-    yield Finding(
-        code=EVALUATION,
-        weight=us / whole,
-        text=f"Evaluation takes {percent(share)} of the time, {percent(us / spent)} of which it waits for data.",
-        evidence=f"{counted(len(spans), 'evaluation')}, {duration(spent / len(spans))} each, no part of a "
-        f"{view.training.unit}; batches{its}{have}",
-        advice="Look at the loader that evaluates: its workers, and whether they persist between evaluations.",
-    )
+    figures = {"share": share, "waits": us / spent, "spans": len(spans), "each": spent / len(spans)}
+    yield TRAINING["evaluation"].found(us / whole, unit=view.training.unit, its=f"{its}{have}", **figures)
 
 
 def _mean_us(steps: Sequence[MeasuredStep]) -> float:

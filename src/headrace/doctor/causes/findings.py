@@ -31,32 +31,22 @@ from ..measure import (
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
 from .cores import CROWDED, TAKEN, core_findings, with_spinning
-from .epochs import EVALUATION, FIRST_STEPS, SLOWER_LOADER, epoch_findings
-from .garbage import FULL_GC, garbage_findings
+from .epochs import epoch_findings
+from .garbage import garbage_findings
 from .gpu import gpu_findings
 from .library_loaders import shard_findings
-from .loop_calls import PRINTS, READS, call_findings
+from .loop_calls import call_findings
 from .loop_work import at_line, loop_findings, loop_verdict
-from .memory import COPIED, OOM_KILL, memory_findings
+from .memory import memory_findings
 from .prefetch import wait_findings
-from .processes import (
-    EXCEPTION,
-    NOT_KNOWN,
-    NOT_SEEN,
-    failed_process,
-    gone_first,
-    hanging,
-    lost_peer,
-    note_findings,
-    process_findings,
-)
-from .remote_reads import AGAIN, BANDWIDTH, LATENCY, remote_findings
+from .processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer, note_findings, process_findings
+from .remote_reads import remote_findings
 from .sample_functions import SAMPLE_FUNCTION, function_findings, in_short
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
-from .uneven_ranks import DEVICE_PARTS, RANKS_APART, device_findings, rank_findings
-from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
+from .uneven_ranks import device_findings, rank_findings
+from .workers import FEW_WORKERS, loader_findings
 
 WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
@@ -64,24 +54,9 @@ FUNCTION = 0.15
 """Share of a step that goes away with a function, from which the verdict names it."""
 OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
-    AGAIN,
-    BANDWIDTH,
-    "cores",
-    "data-parallel",
-    DEVICE_PARTS,
-    EVALUATION,
-    FEW_WORKERS,
-    FIRST_STEPS,
-    FULL_GC,
-    LATENCY,
-    LOADER_LIMIT,
-    OUT_OF_ORDER,
-    "padding",
-    PRINTS,
-    READS,
-    FROM_DISK,
-    "shapes-differ",
-    SLOWER_LOADER,
+    *("cores", "data-parallel", "device-parts", "evaluation", "few-workers", "first-steps", "full-gc"),
+    *("loader-limit", "loop-prints", "loop-reads", OUT_OF_ORDER, "padding", "reads-from-disk", "remote-again"),
+    *("remote-bandwidth", "remote-latency", "shapes-differ", "slower-loader"),
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
 DIFFER = 1.15
@@ -131,7 +106,7 @@ def _findings(
     functions: list[Finding] = []
     around: list[Finding] = []
     if main is None or main.budget is None:  # then what a machine is short of explains nothing but the command's end
-        of_machines = [finding for finding in of_machines if finding.code == OOM_KILL]
+        of_machines = [finding for finding in of_machines if finding.code == "oom-kill"]
     if main is not None:
         # What is read from disk concerns as much of a step as is waited for reading.
         read = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
@@ -218,8 +193,10 @@ def _statements(
     functions = [in_short(one) for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
     yield from functions[:1]
     # What no figure can tell, since a library is newer than the probe.
-    yield from dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
-    yield from [finding.text for finding in findings if finding.code in (COPIED, KEEPS_UP, RANKS_APART)]
+    yield from dict.fromkeys(note.text for note in session.notes if note.code in ("not-known", "not-seen"))
+    yield from [
+        finding.text for finding in findings if finding.code in ("copy-on-write", "loader-keeps-up", "ranks-apart")
+    ]
     if view is not None and view.budget is not None and view.wait_share is not None:
         yield from _noise(session, view, view.budget.mean_us)
         yield from _measured(session, view)

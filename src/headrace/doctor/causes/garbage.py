@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..measure import Finding, TrainerView
-from ..quantities import counted, duration, percent
+from ..quantities import percent
 from ..session.model import GarbageCollections, Session
 from ..session.trainers import Trainer
 from ..simulate import FeedSetup
-from .case import MEDIUM, Case, Proposal, RemedyFamily, scaled
+from .case import MEDIUM, WORTH, Case, scaled
+from .proposals import Proposal, RemedyKind
+from .training_kinds import TRAINING
 
-FULL_GC = "full-gc"
-LEAST = 0.02
-"""Share of the time of batch production, or of the steps, from which collections are worth naming."""
-FREEZE = RemedyFamily("gc-freeze", "The dataset's objects left out of garbage collection (gc.freeze)")
 HINT = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"
 
 
@@ -23,45 +21,37 @@ def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield the full collections of the workers and of the training process, where they take long."""
     trainer = view.trainer
     of_workers, share = _of_workers(session, trainer)
-    if share >= LEAST:
+    if share >= WORTH:
         yield _finding(of_workers, share * (view.wait_share or 0.0), f"{percent(share)} of batch production in workers")
     of_trainer, share = _of_trainer(session, view)
-    if share >= LEAST:
+    if share >= WORTH:
         yield _finding(of_trainer, share, f"{percent(share)} of each {view.training.unit} in the training process")
 
 
-def gc_freeze(case: Case) -> Proposal | None:
+def gc_freeze(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to leave the dataset's objects out of full collections, where these take long."""
     _, making = _of_workers(case.session, case.view.trainer)
     _, training = _of_trainer(case.session, case.view)
-    if max(making, training) < LEAST:
+    if max(making, training) < WORTH:
         return None
 
     def change(setup: FeedSetup) -> FeedSetup:
         after = scaled(case.making.stages)(max(1 - making, 0.0))(setup)
         return replace(after, step=after.step * max(1 - training, 0.0))
 
-    taken = f"{percent(making)} of batch production in workers" if making >= LEAST else f"{percent(training)} of a step"
-    return FREEZE.tried(
+    taken = f"{percent(making)} of batch production in workers" if making >= WORTH else f"{percent(training)} of a step"
+    return kind.tried(
         case,
         change,
         why=f"Full garbage collections take {taken}: Python goes through all objects of the dataset each time.",
         confidence=MEDIUM,
-        costs=["cycles among frozen objects are never freed"],
-        hint=HINT,
     )
 
 
 def _finding(found: Sequence[GarbageCollections], weight: float, where: str) -> Finding:
     count, spent = sum(one.count for one in found), sum(one.spent for one in found)
-    return Finding(
-        code=FULL_GC,
-        weight=weight,
-        text=f"Full garbage collections take {where}: Python goes through all its objects each time.",
-        evidence=f"{counted(count, 'collection')}, {duration(spent / count)} each, "
-        f"the longest {duration(max(one.longest for one in found))}",
-        advice=f"{HINT}. Or keep what describes the samples in numpy or Arrow arrays in place of Python objects.",
-    )
+    longest = max(one.longest for one in found)
+    return TRAINING["full-gc"].found(weight, where=where, many=count, each=spent / count, longest=longest, hint=HINT)
 
 
 def _of_workers(session: Session, trainer: Trainer) -> tuple[list[GarbageCollections], float]:

@@ -10,6 +10,7 @@ from ..quantities import percent
 from ..session.trainers import LoaderFacts
 from .loop_work import place_words
 from .stage_names import by_category, category, look
+from .training_kinds import TRAINING
 
 Settings = Mapping[str, Any]
 """Settings of the library's loader, by name, as far as the probe could read them."""
@@ -56,15 +57,9 @@ def shard_findings(view: TrainerView) -> Iterator[Finding]:
         waiting = _waiting_share(making)
         weight = waiting * (view.wait_share or 0.0)
         if weight >= BOUND:
-            yield Finding(
-                code="shards",
-                weight=weight,
-                text=f"{percent(waiting)} of the workers' time is {whose} waiting for shards and their locks.",
-                evidence="; ".join(
-                    f"{one.label} {percent(one.share)}" for one in making.stages if one.category in OF_STORAGE
-                ),
-                advice=f"Look at {where}.",
-            )
+            stages = [f"{one.label} {percent(one.share)}" for one in making.stages if one.category in OF_STORAGE]
+            figures = {"waiting": waiting, "whose": whose, "stages": "; ".join(stages), "where": where}
+            yield TRAINING["shards"].found(weight, **figures)
 
 
 def _is_of(loader: LoaderFacts | None, library: str) -> bool:

@@ -12,12 +12,10 @@ from ..edits import ADOPTED, WantedEdit, is_prefetched
 from ..quantities import counted, duration, number, size
 from ..session.after_run import AdoptedPart, LoaderTrial
 from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
-from .case import LOW, MEDIUM, Case, Proposal, RemedyFamily
+from .case import LOW, MEDIUM, Case
 from .processes import EXCEPTION
+from .proposals import Proposal, RemedyKind
 
-LOADER = RemedyFamily("loader", "Headrace's Loader in place of the DataLoader")
-KEY = "loader"
-"""Key in `changes`."""
 EXACT, NONE = "exact", "no"
 """Degrees to which the Loader makes what the script's dataset does: all of it, nothing; "part" lies between."""
 QUEUE = 3
@@ -36,7 +34,7 @@ WHY_NOT = {
 }
 
 
-def loader(case: Case) -> Proposal | None:
+def loader(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose the Loader; None where nothing is known of what the script's dataset does."""
     trial = case.session.loader_trial
     if trial is None:
@@ -44,12 +42,13 @@ def loader(case: Case) -> Proposal | None:
     why_not = _why_not(case, trial)
     run = case.recorded
     if why_not or run is None:
-        return LOADER.would_not(why_not or "It was tried, and there is no recorded step to compare it with.")
+        return kind.would_not(why_not or "It was tried, and there is no recorded step to compare it with.")
     feed, is_exact = native_feed(run, trial), trial.degree == EXACT
     python_us = _python_us(case, trial) if _lost(trial) else 0.0
     feed = replace(feed, batch_us=tuple(one + python_us / _makers(case) for one in feed.batch_us))
     feed = replace(feed, cpu_us=feed.cpu_us + python_us)
-    proposal = LOADER.titled(f"{LOADER.title} ({trial.degree})").tried(
+    kind = kind.titled(f"{kind.title} ({trial.degree})")
+    proposal = kind.tried(
         case,
         lambda setup: fed_by(setup, feed),
         why=f"{_why(case, trial)} {trial.reason} {_in_python(python_us)}".rstrip(),
@@ -57,15 +56,8 @@ def loader(case: Case) -> Proposal | None:
         costs=_costs(trial),
         wanted=WantedEdit(adopts=trial.module) if is_exact else None,
         hint=_hint(case, is_exact=is_exact),
-        changes={KEY: {"module": trial.module, "loaders": case.loaders}} if is_exact else None,
+        injects={"module": trial.module, "loaders": case.loaders} if is_exact else None,
     )
-    lost = [] if trial.covered else [part.part for part in trial.parts if is_lost(part)]
-    if proposal.remedy.helps and lost:
-        proposal = LOADER.titled(proposal.remedy.title).unpredicted(
-            f"The draft leaves out {', '.join(lost)}, so its pace promises nothing. {trial.reason}".rstrip(),
-            costs=proposal.remedy.costs,
-            hint=proposal.remedy.hint,
-        )  # an earlier doctor's, which did not know what its module covers
     remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts, coverage=coverage(trial))
     if remedy.edit is not None:
         module = os.path.join(os.path.dirname(remedy.edit.file), f"{ADOPTED}.py")

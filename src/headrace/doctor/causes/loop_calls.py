@@ -9,21 +9,17 @@ from ..measure import OBSERVE, WAIT, Finding, TrainerView, window
 from ..quantities import duration, number, percent
 from ..session.model import Session
 from ..simulate import FeedSetup
-from .case import MEDIUM, Case, Proposal, RemedyFamily
+from .case import MEDIUM, WORTH, Case
 from .loop_work import WORTH_A_LINE, place_words
+from .proposals import Proposal, RemedyKind
+from .training_kinds import TRAINING
 
 READS, PRINTS = "loop-reads", "loop-prints"
 """Codes of findings, and of remedies."""
-LEAST = 0.02
-"""Share of a step from which such calls are worth naming."""
 MOST_PLACES = 3
 READ = "Tensor."
 """What reads of a tensor begin with; its text (`Tensor.__repr__()`) is printed."""
 TEXT = "Tensor.__repr__()"
-FEWER = {
-    READS: RemedyFamily(READS, "Tensors read in one step of many, or all at once"),
-    PRINTS: RemedyFamily(PRINTS, "Text written in one step of many"),
-}
 HINT = {
     READS: "add up on the device (total += loss.detach()), and call .item() once in N steps; read a whole tensor with "
     "one .tolist() in place of a call for each number",
@@ -49,11 +45,11 @@ class CallsFromPlace:
 
 def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield what reading tensors and printing takes of a step, where that is much."""
-    for code, words, verb in ((READS, "Reading tensors in the training loop", "reads"), (PRINTS, "Printing", "writes")):
+    for code in (READS, PRINTS):
         found = [one for one in loop_calls(session, view) if one.code == code]
         us = sum(one.us for one in found)
         share = _gain(view, found)
-        if share < LEAST or view.budget is None:
+        if share < WORTH or view.budget is None:
             continue
         first, unit = found[0], view.training.unit
         takes = f"{percent(us / view.budget.mean_us)} of each {unit}"
@@ -62,23 +58,9 @@ def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
             f" waits for the device; that costs up to {percent(share)} of each {unit}" if waits else f" takes {takes}"
         )
         most = "most of it by " if first.us >= us / 2 else f"{percent(first.us / us)} of it by "
-        yield Finding(
-            code=code,
-            weight=share,
-            text=f"{words}{bound}, {most}{first.what}{_at(first)}.",
-            evidence=_evidence(found, us, unit, waits),
-            advice=f"Look at how often it {verb}: {HINT[code]}.",
-        )
-
-
-def fewer_reads(case: Case) -> Proposal | None:
-    """Propose to read tensors less often, where that takes long."""
-    return _fewer(case, READS)
-
-
-def fewer_prints(case: Case) -> Proposal | None:
-    """Propose to print less often, where that takes long."""
-    return _fewer(case, PRINTS)
+        evidence = _evidence(found, us, unit, waits)
+        most += f"{first.what}{_at(first)}"
+        yield TRAINING[code].found(share, bound=bound, most=most, evidence=evidence, hint=HINT[code])
 
 
 def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
@@ -117,10 +99,11 @@ def _gain(view: TrainerView, found: Sequence[CallsFromPlace]) -> float:
     return min(other + min(waiting, max(step_us - waiting, 0.0)), step_us) / step_us
 
 
-def _fewer(case: Case, code: str) -> Proposal | None:
-    found = [one for one in loop_calls(case.session, case.view) if one.code == code]
+def fewer(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose to read tensors, or to print, less often, where that takes long."""
+    found = [one for one in loop_calls(case.session, case.view) if one.code == kind.code]
     share = _gain(case.view, found)
-    if share < LEAST:
+    if share < WORTH:
         return None
     own_us = case.step_us - case.part_us(WAIT)
 
@@ -128,13 +111,11 @@ def _fewer(case: Case, code: str) -> Proposal | None:
         return replace(setup, step=setup.step * max(1 - share * case.step_us / max(own_us, 1.0), 0.0))
 
     first, us = found[0], sum(one.us for one in found)
-    return FEWER[code].tried(
+    return kind.tried(
         case,
         change,
         why=f"{number(round(first.calls, 1))} × {first.what} a step{_at(first)}: such calls take {duration(us)} of it.",
         confidence=MEDIUM,
-        costs=["figures come later"],
-        hint=HINT[code],
     )
 
 

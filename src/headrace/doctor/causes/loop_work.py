@@ -8,48 +8,35 @@ from dataclasses import replace
 from ..measure import BOUND, DATA_WORK, UNSEEN, WAIT, Finding, TrainerView
 from ..quantities import duration, percent
 from ..simulate import FeedSetup, StageChange
-from .case import MEDIUM, Case, Proposal, RemedyFamily, name_of
+from .case import MEDIUM, WORTH, Case, name_of
+from .proposals import Proposal, RemedyKind
+from .training_kinds import TRAINING
 
 MOST_LINES = 3
 WORTH_A_LINE = 0.1
 """Share of the samples from which a line is named."""
-LEAST = 0.02
-"""Share of a step from which data work is worth naming."""
-TO_WORKERS = RemedyFamily("data-work", "Data work of the training loop done by the workers")
 
 
 def loop_findings(view: TrainerView) -> Iterator[Finding]:
     """Yield what the training thread does with batches, where that is worth naming."""
     share, unit = view.share(DATA_WORK), view.training.unit
-    if share >= LEAST:
-        yield Finding(
-            code="data-work",
-            weight=share,
-            text=f"{percent(share)} of each {unit} is data work in the training loop itself, before the model is "
-            f"called{at_line(view)}.",
-            evidence=_evidence(view, DATA_WORK),
-            advice="Do it in the dataset, in collate_fn or in the loader: workers then do it while the model trains. "
-            "What a GPU does faster, such as a cast or a normalisation, belongs after the copy to it.",
-        )
+    if share >= WORTH:
+        evidence = _evidence(view, DATA_WORK)
+        yield TRAINING["data-work"].found(share, share=share, unit=unit, line=at_line(view), evidence=evidence)
     share = view.share(UNSEEN)
-    if share >= LEAST and view.trainer.lines:
-        yield Finding(
-            code="before-model",
-            weight=share,
-            text=f"{percent(share)} of each {unit} passes before the model is called{at_line(view)}.",
-            evidence=_evidence(view, UNSEEN),
-            advice="If that line makes batches: a DataLoader with workers makes them while the model trains.",
-        )
+    if share >= WORTH and view.trainer.lines:
+        evidence = _evidence(view, UNSEEN)
+        yield TRAINING["before-model"].found(share, share=share, unit=unit, line=at_line(view), evidence=evidence)
 
 
-def data_work(case: Case) -> Proposal | None:
+def data_work(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose that workers do the data work of the loop, where there is any."""
     us = case.part_us(DATA_WORK)
-    if case.step_share(us) < LEAST:
+    if case.step_share(us) < WORTH:
         return None
     taken = f"Data work in the loop takes {duration(us)} of a step{at_line(case.view)}."
     if not case.workers:
-        return TO_WORKERS.would_not(f"{taken} There are no workers that could do it (num_workers=0).")
+        return kind.would_not(f"{taken} There are no workers that could do it (num_workers=0).")
     own_us = case.step_us - case.part_us(WAIT)
     computing_us = 0.0 if case.recorded is None else float(case.recorded.batches.compute.mean())
     more = 1 + us / max(case.batches_a_step, 1.0) / max(computing_us, 1.0)
@@ -59,13 +46,11 @@ def data_work(case: Case) -> Proposal | None:
         after = {name: replace(one, cpu=one.cpu * more) for name, one in known.items()}
         return replace(setup, stages={**setup.stages, **after}, step=setup.step * max(1 - us / own_us, 0.0))
 
-    return TO_WORKERS.tried(
+    return kind.tried(
         case,
         change,
         why=f"{taken} Workers could do it while the model trains.",
         confidence=MEDIUM,
-        costs=["the same work for each worker's batches"],
-        hint="do it in __getitem__, in collate_fn, or before the loader in a pipeline",
     )
 
 

@@ -6,31 +6,18 @@ from collections.abc import Iterator
 
 from ..measure import HELD_UP, MADE_HERE, WAIT_ORDER, Finding, TrainerView
 from ..quantities import counted, duration, percent, size
-from .case import MEDIUM, Case, Proposal, RemedyFamily, setting
+from .case import MEDIUM, WORTH_SAYING, Case, setting
 from .library_loaders import source_advice
+from .proposals import Proposal, RemedyKind
 from .stage_names import by_category, named
+from .training_kinds import TRAINING
 
-PREFETCH = RemedyFamily("prefetch", "a longer queue")
-WORTH_SAYING = 0.01
-"""Share of a step."""
 EVEN = 0.01
 """Share of a step within which a shorter queue counts as equally good."""
 TIMES = (2, 4, 8)
 """Queues to try, by the present one."""
-OF_WAIT = {
-    HELD_UP: (
-        "out-of-order",
-        "{} of the wait passes while a later batch is ready and the next in order is not.",
-        "Look at the slow samples: one slow batch holds up those made after it. Where order does not matter, "
-        "in_order=False (torch 2.6 on) hands out what is ready; a longer prefetch queue evens out rare slow batches.",
-    ),
-    MADE_HERE: (
-        "no-workers",
-        "Batches are made in the training thread (num_workers=0), so nothing is trained meanwhile.",
-        "Look at num_workers: with workers, batches are made while the device computes.",
-    ),
-}
-"""Code, text (with the part's share) and advice of parts of the wait that no stage says."""
+OF_WAIT = {HELD_UP: "out-of-order", MADE_HERE: "no-workers"}
+"""Codes of parts of the wait that no stage says."""
 
 
 def wait_findings(view: TrainerView) -> Iterator[Finding]:
@@ -55,12 +42,10 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
         )
     for part in view.split.parts if view.split is not None else []:
         if part.share * share >= WORTH_SAYING and part.name in OF_WAIT:
-            code, text, advice = OF_WAIT[part.name]
-            evidence = f"{duration(part.us)} {each}"
-            yield Finding(code, part.share * share, text.format(percent(part.share)), evidence, advice)
+            yield TRAINING[OF_WAIT[part.name]].found(part.share * share, share=part.share, us=part.us, each=each)
 
 
-def prefetch(case: Case) -> Proposal | None:
+def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose a longer queue of batches before the training thread."""
     if not case.workers:
         return None
@@ -74,14 +59,14 @@ def prefetch(case: Case) -> Proposal | None:
         why = "It cannot be computed: no production of a batch was recorded."
         if not fitting:
             why = f"Twice as many batches need {size(known[0])} more of /dev/shm, and {size(free)} are free."
-        return PREFETCH.would_not(why)
+        return kind.would_not(why)
     best = min(one.step_us for one in tries.values())
     factor = min(factor for factor, one in tries.items() if one.step_us <= (1 + EVEN) * best)
     if not case.is_faster(tries[factor]):
         takes = f"a step takes {duration(tries[factor].step_us)}, and {duration(case.step_us)} now"
         ahead = f"With {factor} batches ahead for each of {counted(case.workers, 'worker')}"
-        return PREFETCH.would_not(f"{ahead} {takes}: a longer queue makes no batch faster.")
-    return PREFETCH.titled(f"{factor} batches ahead for each worker in place of {now}").tried(
+        return kind.would_not(f"{ahead} {takes}: a longer queue makes no batch faster.")
+    return kind.titled(f"{factor} batches ahead for each worker in place of {now}").tried(
         case,
         setting(prefetch=factor),
         why=f"Single slow batches hold up the others: {counted(case.workers * now, 'batch')} ahead do not bridge them.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import reduce
 from statistics import fmean
@@ -30,23 +30,10 @@ from ..measure import (
 from ..quantities import counted, duration, percent
 from ..session.model import Session
 from ..simulate import Prediction
-from . import (
-    cores,
-    decoding,
-    garbage,
-    gpu,
-    loader,
-    loop_calls,
-    loop_work,
-    prefetch,
-    remote_reads,
-    sequences,
-    storage,
-    transfers,
-    uneven_ranks,
-    workers,
-)
-from .case import WORTH, Case, Proposal, case_of
+from .case import WORTH, Case, case_of
+from .loader import EXACT
+from .proposals import Proposal
+from .remedies import effort, kind_of, proposals_of
 from .remedy import (
     LEAST_STEPS,
     LowerBounds,
@@ -58,43 +45,7 @@ from .remedy import (
     outcomes,
 )
 
-FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
-    loader.loader,
-    workers.workers,
-    prefetch.prefetch,
-    workers.persistent_workers,
-    transfers.pin_memory,
-    workers.start_method,
-    cores.threads,
-    cores.passive_wait,
-    storage.indexed_tar,
-    decoding.native_decode,
-    decoding.image_reader,
-    transfers.smaller_samples,
-    sequences.batch_tokeniser,
-    sequences.pad_to_batch,
-    decoding.cache,
-    storage.staging,
-    remote_reads.remote_ahead,
-    remote_reads.remote_cache,
-    transfers.device_prefetch,
-    uneven_ranks.same_shape,
-    uneven_ranks.ddp,
-    garbage.gc_freeze,
-    loop_work.data_work,
-    loop_calls.fewer_reads,
-    loop_calls.fewer_prints,
-    gpu.larger_batch,
-)
-"""All remedies that the doctor knows, in the order of docs/doctor/remedies.md."""
 NO_FILES = ScriptSources()
-MORE_HANDS = ("workers", "prefetch")
-"""Remedies that leave the work as it is."""
-SETTINGS = ("workers", "prefetch", "persistent-workers", "pin-memory", "start-method", "threads", "passive-wait")
-ONE_LINE = ("indexed-tar", "native-decode", "staging", "device-prefetch")
-CACHE = decoding.CACHE.code
-EFFORTS = ("a setting", "one line of code", "a few lines of code", "another loader", "a cached copy of the data")
-"""What a remedy asks of its user, the least first."""
 REACHES = 0.1
 """Share of the lower bound by which a step may exceed it and still count as there."""
 ADDS = 0.01
@@ -116,7 +67,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     case = case_of(session, diagnosis, view, sources)
     if case is None:
         return without
-    proposals = [one for family in FAMILIES if (one := family(case)) is not None]
+    proposals = proposals_of(case)
     again_us, others_cores = None, None if case.host is None else case.host.mean("cpu_cores_other")
     if session.control is not None and session.control.steps:
         again_us, others_cores = fmean(session.control.steps), session.control.others_cores
@@ -176,13 +127,6 @@ def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_u
     return found
 
 
-def effort(remedy: Remedy) -> int:
-    """Return how much a remedy asks for, as a place in `EFFORTS`."""
-    if remedy.code in (loader.LOADER.code, CACHE):
-        return 3 + (remedy.code == CACHE)
-    return 0 if remedy.code in SETTINGS else 1 if remedy.code in ONE_LINE else 2
-
-
 def _predicted_of(case: Case, proposals: Sequence[Proposal], codes: Collection[str]) -> Prediction | None:
     """Predict the remedies with these codes together; None where one does not help, or cannot be predicted."""
     wanted = [one for one in proposals if one.remedy.code in codes and one.remedy.helps and one.change is not None]
@@ -211,21 +155,19 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     What injection can prove comes before what needs the user's hand, less work before more hands, then the most gain.
     A Loader leaves them nothing to do: it comes first where it gains most, and one that is a draft stands alone.
     """
-    known = [
-        one
-        for one in proposals
-        if one.remedy.helps and one.change is not None and one.remedy.degree in ("", loader.EXACT)
-    ]
-    decoders = [one for one in known if one.remedy.code in decoding.DECODERS]  # each in place of the same decoding
-    quickest = min(decoders, key=_step_us, default=None)
-    known = [one for one in known if one not in decoders or one is quickest]
+    found = [one for one in proposals if one.change is not None and one.remedy.degree in ("", EXACT)]
+    quickest: dict[str, Proposal] = {}
+    for one in sorted(found, key=_step_us):
+        quickest.setdefault(kind_of(one.remedy).in_place_of or one.remedy.code, one)
+    known = [one for one in found if one in quickest.values()]
     alone = [one for one in known if not one.remedy.beside]
     shortest = min((one.remedy.prediction.step_us for one in alone if one.remedy.prediction is not None), default=0.0)
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
         step_us = _step_us(one)
-        is_best_loader = one.remedy.code == loader.LOADER.code and step_us <= (1 + WORTH) * shortest
-        return not is_best_loader, one.remedy.changes is None, one.remedy.code in MORE_HANDS, step_us
+        kind = kind_of(one.remedy)
+        does_all = kind.does_all and step_us <= (1 + WORTH) * shortest
+        return not does_all, one.remedy.changes is None, kind.adds_hands, step_us
 
     chosen: list[Proposal] = []
     step_us = case.step_us

@@ -9,6 +9,7 @@ from ..measure import FORWARD, Finding, TrainerView
 from ..quantities import counted, percent
 from ..session.model import ProbedProcess, Session
 from .stage_names import who
+from .training_kinds import TRAINING
 
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 """Text by which torch names workers that it misses."""
@@ -29,11 +30,10 @@ LAUNCHERS = re.compile(
 """Exceptions by which a launcher says that what it launched failed: torchrun, accelerate, torch.multiprocessing."""
 PEER_LOST = re.compile(r"closed by peer|reset by peer|remote process exited|remote worker|peer.* (?:crash|terminat)")
 """Errors of collectives by which a rank says that another one has gone."""
-NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was removed", "What it measures is missing from this report."),
-    NOT_KNOWN: ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
-    NOT_SEEN: (
+    "not-known": ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
+    "not-seen": (
         "The source of the batches cannot be hooked",
         "Make it a function of a module, or an iterator of a class with __next__; or a DataLoader.",
     ),
@@ -124,32 +124,14 @@ def gone_first(session: Session) -> str:
 def process_findings(session: Session) -> Iterator[Finding]:
     """Yield processes that hang, died or could not be seen whole."""
     for hung, stack in hanging(session):
-        yield Finding(
-            code="hung",
-            weight=1.0,
-            text=f"{who(session, hung)} hangs: it has spent far longer on one batch than on any before.",
-            evidence=" | ".join(line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]),
-            advice="Look at its stack: a lock held across a fork, a connection without a timeout, a "
-            "library's threads after a fork.",
-        )
+        lines = [line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]]
+        yield TRAINING["hung"].found(who=who(session, hung), stack=" | ".join(lines))
     yield from _killed(session)
     for missed in session.unreached:
-        yield Finding(
-            code="unreached",
-            weight=0.0,
-            text=f"Process {missed.pid} could not be observed: {missed.why}",
-            evidence=missed.command,
-            advice="Start it in a way that keeps PYTHONPATH and HEADRACE_DOCTOR, without -I and -E.",
-        )
+        yield TRAINING["unreached"].found(pid=missed.pid, why=missed.why, command=missed.command)
     cut = [process for process in session.processes if process.cut]
     if cut:
-        yield Finding(
-            code="cut",
-            weight=0.0,
-            text=f"The evidence of {counted(len(cut), 'process')} is a sample, or ends in the middle.",
-            evidence=", ".join(str(process.pid) for process in cut[:10]),
-            advice="Shares are those of the steps and batches that were written.",
-        )
+        yield TRAINING["cut"].found(cut=len(cut), pids=", ".join(str(process.pid) for process in cut[:10]))
 
 
 def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
@@ -182,13 +164,7 @@ def _killed(session: Session) -> Iterator[Finding]:
         dead = [one for one in stopped if one.pid in named] or (stopped if named or is_lost else [])
         if dead:
             whose = " or ".join(who(session, one) for one in dead)
-            yield Finding(
-                code="killed",
-                weight=1.0,
-                text=f"{whose} died: something killed it, or it crashed in native code.",
-                evidence=trainer.error.strip().splitlines()[-1],
-                advice="Look at memory and /dev/shm: the system kills what takes too much.",
-            )
+            yield TRAINING["killed"].found(who=whose, error=trainer.error.strip().splitlines()[-1])
 
 
 def note_findings(session: Session, view: TrainerView | None) -> Iterator[Finding]:

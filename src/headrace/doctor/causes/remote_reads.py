@@ -10,16 +10,15 @@ from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..session.producers import StoreReads
 from ..simulate import StageChange
-from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily
-from .remedy import untimed
+from .case import WORTH, Case, Change
+from .proposals import Proposal, RemedyKind
+from .remedy import Factor, untimed
 from .stage_names import category
 from .storage import waiting_share
+from .training_kinds import TRAINING
 
 REMOTE = "remote"
 """Category of the stages."""
-LATENCY, BANDWIDTH, AGAIN = "remote-latency", "remote-bandwidth", "remote-again"
-AHEAD = RemedyFamily("remote-ahead", "reads of the store asked for ahead")
-KEPT = RemedyFamily("remote-cache", "the store's samples cached on a local disk")
 BY_LATENCY = 0.5
 """Share of remote reads that passes before answers begin, from which latency limits them."""
 FIRST_FLIGHT_BYTES = 10 * 1460
@@ -129,26 +128,14 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     sample_us = figures.wait_us / figures.samples
     if figures.waits_for_answers:
         limit = "Latency limits" if figures.latency >= BY_LATENCY else "The client's work on small requests limits"
-        yield Finding(
-            LATENCY,
-            weight,
-            f"{limit} remote reads: {percent(figures.latency)} of the {duration(sample_us)} that a sample waits "
-            "for them passes before an answer begins.",
-            figures.words(),
-            f"{ASK_AHEAD}. More workers have more requests under way, and each needs no core. {KEEP}.",
-        )
+        said = {"words": figures.words(), "ahead": ASK_AHEAD, "cached": KEEP}
+        yield TRAINING["remote-latency"].found(weight, limit=limit, latency=figures.latency, us=sample_us, **said)
     else:
         rate, reading = figures.rate(making)
         bound = "" if view.budget is None else _bound(view.budget.mean_us, view.budget.micro_batches, figures, rate)
-        yield Finding(
-            BANDWIDTH,
-            weight,
-            f"Bandwidth limits remote reads: {size(rate)} a second{bound}.",
-            f"{figures.words()}; {percent(reading)} of the time something is read, and {percent(1 - figures.latency)} "
-            "of a read passes after its answer began",
-            "Look at what the link and the store give more connections at once, and at fewer bytes: smaller or better "
-            f"compressed images, no column that is not used. {KEEP}.",
-        )
+        said = {"words": figures.words(), "bound": bound, "cached": KEEP}
+        moved = 1 - figures.latency
+        yield TRAINING["remote-bandwidth"].found(weight, rate=rate, reading=reading, moved=moved, **said)
     yield from _downloaded_again(figures, weight)
 
 
@@ -168,13 +155,9 @@ def _downloaded_again(figures: RemoteFigures, weight: float) -> Iterator[Finding
         if store.requests < ENOUGH or times < OFTEN:
             continue
         about = "" if store.is_exact else "about "
-        yield Finding(
-            AGAIN,
-            weight * (1 - 1 / times),
-            f"The same is downloaded {about}{number(times)} times from {store.place}.",
-            f"{counted(store.requests, 'request')} for {about}{store.distinct:,} ranges, {size(store.bytes)}",
-            f"{KEEP}: what fits is downloaded once.",
-        )
+        words = {"about": about, "place": store.place, "cached": KEEP}
+        counts = {"requests": store.requests, "distinct": store.distinct, "read": store.bytes, "times": times}
+        yield TRAINING["remote-again"].found(weight * (1 - 1 / times), **counts, **words)
 
 
 def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
@@ -198,36 +181,31 @@ def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
     return said, ", ".join(figures), f"{change}."
 
 
-def remote_ahead(case: Case) -> Proposal | None:
+def remote_ahead(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose requests that are made before a sample is needed, where latency limits them."""
     figures = _figures(case)
     if figures is None:
         return None
     share = waiting_share(case, REMOTE)
     if share < WORTH:
-        return AHEAD.would_not(f"Waiting for {figures.place} is {percent(share)} of making a batch.")
+        return kind.too_little(f"Waiting for {figures.place}", share)
     if not figures.waits_for_answers:
         why = f"Answers begin after {percent(figures.latency)} of a remote read: bandwidth limits it, not latency."
-        return AHEAD.would_not(why)
-    why = (
-        f"A sample waits {duration(figures.wait_us / figures.samples)} for {figures.words()}, one after another. Asked "
-        "for ahead, requests run side by side; what their bytes then take is not known from this run: from nothing to "
-        "the time after an answer begins."
-    )
+        return kind.would_not(why)
     moved = 1 - figures.latency
-    prediction = case.predict_between(_left(moved / 2), _left(0.0), _left(moved))
-    return AHEAD.tried(
+    basis = (
+        "Asked for ahead, requests run side by side; what their bytes then take is not known from this run: from "
+        "nothing to the time after an answer begins."
+    )
+    return kind.leaving(
         case,
-        _left(moved / 2),
-        prediction=prediction,
-        why=why,
-        confidence=MEDIUM,
-        costs=["memory for the bytes on their way: 1 GB at most"],
-        hint='headrace.Loader(headrace.open("s3://…"), order="windowed", …), or more workers',
+        Factor(0.0, moved / 2, moved, True, basis),
+        _left,
+        why=f"A sample waits {duration(figures.wait_us / figures.samples)} for {figures.words()}, one after another.",
     )
 
 
-def remote_cache(case: Case) -> Proposal | None:
+def remote_cache(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose samples cached on a local disk, which gives what it holds from the second epoch on."""
     figures = _figures(case)
     if figures is None or waiting_share(case, REMOTE) < WORTH:
@@ -235,16 +213,13 @@ def remote_cache(case: Case) -> Proposal | None:
     length = case.facts.get("length")
     batches = length if isinstance(length, int) else None
     whole = f"at most {size(figures.bytes * batches)} for the whole dataset" if batches else "the dataset's bytes"
-    left = untimed(*DISK_ASSUMED)
-    return KEPT.tried(
+    return kind.leaving(
         case,
-        _left(left.usual),
-        prediction=case.predict_factor(left, _left),
-        why=f"Each epoch downloads {figures.place} again; a local disk gives it without a request. {left.basis} The "
-        "first epoch is as it is now.",
-        confidence=LOW,
+        untimed(*DISK_ASSUMED),
+        _left,
+        why=f"Each epoch downloads {figures.place} again; from the second one on a local disk gives it without a "
+        "request.",
         costs=[f"{whole} of a local disk, from the second epoch on"],
-        hint='headrace.Loader(…, cache="disk:/PATH:SIZE"), or a copy of the files on a local disk',
     )
 
 

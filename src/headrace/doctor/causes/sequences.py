@@ -7,18 +7,15 @@ from dataclasses import dataclass, replace
 
 from ..measure import BACKWARD, FORWARD, Finding, TrainerView, pass_of
 from ..quantities import counted, duration, number, percent
-from .case import LOW, WORTH, Case, Change, Proposal, RemedyFamily, sample_us, scaled, share_of
+from .case import WORTH, Case, sample_us, scaled, share_of, step_left
+from .proposals import Proposal, RemedyKind
 from .remedy import untimed
+from .training_kinds import TRAINING
 
-PAD_TO_BATCH = RemedyFamily("pad-to-batch", "sequences padded to the longest of their batch")
-BATCH_TOKENISER = RemedyFamily("batch-tokeniser", "texts tokenised by the batch")
 WORTH_SAYING = 0.1
 """Share of the tokens that padding to each batch's longest sequence would save."""
 MUCH = 0.3
 """Share of the tokens from which padding is worth a word where batches are padded to their longest already."""
-BY_TOKENS = (1.0, 0.8, 0.5)
-"""Share of forward and backward that goes with the tokens: at the most, usually, at the least. Launching kernels, and
-the weights' gradients, take as long for few."""
 ASSUMED = (0.2, 0.9)
 TO_LONGEST = (
     "Look at where sequences are padded: in the collate function, to the longest of the batch (padding=True, "
@@ -72,16 +69,17 @@ def padding_findings(view: TrainerView) -> Iterator[Finding]:
     seen = f"seen in {counted(tokens.batches, 'batch')}; forward and backward take {percent(model)} of each step"
     if tokens.spare >= WORTH_SAYING:
         spare = f"{percent(tokens.spare)} could be left out; {seen}"
-        yield Finding("padding", tokens.spare * model, f"{tokens.said}.", spare, TO_LONGEST)
+        weight = tokens.spare * model
+        yield TRAINING["padding"].found(weight, text=f"{tokens.said}.", evidence=spare, advice=TO_LONGEST)
     elif tokens.padded >= MUCH:
         text = (
             f"{percent(tokens.padded)} of the tokens that are trained on are padding, though each batch is only as "
             "long as its longest sequence."
         )
-        yield Finding("padding", 0.0, text, seen, BY_LENGTH)
+        yield TRAINING["padding"].found(text=text, evidence=seen, advice=BY_LENGTH)
 
 
-def pad_to_batch(case: Case) -> Proposal | None:
+def pad_to_batch(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose sequences padded to the longest of their batch, and no further."""
     tokens = tokens_of(case.view)
     if tokens is None:
@@ -89,47 +87,31 @@ def pad_to_batch(case: Case) -> Proposal | None:
     spare = tokens.spare
     if spare < WORTH:
         padded = f"{percent(tokens.padded)} of the tokens are padding"
-        return PAD_TO_BATCH.would_not(f"Each batch is as long as its longest sequence already; {padded}.")
+        return kind.would_not(f"Each batch is as long as its longest sequence already; {padded}.")
     model = case.view.share(FORWARD) + case.view.share(BACKWARD)
-    of_own = min(model / (1 - case.wait_share), 1.0) if case.wait_share < 1 else 0.0
-    least, usual, most = (1 - share * of_own * spare for share in BY_TOKENS)
-    basis = "The prediction assumes that 50 % to 100 % of forward and backward go with the tokens."
-
-    def leaving(left: float) -> Change:
-        """Return the change of a step's own time; batches become as much smaller as they have fewer tokens."""
-        return lambda setup: replace(setup, step=setup.step * left, sent_bytes=setup.sent_bytes * (1 - spare))
-
-    return PAD_TO_BATCH.tried(
+    return kind.leaving(
         case,
-        leaving(usual),
-        prediction=case.predict_between(leaving(usual), leaving(least), leaving(most)),
-        why=f"{tokens.said}, and forward and backward take {percent(model)} of a step. {basis}",
-        confidence=LOW,
-        costs=["batches of unequal lengths: torch.compile may compile anew for each"],
-        hint='in collate_fn: tokenizer.pad(samples, padding="longest"), transformers.DataCollatorWithPadding or '
-        'torch.nn.utils.rnn.pad_sequence, in place of padding="max_length" for each sample',
+        step_left(case, model, spare, "forward and backward go with the tokens"),
+        # Batches become as much smaller as they have fewer tokens.
+        lambda left: lambda setup: replace(setup, step=setup.step * left, sent_bytes=setup.sent_bytes * (1 - spare)),
+        why=f"{tokens.said}, and forward and backward take {percent(model)} of a step.",
     )
 
 
-def batch_tokeniser(case: Case) -> Proposal | None:
+def batch_tokeniser(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose tokenising by the batch."""
     tokenising = case.stages("tokenise")
     if not tokenising:
         return None
     share, calls = share_of(tokenising), sum(one.calls for one in tokenising)
     if share < WORTH:
-        return BATCH_TOKENISER.would_not(f"Tokenising is {percent(share)} of making a batch.")
+        return kind.too_little("Tokenising", share)
     if calls < 2:
-        return BATCH_TOKENISER.would_not(f"Texts are tokenised by the batch already: {number(calls)} calls a batch.")
-    left = untimed(*ASSUMED)
-    return BATCH_TOKENISER.tried(
+        return kind.would_not(f"Texts are tokenised by the batch already: {number(calls)} calls a batch.")
+    return kind.leaving(
         case,
-        scaled(tokenising)(left.usual),
-        prediction=case.predict_factor(left, scaled(tokenising)),
+        untimed(*ASSUMED),
+        scaled(tokenising),
         why=f"The tokeniser is called {number(calls)} times a batch, {duration(sample_us(tokenising))} a sample, "
-        f"{percent(share)} of making a batch. {left.basis}",
-        confidence=LOW,
-        costs=["a collate function that takes texts"],
-        hint='in collate_fn: tokenizer(texts, padding="longest", truncation=True, return_tensors="pt"), with '
-        "TOKENIZERS_PARALLELISM=false in workers",
+        f"{percent(share)} of making a batch.",
     )

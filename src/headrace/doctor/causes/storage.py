@@ -16,11 +16,11 @@ from ..quantities import duration, number, percent, size
 from ..session.after_run import SeenFile
 from ..session.producers import BatchProducer
 from ..simulate import StageChange
-from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily, name_of, sample_us, scaled, share_of
+from .case import LOW, MEDIUM, WORTH, Case, Change, name_of, sample_us, scaled, share_of
+from .machine_kinds import MACHINE
+from .proposals import Proposal, RemedyKind
 from .remedy import factor
 
-STAGING = RemedyFamily("staging", "the files in /dev/shm, or on a local disk")
-INDEXED_TAR = RemedyFamily("indexed-tar", "an index of the tar in place of tarfile's search")
 FROM_DISK = "reads-from-disk"
 """Code of the finding that the page cache did not have what was read."""
 LEAST_FROM_DISK = 0.2
@@ -64,14 +64,8 @@ def _busy_disks(host: Host, stalled: float | None, waited: str) -> Iterator[Find
         if busy is None or busy < SATURATED or rate is None or rate < READ_BYTES_PER_S:
             continue
         latency = f", {number(latency_us / 1000)} ms each" if latency_us is not None else ""
-        yield Finding(
-            "disk-saturated",
-            stalled or 0.0,
-            f"Disk {disk} is busy {percent(busy)} of the time.",
-            f"{size(rate)} and {number(requests or 0)} reads a second{latency}{waited}.",
-            "Many small reads: pack files into larger ones and read them in order; large ones: the disk gives no more, "
-            "use several, or local NVMe.",
-        )
+        figures = {"busy": busy, "rate": rate, "requests": requests, "latency": latency}
+        yield MACHINE["disk-saturated"].found(stalled or 0.0, disk=disk, waited=waited, **figures)
 
 
 def _reads_from_disk(host: Host, stalled: float | None, waited: str) -> Iterator[Finding]:
@@ -80,20 +74,8 @@ def _reads_from_disk(host: Host, stalled: float | None, waited: str) -> Iterator
     if not read or disk is None or disk < LEAST_FROM_DISK * read or rate is None or rate < READ_BYTES_PER_S:
         return
     memory = host.fact("memory_limit_bytes") or host.fact("memory_bytes")
-    if memory is None:
-        fits = "how much memory there is for caching was not measured"
-    elif disk > memory:  # what was read is a lower bound of the dataset's size
-        fits = f"that is more than the {size(memory)} of memory, so it cannot all be cached"
-    else:
-        fits = f"it is unknown whether the whole dataset fits into the {size(memory)} of memory"
-    yield Finding(
-        FROM_DISK,
-        stalled or 0.0,
-        f"{percent(min(disk / read, 1.0))} of what is read comes from disk, not from the page cache.",
-        f"{size(disk)} in all, {size(rate)} a second{waited}; {fits}.",
-        "A second epoch reads it again unless it fits into memory: pack small files into larger ones, read them in "
-        "order, or put them on faster storage.",
-    )
+    share = min(disk / read, 1.0)
+    yield MACHINE[FROM_DISK].found(stalled or 0.0, share=share, disk=disk, rate=rate, waited=waited, memory=memory)
 
 
 def _network(host: Host) -> Iterator[Finding]:
@@ -103,13 +85,7 @@ def _network(host: Host) -> Iterator[Finding]:
     if not mounts or rate is None or rate < READ_BYTES_PER_S:
         return
     named = ", ".join(f"{mount['path']} ({mount['kind']}, from {mount['source']})" for mount in mounts)
-    yield Finding(
-        "network-storage",
-        0.0,
-        f"Data is read over a network: {named}.",
-        f"{size(rate)} a second in all; this machine's disk figures do not include it.",
-        "Opening a file costs a round trip: pack small files into larger ones, or copy them to a local disk.",
-    )
+    yield MACHINE["network-storage"].found(mounts=named, rate=rate)
 
 
 def waiting_us(case: Case, *categories: str) -> float:
@@ -229,22 +205,22 @@ def _staged(case: Case, files: FilesRead) -> StagedFiles | None:
     return max(found, key=lambda one: one.share, default=None)
 
 
-def staging(case: Case) -> Proposal | None:
+def staging(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose copies of the files in memory, or on a local disk."""
     share = waiting_share(case)
     if share < WORTH:
-        return STAGING.would_not(f"Waiting for files to be read is {percent(share)} of making a batch.")
+        return kind.too_little("Waiting for files to be read", share)
     cached = _cached_share(case)
     if cached is not None and 1 - cached < LEAST_FROM_DISK:
-        return STAGING.would_not(f"{percent(cached)} of what is read comes from the page cache, as fast as memory.")
+        return kind.would_not(f"{percent(cached)} of what is read comes from the page cache, as fast as memory.")
     why = (
         f"Workers wait {duration(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
     )
     files = _files_read(case)
     made = None if files is None else _staged(case, files)
     if files is not None and made is None:
-        return STAGING.would_not(f"{why} {_no_room(case, files)}")
-    family, place, room = STAGING, "/dev/shm", "room for the files"
+        return kind.would_not(f"{why} {_no_room(case, files)}")
+    place, room = "/dev/shm", "room for the files"
     doing = f"copy the files that it reads to {place} before each run"
     if files is not None and made is not None:
         place, room = made.place, f"{made.files.size} in {made.place}, copied before each run"
@@ -252,20 +228,20 @@ def staging(case: Case) -> Proposal | None:
         if len(made.files.sized) == 1:
             doing = f"cp -r {shlex.quote(made.files.sized[0].path)} {place}/"
         some = "" if made.share == 1 else f" of {percent(made.share)} of the reads"
-        family = STAGING.titled(f"the files{some} in {place}")
+        kind = kind.titled(f"the files{some} in {place}")
         if some:
             whole = files.size + (", and folders that are too large to list" if files.unsized else "")
             why += f" Of the files that are read ({whole}), {made.files.size} fit: {percent(made.share)} of the reads."
     left = StageChange(wait=0.0 if made is None else 1 - made.share)
     waits = {name_of(one): left for one in case.stages("read", "lookup", "scan")}
-    return family.tried(
+    return kind.tried(
         case,
         lambda setup: replace(setup, storage=None, stages={**waits, **setup.stages}),
         why=why,
         confidence=MEDIUM,
         costs=[room],
         hint=f"{doing}, and give the script that path",
-        changes=None if made is None else {"staging": made.pairs()},
+        injects=None if made is None else made.pairs(),
     )
 
 
@@ -293,7 +269,7 @@ def _cached_share(case: Case) -> float | None:
     return None if not read or stored is None else max(0.0, 1 - stored / read)
 
 
-def indexed_tar(case: Case) -> Proposal | None:
+def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose an index of the archive in place of `tarfile`'s search."""
     lookups, scans = case.stages("lookup", label="tarfile"), case.stages("scan", label="tarfile")
     searching = [*lookups, *scans]
@@ -303,13 +279,13 @@ def indexed_tar(case: Case) -> Proposal | None:
         return None  # a stream reads members one after the other: it looks none up
     share = share_of(searching)
     if share < WORTH:
-        return INDEXED_TAR.would_not(f"Looking members up is {percent(share)} of making a batch.")
+        return kind.too_little("Looking members up", share)
     read = [] if case.session.survey is None else [one.path for one in case.session.survey.files]
     archives = [path for path in read if path.endswith((".tar", *COMPRESSED))]
     if archives and all(path.endswith(COMPRESSED) for path in archives):
         why = f"{archives[0]} is compressed: members can be found only by unpacking what is before."
-        return INDEXED_TAR.would_not(why)
-    code, timed = INDEXED_TAR.code, case.calibrations
+        return kind.would_not(why)
+    code, timed = kind.code, case.calibrations
     of_lookups = factor(timed, code, "look-up", assumed=ASSUMED, present_us=sample_us(lookups))
     of_scans = factor(timed, code, "header", assumed=SCAN_ASSUMED)
     parts = [part for part in ((lookups, of_lookups), (scans, of_scans)) if share_of(part[0]) >= WORTH]
@@ -320,15 +296,13 @@ def indexed_tar(case: Case) -> Proposal | None:
         changes = [scaled(stages)(getattr(left, which)) for stages, left in parts]
         return lambda setup: functools.reduce(lambda before, change: change(before), changes, setup)
 
-    return INDEXED_TAR.tried(
+    return kind.tried(
         case,
         leaving("usual"),
         prediction=case.predict_between(*(leaving(which) for which in ("usual", "least", "most"))),
         why=f"tarfile finds members by reading its way through the archive: {duration(sample_us(searching))} a sample, "
         f"{percent(share)} of making a batch. {bases}".rstrip(),
         confidence=MEDIUM if all(left.is_measured for _, left in parts) else LOW,
-        costs=["an index alongside the archive, made once by one pass over its headers"],
         wanted=WantedEdit(indexed_tar=True),
-        hint="headrace.IndexedTar(path) in place of tarfile.open(path)",
-        changes={"indexed_tar": True},
+        injects=True,
     )

@@ -13,12 +13,11 @@ from ..measure import COPY, PICKLE, PIN, UNPICKLE, Finding, TrainerView, uses_gp
 from ..quantities import counted, duration, percent, size
 from ..session.model import Session
 from ..session.trainers import LoaderFacts
-from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily, share_of
+from .case import MEDIUM, WORTH, Case, Change, share_of
+from .proposals import Proposal, RemedyKind
 from .remedy import Factor
+from .training_kinds import TRAINING
 
-PIN_MEMORY = RemedyFamily("pin-memory", "batches pinned by a thread")
-DEVICE_PREFETCH = RemedyFamily("device-prefetch", "the next batch copied to the device on a side stream")
-SMALLER_SAMPLES = RemedyFamily("smaller-samples", "smaller batches between the processes")
 COPY_LEFT = Factor(
     0.0,
     0.5,
@@ -26,8 +25,6 @@ COPY_LEFT = Factor(
     False,
     "How much of a copy runs alongside the step was not measured: the prediction assumes all to none.",
 )
-WORTH_PINNING = 0.02
-"""Share of a step that copies to the device take before pinned memory is spoken of."""
 LEAF = re.compile(r"(\w+)\[([\d,]*)\]")
 """Dtype and sizes in the text of a shape."""
 BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
@@ -48,36 +45,28 @@ LARGE = 0.05
 def unpinned_copies(session: Session, view: TrainerView, loader: LoaderFacts) -> Iterator[Finding]:
     """Find copies to the GPU from memory that is not pinned."""
     copy = view.share(COPY)
-    if loader.facts.get("pin_memory") is not False or copy < WORTH_PINNING or not uses_gpu(session, view.trainer):
+    if loader.facts.get("pin_memory") is not False or copy < WORTH or not uses_gpu(session, view.trainer):
         return
     file, line = loader.facts.get("file"), loader.facts.get("line")
     place = f"{file}:{line}" if file is not None else f"loader {loader.number}"
-    yield Finding(
-        code="pin-memory",
-        weight=copy,
-        text=f"Batches are copied to the GPU from memory that is not pinned, which takes {percent(copy)} of each step.",
-        evidence=f"pin_memory=False in the loader of {place}",
-        advice="Look at pin_memory=True with .to(device, non_blocking=True): the copy runs alongside the computation.",
-    )
+    yield TRAINING["pin-memory"].found(copy, copy=copy, place=place)
 
 
-def pin_memory(case: Case) -> Proposal | None:
+def pin_memory(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose batches that a thread of the trainer pins."""
     if not case.has_gpu:
         return None
     pins_already = case.facts.get("pin_memory") is True
     why_not = "Already pinned (pin_memory=True)." if pins_already else _why_no_copies(case)
     if why_not:
-        return PIN_MEMORY.would_not(why_not)
-    return PIN_MEMORY.tried(
+        return kind.would_not(why_not)
+    return kind.leaving(
         case,
-        pinned(case, COPY_LEFT.usual),
-        prediction=case.predict_factor(COPY_LEFT, lambda left: pinned(case, left)),
-        why=f"Copies to the GPU come from memory that is not pinned and take {_copies(case)}. {COPY_LEFT.basis}",
-        confidence=LOW,
+        COPY_LEFT,
+        lambda left: pinned(case, left),
+        why=f"Copies to the GPU come from memory that is not pinned and take {_copies(case)}.",
         costs=_pinned_bytes(case),
         arguments={"pin_memory": True},
-        hint="DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True)",
     )
 
 
@@ -87,24 +76,22 @@ def pinned(case: Case, left: float) -> Change:
     return lambda setup: replace(setup, pinned=True, off_step_us=max(setup.off_step_us, off_us))
 
 
-def device_prefetch(case: Case) -> Proposal | None:
+def device_prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose batches that are on the device before the step asks for them."""
     if not case.has_gpu:
         return None
     why_not = _why_no_copies(case)
     if why_not:
-        return DEVICE_PREFETCH.would_not(why_not)
+        return kind.would_not(why_not)
     ahead = [] if case.batch_bytes is None else [f"{size(2 * case.batch_bytes)} of GPU memory for two batches ahead"]
-    return DEVICE_PREFETCH.tried(
+    return kind.tried(
         case,
         lambda setup: replace(setup, off_step_us=max(setup.off_step_us, _copy_us(case))),
         why=f"Copies to the GPU take {_copies(case)}, and the step stands still meanwhile.",
         confidence=MEDIUM,
         costs=[*_pinned_bytes(case), *ahead],
         wanted=WantedEdit(prefetcher="cuda"),
-        hint='for batch in headrace.DevicePrefetcher(loader, "cuda"): …; with normalize=headrace.IMAGENET images '
-        "travel as bytes and become floats on the device",
-        changes={"device_prefetch": True},
+        injects=True,
     )
 
 
@@ -165,37 +152,36 @@ def leaves_of(case: Case) -> list[Leaf]:
     return [replace(one, is_listed=len(pictures) > 1 and one in pictures) for one in found]
 
 
-def smaller_samples(case: Case) -> Proposal | None:
+def smaller_samples(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose smaller dtypes between the processes, and no keys that nothing uses."""
     leaves = leaves_of(case)
     if not case.workers:
         return None
     if case.batch_bytes is None or not leaves:
-        return SMALLER_SAMPLES.would_not("No tensor was seen in the batches.")
+        return kind.would_not("No tensor was seen in the batches.")
     # What a step waits for the transfer, and what a worker spends on it for each batch of a step.
     sending_us = share_of(case.stages("serialise")) * case.making.batch_us * case.batches_a_step / case.workers
     moving_us = case.split_us(PICKLE, UNPICKLE, PIN) + sending_us
     moving = f"{duration(moving_us)} a step" + (f" ({percent(case.step_share(moving_us))})" if case.step_us else "")
     whole = size(case.batch_bytes)
     if case.batch_bytes < SMALL_BYTES:
-        return SMALLER_SAMPLES.would_not(f"A batch has {whole}: its size is not what makes moving it slow.")
+        return kind.would_not(f"A batch has {whole}: its size is not what makes moving it slow.")
     if case.step_share(moving_us) < WORTH:
-        return SMALLER_SAMPLES.would_not(f"Moving a batch of {whole} between processes takes {moving}.")
+        return kind.would_not(f"Moving a batch of {whole} between processes takes {moving}.")
     before = sum(one.bytes for one in leaves)
     of_dtype = {one.dtype: sum(each.bytes for each in leaves if each.dtype == one.dtype) for one in leaves}
     large = [one for one in leaves if one.smaller != one and of_dtype[one.dtype] >= LARGE * before]
     if not large:
-        return SMALLER_SAMPLES.would_not(f"Its {whole} have small dtypes already: {case.shapes[0]}.")
+        return kind.would_not(f"Its {whole} have small dtypes already: {case.shapes[0]}.")
     left = 1 - sum(one.bytes - one.smaller.bytes for one in large) / before
     named = ", ".join(dict.fromkeys(f"{one} as {one.smaller.dtype}" for one in large))
     if len(large) > NAMED:
         dtypes = Counter((one.dtype, one.smaller.dtype) for one in large)
         named = ", ".join(f"{counted(count, f'{old} tensor')} as {new}" for (old, new), count in dtypes.items())
-    return SMALLER_SAMPLES.tried(
+    return kind.tried(
         case,
         lambda setup: replace(setup, sent_bytes=setup.sent_bytes * left),
         why=f"Moving a batch of {whole} between processes takes {moving}; {named} is {percent(left)} of the bytes.",
         confidence=MEDIUM,
-        costs=["a cast on the device, or in the training thread"],
         hint=f"give {named} from the dataset, leave out keys that the step does not use, and cast after the copy",
     )

@@ -9,44 +9,30 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ..measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late
-from ..quantities import counted, duration, number, percent, times
+from ..quantities import duration, number, percent, times
 from ..session.model import Session
 from ..session.producers import OutputLeaf
 from ..simulate import Prediction
-from .case import LOW, Case, Change, Proposal, RemedyFamily
-from .remedy import Remedy
+from .case import WORTH, WORTH_SAYING, Case, step_left
+from .proposals import Proposal, RemedyKind
 from .stage_names import named
+from .training_kinds import TRAINING
 
-SAME_SHAPE = RemedyFamily("same-shape", "one shape on every rank at each step")
-DDP = RemedyFamily("ddp", "DistributedDataParallel in place of DataParallel")
-MUCH = 0.01
-"""Share of a step from which a wait is worth saying."""
 SHOWN = 4
 """Ranks whose shapes are shown."""
-DEVICE_PARTS = "device-parts"
-RANKS_APART = "ranks-apart"
 UNEVEN = 1.05
 """The largest part of a batch by the mean one, from which it is worth a word."""
-BY_SIZE = (1.0, 0.8, 0.5)
-"""Share of a step's own time that goes with the size of the largest part: at the most, usually, at the least."""
 TENSOR = re.compile(r"\w+\[([\d,]*)\]")
 MOSTLY = 0.5
 """Share of the steps in which ranks have to be apart to be said to train apart."""
-OFTEN = 0.02
-"""Share of the steps in which ranks have batches of other shapes."""
+SHAPES = "shapes-differ"
 
 
 def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator[Finding]:
     """Yield ranks that train apart, ranks that are late, and shapes that differ."""
     apart = sum(map(ranks.is_apart, ranks.steps)) / len(ranks.steps)
     if apart >= MOSTLY:
-        yield Finding(
-            code=RANKS_APART,
-            weight=0.0,  # it costs no time
-            text=f"Ranks share no gradients in {percent(apart)} of the steps: each trains a model of its own.",
-            evidence="a rank ends its step before another has its gradients",
-            advice="Wrap the model in DistributedDataParallel wherever there is more than one rank, also on the CPU.",
-        )
+        yield TRAINING["ranks-apart"].found(apart=apart)  # it costs no time
     for rank in by_rank:
         if not is_late(rank, len(by_rank)):
             continue
@@ -56,14 +42,15 @@ def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator
             why = f"{named(rank.cause)} makes it late"
         waits = [other.peer_wait_us for other in others if other.peer_wait_us is not None]
         waiting = f"; the others wait up to {duration(max(waits))} of each step for a peer" if waits else ""
-        data = duration(sum(other.data_wait_us for other in others) / len(others))
-        yield Finding(
-            code="late-rank",
-            weight=rank.late * rank.lateness_us / rank.step_us,
-            text=f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {duration(rank.lateness_us)} "
-            f"after the others; {why}.",
-            evidence=f"it waits {duration(rank.data_wait_us)} of each step for data, the others {data}{waiting}",
-            advice="Look at what differs for this rank: its shard, its disk, its cores, what else runs alongside it.",
+        yield TRAINING["late-rank"].found(
+            rank.late * rank.lateness_us / rank.step_us,
+            rank=rank.rank,
+            late=rank.late,
+            lateness=rank.lateness_us,
+            why=why,
+            own=rank.data_wait_us,
+            others=fmean(other.data_wait_us for other in others),
+            waiting=waiting,
         )
     yield from _shapes(ranks)
 
@@ -75,23 +62,17 @@ def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
         for number, steps in ranks.steps.items()
         if len(set(shapes := [_shape(view, step.gets) for view, step in zip(ranks.views, steps, strict=True)])) > 1
     }
-    if not differing:
+    if len(differing) < WORTH * len(ranks.steps):
         return
     number, shapes = next(iter(differing.items()))
     waited = max(_waited_us(ranks, differing) - _waited_us(ranks, ranks.steps.keys() - differing.keys()), 0.0)
     step_us = fmean(step.duration for steps in ranks.steps.values() for step in steps)
-    waiting = ""
-    if waited / step_us >= MUCH:
-        waiting = f"; in these a rank waits {duration(waited)} on average for the one that computes longest"
+    waiting = f"; in these a rank waits {duration(waited)} on average for the one that computes longest"
+    waiting = waiting if waited / step_us >= WORTH_SAYING else ""
     share = len(differing) / len(ranks.steps)
     shown = [f"rank {view.trainer.rank} {shape}" for view, shape in zip(ranks.views, shapes, strict=True)]
-    yield Finding(
-        code="shapes-differ",
-        weight=share * waited / step_us,
-        text=f"Shapes of batches differ across ranks in {percent(share)} of the steps{waiting}.",
-        evidence=f"step {number}: {', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''}",
-        advice="Draw sizes by step from a seed that all ranks share: all ranks then have the same.",
-    )
+    some = f"{', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''}"
+    yield TRAINING[SHAPES].found(share * waited / step_us, share=share, waiting=waiting, step=number, shapes=some)
 
 
 def _shape(view: TrainerView, gets: Sequence[int]) -> str:
@@ -198,16 +179,9 @@ def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     parts = device_parts(session, view)
     if parts is None or parts.uneven < UNEVEN:
         return
-    shown = " and ".join(number(size) for size in parts.example[:SHOWN])
-    yield Finding(
-        code=DEVICE_PARTS,
-        weight=parts.spare * _own_share(view),
-        text=f"{parts.said[:-1]}, and a step waits for the device that has it.",
-        evidence=f"seen in {counted(parts.batches, 'batch')}, by the elements of their tensors; the most uneven has "
-        f"{shown}{', …' if parts.count > SHOWN else ''}",
-        advice="Put samples of about one size into one step, and cut its parts from one bucket of sizes: "
-        "headrace.BucketBatchSampler, or hr.Buckets in a Loader.",
-    )
+    shown = " and ".join(number(size) for size in parts.example[:SHOWN]) + (", …" if parts.count > SHOWN else "")
+    weight = parts.spare * _own_share(view)
+    yield TRAINING["device-parts"].found(weight, said=parts.said[:-1], batches=parts.batches, shown=shown)
 
 
 def _own_share(view: TrainerView) -> float:
@@ -215,68 +189,39 @@ def _own_share(view: TrainerView) -> float:
     return max(1 - (view.wait_share or 0.0) - view.share(DATA_WORK), 0.0)
 
 
-def _same_size(case: Case, parts: DeviceParts) -> Proposal:
+def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal:
     """Propose parts of one size for all devices of a process."""
-    family = SAME_SHAPE.titled("parts of one size for every device at each step")
+    kind = kind.titled("parts of one size for every device at each step")
     if parts.uneven < UNEVEN:
-        return family.would_not(f"{parts.said} That is all that it could gain.")
-    of_own = min(_own_share(case.view) / max(1 - case.wait_share, 1e-9), 1.0)
-    least, usual, most = (1 - share * of_own * parts.spare for share in BY_SIZE)
-
-    def leaving(left: float) -> Change:
-        return lambda setup: replace(setup, step=setup.step * left)
-
-    return family.tried(
+        return kind.would_not(f"{parts.said} That is all that it could gain.")
+    return kind.leaving(
         case,
-        leaving(usual),
-        prediction=case.predict_between(leaving(usual), leaving(least), leaving(most)),
-        why=f"{parts.said} The prediction assumes that 50 % to 100 % of a step goes with its largest part.",
-        confidence=LOW,
-        costs=["samples of a batch are drawn from one bucket of sizes"],
+        step_left(case, _own_share(case.view), parts.spare, "a step goes with its largest part"),
+        lambda left: lambda setup: replace(setup, step=setup.step * left),
+        why=parts.said,
         hint="headrace.BucketBatchSampler in place of the sampler, with the batches of all devices from one bucket",
     )
 
 
-def same_shape(case: Case) -> Proposal | None:
+def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose one shape on every rank, or for every device of a process.
 
     It gains no more than what ranks wait for each other, perhaps less.
     """
     if len(case.session.trainers) < 2:
         parts = device_parts(case.session, case.view)
-        return None if parts is None else _same_size(case, parts)
-    by_rank = [
-        [trainer.shapes[one] if one is not None else None for one in trainer.gets.shape]
-        for trainer in case.session.trainers
-    ]
-    known = [row for row in zip(*by_rank, strict=False) if None not in row]
-    if not known:
-        return SAME_SHAPE.would_not("Shapes were not seen on all ranks.")
-    differing = sum(len(set(row)) > 1 for row in known) / len(known)
-    if differing < OFTEN:
-        return SAME_SHAPE.would_not(f"Ranks have other shapes in {percent(differing)} of the steps.")
-    why = f"Ranks have batches of other shapes in {percent(differing)} of the steps, and all wait for the largest."
-    hint = "headrace.BucketBatchSampler, or one random size a step, drawn from the step's number on every rank"
-    costs = ["samples of a batch are drawn from one bucket of sizes"]
+        return None if parts is None else _same_size(case, kind, parts)
+    found = next((one for one in case.diagnosis.findings if one.code == SHAPES), None)
+    if found is None:
+        return kind.would_not("No rank was seen to have batches of other shapes than another.")
+    why = found.text
     waited = [one.peer_wait_us for one in case.diagnosis.ranks if one.peer_wait_us is not None]
     if not waited or not case.step_us:
-        return SAME_SHAPE.unpredicted(why, costs=costs, hint=hint)
-    waiting = f"{why} A rank waits {duration(fmean(waited))} a step for others."
+        return kind.unpredicted(why)
+    why = f"{why} A rank waits {duration(fmean(waited))} a step for others."
     most = max(case.step_us - fmean(waited), 0.0)
     usual = (most + case.step_us) / 2
     prediction = Prediction(usual, most, case.step_us, case.step_us / usual)
     if not case.is_faster(prediction):
-        return SAME_SHAPE.would_not(f"{waiting} That is all that it could gain.")
-    return Proposal(Remedy(SAME_SHAPE.code, SAME_SHAPE.title, True, waiting, prediction, LOW, costs, hint=hint))
-
-
-def ddp(case: Case) -> Proposal | None:
-    """Propose DistributedDataParallel in place of DataParallel."""
-    if not any(note.code == "data-parallel" for note in case.session.notes):
-        return None
-    return DDP.unpredicted(
-        f"DataParallel copies the model to each device in every step, and one Python thread a device shares the GIL: "
-        f"forward is {percent(case.view.share('forward'))} of a step.",
-        costs=["a process a device (torchrun), each with workers of its own"],
-        hint="torchrun --nproc-per-node DEVICES train.py, and DistributedDataParallel(model, device_ids=[local_rank])",
-    )
+        return kind.would_not(f"{why} That is all that it could gain.")
+    return kind.unpredicted(why, prediction=prediction)

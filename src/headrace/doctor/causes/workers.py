@@ -25,29 +25,34 @@ from ..measure import (
 from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..simulate import Prediction
-from .case import HIGH, LOW, MEDIUM, Case, Proposal, RemedyFamily, setting
+from .case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case, setting
+from .proposals import Proposal, RemedyKind
 from .remedy import Factor
 from .remote_reads import store_words
 from .stage_names import named
 from .storage import waiting_share
+from .training_kinds import TRAINING
 from .transfers import unpinned_copies
 
-WORKERS = RemedyFamily("workers", "another number of workers")
-PERSISTENT = RemedyFamily("persistent-workers", "workers that persist between epochs")
-METHOD = RemedyFamily("start-method", "workers started by forkserver")
-FEW_WORKERS, LOADER_LIMIT, KEEPS_UP = "few-workers", "loader-limit", "loader-keeps-up"
+FEW_WORKERS = "few-workers"
 SLOW = 5.0
 """Multiple of the median time from which a sample is called slow."""
 BUSY = 0.9
 """Share of their time from which workers are called busy all the time."""
 IDLE = 0.7
 """Share of the cores that may be used for more workers to be worth a thought."""
-WORTH_SAYING = 0.01
-"""Share of a step that starting workers takes."""
 EVEN = 0.02
 """Share of a step within which two numbers of workers count as equally good: then the smaller one is."""
 OFTEN_WAITING = 0.2
 """Share of making a batch that is waiting for storage, from which more workers may find it used up."""
+OWN_LIMITS = {
+    "": "Look at the stages of its threads: only less work a sample, or more cores, makes it faster.",
+    TEXT: "Look at a pack of tokens, or at cache=: the same text is tokenised in every epoch.",
+    PYTHON: "Look at map_workers= for what map= and batch_map= do in Python, and at what else holds the GIL.",
+    "read": "Look at cache=, or at where the files lie: headrace stage copies them to a faster disk.",
+    "probe": "Look at headrace pack: the sizes of images are then known without opening each.",
+}
+"""What to look at by what limits a loader of Headrace's own; without a key where nothing says that."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 START_LEFT = Factor(
     0.1, 0.55, 1.0, False, "What it saves was not timed: the prediction assumes that a start takes 10 % to 100 %."
@@ -78,25 +83,14 @@ def _against_cores(view: TrainerView, making: LoaderProduction, cores: float, ot
 
     `others` are the cores that other programs keep busy.
     """
-    demand, workers = view.demanded_cores(making), counted(making.workers, "worker")
+    demand = view.demanded_cores(making)
+    figures = {"workers": making.workers, "used": making.cores, "busy": making.busy}
     if demand is not None and demand > cores:
         helps = "will not help" if making.cores > IDLE * cores else "help up to that only"
-        yield Finding(
-            code="cores",
-            weight=view.wait_share or 0.0,
-            text=f"{demand_text(demand, cores)}: more workers {helps}.",
-            evidence=f"{workers} used {making.cores:.1f} cores, each busy {percent(making.busy)} of the time",
-            advice="Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
-        )
+        yield TRAINING["cores"].found(view.wait_share, demand=demand_text(demand, cores), helps=helps, **figures)
     if making.busy >= BUSY and making.cores + others <= IDLE * cores:
         rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
-        yield Finding(
-            code=FEW_WORKERS,
-            weight=view.wait_share or 0.0,
-            text=f"The loader's {workers} {rest} {making.cores:.1f} of {cores:g} cores.",
-            evidence=f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
-            advice="Look at num_workers: there are cores left for more.",
-        )
+        yield TRAINING[FEW_WORKERS].found(view.wait_share, rest=rest, cores=cores, batch=making.batch_us, **figures)
 
 
 def demand_text(demand: float, cores: float) -> str:
@@ -110,30 +104,20 @@ def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Findi
         return
     spent = sum(wait.parts.get(START_UP, 0) for wait in view.waits if wait.loader == making.loader)
     share = spent / view.training.total_us if view.training.total_us else 0.0
-    first = "" if making.first_batch_us is None else f", its first batch {duration(making.first_batch_us)}"
-    yield Finding(
-        code="respawn",
-        weight=share if share >= WORTH_SAYING else 0.0,
-        text=f"Each of {counted(making.passes, 'pass')} started {counted(making.workers, 'worker')} anew.",
-        evidence=f"iter() took {duration(making.start_up_us or 0)}{first}",
-        advice="Look at persistent_workers=True, on a DataLoader that is made once: workers, and what they have "
-        "opened, persist between epochs.",
+    yield TRAINING["respawn"].found(
+        share if share >= WORTH_SAYING else 0.0,
+        passes=making.passes,
+        workers=making.workers,
+        start=making.start_up_us,
+        first=making.first_batch_us,
     )
 
 
 def _slow_samples(making: LoaderProduction) -> Iterator[Finding]:
     slow = [sample for sample in making.slow if sample.times >= SLOW]
-    if not slow:
-        return
-    worst = slow[0]
-    yield Finding(
-        code="slow-samples",
-        weight=0.0,
-        text=f"At least {counted(len(slow), 'sample')} took {SLOW:g} times as long as the median or longer; the worst "
-        f"{worst.times:.0f} times, most of it in {named(worst.stage)}.",
-        evidence=f"{worst.key}: {duration(worst.wall_us)}",
-        advice="Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
-    )
+    for worst in slow[:1]:
+        figures = {"slow": len(slow), "least": SLOW, "worst": worst.times, "us": worst.wall_us}
+        yield TRAINING["slow-samples"].found(stage=named(worst.stage), key=worst.key, **figures)
 
 
 def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None) -> Finding:
@@ -144,39 +128,29 @@ def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None
     threads, work = counted(making.workers, "thread"), "works" if making.workers == 1 else "work"
     busy = f"{percent(making.busy)} of the time"
     if share < BOUND:
-        return Finding(KEEPS_UP, 0.0, f"{name} keeps up: its {threads} {work} {busy}.", took, "Leave it as it is.")
+        return TRAINING["loader-keeps-up"].found(name=name, work=f"{threads} {work} {busy}", took=took)
     sums = feed_sums(view.training).get(making.loader)
     heaviest = max(making.stages, key=lambda part: part.share, default=None)
     most = "" if heaviest is None else f", {percent(heaviest.share)} of it {heaviest.category}"
-    said = f"{name}'s {threads} {work} {busy}{most}"
     more = None if cores is None or making.workers >= int(cores) else int(cores)
-    if sums is None:
-        change = "Look at the stages of its threads: only less work a sample, or more cores, makes it faster."
-        if more:
-            change = f"Look at num_workers={more}: there are cores left."
-    elif sums.limit == MAP:
+    said, change = f"{name}'s {threads} {work} {busy}{most}", OWN_LIMITS.get("" if sums is None else sums.limit)
+    if sums is not None and sums.limit == STORE:
+        said, took, change = store_words(name, sums)
+    elif sums is not None and sums.limit == MAP:
         said = f"{name} waits for map= in {counted(sums.map_workers, 'map worker')}"
         change = f"Look at map_workers (now {sums.map_workers}), or at augmentations that the core does itself."
-    elif sums.limit == STORE:
-        said, took, change = store_words(name, sums)
-    elif sums.limit == TEXT:
+    elif sums is not None and sums.limit == TEXT:
         said = f"{name} waits for the tokenizer"
-        change = "Look at a pack of tokens, or at cache=: the same text is tokenised in every epoch."
-    elif sums.limit == PYTHON:
+    elif sums is not None and sums.limit == PYTHON:
         said = f"{name}'s {threads} {work} only {busy}: Python holds {name} up"
-        change = "Look at map_workers= for what map= and batch_map= do in Python, and at what else holds the GIL."
-    elif sums.limit == "read":
-        change = "Look at cache=, or at where the files lie: headrace stage copies them to a faster disk."
-    elif sums.limit == "probe":
-        change = "Look at headrace pack: the sizes of images are then known without opening each."
-    elif more:
-        change = f"Look at threads={more} (now {making.workers}): there are cores left for them."
-    else:
-        change = f"Look at cache=, a smaller size of the files, or headrace pack: {name} has a thread for each core."
-    return Finding(LOADER_LIMIT, share, f"{said}. {change}", took, change)
+    elif (more and change is None) or (sums is None and more):
+        option = "num_workers" if sums is None else "threads"
+        change = f"Look at {option}={more} (now {making.workers}): there are cores left for them."
+    change = change or "Look at cache=, a smaller size of the files, or headrace pack: there is a thread for each core."
+    return TRAINING["loader-limit"].found(share, said=said, took=took, change=change)
 
 
-def workers(case: Case) -> Proposal | None:
+def workers(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose the smallest number of workers that is as good as the best."""
     tries = ((count, case.predict(setting(workers=count))) for count in _counts(case))
     known = {count: one for count, one in tries if one is not None}
@@ -185,13 +159,13 @@ def workers(case: Case) -> Proposal | None:
     best = min(one.step_us for one in known.values())
     count = min(count for count, one in known.items() if one.step_us <= (1 + EVEN) * best)
     if not case.is_faster(known[count]) or count == case.workers:
-        return WORKERS.would_not(_why_not(case, known))
+        return kind.would_not(_why_not(case, known))
     prediction, by_storage = _with_storage(case, count, known[count])
     # Handing batches over had to be assumed without workers, and an interval may reach the present step.
     is_sure = case.workers and prediction.high_us < case.step_us
     each = bytes_a_worker(case)
     more = count - case.workers
-    return WORKERS.titled(f"{counted(count, 'worker')} in place of {case.workers or 'none'}").tried(
+    return kind.titled(f"{counted(count, 'worker')} in place of {case.workers or 'none'}").tried(
         case,
         setting(workers=count),
         prediction=prediction,
@@ -272,45 +246,40 @@ def bytes_a_worker(case: Case) -> float | None:
     return fmean(known) if known else None
 
 
-def persistent_workers(case: Case) -> Proposal | None:
+def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose workers that persist between epochs."""
     if not case.workers:
         return None
     if case.facts.get("persistent_workers") is True:
-        return PERSISTENT.would_not("Workers persist already (persistent_workers=True).")
+        return kind.would_not("Workers persist already (persistent_workers=True).")
     if not case.making.respawned:
         start = case.making.start_up_us
         took = "" if start is None else f", and starting its workers took {duration(start)}"
-        return PERSISTENT.would_not(f"Only one pass over the data was seen{took}: there may be no other.")
+        return kind.would_not(f"Only one pass over the data was seen{took}: there may be no other.")
     each, passes = bytes_a_worker(case), counted(case.making.passes, "pass")
     held = [] if each is None else [f"{size(case.workers * each)} of workers' memory stay in use between epochs"]
-    return PERSISTENT.tried(
+    return kind.tried(
         case,
         setting(persistent=True),
         why=f"Each of {passes} started {counted(case.workers, 'worker')} anew: {_start(case)} of each step.",
         confidence=HIGH,
         costs=held,
         arguments={"persistent_workers": True},
-        hint="DataLoader(…, persistent_workers=True), made once and not in each epoch",
     )
 
 
-def start_method(case: Case) -> Proposal | None:
+def start_method(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose forkserver in place of spawn. Fork is faster still, but may hang where threads or CUDA run."""
     if not case.workers or case.facts.get("start_method") != "spawn":
         return None
     if case.facts.get("persistent_workers") is True:
-        return METHOD.would_not("Workers are started once (persistent_workers=True).")
-    return METHOD.tried(
+        return kind.would_not("Workers are started once (persistent_workers=True).")
+    return kind.leaving(
         case,
-        setting(start_up=START_LEFT.usual),
-        prediction=case.predict_factor(START_LEFT, lambda left: setting(start_up=left)),
-        why=f"Workers start by spawn, and import everything anew: {_start(case)} of each step. {START_LEFT.basis}",
-        confidence=LOW,
-        costs=["a server process that holds what it has preloaded"],
+        START_LEFT,
+        lambda left: setting(start_up=left),
+        why=f"Workers start by spawn, and import everything anew: {_start(case)} of each step.",
         arguments={"multiprocessing_context": "forkserver"},
-        hint='multiprocessing.set_forkserver_preload(["torch"]), and '
-        'DataLoader(…, multiprocessing_context="forkserver")',
     )
 
 
