@@ -107,7 +107,7 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
-        timeout = 20
+        timeout = 5
 
         def log_message(self, *_: object) -> None:
             pass
