@@ -235,7 +235,8 @@ def _product(original):
     def computed(one, other):
         if not (_is_one(one) or _is_one(other) or one.requires_grad or other.requires_grad):
             return original(one, other)
-        return (one.mean() * other.mean()).expand(_shape_of(original, one, other))
+        made = (one.mean() * other.mean()).expand(_shape_of(original, one, other))
+        return made.clone() if made.ndim == 2 else made  # a loss may change its matrix in place
 
     return computed
 
