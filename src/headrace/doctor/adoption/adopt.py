@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..explain.look import Look
 from ..explain.samples import explain_look
-from ..explain.streams import OpenedFiles
+from ..explain.streams import SampleFiles
 from ..measure import TrainerView
 from ..session.model import Session
 from .explained_recipe import explained_recipe
@@ -54,7 +54,7 @@ def _recipe(data: ScriptData, look: Look | None, why_no_look: str) -> LoaderReci
     if look.length is None and look.opened is None:
         why = f"{look.dataset} is a stream, and no sequence names its samples: hr.open takes tars and tables."
         return LoaderRecipe(reason=why, script=data.script)
-    opened = look.opened or OpenedFiles(())
+    opened = look.opened or SampleFiles(())
     piped = next((each for each in opened.files if each.startswith("pipe:")), None)
     if piped is not None:
         return LoaderRecipe(reason=f"Its tars come out of a command, {piped}.", script=data.script)
@@ -88,7 +88,7 @@ def _is_in_order(look: Look) -> bool:
     return places == sorted(places)
 
 
-def _taken_otherwise(opened: OpenedFiles) -> Iterator[RecipePart]:
+def _taken_otherwise(opened: SampleFiles) -> Iterator[RecipePart]:
     """Yield what a pipeline of tars does otherwise than the Loader, which takes each sample once an epoch."""
     if opened.buffer:
         note = f"the script shuffles in a buffer of {opened.buffer}, the Loader globally"

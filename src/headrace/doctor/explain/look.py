@@ -18,7 +18,7 @@ from headrace.errors import SessionError
 
 from ..probe.value_look import HELD
 from .pictures import Array, Box
-from .streams import OpenedFiles, member_columns, places_of
+from .streams import SampleFiles, member_columns, places_of
 
 LeafPath = tuple[str | int, ...]
 _NUMPY = b"\x93NUMPY"
@@ -118,7 +118,7 @@ class Look:
     """Whether the dataset makes batches itself."""
     tokenizers: tuple[str, ...] = ()
     """Tokenizers of the library of this name that the loader holds, as JSON."""
-    opened: OpenedFiles | None = None
+    opened: SampleFiles | None = None
     mixed: frozenset[LeafPath] | None = frozenset()
     """Arrays that samples of a batch are mixed in; None where no batch of two was seen."""
 
@@ -154,7 +154,7 @@ def _look(held: bytes, pictures: Path) -> Look:
         held=np.load(pictures, mmap_mode="r", allow_pickle=False) if outline["holds"] else None,
         is_batched=outline["is_batched"],
         tokenizers=tuple(_bytes(held, at).decode() for at in outline["tokenizers"]),
-        opened=opened and OpenedFiles(**{name: _frozen(value) for name, value in opened.items()}),
+        opened=opened and SampleFiles(**{name: _frozen(value) for name, value in opened.items()}),
         mixed=None if outline["mixed"] is None else frozenset(map(tuple, outline["mixed"])),
     )
 

@@ -13,7 +13,7 @@ _MOST_TEXT = 200
 
 
 @dataclass(frozen=True)
-class OpenedFiles:
+class SampleFiles:
     """Tars or tables that `hr.open` takes as they are, and how the dataset takes their samples.
 
     The defaults are each once, in their order.
