@@ -162,8 +162,9 @@ def misshapen(screen: FirstScreen, diagnosis: Diagnosis, whole: Prescription) ->
     sentence, arrow, found = screen.sentence, arrow_of(screen), screen.recommendation
     if len(sentence.split()) > MOST_WORDS or len(screen.bullets) > MOST_BULLETS:
         yield f"long: {sentence} {screen.bullets}"
-    lines = [one for one in (sentence, *screen.bullets, *screen.rest) if not one.startswith("The workers slow")]
-    if [SPEED.sub(".", line) for line in lines] != [*diagnosis.ending, diagnosis.verdict, *diagnosis.statements]:
+    lines = [sentence, *screen.bullets, *screen.rest]
+    found_so = [SPEED.sub(".", line) for line in lines if not line.startswith("The workers slow")]
+    if found_so != [*diagnosis.ending, diagnosis.verdict, *diagnosis.statements]:
         yield f"not as it was found: {lines}"
     how, step, figures = chosen(screen, whole)
     speeds = [one for line in lines for one in SPEED.findall(line) if one]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
 from .batches import REST, SERIALISE, Finder, Join, LookedStages, MadeBatch, batch_stages
 from .diagnosis import (
     Diagnosis,
@@ -24,14 +25,9 @@ from .steps import (
     BOUND,
     COPY,
     DATA_WORK,
-    DRAIN,
-    EARLY,
     FORWARD,
-    LOAD,
-    OBSERVE,
     ORDER,
     PREFETCH,
-    REPLAY,
     UNSEEN,
     WAIT,
     MeasuredStep,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..probe import SETTLING_STEPS, ProbeSettings, observed_steps, replayed_steps
 from ..quantities import counted, duration
 from ..session.model import PhaseRow, Session
-from .steps import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
+from ..session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
 
 START, WARM_UP, END = "start", "warm-up", "end"
 READ, LOOK, SURVEY, DIAGNOSE = "read", "look", "survey", "diagnose"

@@ -16,7 +16,7 @@ import msgspec
 
 from ..probe import SETTLING_STEPS
 from ..session.model import Session
-from ..session.trainers import LoaderFacts, MeasuredWindow, Trainer, TrainerPass
+from ..session.trainers import EARLY, OBSERVE, REPLAY, LoaderFacts, MeasuredWindow, Trainer, TrainerPass
 from .diagnosis import TimePart
 
 WAIT = "data wait"
@@ -29,8 +29,6 @@ UNSEEN = "not seen"
 ORDER = (WAIT, DATA_WORK, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
 TURNS = {WAIT, BACKWARD, OPTIMIZER}
 """Parts that the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
-OBSERVE, EARLY, REPLAY, LOAD, DRAIN = "observe", "early", "replay", "load", "drain"
-"""Names of windows."""
 EVALUATION = "e"
 """Kind of span, of docs/doctor/session.md."""
 BOUND = 0.05

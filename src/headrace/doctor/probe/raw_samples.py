@@ -68,7 +68,7 @@ class _Shards(RawSamples):
         self._selects, self._stages = behind[: last + 1], list(map(_of_one, behind))
 
     def makers(self, count: int) -> list[tuple[dict[str, Any], Made]]:
-        chosen = [self._urls[place] for place in _spread(len(self._urls), count)]
+        chosen = [self._urls[place] for place in spread(len(self._urls), count)]
         each = -(-count // len(chosen)) * _STRIDE
         found = [self._taken(url, each, _STRIDE) for url in chosen]
         if sum(map(len, found)) < count:  # of tars of few samples
@@ -165,7 +165,8 @@ def _said(predicate: Any) -> str:
     return str(getattr(predicate, "__name__", type(predicate).__name__))
 
 
-def _spread(length: int, count: int) -> list[int]:
+def spread(length: int, count: int) -> list[int]:
+    """Return places all over a sequence, its ends among them: `count`, or all of a shorter one."""
     return sorted({round(place * max(0, length - 1) / (count - 1)) for place in range(count)})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from .raw_samples import RawSamples
+from .raw_samples import RawSamples, spread
 from .sample_comparison import generators_held
 
 INDICES = 8
@@ -38,8 +38,8 @@ class SampleMakers:
         yield from ((making, index, make) for index, make in makers for making in makings)
 
     def _by_index(self) -> Iterator[tuple[int, Callable[[], Any]]]:
-        dataset, last = self._dataset, max(0, (self._length or 0) - 1)
-        for index in sorted({round(place * last / (INDICES - 1)) for place in range(INDICES)}):
+        dataset = self._dataset
+        for index in spread(self._length or 0, INDICES):
             if hasattr(dataset, "__getitems__"):  # as a DataLoader's workers take it
                 yield index, lambda index=index: dataset.__getitems__([index])[0]  # type: ignore[misc]
             else:

@@ -24,6 +24,7 @@ from headrace.doctor.report.terminal import heat
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 from headrace.doctor.session.declaring import kind_of
 from headrace.doctor.session.evidence_schema import decode_record
+from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
 
 MOST_BYTES_AT_ONCE = 4 << 20
 """Bytes of one file that one look reads; the next look reads the rest."""
@@ -76,7 +77,7 @@ class EvidenceTail:
                 continue
 
 
-WARM_UP, OBSERVE, EARLY, REPLAY, LOAD, DRAIN, OVER = "warm-up", "observe", "early", "replay", "load", "drain", "over"
+WARM_UP, OVER = "warm-up", "over"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from headrace.doctor.causes import LAUNCHERS, failed_process
 from headrace.doctor.measure import Diagnosis, LoaderProduction, ProbeCost, RankView, StagePart, early_steps
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
+from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
 
 CLOCK_IS_LOW = 0.8
 """Share of a GPU's highest clock below which the clock is worth a word."""
@@ -28,11 +29,11 @@ _ENDINGS = {
     "running": "still running after {}",
 }
 _WINDOWS = {
-    "observe": "observed",
-    "early": "replayed after the first epoch",
-    "replay": "replayed",
-    "load": "replayed with workers running",
-    "drain": "drained",
+    OBSERVE: "observed",
+    EARLY: "replayed after the first epoch",
+    REPLAY: "replayed",
+    LOAD: "replayed with workers running",
+    DRAIN: "drained",
 }
 
 
@@ -78,7 +79,7 @@ def window_text(session: Session) -> str:
     said = []
     for window in trainer.windows:
         within = range(window.first, window.first + window.steps)
-        early = sum(number in within for number in early_steps(trainer)) if window.name == "observe" else 0
+        early = sum(number in within for number in early_steps(trainer)) if window.name == OBSERVE else 0
         steps = counted(window.steps - window.settling - early, "step")
         many = steps if window.steps else counted(len(trainer.drained.index), "batch")
         said.append(f"{many} {_WINDOWS.get(window.name, window.name)} in {duration(window.end - window.start)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -154,6 +155,7 @@ def _line_field(annotation: Any, declared: Field[Any]) -> Any:
     return (declared.name, written, []) if declared.metadata["may_be_empty"] else (declared.name, written)
 
 
+@cache
 def _hints(made: type) -> dict[str, Any]:
     """Return the types of a dataclass's fields; of a table, those of a value."""
     hints = get_type_hints(made, include_extras=True)

@@ -26,6 +26,7 @@ from .declaring import KINDS, RecordKind, Table, kind_of
 from .evidence_schema import decode_record
 from .failed_replay import ended_in, why_failed
 from .merged_reads import NamedRecord, merge_opened, merge_remote
+from .trainers import LOAD, REPLAY
 
 UNNAMED = "other:unnamed"
 """Stage whose name was lost with the line that held it."""
@@ -149,16 +150,16 @@ class ProcessEvidence:
         change = getattr(self, f"_change_{kind.name}", lambda row: None)
         names = [one.name for one in kind.fields]
         otherwise = [one for one in kind.fields if one.is_written_otherwise]
-        columns = [getattr(place, name) for name in names] if isinstance(place, Table) else []
+        appends = [getattr(place, name).append for name in names] if isinstance(place, Table) else []
 
         def take(record: Any) -> None:
-            row = dict(zip(names, astuple(record), strict=True))
+            row = dict(zip(names, astuple(record)))  # noqa: B905  # of one length, and this is the hottest loop
             for one in otherwise:
                 row[one.name] = one.value(row[one.name], self._names)
             change(row)
-            if columns:
-                for column, value in zip(columns, row.values(), strict=True):
-                    column.append(value)
+            if appends:
+                for append, value in zip(appends, row.values()):  # noqa: B905
+                    append(value)
             else:
                 place.append(kind.made(**row))
 
@@ -312,7 +313,7 @@ def read_session(
         outcome = replace(outcome, why="steps")
     elif outcome.why == "failed" and (failed := [one for one in whole if ended_in(one.process)]):
         text = f"The script ended by {why_failed(outcome, [one.process for one in failed])} on repeated batches."
-        if any(window.name in ("replay", "load") for one in failed for window in one.trainer.windows):
+        if any(window.name in (REPLAY, LOAD) for one in failed for window in one.trainer.windows):
             outcome = replace(outcome, why="steps")
             text += " All steps that were asked for had been observed by then."
         told = [model.SessionNote("replay-failed", text, one.process.pid) for one in failed]

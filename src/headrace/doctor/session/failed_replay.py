@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .model import CommandOutcome, ProbedProcess, Session, SessionNote
+from .trainers import DRAIN, EARLY, LOAD, REPLAY
 
-EARLY = "early"
-_REPLAYING = (EARLY, "replay", "load", "drain")
+_REPLAYING = (EARLY, REPLAY, LOAD, DRAIN)
 """Windows in which the loop gets cached batches."""
 
 

@@ -43,7 +43,8 @@ WINDOWS = {
     "load": "cached batches while the workers go on",
     "drain": "batches only, without steps",
 }
-"""Windows of a measured run."""
+"""Windows of a measured run, in their order."""
+OBSERVE, EARLY, REPLAY, LOAD, DRAIN = WINDOWS
 
 
 @recorded(

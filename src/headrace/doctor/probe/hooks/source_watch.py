@@ -58,6 +58,7 @@ class SourceWatch:
         if sys.getprofile() == self._watch:
             sys.setprofile(None)
         self._made.clear()
+        self._given.clear()
         return list(self._found.values())
 
     def _watch(self, frame: FrameType, event: str, value: Any) -> None:
