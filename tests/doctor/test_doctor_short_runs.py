@@ -105,6 +105,9 @@ def test_a_script_that_fails_beyond_its_first_epoch_is_run_again_without_such_st
     (why,) = [note.text for note in found.session.notes if note.code == "replay-failed"]
     assert "ZeroDivisionError" in why
     holds(found, prescribe(found.session, found.diagnosis), 20)
+    written = tmp_path / "kept/written"
+    assert is_kept == written.exists()
+    assert len(list(written.glob("started.txt*"))) == 2 * is_kept
 
 
 def test_a_script_that_fails_on_repeated_batches_is_run_again_without_them(tmp_path: Path) -> None:

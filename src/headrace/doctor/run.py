@@ -24,6 +24,7 @@ from .attach import (
     CommandResult,
     exit_status,
     holds_files,
+    is_undone,
     restore_session,
     run_command,
     undo_notes,
@@ -217,9 +218,9 @@ def _announced_run(
 def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedReplay | None:
     """Return how the script ended in a window of repeated steps that measured nothing; None if it did not.
 
-    Not if the folder holds files of the user's that could not be put back: another run could overwrite them.
+    None as well if files could not be restored: another run could overwrite them.
     """
-    if ended.why != "failed" or not folder.settings.replay or holds_files(folder.path):
+    if ended.why != "failed" or not folder.settings.replay or not is_undone(folder.path):
         return None
     outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
     try:

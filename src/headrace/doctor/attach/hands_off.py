@@ -114,7 +114,12 @@ def begin_record(folder: UndoFolder, scratch: Path, root: Path) -> Listing | Non
 
 def holds_files(session: Path) -> bool:
     """Return whether a session's folder has files of the user's that exist nowhere else."""
-    return (session / WRITTEN).exists() or (session / UNDO).parent.exists()
+    return (session / WRITTEN).exists() or not is_undone(session)
+
+
+def is_undone(session: Path) -> bool:
+    """Return whether every file that the session's run changed is restored."""
+    return not (session / UNDO).parent.exists()
 
 
 def offline_environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:

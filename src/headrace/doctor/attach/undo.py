@@ -131,6 +131,8 @@ class _Undo:
             inside = os.path.relpath(path, self._report.root)
             target = self._written / (inside if not inside.startswith("..") else OUTSIDE + path)
             target.parent.mkdir(parents=True, exist_ok=True)
+            while os.path.lexists(target):  # of a run before this one
+                target = target.with_name(f"{target.name}~")
             shutil.move(path, target)
         elif _is_folder(path):
             shutil.rmtree(path)
