@@ -126,7 +126,7 @@ def with_data(script: Script, root: Path, photos: Photos) -> list[str]:
             shutil.rmtree(data)
             raise
     return [
-        "launched" if script.is_launched else "alone",
+        ("launched" if script.is_launched else "alone") + ("+gradients" if script.reads_gradients else ""),
         *script.script.split(),
         *script.arguments.format(data=data).split(),
     ]

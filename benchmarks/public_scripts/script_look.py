@@ -19,7 +19,7 @@ def main() -> None:
     look, seconds, launched, *script = sys.argv[1:]
     sys.path.pop(0)  # names of ours would hide the script's
     warnings.simplefilter("ignore")
-    stand_ins.install(is_launched=launched == "launched")
+    stand_ins.install(is_launched="launched" in launched)
 
     from headrace.doctor.adoption.comparison import script_loader
     from headrace.doctor.probe.value_look import look_at_values

@@ -28,6 +28,8 @@ class Script:
     """Folder of the repository that the script runs in."""
     is_launched: bool = False
     """Whether a launcher such as torchrun starts it."""
+    reads_gradients: bool = False
+    """Whether it reads gradients of its weights itself."""
     imports: str = ""
     """Folder of the repository from which it imports what it would have had installed."""
 
@@ -282,6 +284,7 @@ SCRIPTS = (
         "train.py",
         "--epochs 9 --batch-size 2",
         carvana,
+        reads_gradients=True,
     ),
     Script(
         "deeplab",

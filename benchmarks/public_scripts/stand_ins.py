@@ -5,7 +5,8 @@ removed since it was written.
 
     python stand_ins.py LAUNCHED SCRIPT [ARGUMENTS]
 
-runs it. LAUNCHED is "launched" for a script that a launcher starts, else "alone".
+runs it. LAUNCHED is "launched" for a script that a launcher starts, else "alone"; with "+gradients" its weights get
+gradients, which take the time of a step on the CPU.
 """
 
 import collections
@@ -191,10 +192,16 @@ def _wrapper() -> type:
     return Wrapper
 
 
-def be_a_fast_device() -> None:
-    """Let layers give one number for all of their shape, made of all that they are given, and the next layers."""
+def be_a_fast_device(*, gives_gradients: bool) -> None:
+    """Let layers give one number for all of their shape, made of what they are given, and the next layers.
+
+    Unless it `gives_gradients`, weights have none, so that neither backward passes nor optimizers take time that a
+    device would not.
+    """
     import torch
 
+    if not gives_gradients:
+        torch.nn.Parameter.mean = lambda self: _one(self.detach()).requires_grad_(self.requires_grad)
     functional = torch.nn.functional
     for name in ("conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear"):
         setattr(functional, name, _of_shape(getattr(functional, name)))
@@ -320,8 +327,8 @@ def be_the_only_rank() -> None:
 def main() -> None:
     launched, *script = sys.argv[1:]
     sys.path.pop(0)  # names of ours would hide the script's
-    install(is_launched=launched == "launched")
-    be_a_fast_device()
+    install(is_launched="launched" in launched)
+    be_a_fast_device(gives_gradients="gradients" in launched)
     sys.argv = script[1:] if script[0] == "-m" else script
     sys.path.insert(0, os.getcwd())
     if script[0] == "-m":
