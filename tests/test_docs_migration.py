@@ -1,4 +1,4 @@
-"""The lines of docs/migration: those before, where their package is installed, and those after, on made data."""
+"""The lines of docs/migration.md: those before, where their package is installed, and those after, on made data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from archives import add_file
+from docs_pages import section
 from loader_data import encode, photograph
 
-PAGES = Path(__file__).parents[1] / "docs" / "migration"
+LOADERS = re.findall(r"^## (From .*)", section("migration.md"), re.MULTILINE)
 SAMPLES = 32
 IMAGES = [encode(photograph(number, 48, 40), "JPEG") for number in range(SAMPLES)]
 LABELS = [number % 5 for number in range(SAMPLES)]
@@ -28,9 +29,8 @@ HEADINGS = ["Before", "After", "Concepts", "What is different", "What stays thei
 
 def lines(page: str, heading: str) -> str:
     """Return the Python of a section, whose addresses are those of files here."""
-    section = re.search(rf"## {heading}\n(.*?)(?=\n## |\Z)", (PAGES / page).read_text(), re.DOTALL)
-    assert section is not None
-    (code,) = re.findall(r"```python\n(.*?)```", section[1], re.DOTALL)
+    part = section("migration.md", page).partition(f"\n### {heading}\n")[2].partition("\n### ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", part, re.DOTALL)
     here = code.replace("aws s3 cp s3://bucket/", "cat ").replace(".tar -", ".tar").replace("s3://bucket/", "")
     return here.replace("hf://datasets/OWNER/NAME/", "").replace("OWNER/NAME", str(Path.cwd()))
 
@@ -60,19 +60,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("from-*.md")))
+@pytest.mark.parametrize("page", LOADERS)
 def test_the_lines_after_give_batches(folder: Path, page: str) -> None:
     names = run(page, "After")
     assert len(names["loader"]) == 2
     assert len(names["images"]) == 16
     assert sorted(names["dataset"].labels().tolist()) == sorted(LABELS)
-    assert re.findall(r"^## (.*)", (PAGES / page).read_text(), re.MULTILINE)[-3:] == HEADINGS[-3:]
+    assert re.findall(r"^### (.*)", section("migration.md", page), re.MULTILINE)[-3:] == HEADINGS[-3:]
 
 
 @pytest.mark.long
 @pytest.mark.leaks(reason="worker processes and threads of the other loaders")
 @pytest.mark.parametrize(
-    ("page", "package"), [("from-webdataset.md", "webdataset"), ("from-hf-streaming.md", "datasets")]
+    ("page", "package"), [("From WebDataset", "webdataset"), ("From streamed Hugging Face datasets", "datasets")]
 )
 @pytest.mark.filterwarnings("default")
 def test_the_lines_before_run(folder: Path, page: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +109,7 @@ def make_optimized() -> None:
 
 
 MAKERS = {"streaming": make_mds, "litdata": make_optimized}
+TITLES = {"streaming": "Streaming", "litdata": "LitData"}
 
 
 @pytest.mark.long
@@ -118,7 +119,7 @@ MAKERS = {"streaming": make_mds, "litdata": make_optimized}
 def test_their_formats_become_tars_of_the_same_bytes(folder: Path, package: str) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    page = f"from-{package}.md"
+    page = f"From {TITLES[package]}"
     MAKERS[package]()
     (folder / "before.py").write_text(lines(page, "Before"))  # as a program: optimize changed how processes start here
     packages = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -9,14 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from docs_pages import DOCS, examples
 from loader_data import encode, photograph
 
-DOCS = Path(__file__).parents[1] / "docs"
 COUNTS = {"cat": 40, "dog": 24}
-
-
-def examples(page):
-    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +79,7 @@ def test_phases_and_figures(recipes):
 def test_a_dataset_of_ones_own(directory, monkeypatch):
     monkeypatch.chdir(directory)
     names: dict[str, object] = {}
-    for example in examples("drop-ins/own-dataset.md"):
+    for example in examples("drop-ins/README.md", "A Dataset that cannot become a Loader"):
         exec(example, names)
     assert names["anchors"].shape == names["positives"].shape == (64, 3, 224, 224)
     assert names["anchors"].dtype == torch.float32

@@ -3,7 +3,7 @@
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON [--clones FOLDER] [--work FOLDER] [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --doctor [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --prove [NAME ...]
-    python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/public-scripts.md
+    python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/accuracy.md
 
 Each script of `scripts.py` is checked out at its commit, from FOLDER/OWNER+NAME where clones lie there, else by
 `git clone`; small data is made for it from the photographs below PHOTOS, and it runs unmodified in PYTHON, on the CPU.
@@ -44,7 +44,7 @@ ENDING_S = 15
 """That a doctor takes at most to restore the folder once it is told to end."""
 LOOKED = ("class", "length", "seconds", "samples", "ended", "errors")
 CODE = (".py", ".pyx", ".yaml", ".yml", ".json", ".txt", ".cfg", ".data", ".names", ".gz", ".toml", "train")
-HEAD = """# Public training scripts
+HEAD = """## Public training scripts
 
 What the doctor makes of scripts of many authors, unmodified, each at a commit of its repository and on small data in
 the layout that it reads (`benchmarks/public_scripts`). Convolutions, weights and CUDA are stood in for; data, datasets
@@ -54,13 +54,13 @@ and loaders are the scripts' own.
 where a run did not come to its end. `images` and `leaves` count the pictures, and all arrays and texts, that the
 drafted Loader makes of a batch. `compared` says how they compare with the samples that were looked at: the same but for
 rounding, drawn at random by the script and of the same type and shape, or different. Seconds are those of the look, of
-at most 10 s, and of the explanation, on two cores with much other work, so that
-some runs did not come to their end. Rows were measured while the method was mended, not all on one state of the code.
+at most 10 s, and of the explanation, on two cores with much other work, so that some runs
+did not come to their end. Rows were measured while the method was mended, not all on one state of the code.
 To measure them anew:
 
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --doctor
-    python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/public-scripts.md
+    python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/accuracy.md
 
 """
 
@@ -308,7 +308,8 @@ def main() -> None:
     args = ask.parse_intermixed_args()
     work = args.work or Path(tempfile.mkdtemp())
     if args.markdown:
-        args.markdown.write_text(markdown(work))
+        before = args.markdown.read_text().partition(HEAD.splitlines()[0])[0]
+        args.markdown.write_text(before + markdown(work))
         return
     if args.prove:
         print(PROVED_HEADS)

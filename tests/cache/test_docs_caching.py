@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
-from pathlib import Path
 
+from docs_pages import examples
 from loader_data import write_folder
 
-PAGE = Path(__file__).parents[2] / "docs" / "caching.md"
 SMALLER = {
     "8GB": f"{30_000_000 + os.getpid()}B",
     "256": "24",
@@ -18,17 +16,16 @@ SMALLER = {
 }
 
 
-def examples():
-    text = PAGE.read_text()
+def smaller(text):
     for large, small in SMALLER.items():
         text = text.replace(large, small)
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return text
 
 
 def test_loaders_examples(tmp_path, monkeypatch, capsys):
     write_folder(tmp_path / "train")
     monkeypatch.chdir(tmp_path)
-    first, second = [each for each in examples() if "hr.Loader" in each]
+    first, second = [smaller(text) for text in examples("caching.md", before="Staging") if "hr.Loader" in text]
     names = {}
     exec(first, names)
     said = [line for line in capsys.readouterr().out.splitlines() if "cache (ram)" in line or "cached:" in line]

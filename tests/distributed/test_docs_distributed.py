@@ -1,21 +1,16 @@
-"""The examples of docs/distributed.md and docs/fit-budget.md, run as they stand there, by one rank."""
+"""The examples of docs/determinism.md and docs/variable-sizes.md, run as they stand there, by one rank."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from docs_pages import examples
 from loader_data import write_folder
 
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def example(page: str) -> str:
-    (found,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    return found
+(RANKS,) = examples("determinism.md", "Several ranks")
+(FIT,) = examples("variable-sizes.md", "The largest batch that fits in memory")
 
 
 class Model(torch.nn.Module):
@@ -37,7 +32,7 @@ def scope(tmp_path, monkeypatch) -> dict[str, Any]:
 
 
 def test_the_script_trains_and_saves(scope, tmp_path):
-    exec(example("distributed.md"), scope)
+    exec(RANKS, scope)
     torch.manual_seed(0)
     scope["main"]()
     saved = torch.load(tmp_path / "model.pt")
@@ -50,7 +45,7 @@ def test_the_budget_is_taken_by_a_loader(scope):
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     exec(
-        example("fit-budget.md"),
+        FIT,
         scope | {"hr": hr, "torch": torch, "model": model, "optimizer": optimizer, "device": "cpu"},
         scope,
     )

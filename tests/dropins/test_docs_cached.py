@@ -1,18 +1,18 @@
-"""The example of docs/drop-ins/cached.md, run as it stands there."""
+"""The example of docs/drop-ins/images.md, run as it stands there."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import torch
 from cached_data import LENGTH, SIDE, Pictures
+from docs_pages import section
 
 import headrace
 from headrace.dropins.sample_encoding import encode_sample
 
-PAGE = Path(__file__).parents[2] / "docs" / "drop-ins" / "cached.md"
+TITLE = "cached"
 
 
 class Photos(Pictures):
@@ -27,7 +27,7 @@ class Photos(Pictures):
 
 
 def test_the_example():
-    (example,) = re.findall(r"# after\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (example,) = re.findall(r"# after\n(.*?)```", section("drop-ins/images.md", TITLE), re.DOTALL)
     drawn = []
 
     def random_part(image):

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 import torch
+from docs_pages import examples
 
 import headrace as hr
-
-PAGE = Path(__file__).parents[2] / "docs" / "drop-ins" / "README.md"
 
 
 @pytest.fixture
 def make(photo_tar):
     """The script's `batches`, made anew each time."""
     labels = {name: number for number, name in enumerate(sorted(hr.IndexedTar(photo_tar).getnames()))}
-    (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (script,) = examples("drop-ins/README.md", before="A Dataset that cannot become a Loader")
     script = script.replace('"train.tar"', repr(str(photo_tar))).replace("dataset, 64,", "dataset, 8,")
 
     def make():

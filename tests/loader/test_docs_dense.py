@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from docs_pages import DOCS, examples
 from PIL import Image
 
 import headrace as hr
 
-DOCS = Path(__file__).parents[2] / "docs"
 SMALLER = {"(300, 375, 450, 525, 600), long_max=1000": "(30, 45, 60), long_max=100"}
 
 
-def examples_of(page):
-    text = (DOCS / page).read_text()
+def examples_of(page, before=""):
+    found = examples(page, before=before)
     for large, small in SMALLER.items():
-        text = text.replace(large, small)
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        found = [text.replace(large, small) for text in found]
+    return found
+
+
+def sizes():
+    return examples_of("variable-sizes.md", before="Buckets and budgets")
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_pages_have_the_examples_that_are_run():
-    assert [len(examples_of(page)) for page in ("dense-prediction.md", "variable-sizes.md")] == [4, 2]
+    assert [len(found) for found in (examples_of("dense-prediction.md"), sizes())] == [4, 2]
 
 
 def test_depth_out_of_a_tar(run):
@@ -90,7 +93,7 @@ def test_coloured_masks_become_indices(run):
 
 
 def test_a_training_on_images_of_many_sizes(run, capsys):
-    names = run(*examples_of("variable-sizes.md"))
+    names = run(*sizes())
     shapes = capsys.readouterr().out.splitlines()
     assert len(shapes) == len(names["loader"]) == 4
     assert len(set(shapes)) > 1

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from docs_pages import examples
 from loader_data import encode, photograph
 
 import headrace as hr
 
-PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLES = examples("detection.md")
 IMAGES, PEOPLE, POINTS = 20, 2, 17
 
 

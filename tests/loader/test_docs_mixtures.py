@@ -1,17 +1,14 @@
-"""The examples of docs/mixtures.md, run as they stand there but for the number of steps."""
+"""The examples of docs/sampling.md, run as they stand there but for the number of steps."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
+from docs_pages import examples
 from loader_data import encode, photograph
 from PIL import Image
 
-PAGE = Path(__file__).parents[2] / "docs" / "mixtures.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLES = examples("sampling.md", "Mixtures")
 
 
 @pytest.fixture

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from docs_pages import examples
 from loader_data import encode, photograph
 from text_data import caption, npy, tokenizer
 
-PAGE = Path(__file__).parents[2] / "docs" / "text.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLES = examples("text.md", before="Packed texts")
 IMAGES = 70
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib.util
 import random
 import re
-from pathlib import Path
 
 import battery
 import numpy as np
 import pytest
+from docs_pages import examples
 from loader_data import CLASSES, encode, photograph
 
-PAGE = Path(__file__).parents[2] / "docs" / "transforms.md"
 PER_CLASS = 17
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLES = examples("transforms.md")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ def repeats(loader):
 def test_every_example_is_python():
     assert len(EXAMPLES) == 6
     for example in EXAMPLES:
-        compile(example, PAGE.name, "exec")
+        compile(example, "transforms.md", "exec")
 
 
 def test_the_two_functions(scope):

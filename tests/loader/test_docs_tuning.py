@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
+from docs_pages import examples, section
 from loader_data import write_folder
 
 from headrace.loader.autotuning.observation import WINDOW_S, WINDOW_STEPS
 from headrace.loader.autotuning.tuner import MOST_PREFETCH, START_PREFETCH, tuner_of
-
-PAGE = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text()
 
 
 def test_the_example(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "train", 8)
     scope: dict = {}
-    exec(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], scope)
+    exec(examples("tuning.md")[0], scope)
     out = capsys.readouterr().out
     assert out.startswith(f"{scope['loader'].threads} 3\n")
     assert "prefetch 3 (tuned: as it began)" in out
@@ -29,7 +25,7 @@ def test_the_example(tmp_path, monkeypatch, capsys):
     "words", [f"begins with {START_PREFETCH} batches; 2 to {MOST_PREFETCH}", f"at least {WINDOW_S} s"]
 )
 def test_its_numbers(words):
-    assert words in " ".join(PAGE.split())
+    assert words in " ".join(section("tuning.md").split())
 
 
 def test_a_window_begins_after_the_first_four():

@@ -1,4 +1,4 @@
-"""The examples of docs/packing.md, run as they stand there."""
+"""The examples of docs/text.md, run as they stand there."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import json
 import re
 import sys
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tokenizers
 import torch
+from docs_pages import examples, section
 from torch.nn.functional import scaled_dot_product_attention
 
-PAGE = Path(__file__).parents[2] / "docs" / "packing.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLES = examples("text.md", "Packed texts")
 ROW = 2048
 
 
@@ -47,7 +46,7 @@ def test_the_batch_is_as_the_page_says(names):
     batch = next(iter(names["loader"]))
     text = batch["text"]
     assert text["ids"].shape == (8, ROW)
-    assert list(text) == re.findall(r'^\| `"(\w+)"` ', PAGE.read_text(), re.MULTILINE)
+    assert list(text) == re.findall(r'^\| `"(\w+)"` ', section("text.md", "Packed texts"), re.MULTILINE)
     labels = batch["label"][text["blocks"]]
     for number in batch["label"].tolist():
         ids = text["ids"][(labels == number) & text["mask"]].tolist()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from docs_pages import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from loader_data import encode, photograph
@@ -422,8 +421,7 @@ def test_a_threshold_is_a_share(threshold):
 
 
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "sampling.md").read_text()
-    overview, factors = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    overview, factors = examples("sampling.md", before="Shuffling")
     images = [encode(photograph(number, *((40, 30) if number % 3 else (30, 40))), quality=80) for number in range(6)]
     data = hr.open({"image": images, "label": [0, 0, 1, 1, 1, 1], "weight": [1.0, 2, 3, 4, 5, 6]})
     made = []

@@ -1,16 +1,15 @@
-"""The example of docs/staging.md, run as it stands there."""
+"""The example of docs/caching.md, run as it stands there."""
 
 from __future__ import annotations
 
-import re
 import uuid
 from pathlib import Path
 
+from docs_pages import examples
 from loader_data import CLASSES, encode, photograph
 
 from headrace.data.staging import unstage
 
-PAGE = Path(__file__).parents[3] / "docs" / "staging.md"
 PER_CLASS = 2
 
 
@@ -21,7 +20,7 @@ def test_the_example(tmp_path, monkeypatch):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(encode(photograph(number, 40, 30), quality=90))
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (example,) = examples("caching.md", "Staging")
     to = f"/dev/shm/headrace-test-{uuid.uuid4().hex}"
     scope: dict[str, object] = {}
     try:
