@@ -121,13 +121,10 @@ def test_completion_shows_what_a_user_calls():
     assert shown == sorted([*headrace.__all__, "errors"])
 
 
-def test_every_name_has_one_home():
-    """What is imported when it is asked for is what type checkers are told."""
-    homes = [name for names in headrace._HOMES.values() for name in names]
-    assert sorted([*homes, "HeadraceError", "distributed", "doctor", "metrics"]) == sorted(headrace.__all__)
-    for module, names in headrace._HOMES.items():
+def test_every_name_is_that_of_its_home():
+    for name, module in headrace._HOMES.items():
         home = importlib.import_module(module)
-        assert all(getattr(headrace, name) is getattr(home, name) for name in names)
+        assert getattr(headrace, name) is getattr(home, name)
 
 
 def test_import_brings_what_it_says_and_nothing_heavy_and_opens_nothing():
@@ -173,28 +170,12 @@ def test_numpy_output_needs_no_torch(tmp_path):
     assert (code, out.splitlines(), error) == (0, ["(4, 3, 8, 8)"] * 2 + ["[]"], "")
 
 
-def test_packages_are_attributes_and_old_names_warn_and_work():
-    """Packages without an import of their own; old names for one release."""
+def test_packages_are_attributes():
+    """Without an import of their own."""
     code, out, error = run_python(
         """
-        import warnings
-        warnings.simplefilter("error", DeprecationWarning)
         import headrace
         headrace.dropins.ThreadDataLoader, headrace.fields.Image, headrace.data.Dataset
-        def warned(get):
-            try:
-                get()
-            except DeprecationWarning as warning:
-                print(warning)
-        warned(lambda: headrace.Pack)
-        warned(lambda: headrace.compat)
-        warnings.simplefilter("ignore")
-        from headrace.compat import ThreadDataLoader, as_dataloader
-        print(headrace.Pack is headrace.SequencePacking, ThreadDataLoader is headrace.ThreadDataLoader)
         """
     )
-    assert (code, error) == (0, "")
-    renamed, moved, same = out.splitlines()
-    assert renamed == "headrace.Pack is called headrace.SequencePacking now"
-    assert moved.startswith("headrace.compat is called headrace.dropins now")
-    assert same == "True True"
+    assert (code, out, error) == (0, "", "")
