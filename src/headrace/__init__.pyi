@@ -48,11 +48,11 @@ from headrace.dropins import read_images as read_images
 from headrace.dropins import sample_random as sample_random
 from headrace.dropins import shared_list as shared_list
 from headrace.errors import HeadraceError as HeadraceError
+from headrace.fields import IMAGENET as IMAGENET
 from headrace.fields import Array as Array
 from headrace.fields import Boxes as Boxes
 from headrace.fields import Depth as Depth
 from headrace.fields import Geometry as Geometry
-from headrace.fields import IMAGENET as IMAGENET
 from headrace.fields import Image as Image
 from headrace.fields import InstanceMasks as InstanceMasks
 from headrace.fields import Key as Key
