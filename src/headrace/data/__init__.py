@@ -1,7 +1,7 @@
-"""Open a dataset: an index of byte ranges over folders, archives, manifests and samples in memory.
+"""Index folders, archives, manifests and in-memory samples as byte ranges.
 
-`open` finds out what it is given and returns a `Dataset`, which says what is there and where, reads single samples, and
-is cut by `select` and `split`. Other rooms take what they need of this one from here.
+`open` detects the kind of source and returns a `Dataset`, which reads single samples and is sliced by `select` and
+`split`. Other packages import from here.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _TIFF_BEGINNINGS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _BYTE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 _BITS_PER_SAMPLE = 258
 _CHANNELS = (1, 3)
-"""Channels that fields have."""
+"""Channel counts that fields have."""
 
 _PLAIN = re.compile(
     rb"\{'descr': '(?P<type>[<>|=](?:b1|[iu][1248]|f[248]))', 'fortran_order': (?P<fortran>True|False), "
@@ -41,19 +41,19 @@ _MOST_HEADER_BYTES = 10_000
 _evaluating = threading.Lock()
 
 Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]
-"""Shape, whether the first index changes fastest, and type."""
+"""Shape, True for Fortran order, and dtype."""
 
 
 def holds_array(data: bytes) -> bool:
-    """Tell whether bytes are an array file, by the first of them."""
+    """Return True if the first bytes match an array file."""
     return data.startswith((_NPY, _ZIP, _EXR))
 
 
 def read_array(data: bytes, limits: Limits, *, channels: int = 3) -> NDArray[np.generic]:
-    """Return the array: [H, W] for an EXR of one channel, [H, W, 3] for one of R, G and B, else as it was saved.
+    """Return the array: [H, W] for an EXR of one channel, [H, W, 3] for an RGB EXR, else the saved shape.
 
-    Raises ValueError for a damaged file or several arrays, TooLargeError beyond `max_pixels` of so many `channels`,
-    UsageError where OpenEXR is not installed.
+    Raises ValueError for a damaged file or several arrays, TooLargeError beyond `max_pixels` of `channels` channels,
+    and UsageError if OpenEXR is not installed.
     """
     if data.startswith(_EXR):
         return _read_exr(data, limits)
@@ -62,16 +62,16 @@ def read_array(data: bytes, limits: Limits, *, channels: int = 3) -> NDArray[np.
 
 
 def read_numbers(data: bytes, limits: Limits) -> NDArray[np.generic]:
-    """Return the array of an `.npy`, or of an `.npz` of one, as it was saved. Raises as `read_array` does."""
+    """Return the array of an `.npy`, or of an `.npz` with one array, as saved. Raises as `read_array` does."""
     if not data.startswith((_NPY, _ZIP)):
         raise ValueError(f"expected an .npy, or an .npz of one array, got bytes that begin with {data[:8]!r}")
     return read_array(data, limits)
 
 
 def array_size(data: bytes, channels: int | None = None) -> tuple[int, int]:
-    """Return (width, height) from the header; (0, 0) where that cannot be read, or is of no picture.
+    """Return (width, height) from the header; (0, 0) for an unreadable header or an array that is not an image.
 
-    `channels`: how many it is to have, unless that is one or three.
+    `channels` is the expected number of channels, if not one or three.
     """
     try:
         shape = _shape(data)
@@ -88,7 +88,7 @@ def array_size(data: bytes, channels: int | None = None) -> tuple[int, int]:
 
 
 def is_planar(shape: tuple[int, ...], channels: int) -> bool:
-    """Tell whether an array of so many channels is [C, H, W]."""
+    """Return True if an array with `channels` channels has the shape [C, H, W]."""
     return len(shape) == 3 and shape[0] == channels and shape[2] not in _CHANNELS
 
 
@@ -99,7 +99,7 @@ def _shape(data: bytes) -> tuple[int, ...]:
 
 
 def _header(file: io.BytesIO) -> Header:
-    """Read the header, and leave the file where the values begin. Raises ValueError."""
+    """Read the header and leave the file at the first value. Raises ValueError."""
     version = npy.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"expected an array of format 1.0 or 2.0, got {version[0]}.{version[1]}")
@@ -111,10 +111,10 @@ def _header(file: io.BytesIO) -> Header:
 
 
 def _plain_header(file: io.BytesIO, version: int) -> Header | None:
-    """Parse a header as numpy writes it; return None, and leave the file as it was, for another.
+    """Parse a header as numpy writes it; return None, with the file rewound, for any other header.
 
-    numpy evaluates headers with `ast`, which is slow, and in Python up to 3.12.1 fails in one thread when another does
-    so too (CPython issue 106905).
+    numpy evaluates headers with `ast`, which is slow. Up to Python 3.12.1 it also fails if two threads do so at once
+    (CPython issue 106905).
     """
     start = file.tell()
     length = struct.Struct("<H" if version == 1 else "<I")
@@ -162,7 +162,7 @@ def _only_member(data: bytes, limits: Limits) -> bytes:
 
 
 def check_pixels(shape: tuple[int, ...], limits: Limits, channels: int = 3) -> None:
-    """Raise TooLargeError for more values than `max_pixels` pixels of so many channels, at least three, have."""
+    """Raise TooLargeError for more values than `max_pixels` pixels of `channels` channels (at least three)."""
     most = max(3, channels)
     if math.prod(shape) > most * limits.max_pixels:
         raise TooLargeError(f"an array of {list(shape)}, more than max_pixels={limits.max_pixels} of {most} channels")
@@ -189,7 +189,7 @@ def _read_exr(data: bytes, limits: Limits) -> NDArray[np.generic]:
         channels: Mapping[str, Any] = {} if len(names) > 3 else _open_exr(data, header_only=False).channels()
     except (UsageError, TooLargeError):
         raise
-    except Exception as error:  # the library raises RuntimeError, ValueError and its own at damaged bytes
+    except Exception as error:  # OpenEXR raises RuntimeError, ValueError and its own errors for damaged bytes
         raise ValueError(f"expected an EXR, got bytes that OpenEXR cannot decode ({error})") from error
     if len(channels) != 1:
         some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
@@ -199,24 +199,24 @@ def _read_exr(data: bytes, limits: Limits) -> NDArray[np.generic]:
 
 
 def is_tiff(data: bytes) -> bool:
-    """Tell whether bytes are a TIFF, by the first of them."""
+    """Return True if the first bytes match a TIFF."""
     return data.startswith(_TIFF_BEGINNINGS)
 
 
 def is_byte_tiff(data: bytes, limits: Limits) -> bool:
-    """Tell whether Pillow opens it, and it has no more than the 8 bits a colour that Pillow keeps."""
+    """Return True if Pillow opens the TIFF without loss: it has at most 8 bits per channel."""
     try:
         with open_picture(data, limits, ["TIFF"]) as opened:
             bits: Any = opened.tag_v2.get(_BITS_PER_SAMPLE, (1,))  # type: ignore[attr-defined]  # of a TIFF
             return opened.mode in _BYTE_MODES and max(bits if isinstance(bits, tuple) else (bits,)) <= 8
     except MemoryError:
         raise
-    except Exception:  # Pillow's plugins raise anything at what they do not know, or at damaged bytes
+    except Exception:  # Pillow's plugins raise any exception for unknown or damaged bytes
         return False
 
 
 def tiff_size(data: bytes) -> tuple[int, int]:
-    """Return (width, height) of the first page; (0, 0) where there is none that can be read."""
+    """Return (width, height) of the first page; (0, 0) if it cannot be read."""
     try:
         return _of_tiff_page(data, lambda page: (int(page.imagewidth), int(page.imagelength)))
     except ValueError:
@@ -224,9 +224,9 @@ def tiff_size(data: bytes) -> tuple[int, int]:
 
 
 def read_tiff(data: bytes, limits: Limits) -> NDArray[np.generic]:
-    """Return the values of the first page: [H, W], or [H, W, C] however they lie in the file.
+    """Return the values of the first page as [H, W] or [H, W, C], for any planar layout of the file.
 
-    Raises ValueError for what cannot be decoded, TooLargeError beyond `limits`, UsageError without tifffile.
+    Raises ValueError for data that cannot be decoded, TooLargeError beyond `limits`, and UsageError without tifffile.
     """
 
     def values_of(page: tifffile.TiffPage) -> NDArray[np.generic]:
@@ -251,5 +251,5 @@ def _of_tiff_page(data: bytes, take: Callable[[tifffile.TiffPage], Found]) -> Fo
             return take(file.pages.first)
     except (MemoryError, TooLargeError):
         raise
-    except Exception as error:  # the library raises its own, struct.error, IndexError, … at damaged bytes
+    except Exception as error:  # tifffile raises its own errors, struct.error, IndexError, … for damaged bytes
         raise ValueError(f"expected a TIFF, got bytes that tifffile cannot decode ({error})") from error

@@ -1,4 +1,4 @@
-"""Columns of bytes that lie in memory or in files of rows."""
+"""Byte columns in memory or in files of rows."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _PIECE_BYTES = 64 << 20
 
 
 class MemoryFile(DescriptorOwner):
-    """File in memory that grows at its end, closed with the last reference to it.
+    """Append-only file in memory, closed with the last reference to it.
 
-    The kernel gives it no name and no disk (`memfd_create`). So the core's threads read it as they read an archive, a
-    forked process shares it, and no object is kept for a sample. Another process gets a copy.
+    `memfd_create` makes a file without a name or disk space. The core's threads read it like an archive, forked
+    processes share it, and no Python object per sample is needed. Pickling copies it.
     """
 
     def __init__(self) -> None:
-        """Make an empty one. Raises ReadError where the system gives none."""
+        """Create an empty file. Raises ReadError if the system cannot."""
         self.size = 0
         self._hashed = (-1, "")
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class MemoryFile(DescriptorOwner):
         return _copied, (list(self.pieces()),)
 
     def put(self, data: BytesLike) -> int:
-        """Append bytes and return their offset; threads may do so at once. Raises ReadError for lack of memory."""
+        """Append bytes and return their offset. Thread-safe. Raises ReadError if memory runs out."""
         content = memoryview(data).cast("B")
         with self._lock:
             at = self.size
@@ -68,12 +68,12 @@ class MemoryFile(DescriptorOwner):
         return at
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield all bytes, some at a time."""
+        """Yield all bytes in pieces."""
         for start in range(0, self.size, _PIECE_BYTES):
             yield os.pread(self._handle, _PIECE_BYTES, start)
 
     def digest(self) -> str:
-        """Return a hash of all bytes: the time of a file in memory has the kernel's tick, so others may share it."""
+        """Return a hash of all bytes; modification times of in-memory files are too coarse to identify content."""
         with self._lock:
             if self._hashed[0] != self.size:
                 state = hashlib.blake2b(digest_size=16)
@@ -85,12 +85,12 @@ class MemoryFile(DescriptorOwner):
 
     @property
     def path(self) -> bytes:
-        """Path by which this process, and any that it forks, opens the file."""
+        """Path for opening the file in this process and its forks."""
         return f"{_DESCRIPTORS}/{self._handle}".encode()
 
     @property
     def files(self) -> ColumnFiles:
-        """The one file, as a column has it."""
+        """This file as the files of a column."""
         return RowFiles.of([self])
 
 
@@ -108,12 +108,12 @@ class MemoryColumn(ByteColumn):
     file: MemoryFile
     offset: Ints
     length: Ints
-    """`ABSENT` where a sample has none."""
+    """`ABSENT` for a sample without the member."""
     files: ColumnFiles
 
     @classmethod
     def of(cls, file: MemoryFile, lengths: Iterable[int]) -> MemoryColumn:
-        """Make a column of a file of the samples' bytes, end to end, and their lengths (`ABSENT` for none)."""
+        """Return a column over a file of concatenated values, from their lengths (`ABSENT` for none)."""
         length = np.fromiter(lengths, np.int64)
         held = np.maximum(length, 0)
         return cls(file, np.cumsum(held) - held, length, file.files)
@@ -122,7 +122,7 @@ class MemoryColumn(ByteColumn):
         return Location(np.zeros(len(ids), np.int64), self.offset[ids], self.length[ids], None)
 
     def parts(self) -> Iterator[ColumnPart]:
-        """Yield the bytes themselves: nothing else tells them from others of the same lengths."""
+        """Yield the bytes themselves: nothing else identifies them among values of the same lengths."""
         yield self.length, "<i8"
         for piece in self.file.pieces():
             yield np.frombuffer(piece, np.uint8), "<u1"
@@ -142,13 +142,13 @@ class GrowingBytes:
         return len(self._lengths)
 
     def add(self, data: BytesLike | None) -> None:
-        """Take the next sample's bytes; None: it has none. Raises ReadError."""
+        """Append the next sample's bytes; None if it has none. Raises ReadError."""
         if data is not None:
             self._file.put(data)
         self._lengths.append(ABSENT if data is None else memoryview(data).nbytes)
 
     def add_all(self, data: BytesLike, lengths: Ints) -> None:
-        """Take the bytes of many samples end to end, and their lengths. Raises ReadError."""
+        """Append the concatenated bytes of many samples, and their lengths. Raises ReadError."""
         self._file.put(data)
         self._lengths.frombytes(np.ascontiguousarray(lengths, np.int64).tobytes())
 
@@ -157,18 +157,18 @@ class GrowingBytes:
 
 
 class ByteRanges(NamedTuple):
-    """Values of one column in one file; an entry a row."""
+    """Values of one column in one file, with an entry per row."""
 
     offset: Ints
     """First byte in the file."""
     length: Ints
-    """`ABSENT` where the value is null."""
+    """`ABSENT` for a null value."""
     paths: StringColumn | None = None
-    """Paths of `{bytes, path}`, empty where there is none; None where no value has one."""
+    """Paths of `{bytes, path}` values, empty for no path; None if no value has a path."""
 
     @classmethod
     def join(cls, parts: Sequence[ByteRanges]) -> ByteRanges:
-        """Return the values of several parts of one file, one part after another."""
+        """Concatenate the values of several parts of one file."""
         paths = None
         if any(part.paths is not None for part in parts):
             none = (StringColumn.from_parts(b"", np.zeros(len(part.length), np.int64)) for part in parts)
@@ -182,18 +182,18 @@ class ByteRanges(NamedTuple):
 
 
 ValuesFile: TypeAlias = FilePath | MemoryFile
-"""File that values lie in: by its absolute path, an object, or in memory."""
+"""File with values: an absolute path, an object, or a file in memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowFiles(ColumnFiles):
-    """Files that hold values of many rows; `in_memory` has those in memory by their number."""
+    """Files with the values of many rows; `in_memory` maps file numbers to files in memory."""
 
     in_memory: Mapping[int, MemoryFile] = field(default_factory=dict)
 
     @classmethod
     def of(cls, files: Sequence[ValuesFile], *, beside_objects: bool = False) -> RowFiles:
-        """Return files by their absolute paths, and objects. `beside_objects`: a column has objects besides these."""
+        """Return files by absolute path, and objects. `beside_objects`: the column also has other objects."""
         in_memory = {number: file for number, file in enumerate(files) if isinstance(file, MemoryFile)}
         stored = [None if isinstance(file, str | MemoryFile) else file for file in files]
         names = [file.path if isinstance(file, MemoryFile) else os.fsencode(str(file)) for file in files]
@@ -211,7 +211,7 @@ class RowFiles(ColumnFiles):
         return partial(RowFiles.of, beside_objects=self.is_remote), (self._given(),)
 
     def beside_objects(self) -> RowFiles:
-        """Return the same files, of a column that has objects besides these."""
+        """Return the same files for a column that also has other objects."""
         return self if self.is_remote else RowFiles.of(self._given(), beside_objects=True)
 
     def _given(self) -> list[ValuesFile]:
@@ -225,11 +225,11 @@ class RowFiles(ColumnFiles):
 
 @dataclass(frozen=True, eq=False)
 class BytesOrFiles(ByteColumn):
-    """Column of `{bytes, path}`: bytes in a file of rows, or else the file that the path names."""
+    """Column of `{bytes, path}`: bytes in a file of rows, or else the file at the path."""
 
     inside: RangeColumn
     loose: NamedFileColumn
-    """Files of all samples by their paths, which are empty where there is none."""
+    """Files of all samples by path; empty for no path."""
 
     @property
     def files(self) -> ColumnFiles:  # type: ignore[override]  # a batch that needs others says so in its location
@@ -270,7 +270,7 @@ def _file_bytes(files: ColumnFiles, number: int) -> int:
         return os.stat(files.path(number)).st_size if stored is None else stored.open().size()
     except NotFoundError:
         return MISSING
-    except ReadError:  # transport, which is no missing file
+    except ReadError:  # a transport error does not mean a missing file
         raise
     except OSError:
         return MISSING
@@ -279,16 +279,16 @@ def _file_bytes(files: ColumnFiles, number: int) -> int:
 def column_of_values(
     name: str, files: RowFiles, path_id: npt.NDArray[np.int32], values: ByteRanges, root: PathRoot
 ) -> Column:
-    """Return the column of these values, each in the file of that number.
+    """Return the column of these values; `path_id` is the number of each value's file.
 
-    Where no value has bytes and some name files, it is the texts that name them. Raises UsageError where some have
+    If no value has bytes and some have paths, return a text column of the paths. Raises UsageError if some values have
     bytes and others name members of archives.
     """
     inside = RangeColumn(files, path_id, values.offset, values.length, None)
     if values.paths is None:
         return inside
     absent = values.length == ABSENT
-    # A path next to bytes is where they once came from.
+    # A path next to bytes only records their origin.
     named = absent & (values.paths.lengths() > 0)
     if not named.any():
         return inside
@@ -309,7 +309,7 @@ def column_of_values(
 
 
 def join_values(parts: Sequence[tuple[int, ByteRanges]]) -> tuple[npt.NDArray[np.int32], ByteRanges]:
-    """Return the values of parts, each with the number of its file, one after another, and each value's file."""
+    """Concatenate the values of (file number, values) parts, and return each value's file number with them."""
     counts = [len(part.length) for _, part in parts]
     return np.repeat(np.array([number for number, _ in parts], np.int32), counts), ByteRanges.join(
         [p for _, p in parts]
@@ -317,9 +317,9 @@ def join_values(parts: Sequence[tuple[int, ByteRanges]]) -> tuple[npt.NDArray[np
 
 
 def digest_with_bytes(held: str, columns: Mapping[str, Column]) -> str:
-    """Return the identity of samples whose values other than bytes have the digest `held`.
+    """Return the identity of samples; `held` is the digest of all values other than bytes.
 
-    The bytes of a few samples spread over all count, and the lengths of all: not which files hold them.
+    It covers all lengths and the bytes of a few samples spread over the rows, but not the files.
     """
     state = hashlib.blake2b(json.dumps(["headrace rows 1", held]).encode(), digest_size=16)
     for name, column in sorted(columns.items()):

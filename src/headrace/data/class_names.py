@@ -1,4 +1,4 @@
-"""Class names: number labels by them, and select the samples of some classes."""
+"""Class names: number labels by class, and select the samples of some classes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from headrace.data.table import SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
 
 Classes: TypeAlias = bool | Sequence[str]
-"""Whether the names of folders are classes, or which of them."""
+"""True if folder names are classes, or the classes to select."""
 
 LABEL = "label"
 _SHOWN = 10
 
 
 def renumbering(found: Sequence[str], wanted: Sequence[str], *, where: str) -> Ints:
-    """Return the new number of each class in `found`: its place in `wanted`, or -1; one more entry serves label -1.
+    """Return the new number of each class in `found`: its index in `wanted`, or -1. The last entry maps label -1.
 
-    If all found classes are wanted, further wanted ones may be missing: a validation set need not have them all. Raises
+    If all found classes are wanted, `wanted` may name more classes: a validation set need not have all of them. Raises
     UsageError for any other wanted class that was not found.
     """
     if set(found) <= set(wanted):
@@ -49,16 +49,16 @@ def renumbering(found: Sequence[str], wanted: Sequence[str], *, where: str) -> I
 
 
 def names_text(names: Sequence[str]) -> str:
-    """Return some of many names, for a message."""
+    """Return the first names of many, for a message."""
     return ", ".join(map(repr, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
 
 
 def keep_classes(table: SampleTable, wanted: Sequence[str]) -> tuple[SampleTable, Ints | None]:
-    """Return the table with labels numbered in the order of `wanted`, and the samples of these classes; None: all.
+    """Return the table with labels numbered in the order of `wanted`, and its samples of these classes; None: all.
 
-    Labels that are texts, or that name classes already, keep their meaning. Bare whole numbers get these names.
+    Text labels and labels with class names keep their meaning. Other whole numbers get the names in `wanted`.
 
-    Raises UsageError for a table without such labels or a class that none has, EmptyDatasetError where nothing is left.
+    Raises UsageError for a table without such labels or a class without samples, EmptyDatasetError if none remain.
     """
     label = table.columns.get(LABEL)
     if isinstance(label, TextColumn) and label.labels is not None and label.classes is not None:
@@ -85,7 +85,7 @@ def keep_classes(table: SampleTable, wanted: Sequence[str]) -> tuple[SampleTable
     if not len(kept):
         raise EmptyDatasetError(f"{table.source}: expected samples of the classes {names_text(wanted)}, got none")
     digest = table.known_digest
-    if digest is not None:  # it covers the labels before, from which the new ones follow
+    if digest is not None:  # it covers the old labels, which determine the new ones
         digest = hashlib.blake2b(json.dumps([digest, list(wanted)]).encode(), digest_size=16).hexdigest()
     again = None if table.again is None else partial(_open_again, table.again, tuple(wanted))
     columns = {**table.columns, LABEL: column}
@@ -98,9 +98,9 @@ def _open_again(again: Callable[[], SampleTable], wanted: Sequence[str]) -> Samp
 
 
 def label_column(column: HeldColumn, place: str, *, advice: str = "") -> ValueColumn:
-    """Return a column's numbers, or the classes that its texts name.
+    """Return a column's numbers, or the class indices of its texts.
 
-    Raises UsageError, whose text begins with `place` and ends with `advice`, where it has neither.
+    Raises UsageError for other columns; `place` starts the message and `advice` ends it.
     """
     if isinstance(column, TextColumn) and column.labels is not None:
         return column.labels
@@ -112,9 +112,9 @@ def label_column(column: HeldColumn, place: str, *, advice: str = "") -> ValueCo
 
 
 def rows_of_values(column: Column, ids: Ints, wanted: Any, name: str) -> npt.NDArray[np.bool_]:
-    """Tell which of the samples `ids` have one of the `wanted` values, or classes of these names.
+    """Return a mask over the samples `ids`: True if the value, or its class name, is in `wanted`.
 
-    Raises UsageError for a column of bytes or lists, for values of another kind, and where no sample at all has a text.
+    Raises UsageError for a column of bytes or lists, for values of another kind, and for a text that no sample has.
     """
     if isinstance(column, ByteColumn | ListColumn):
         raise UsageError(
@@ -125,7 +125,7 @@ def rows_of_values(column: Column, ids: Ints, wanted: Any, name: str) -> npt.NDA
     numbers = column.labels if isinstance(column, TextColumn) else column
     if values and all(isinstance(value, str) for value in values):
         classes = column.classes
-        if isinstance(column, TextColumn | KeyColumn) and (classes is None or "" in values):  # which is no class
+        if isinstance(column, TextColumn | KeyColumn) and (classes is None or "" in values):  # "" is not a class
             return np.fromiter((text in values for text in column.take(ids)), bool, len(ids))
         unknown = [value for value in values if value not in (classes or ())]
         if unknown and classes is not None:
@@ -140,9 +140,9 @@ def rows_of_values(column: Column, ids: Ints, wanted: Any, name: str) -> npt.NDA
 
 
 def named_classes(column: Column, classes: tuple[str, ...], name: str) -> ValueColumn:
-    """Return a column of whole numbers, or of texts among `classes`, as the numbers of these classes.
+    """Return a column of whole numbers, or of texts among `classes`, as class numbers.
 
-    Raises UsageError for any other value, by its row.
+    Raises UsageError for any other value, and names its row.
     """
     if isinstance(column, TextColumn):
         number_of = {each: number for number, each in enumerate(classes)}
@@ -166,7 +166,7 @@ def named_classes(column: Column, classes: tuple[str, ...], name: str) -> ValueC
 
 
 def parse_labels(members: Sequence[bytes], keys: Sequence[str] | Strings, name: str) -> Ints:
-    """Return the whole number in each text member (`.cls`). Raises UsageError that names the first without."""
+    """Return the whole number in each text member (`.cls`). Raises UsageError for the first member without one."""
     try:
         return np.array([int(value) for value in members], np.int64)
     except (ValueError, OverflowError):

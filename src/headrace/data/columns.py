@@ -1,4 +1,4 @@
-"""Kinds of column: byte ranges, files, numbers, texts and lists."""
+"""Kinds of columns: byte ranges, files, numbers, texts and lists."""
 
 from __future__ import annotations
 
@@ -16,59 +16,59 @@ from headrace.data.storage.strings import Ints, StoredArray, StringColumn, Strin
 from headrace.errors import ChangedError
 
 Numbers: TypeAlias = npt.NDArray[Any] | StoredArray
-"""Numbers of a column. Indexing either returns an array."""
+"""Numbers of a column. Indexing returns an array."""
 ColumnPart: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
-"""An array and the type, in one byte order on every machine, that it is hashed as."""
+"""Array, and the little-endian type that it is hashed as on every machine."""
 
 KEY = "__key__"
-"""Column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
+"""Name of the key column, which every dataset has, as in `ds[i]` and WebDataset."""
 
 
 class ByteColumn(ABC):
-    """Column of bytes: where those of each sample lie, by sample id."""
+    """Column of bytes, located by sample id."""
 
     kind: ClassVar[str] = "bytes"
     names_content: ClassVar[bool] = False
-    """Whether `parts` tells values from others of the same lengths, so that none needs to be looked at."""
+    """True if `parts` identifies the content, so that no values need sampling."""
     files: ColumnFiles
 
     @property
     def unit_bytes(self) -> int | None:
-        """Bytes that are read for a single value, in the mean, where they are more than its own; else None."""
+        """Mean bytes read for a single value, if more than the value's own; else None."""
         return None
 
     @property
     def unit_rows(self) -> int | None:
-        """Samples that are read together at least, where nearly all of them are in units of so many; else None."""
+        """Rows that are read together, if nearly all units have the same number; else None."""
         return None
 
     @abstractmethod
     def locate(self, ids: Ints) -> Location:
-        """Locate a whole batch at once; no id is negative."""
+        """Return the location of a whole batch; no id is negative."""
 
     def stored_bytes(self, ids: Ints) -> Ints | None:
-        """Return how many bytes samples take where they are stored, now as ever after; None where nothing tells."""
+        """Return the stored size of each sample in bytes, the same at every call; None if unknown."""
         at = self.locate(ids)
         return at.length if at.zipped is None else at.zipped.packed
 
     def path(self, at: Location, row: int = 0) -> bytes:
-        """Return the file that row `row` of a batch lies in; empty for none. Raises as `ColumnFiles.path` does."""
+        """Return the path of the file for row `row` of a batch; empty for none. Raises as `ColumnFiles.path` does."""
         files = self.files if at.files is None else at.files
         return files.path(int(at.path_id[row]))
 
     def open(self, at: Location, row: int = 0) -> ReadableFile:
-        """Return the file or object that row `row` of a batch lies in, open. Raises as `ColumnFiles.open` does."""
+        """Open the file or object for row `row` of a batch. Raises as `ColumnFiles.open` does."""
         files = self.files if at.files is None else at.files
         return files.open(int(at.path_id[row]))
 
     @abstractmethod
     def parts(self) -> Iterator[ColumnPart]:
-        """Yield what tells this column from another: not where the files are."""
+        """Yield the arrays that identify this column's content; file locations do not count."""
 
 
 @dataclass(frozen=True, eq=False)
 class FileColumn(ByteColumn):
-    """Column of one file a sample: the sample's id is the file's number."""
+    """Column with one file per sample; the sample id is the file number."""
 
     files: ColumnFiles
 
@@ -82,7 +82,7 @@ class FileColumn(ByteColumn):
 
 @dataclass(frozen=True, eq=False)
 class NamedFileColumn(FileColumn):
-    """Column of one file a sample, whose name is looked up when it is asked for: all may be too many to hold."""
+    """Column with one file per sample that looks up names on access, since all names may not fit in memory."""
 
     def locate(self, ids: Ints) -> Location:
         named = replace(self.files, names=self.files.names.take(ids))
@@ -91,7 +91,7 @@ class NamedFileColumn(FileColumn):
 
 @dataclass(frozen=True, eq=False)
 class RangeColumn(ByteColumn):
-    """Column of one range of bytes a sample, in a file that holds many."""
+    """Column with one byte range per sample, in files of many samples."""
 
     files: ColumnFiles
     path_id: npt.NDArray[np.int32]
@@ -114,12 +114,12 @@ class RangeColumn(ByteColumn):
 
 @dataclass(frozen=True, eq=False)
 class ValueColumn:
-    """Column of one number a sample, by sample id."""
+    """Column with one number per sample."""
 
     kind: ClassVar[str] = "value"
     values: Numbers
     classes: tuple[str, ...] | None = None
-    """Names of classes, if the values are class indices."""
+    """Class names, if the values are class indices."""
 
     def take(self, ids: Ints) -> npt.NDArray[Any]:
         """Return the numbers of samples. Raises ChangedError."""
@@ -132,12 +132,12 @@ class ValueColumn:
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
-    """Column of one string a sample. Where the table has a root, it also names the sample's file there."""
+    """Column with one string per sample. If the table has a root, the string names the sample's file there."""
 
     kind: ClassVar[str] = "text"
     strings: Strings
     labels: ValueColumn | None = None
-    """Each string as the index of a class, where few differ."""
+    """Each string as a class index, if few strings differ."""
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -152,7 +152,7 @@ class TextColumn:
 
 @dataclass(frozen=True, eq=False)
 class ListColumn:
-    """Column of a list of numbers or strings a sample: `items[offsets[i]:offsets[i + 1]]`."""
+    """Column with a list of numbers or strings per sample: `items[offsets[i]:offsets[i + 1]]`."""
 
     kind: ClassVar[str] = "list"
     offsets: Numbers
@@ -160,7 +160,7 @@ class ListColumn:
     items: Numbers | Strings
     """Numbers may have further dimensions: boxes are float32[m, 4]."""
     classes: tuple[str, ...] | None = None
-    """Names of classes, if the numbers are class indices."""
+    """Class names, if the numbers are class indices."""
 
     def take(self, ids: Ints) -> list[Any]:
         """Return the lists of samples. Raises ChangedError."""
@@ -170,16 +170,16 @@ class ListColumn:
         return [self.items[start : start + count].copy() for start, count in bounds]
 
     def take_joined(self, ids: Ints) -> tuple[Any, Ints]:
-        """Return the items of all these lists on end, and how many each has. Raises ChangedError."""
+        """Return the concatenated items of all these lists, and each list's length. Raises ChangedError."""
         start, counts = self.ranges(ids)
         which = np.repeat(start - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         return (list(self.items.take(which)) if isinstance(self.items, Strings) else self.items[which]), counts
 
     def ranges(self, ids: Ints) -> tuple[Ints, Ints]:
-        """Return where each list begins in `items`, and how many it has. Raises ChangedError."""
+        """Return each list's first index in `items`, and its length. Raises ChangedError."""
         start, stop = self.offsets[ids].astype(np.int64), self.offsets[ids + 1].astype(np.int64)
         odd = np.flatnonzero((start < 0) | (start > stop) | (stop > len(self.items)))
-        if len(odd):  # offsets are untrusted: opening checks the ends alone
+        if len(odd):  # offsets are untrusted: opening checks only the first and the last
             raise ChangedError(
                 f"expected a list within {len(self.items):,} items, got one from {start[odd[0]]:,} to "
                 f"{stop[odd[0]]:,}: the index that is cached for the dataset is damaged. Remove it, and open again"
@@ -206,17 +206,17 @@ class KeyColumn:
         return list(self.keys.take(ids))
 
     def parts(self) -> Iterator[ColumnPart]:
-        """Yield nothing: a dataset's keys are part of its identity anyway."""
+        """Yield nothing: the dataset's identity already covers its keys."""
         return iter(())
 
 
 HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn | KeyColumn
-"""Columns that need no reading."""
+"""Columns of values rather than byte ranges."""
 Column: TypeAlias = ByteColumn | HeldColumn
 
 
 def labelled(column: HeldColumn, classes: tuple[str, ...] | None) -> HeldColumn:
-    """Return a column of numbers with the classes that they name; any other as it is."""
+    """Return a column of numbers with class names; return other columns unchanged."""
     if classes is None or not isinstance(column, ValueColumn | ListColumn):
         return column
     return replace(column, classes=classes)

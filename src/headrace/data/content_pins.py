@@ -1,4 +1,4 @@
-"""Pins of the files that hold a dataset's samples, by which a resumed run finds a file that was replaced."""
+"""Content hashes of a dataset's files, for a resumed run to detect replaced files."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from headrace.system import work_through
 
 _MOST_PINS = 32
 _LOOSE_FILES = 16
-"""Files of one sample each that are pinned: each costs an opened file or a request."""
+"""Files to pin in a column with one file per sample; each costs an open or a request."""
 _THREADS = 16
 _PIN_HEX, _PLACE_HEX = 6, 8
 _UNKNOWN = "-" * _PIN_HEX
 
 
 class ContentPins(NamedTuple):
-    """Hashes of the content of a dataset's files."""
+    """Hashes of the contents of a dataset's files."""
 
     place: str
-    """Hash of the objects' addresses. Local files have none, since a copy of a file has the same content."""
+    """Hash of the objects' addresses. Local paths do not count, since a copy of a file has the same content."""
     pins: tuple[str, ...]
-    """A hash for each run of neighbouring files; `_UNKNOWN` where the content of one of them is unknown."""
+    """Hash of each run of neighbouring files; `_UNKNOWN` if the content of any of them is unknown."""
     files: tuple[str, ...]
-    """Text that names each run in messages: the path or address of its first file, and how many follow."""
+    """Description of each run for messages: the path or address of its first file, and how many follow."""
 
     def __str__(self) -> str:
-        """Return the pins as a state holds them, in at most 201 characters."""
+        """Return the pins as saved in a state, in at most 201 characters."""
         return f"{self.place}.{''.join(self.pins)}"
 
     def check(self, saved: str) -> None:
-        """Raise ChangedError where a file has other content than when the pins `saved` were made.
+        """Raise ChangedError if a file's content differs from when the pins `saved` were made.
 
-        Nothing is compared with pins of other columns, or of objects at other addresses.
+        Pins of other columns, or of objects at other addresses, are not compared.
         """
         place, _, text = saved.partition(".")
         pins = [text[start : start + _PIN_HEX] for start in range(0, len(text), _PIN_HEX)]
@@ -55,11 +55,11 @@ class ContentPins(NamedTuple):
 
 
 def pin_content(table: SampleTable, columns: Sequence[str]) -> ContentPins:
-    """Return pins of the files that hold the bytes of these columns. A file that cannot be read is unknown.
+    """Return pins of the files behind the bytes of these columns. An unreadable file is unknown.
 
-    An object is pinned by what its store states (ETag, version or time), a local file by its size and samples of its
-    content: a copy has the same pin. All archives and files of rows are pinned; of files of one sample each, sixteen
-    spread over the dataset.
+    An object's pin hashes its metadata in the store (ETag, version or time). A local file's pin hashes its size and
+    samples of its content, so a copy has the same pin. All archives and files of rows are pinned. Of columns with one
+    file per sample, sixteen files spread over the dataset are pinned.
     """
     files: dict[tuple[ColumnFiles, int], None] = {}
     for column in map(table.bytes_of, columns):
@@ -89,7 +89,7 @@ class _Content(NamedTuple):
     path: str
     is_object: bool
     name: str | None
-    """`ColumnFiles.content_name`; None where it is unknown."""
+    """`ColumnFiles.content_name`; None if unknown."""
 
 
 def _content_of(files: ColumnFiles, number: int) -> _Content:

@@ -1,4 +1,4 @@
-"""`Dataset`: samples as columns, and any selection of them."""
+"""`Dataset`: samples as columns, and selections of them."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ from headrace.data.table import SampleTable, expect_files
 from headrace.errors import OutsideRootError, ReadError, UsageError
 
 _BLOCK = 1024
-"""Samples whose values are taken at a time."""
+"""Samples per block in `filter`."""
 
 
 _INTERNAL = frozenset(
     ("base_ids", "draw_ids", "expect_files", "expect_paths", "files", "has_bytes", "locate", "named", "occurrences",
      "paths", "table")
 )  # fmt: skip
-"""Attributes that loaders use, and `dir` leaves out."""
+"""Attributes for loaders that `dir` omits."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Samples as columns, and a selection of them. Immutable, picklable, and safe to use after a fork.
+    """Samples as columns, and a selection of them. Immutable, picklable and fork-safe.
 
-    `ds[i]` reads sample `i`: a dict of its `"__key__"` and each column's value (bytes, a number, a text, or a list of
-    these); a member that this sample does not have is absent. Slices and `select` give datasets that share the same
-    columns.
+    `ds[i]` reads sample `i` as a dict of its `"__key__"` and each column's value: bytes, a number, a text, or a list of
+    numbers or texts. The dict omits members that the sample does not have. Slices and `select` return datasets that
+    share the same columns.
     """
 
     table: SampleTable
     base_ids: Ints | None = None
-    """Position of each sample in the dataset as it was opened; None: all, in order. Random draws are keyed by it and by
-    its number of occurrences before in the selection."""
+    """Index of each sample in the opened dataset; None: all, in order. Random draws are keyed by this index and by how
+    often the sample occurred before in the selection."""
 
     def __len__(self) -> int:
         return len(self.table) if self.base_ids is None else len(self.base_ids)
@@ -83,14 +83,14 @@ class Dataset:
         return dataset_line(self.table, None if self.base_ids is None else len(self), self.classes)
 
     def _repr_html_(self) -> str:
-        # Nothing is read from stores: a notebook shows a dataset often, and should not wait for requests.
+        # Skip stores: notebooks display a dataset often and should not wait for requests.
         is_here = "image" in self.columns and self.has_bytes("image") and not self.files("image").is_remote
         shown = range(min(SHOWN, len(self)) if is_here else 0)
         return dataset_html(repr(self), [self.key(index) for index in shown], partial(self.read, "image"))
 
     @property
     def columns(self) -> Mapping[str, Column]:
-        """Columns by name. They hold all samples of the opened dataset, and are indexed by base id."""
+        """Columns by name. They cover all samples of the opened dataset and are indexed by base id."""
         return self.table.columns
 
     @property
@@ -100,18 +100,18 @@ class Dataset:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes that the column `label` holds; None where it holds none."""
+        """Class names of the column `label`; None if it has none."""
         label = self.columns.get("label")
         return None if label is None or isinstance(label, ByteColumn) else label.classes
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        """Counts of what was found and belongs to no sample, by reason."""
+        """Number of entries that belong to no sample, by reason."""
         return self.table.skipped
 
     @cached_property
     def keys(self) -> Strings:
-        """Names of the samples: paths in a folder, common stems of the members in a tar."""
+        """Names of the samples: paths in a folder, common stems of members in a tar."""
         return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
 
     @cached_property
@@ -124,13 +124,13 @@ class Dataset:
 
     @cached_property
     def occurrences(self) -> npt.NDArray[Any] | None:
-        """Number of occurrences of each sample before it in this selection (unsigned); None where none comes twice."""
+        """Earlier occurrences of each sample in this selection (unsigned); None if all samples are distinct."""
         return None if self.base_ids is None else occurrences(self.base_ids, len(self.table))
 
     def draw_ids(self, index: Ints) -> Ints:
         """Return the keys of random draws for the samples at positions `index`.
 
-        A key is the base id where a sample comes for the first time, and another number for each further time.
+        The key of a sample's first occurrence is its base id; each further occurrence gets another number.
         """
         if self.base_ids is None:
             return index
@@ -141,9 +141,9 @@ class Dataset:
         return self.table.keys[self._base_id(index)]
 
     def select(self, which: Selector) -> Dataset:
-        """Return the samples that a slice, indices or a boolean mask name, in that order. Base ids stay.
+        """Return the samples chosen by a slice, indices or a boolean mask, in that order. Base ids are unchanged.
 
-        A sample may come several times: each time gets random draws of its own, the first the same as alone.
+        A sample may occur several times. Each occurrence has its own random draws; the first draws as if alone.
         """
         chosen = positions(which, len(self))
         return Dataset(self.table, chosen if self.base_ids is None else self.base_ids[chosen])
@@ -155,9 +155,9 @@ class Dataset:
     def split(self, *fractions: Any, seed: int = 0) -> tuple[Dataset, ...] | dict[str, Dataset]:
         """Return disjoint random parts with exactly these shares of the samples: `train, val = ds.split(0.9, 0.1)`.
 
-        One share below 1 gives that part and the rest: `train, val = ds.split(0.9)`. A tuple of shares is taken as they
-        are, and a dict, such as `{"train": 0.9, "val": 0.1}`, gives a dict of parts. Each part keeps the dataset's
-        order. It is the same on every machine for one seed and the same base ids.
+        A single share below 1 returns that part and the rest: `train, val = ds.split(0.9)`. A tuple of shares works
+        like separate arguments; a dict such as `{"train": 0.9, "val": 0.1}` returns a dict of parts. Each part keeps
+        the dataset's order. The same seed and base ids give the same parts on every machine.
         """
         names, shares = checked_shares(fractions)
         ids = self._base_ids()
@@ -167,8 +167,9 @@ class Dataset:
     def column(self, name: str) -> npt.NDArray[Any] | list[Any]:
         """Return the value of each sample in column `name`, or in `"__key__"`, in this dataset's order.
 
-        Numbers are an array [len(self)], texts a list of str, lists a list of arrays or of lists of str. Bytes are
-        read: a list of bytes, None where a sample has none. Raises UsageError for an unknown name, and as `read` does.
+        Numbers come as an array [len(self)], texts as a list of str, lists as a list of arrays or of lists of str. Byte
+        columns are read into a list of bytes, with None for a sample without the member. Raises UsageError for an
+        unknown name, and as `read` does.
         """
         column = self._column(name)
         if isinstance(column, ByteColumn):
@@ -176,10 +177,10 @@ class Dataset:
         return column.take(self._base_ids())
 
     def labels(self, column: str = "label") -> npt.NDArray[Any]:
-        """Return each sample's label [len(self)], as the field `Label` gives it: no pass of a loader is needed.
+        """Return each sample's label [len(self)], as the field `Label` does, without a loader.
 
-        They are a column's numbers, the classes that its texts name, or the whole numbers in members of text (`.cls`),
-        which are read. Raises UsageError for a column without any, and as `read` does.
+        Labels are a column's numbers, the class indices of its texts, or the whole numbers in text members (`.cls`),
+        which are read. Raises UsageError for a column without labels, and as `read` does.
         """
         found = self._column(column)
         if isinstance(found, ByteColumn):
@@ -193,15 +194,15 @@ class Dataset:
         columns: str | Sequence[str] | None = None,
         **wanted: Any,
     ) -> Dataset:
-        """Return the samples for which `keep` is true, in this order. Base ids stay, as in `select`.
+        """Return the samples for which `keep` is true, in this order. Base ids are unchanged, as in `select`.
 
-        `keep` is a function, or a boolean array with an entry a sample. `columns` names what the function is given, a
-        value of each in turn: `data.filter(lambda w, h: w >= 64 <= h, ["width", "height"])`. Without it, the function
-        is given a dict of a sample's key and values, but no bytes: these are read only where `columns` names them.
+        `keep` is a function, or a boolean array with an entry per sample. `columns` names the columns that are passed
+        to the function as arguments: `data.filter(lambda w, h: w >= 64 <= h, ["width", "height"])`. Without `columns`,
+        the function gets a dict of the sample's key and values. Byte columns are read only if `columns` names them.
 
-        Keywords name columns of numbers or texts, and the value that they have, or several of them:
-        `data.filter(split="train", label=["cat", "dog"])`. All have to hold. Numbers that have classes also take
-        their names.
+        Keywords name columns of numbers or texts, with the value or values to select:
+        `data.filter(split="train", label=["cat", "dog"])`. A sample must match all keywords. Numbers with classes also
+        match by class name.
 
         Raises UsageError for an unknown column or class, and as `read` does.
         """
@@ -221,11 +222,11 @@ class Dataset:
         return self.select(np.fromiter(found, bool, len(self)))
 
     def with_column(self, name: str, values: Any, *, classes: Sequence[str] | None = None) -> Dataset:
-        """Return this dataset with one more column, or another in place of the one of that name.
+        """Return this dataset with an added or replaced column.
 
-        `values` has one of each sample, in this dataset's order: an array or a list of numbers, texts, bytes, or lists
-        of numbers or of texts. A sample that comes several times has equal ones. `classes` names what whole numbers
-        from 0 on stand for. The fingerprint covers the column. Raises UsageError.
+        `values` has one value per sample, in this dataset's order: an array or a list of numbers, texts, bytes, or
+        lists of numbers or texts. Repeated samples need equal values. `classes` names the classes of whole numbers from
+        0 on. The fingerprint covers the column. Raises UsageError.
         """
         if name == KEY or not isinstance(name, str) or not name:
             raise UsageError(f"with_column: expected the name of a column, got {name!r}")
@@ -239,31 +240,31 @@ class Dataset:
         return replace(self, table=self.table.with_column(name, column))
 
     def locate(self, column: str, index: Ints) -> Location:
-        """Locate the bytes of the samples at positions `index` (int64, none negative), a whole batch at once."""
+        """Return the location of the samples at positions `index` (int64, none negative) as one batch."""
         byte_column = self.table.bytes_of(column)
-        # Negative positions are huge as unsigned numbers: one pass checks both ends.
+        # As unsigned numbers, negative positions are huge: one pass checks both ends.
         if len(index) and int(index.view(np.uint64).max()) >= len(self):
             raise IndexError(f"expected positions from 0 to {len(self) - 1}, got {index.min()} to {index.max()}")
         return byte_column.locate(index if self.base_ids is None else self.base_ids[index])
 
     def has_bytes(self, column: str) -> bool:
-        """Tell whether the column's samples can be read: bytes, or texts that name files."""
+        """Return True if the column's samples can be read: bytes, or texts that name files."""
         return self.table.has_bytes(column)
 
     def files(self, column: str) -> ColumnFiles:
-        """Return the files that hold the column's bytes: one a sample in a folder, else one a tar."""
+        """Return the files with the column's bytes: one per sample in a folder, else one per tar."""
         return self.table.bytes_of(column).files
 
     def read(self, column: str, index: SupportsIndex, *, part: BulkPart | None = None) -> bytes:
-        """Return the bytes of one sample's member. `part`: what is in memory of the object that they lie in.
+        """Return the bytes of one sample's member. `part`: the part of its object that is in memory.
 
-        Raises ReadError, ChangedError, OutsideRootError, KeyError where the sample has none; from a zip also
-        DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError.
+        Raises ReadError, ChangedError, OutsideRootError, or KeyError if the sample has no such member. A zip also
+        raises DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError.
         """
         return self._expect_bytes(self._read_named(column, index, part), column, index)
 
     def read_all(self, column: str) -> Iterator[bytes | None]:
-        """Yield the bytes of each sample's member in this dataset's order, None where one has none; of stores in bulk.
+        """Yield the bytes of each sample's member in this dataset's order, None for no member; read stores in bulk.
 
         Raises as `read` does.
         """
@@ -289,9 +290,9 @@ class Dataset:
         return data
 
     def where(self, column: str, index: SupportsIndex) -> tuple[str, int | None]:
-        """Return, for messages, the file that holds one sample's member and its first byte there (None: a loose file).
+        """Return, for messages, the file of one sample's member and its first byte there (None: a loose file).
 
-        Of bytes in memory it is what they were given as.
+        For bytes in memory, return the name of their source.
         """
         found = self.table.bytes_of(column)
         if isinstance(found, MemoryColumn):
@@ -300,28 +301,27 @@ class Dataset:
         return os.fsdecode(found.path(at)), None if at.offset is None else int(at.offset[0])
 
     def paths(self, column: str, index: Ints) -> list[str]:
-        """Return the files that hold the bytes of the samples at positions `index`; "" where one has none.
+        """Return the files with the bytes of the samples at positions `index`; "" for no member.
 
-        Of members of an archive it is the archive. Raises OutsideRootError, and ReadError for a name that no file can
-        have.
+        For members of an archive, return the archive. Raises OutsideRootError, and ReadError for an invalid file name.
         """
         found, at = self.table.bytes_of(column), self.locate(column, index)
         return [os.fsdecode(found.path(at, row)) for row in range(len(index))]
 
     def expect_paths(self, column: str, place: str) -> None:
-        """Raise UsageError, whose text begins with `place`, unless the column's bytes lie in files."""
+        """Raise UsageError unless the column's bytes are in files; `place` starts the message."""
         if not self.table.has_bytes(column) or isinstance(self.table.bytes_of(column), MemoryColumn):
             raise UsageError(f"{place}: expected a column whose bytes lie in files, got {column!r} of {self!r}")
 
     def named(self, column: str, index: SupportsIndex) -> str | None:
-        """Return, for messages, which line of a manifest names which file for one sample; None where none does."""
+        """Return, for messages, the manifest line that names one sample's file; None if no manifest names it."""
         texts, base_id = self.columns.get(column), self._base_id(index)
         if self.table.origin is None or not isinstance(texts, TextColumn):
             return None
         return f"{self.table.origin.of(base_id)} names {show_address(texts.strings[base_id])!r}"
 
     def expect_files(self, column: str) -> None:
-        """Raise NotFoundError if `column` names files and none of a few is there."""
+        """Raise NotFoundError if `column` names files and none of a few sampled files exists."""
         expect_files(self.table, column)
 
     def _base_ids(self) -> Ints:
@@ -334,7 +334,7 @@ class Dataset:
         return column
 
     def _by_base_id(self, name: str, values: Any) -> Any:
-        """Return a value for each sample of the opened dataset; one that is not selected has that of another."""
+        """Return a value for each sample of the opened dataset; unselected samples get an arbitrary selected value."""
         if self.base_ids is None:
             return values
         values = in_order(name, values)
@@ -362,7 +362,7 @@ class Dataset:
                 value = column.take(np.array([base_id]))[0]
                 sample[name] = value.item() if isinstance(value, np.generic) else value
                 continue
-            # `image` and `jpg` are mostly the same bytes: read once.
+            # `image` and `jpg` are mostly the same bytes: read them once.
             at = column.locate(np.array([base_id]))
             if at.packed is not None:
                 data = self._read(name, column, base_id)

@@ -1,4 +1,4 @@
-"""Display of a dataset: a line, and in notebooks a contact sheet of its first images."""
+"""Display of a dataset: one line of text, and in notebooks a contact sheet of its first images."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PAPER, _BLANK, _INK = (255, 255, 255), (208, 215, 222), (36, 41, 47)
 _CUT = "…"
 
 SHOWN = 12
-"""Images of a dataset in a notebook: read anew each time, so few."""
+"""Images shown in a notebook; few, since every display reads them again."""
 _ACROSS, _CELL_PX = 6, 112
 _MOST_PIXELS = 1 << 25
 
 
 def dataset_line(table: SampleTable, chosen: int | None, classes: Sequence[str] | None) -> str:
-    """Describe a dataset in a line. `chosen`: samples of a selection; None for all."""
+    """Describe a dataset in one line. `chosen`: number of selected samples; None for all."""
     count = f"{len(table):,}" if chosen is None else f"{chosen:,} of {len(table):,}"
     held = "" if classes is None else f" in {len(classes):,} classes"
     columns = ", ".join(f"{name} ({_kind_text(name, each, len(table))})" for name, each in table.columns.items())
@@ -41,7 +41,7 @@ def dataset_line(table: SampleTable, chosen: int | None, classes: Sequence[str] 
 
 def _kind_text(name: str, column: Column, samples: int) -> str:
     classes = None if isinstance(column, ByteColumn) else column.classes
-    # Texts of a label are classes, rather than captions or paths, unless all differ; others if each comes twice.
+    # Label texts are classes, not captions or paths, unless all differ; other texts if each occurs twice on average.
     most = samples - 1 if name == "label" else samples // 2
     if classes is None or (isinstance(column, TextColumn) and len(classes) > most):
         return column.kind
@@ -49,11 +49,11 @@ def _kind_text(name: str, column: Column, samples: int) -> str:
 
 
 def dataset_html(line: str, keys: Sequence[str], read: Callable[[int], bytes | None]) -> str:
-    """Return a dataset's line, and a contact sheet of its images: `read(index)` gives the file of each key.
+    """Return a dataset's line and a contact sheet of its images; `read(index)` returns the file of each key.
 
-    An image that cannot be read, decoded in this process, or that has more than 33 million pixels is a blank cell.
+    A blank cell marks an image that cannot be read, exceeds 33 million pixels, or needs a separate process to decode.
     """
-    # Names of files may hold bytes that are no UTF-8.
+    # File names may contain bytes that are not UTF-8.
     text = f"<pre>{html.escape(line.encode('utf-8', 'backslashreplace').decode())}</pre>"
     if not keys:
         return text
@@ -63,7 +63,7 @@ def dataset_html(line: str, keys: Sequence[str], read: Callable[[int], bytes | N
 
 
 def _cell(read: Callable[[int], bytes | None], index: int) -> npt.NDArray[np.uint8]:
-    """Return uint8 [3, H, W]: the image on white, or nothing but grey."""
+    """Return uint8 [3, H, W]: the image on white, or plain grey."""
     import PIL.Image
     import PIL.ImageOps
 
@@ -77,7 +77,7 @@ def _cell(read: Callable[[int], bytes | None], index: int) -> npt.NDArray[np.uin
             cell = PIL.ImageOps.pad(picture.convert("RGB"), size, color=_PAPER)
     except MemoryError:
         raise
-    except Exception:  # whatever reading and Pillow's plugins raise
+    except Exception:  # any error of reading or of Pillow's plugins
         cell = PIL.Image.new("RGB", size, _BLANK)
     return np.asarray(cell).transpose(2, 0, 1)
 
@@ -96,7 +96,7 @@ def contact_sheet(images: npt.NDArray[np.uint8], keys: Sequence[str], *, columns
     for index, (image, key) in enumerate(zip(images, keys, strict=True)):
         left, top = index % columns * cell[0] + _GAP_PX, index // columns * cell[1] + _GAP_PX
         sheet.paste(PIL.Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))), (left, top))
-        # The font has the letters of western Europe; all others would be one and the same box.
+        # The font covers western European letters; all other letters would become the same box.
         text = whole = key.encode("latin-1", "backslashreplace").decode("latin-1")
         while text and draw.textlength(text if text is whole else _CUT + text, font=font) > width:
             text = text[1:]
@@ -105,7 +105,7 @@ def contact_sheet(images: npt.NDArray[np.uint8], keys: Sequence[str], *, columns
 
 
 def picture_address(picture: PIL.Image.Image) -> str:
-    """Return the picture itself as an address, in JPEG."""
+    """Return the picture as a data URL, in JPEG."""
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

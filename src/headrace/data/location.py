@@ -1,4 +1,4 @@
-"""Where the bytes of a batch lie: files by number, local or in stores, and ranges in them."""
+"""Locations of a batch's bytes: numbered files, local or in stores, and ranges in them."""
 
 from __future__ import annotations
 
@@ -21,54 +21,53 @@ if TYPE_CHECKING:
 
 Checks = npt.NDArray[np.uint32]
 Version: TypeAlias = tuple[int, int] | str | None
-"""What changes with a file's content: size and time of modification of a local file, a hash of an object's address and
-of what its store states, a hash of the content in memory; None: unknown."""
+"""Value that changes with a file's content: size and modification time of a local file, a hash of an object's address
+and metadata, or a hash of content in memory; None: unknown."""
 
 ABSENT = -1
 """Length of a member that a sample does not have."""
 MISSING = -2
-"""Length where a sample names a member that no archive holds."""
+"""Length for a sample that names a member that no archive has."""
 
 
 class StoredObjects(Protocol):
-    """Objects in stores that a column's names stand for."""
+    """Objects in stores, looked up by a column's file numbers and names."""
 
     def object(self, number: int, name: bytes) -> StoredPath | None:
-        """Return the object of a number and a name, pinned to its content where that is known; None: a local file."""
+        """Return the object for a number and a name, pinned to its content if known; None: a local file."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ListedObjects:
-    """Objects by their number, such as archives in stores."""
+    """Objects by number, such as archives in stores."""
 
     paths: Sequence[StoredPath | None]
-    """None for a local file."""
+    """Paths by number; None for a local file."""
 
     def object(self, number: int, _: bytes) -> StoredPath | None:
-        """Return the object of that number."""
         return self.paths[number]
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnFiles:
-    """Files of a column, by number: names below a folder, without an object each. An empty name stands for no file."""
+    """Numbered files of a column: names in a folder, without an object per file. An empty name means no file."""
 
     root: str
-    """Absolute folder, or address of a prefix in a store, that `names` are relative to."""
+    """Absolute folder, or address of a prefix in a store; `names` are relative to it."""
     names: Strings
     archives: bool
-    """Whether each is read again and again, and so stays open: a tar, not a loose image."""
+    """True if each file is read repeatedly and so stays open: a tar, not a loose image."""
     inside: bool = False
-    """Whether a name may not lead out of the root; otherwise an absolute one stands for itself."""
+    """True if a name may not lead out of the root; otherwise absolute names are allowed."""
     objects: StoredObjects | None = None
-    """Objects that the names stand for; None: local files."""
+    """Objects for the names; None: local files."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def path(self, number: int) -> bytes:
-        """Return a path, empty for no file. Raises OutsideRootError, and ReadError for a name that no file can have."""
+        """Return a path, empty for no file. Raises OutsideRootError, and ReadError for an invalid file name."""
         name = self._checked(number)
         stored = None if self.objects is None or not name else self.objects.object(number, name)
         if stored is not None:
@@ -87,11 +86,11 @@ class ColumnFiles:
 
     @property
     def is_remote(self) -> bool:
-        """True where some are objects in stores, which the core cannot open."""
+        """True if some files are objects in stores, which the core cannot open."""
         return self.objects is not None
 
     def object(self, number: int) -> StoredPath | None:
-        """Return one of the files as an object: its address, and its content as it is pinned; None for a local one.
+        """Return a file as an object, with its address and pinned content; None for a local file.
 
         Raises as `path` does.
         """
@@ -99,7 +98,7 @@ class ColumnFiles:
         return None if self.objects is None or not name else self.objects.object(number, name)
 
     def version(self, number: int) -> Version:
-        """Return what changes with a file's content; None for a missing file. Raises as `path` does, and ReadError."""
+        """Return a file's version; None for a missing file. Raises as `path` does, and ReadError."""
         try:
             stored = self.object(number)
             if stored is not None:
@@ -114,7 +113,7 @@ class ColumnFiles:
         return status.st_size, status.st_mtime_ns
 
     def content_name(self, number: int) -> str | None:
-        """Return a name that changes with a file's content, without reading all of it; None where it is unknown.
+        """Return a name that changes with a file's content, without reading the whole file; None if unknown.
 
         A copy of a local file has the same name. Raises as `path` does, and ReadError.
         """
@@ -125,67 +124,67 @@ class ColumnFiles:
         return identify(OpenFile(path)).to_json() if path else None
 
     def open(self, number: int) -> ReadableFile:
-        """Return a file or an object, open. Raises as `path` does, and ReadError for a local file."""
+        """Open a file or an object. Raises as `path` does, and ReadError for a local file."""
         stored = self.object(number)
         return OpenFile(self.path(number)) if stored is None else stored.open()
 
 
 def native_paths(files: ColumnFiles) -> Paths:
-    """Return the same files for the core. Their names have to be in memory."""
+    """Return the same files for the core. Requires names in memory."""
     names = files.names
     assert isinstance(names, StringColumn), "names that stay in a file are located batch by batch"
     return Paths(os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside)
 
 
 def outside_root_text(why: str) -> str:
-    """Return a message with what to do about a path that leads out of the root."""
+    """Return a message with advice about a path that leads out of the root."""
     return f"{why}. Correct it, or open without root=, and absolute paths are taken as they are"
 
 
 class HeldParts(NamedTuple):
-    """Parts of files in memory, and which of them each sample of a batch lies in."""
+    """Parts of files in memory, and the part with each sample of a batch."""
 
     data: list[Buffer]
     first: list[int]
     """First byte of each part in its file."""
     part_of: Ints
-    """Part of each sample; -1: in none."""
+    """Part of each sample; -1: none."""
     unpacked: list[dict[int, Any]]
-    """What a column of packed values has found in each part, by the unit's number; lives as long as the part does."""
+    """Unpacked values of a packed column for each part, by unit number; they live as long as the part."""
 
 
 class PackedValues(Protocol):
-    """Ranges of stored bytes in which a batch's values are found once they are read."""
+    """Stored byte ranges that must be read to locate a batch's values."""
 
     @property
     def start(self) -> Ints:
-        """First byte that is read, in the file."""
+        """First byte to read in the file."""
         ...
 
     @property
     def stop(self) -> Ints:
-        """Byte after the last one that is read."""
+        """End (exclusive) of the bytes to read."""
         ...
 
     def unpacked(self, at: Location, held: HeldParts) -> tuple[Location, HeldParts]:
-        """Return where the values lie in what is held. Raises DatasetError where it is damaged."""
+        """Return the locations of values in held parts. Raises DatasetError for damaged data."""
         ...
 
     def read(self, file: ReadableFile, at: Location, known: dict[int, Any]) -> bytes | None:
-        """Return the value of the one sample that is located; None where it is null. Raises as reading does.
+        """Return the value of the one located sample; None for null. Raises as reading does.
 
-        `known`: what has been found in the file, by the unit's number; more is added.
+        `known` maps unit numbers to the values unpacked so far; the call adds more.
         """
         ...
 
 
 class ZipLocation(NamedTuple):
-    """Entries of zips' central directories for a batch of members; every array has one entry a sample."""
+    """Central-directory entries for a batch of zip members; every array has one entry per sample."""
 
     packed: Ints
-    """Bytes in the zip."""
+    """Compressed bytes in the zip."""
     room: Ints
-    """Bytes from the local header to where the next one begins: data that goes on would overlap it."""
+    """Bytes from the local header to the next one; longer data would overlap it."""
     method: Checks
     crc: Checks
     flags: Checks
@@ -193,32 +192,32 @@ class ZipLocation(NamedTuple):
 
 _TAR_HEADER_BYTES = 512
 _ZIP_HEADER_BYTES = 30 + 2 * 65_535
-"""Most bytes of a local header: name and extra field have 16-bit lengths."""
+"""Upper bound on a local header's size: name and extra field have 16-bit lengths."""
 
 
 class Location(NamedTuple):
-    """Location of the bytes of a batch of samples; every array has one entry a sample."""
+    """Location of the bytes of a batch of samples; every array has one entry per sample."""
 
     path_id: Ints
-    """Number in the column's `files`."""
+    """File number in the column's `files`."""
     offset: Ints | None
-    """First byte in that file, in a zip of the local header; None: all begin at 0."""
+    """First byte in the file (in a zip: of the local header); None: all samples begin at 0."""
     length: Ints | None
-    """Bytes; `ABSENT` where the sample has none, `MISSING` where it is not there; None: all are whole files."""
+    """Bytes; `ABSENT` for a sample without the member, `MISSING` if its file is missing; None: whole files."""
     check: Checks | None
-    """`tar_header_check` of the 512 bytes before `offset`, `local_header_check` of a zip's; None: nothing to check."""
+    """`tar_header_check` of the 512 bytes before `offset`, `local_header_check` for a zip; None: unchecked."""
     zipped: ZipLocation | None = None
-    """None: bytes lie there as they are. Else offset, length and check are given."""
+    """Zip entries; None: bytes are stored without compression. If given, offset, length and check are too."""
     files: ColumnFiles | None = None
-    """What `path_id` counts in, where it is not the column's `files`: those of this batch alone."""
+    """Files that `path_id` refers to, if not the column's `files`: only files of this batch."""
     packed: PackedValues | None = None
-    """None: offset and length are those of the values. Else they are estimates until the bytes are read."""
+    """Packed ranges; None: offset and length are exact. Otherwise they are estimates until the bytes are read."""
 
     def stored(self, most_bytes: int | None = None) -> tuple[Ints, Ints] | None:
-        """Return the first byte and the end of what is stored, with the header that is checked; None for whole files.
+        """Return the first byte and the end of each stored range, checked headers included; None for whole files.
 
-        `most_bytes`: the first bytes of each sample alone. What is compressed is whole, up to the longest header.
-        Samples without bytes have a range that means nothing.
+        `most_bytes` limits each sample to its first bytes. Compressed members stay whole, with the longest possible
+        header. Ranges of samples without bytes are meaningless.
         """
         if self.offset is None or self.length is None:
             return None
@@ -231,10 +230,10 @@ class Location(NamedTuple):
         return start, self.offset + np.maximum(length, 0)
 
     def native(self, paths: Paths | None, held: HeldParts | None = None) -> Ranges:
-        """Return the same for the core; `paths` are the column's files, for batches without files of their own.
+        """Return this location for the core; `paths` are the column's files, for batches without their own files.
 
-        `held`: parts of the files that are in memory, and are read from there; packed values are in such parts alone.
-        Raises DatasetError for packed values that are damaged.
+        `held` has parts of the files in memory, and reads go there; packed values need it. Raises DatasetError for
+        damaged packed values.
         """
         if self.packed is not None:
             assert held is not None, "packed values lie in objects"

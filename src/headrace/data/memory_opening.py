@@ -1,4 +1,4 @@
-"""Samples in memory, known by their type: tables, columns, rows, dicts, lists of images."""
+"""Samples in memory, detected by type: tables, columns, rows, dicts, lists of images."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from headrace.data.table import SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
 
 _LOOKED_AT = 8
-"""Images of many that are looked at: enough to notice a mistake."""
+"""Images that are checked in a long list: enough to notice a mistake."""
 
 
 def in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
-    """Return samples in memory; None where `where` names files."""
+    """Return samples in memory as a source; None if `where` names files."""
     table = table_kind(where)
     if table is not None:
         return _held(table, "a table in memory", given, partial(open_memory_table, where, columns=given.columns))
@@ -42,7 +42,7 @@ def in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
 
 
 def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
-    """Return folders or patterns by column, or the columns themselves."""
+    """Return a source of folders or patterns by column, or of the columns themselves."""
     if all(isinstance(each, str | os.PathLike) for each in where.values()):
         paths = {name: path_of(path) for name, path in where.items()}
         return OpenableSource("what is opened", "a mapping of folders", ("stage",), partial(open_matched, paths))
@@ -50,7 +50,7 @@ def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
 
 
 def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
-    """Return a list of samples, by its first item; None for paths of archives or manifests."""
+    """Return a list of samples, detected by its first item; None for paths of archives or manifests."""
     if not where:
         raise EmptyDatasetError("expected samples or paths, got an empty list. Check the pattern or query that made it")
     first, subject = where[0], "what is opened"
@@ -66,7 +66,7 @@ def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
     if not isinstance(first, str | os.PathLike):
         return None
     path = path_of(first)
-    # Images, rather than archives or manifests; of those below a root nothing can be told yet.
+    # Images, rather than archives or manifests. Paths in a root cannot be checked yet.
     if is_image(os.path.abspath(path)) or (given.root is not None and not os.path.isfile(path)):
         if given.root is None:
             expect_images([path_of(path) for path in spread(where)])
@@ -91,7 +91,7 @@ def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
 def _held(
     subject: str, what: str, given: OpenArguments, make: Callable[..., SampleTable], *more: str, bare: bool = False
 ) -> OpenableSource:
-    """Return samples in memory, whose paths may lead into a root. `bare`: the only column is that of images."""
+    """Return a source of samples in memory; their paths may lead into a root. `bare`: images are the only column."""
 
     def make_table() -> SampleTable:
         return make(root=root_of([os.path.abspath("memory")], given))
@@ -101,7 +101,7 @@ def _held(
 
 
 def expect_images(paths: Sequence[str]) -> None:
-    """Raise UsageError for another kind of dataset among them. A damaged or missing image is a bad sample."""
+    """Raise UsageError if a path is another kind of dataset. A damaged or missing image is a bad sample."""
     for path in map(os.path.abspath, paths):
         kind = kind_of(path) if os.path.isfile(path) else None
         if kind is not None and kind.kind not in ("image", "other"):
@@ -109,5 +109,5 @@ def expect_images(paths: Sequence[str]) -> None:
 
 
 def spread(items: Sequence[Any]) -> list[Any]:
-    """Return a few of them, with the first and the last."""
+    """Return a few items, the first and the last included."""
     return [items[place] for place in sorted({round(at) for at in np.linspace(0, len(items) - 1, _LOOKED_AT)})]

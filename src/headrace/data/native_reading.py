@@ -1,4 +1,4 @@
-"""Read or probe the bytes of all samples with native threads, a block at a time."""
+"""Read or probe the bytes of all samples with native threads, in blocks."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from headrace.data.storage.strings import Ints, StringColumn
 ImageSizes = npt.NDArray[np.int32]
 
 _PROBED_AT_ONCE = 4096
-"""Images a job: enough that Python costs nothing, few enough that locating them takes no memory."""
+"""Images per job: many enough to hide Python's cost, few enough to locate with little memory."""
 _AHEAD = 2
-"""Jobs under way, so that the engine has work while the outcome of one is used."""
+"""Jobs in flight, so that the engine has work while Python uses a result."""
 _LOOKED_AT_BYTES = 8 << 10
-"""Bytes of an image that the core looks at first (core/batch/sample_worker.cpp)."""
+"""Bytes of an image that the core reads first (core/batch/sample_worker.cpp)."""
 _CORRUPT, _LIMIT, _UNSUPPORTED = 2, 3, 4  # core/common/fault.hpp
 _NO_OPS = np.zeros((0, 10))  # a view of no operations (core/view/program.hpp)
 
 
 def probe_sizes(dataset: Dataset, column: str, *, exif: bool, threads: int, limits: _core.Limits) -> ImageSizes:
-    """Return int32 [N, 2]: height and width of each sample's image by its header, (0, 0) for a bad sample.
+    """Return int32 [N, 2]: height and width of each sample's image from its header, (0, 0) for a bad sample.
 
-    Nothing is decoded, and little is read: of stores the beginning of each image, and all of those few whose beginning
-    does not tell. Raises what `Dataset.read` raises where reading fails, or data has changed.
+    It decodes nothing and reads little: the beginning of each image in a store, and the whole image only if the
+    beginning is not enough. Raises as `Dataset.read` does if reading fails or data has changed.
     """
     beginnings = _beginning_bytes(dataset, column)
     probe = partial(_probe, column=column, exif=exif, threads=threads, limits=limits)
@@ -50,7 +50,7 @@ def probe_sizes(dataset: Dataset, column: str, *, exif: bool, threads: int, limi
 def _probe(
     dataset: Dataset, column: str, *, exif: bool, threads: int, limits: _core.Limits, beginnings: int | None
 ) -> tuple[ImageSizes, list[int]]:
-    """Return sizes, and the positions of images whose `beginnings` do not tell them."""
+    """Return sizes, and the positions of images that need more than their first `beginnings` bytes."""
     sizes = mapped_zeros((len(dataset), 2), np.int32)
     unclear: list[int] = []
     make = partial(_probe_job, exif=exif)
@@ -69,9 +69,9 @@ def _probe(
 def read_members(
     dataset: Dataset, column: str, *, block: int, threads: int, most_bytes: int
 ) -> Iterator[tuple[Ints, list[bytes | None]]]:
-    """Yield positions and their members' bytes; None where a sample has none, more bytes, or damaged ones.
+    """Yield positions and their members' bytes; None for no member, more than `most_bytes`, or damaged data.
 
-    Raises what `Dataset.read` raises where reading fails, or data has changed.
+    Raises as `Dataset.read` does if reading fails or data has changed.
     """
 
     def raw_job(at: Location, paths: _core.Paths | None, held: HeldParts | None) -> _core.Job:
@@ -89,18 +89,18 @@ def read_members(
 
 @dataclass(frozen=True)
 class _NativeReads:
-    """Job over some samples, and how one of them is read apart."""
+    """Job over a block of samples, and a function that reads one of them separately."""
 
     positions: Ints
     job: _core.Job
     read: Callable[[int], bytes]
-    """Returns the bytes of the sample in a row. Raises as `Dataset.read` does."""
+    """Function that returns the bytes of the sample in a row. Raises as `Dataset.read` does."""
 
 
 def _beginning_bytes(dataset: Dataset, column: str) -> int | None:
-    """Return how many bytes of each image are asked for; None: the core reads what it needs of local files.
+    """Return how many bytes of each image to request; None for local files, since the core reads only as needed.
 
-    As many as come in a request's own time cost nothing, and no fewer than the core looks at first.
+    Bytes that transfer within a request's latency cost nothing. The core needs at least its first read.
     """
     files = dataset.files(column)
     if not files.is_remote or not len(dataset):
@@ -109,7 +109,7 @@ def _beginning_bytes(dataset: Dataset, column: str) -> int | None:
 
 
 _Reads: TypeAlias = tuple[Ints, Location, HeldParts | None, Callable[[int], bytes]]
-"""Positions of samples, where they lie, what is held of them, and how one of them is read apart, by its row."""
+"""Sample positions, location, held parts, and a function that reads one sample separately by row."""
 
 
 @contextmanager
@@ -122,9 +122,9 @@ def _jobs(
     make: Callable[[Location, _core.Paths | None, HeldParts | None], _core.Job],
     beginnings: int | None = None,
 ) -> Iterator[Iterator[_NativeReads]]:
-    """Yield the finished jobs of an engine of their own, each with its positions; `make` makes a job.
+    """Yield the finished jobs of a private engine, each with its positions; `make` creates a job.
 
-    `beginnings`: how many bytes of each sample are asked of a store; None: all.
+    `beginnings`: bytes of each sample to request from a store; None: all.
     """
     engine = _core.Engine(threads, limits=limits)
     files = dataset.files(column)
@@ -157,7 +157,7 @@ def _jobs(
 
 @contextmanager
 def _located(dataset: Dataset, column: str, block: int, beginnings: int | None) -> Iterator[Iterator[_Reads]]:
-    """Yield samples block by block: of stores with their bytes in memory."""
+    """Yield samples in blocks; blocks of stores have their bytes in memory."""
     files = dataset.files(column)
     if not files.is_remote:
         yield (
@@ -190,6 +190,6 @@ def _blank_job(at: Location) -> _core.Job:
 
 
 def _size_by_library(data: bytes, exif: bool, limits: _core.Limits) -> tuple[int, int]:
-    """Return (height, width) of what the core declines; (0, 0) beyond `limits`, as in the core."""
+    """Return (height, width) of an image that the core declines; (0, 0) beyond `limits`, as in the core."""
     width, height = array_size(data) if holds_array(data) else picture_size(data, exif=exif, limits=limits)
     return (height, width) if width * height <= limits.max_pixels else (0, 0)

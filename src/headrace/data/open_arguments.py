@@ -1,4 +1,4 @@
-"""Arguments of `open`: their checks, what each is for, and what a source says of those that it takes."""
+"""Arguments of `open`: checks, purposes, and the arguments that each source takes."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ ARGUMENT_NEEDS = {
     "store": "addresses in stores, such as s3://bucket/shards/*.tar",
     "retry_for": "addresses in stores, such as s3://bucket/shards/*.tar",
 }
-"""What each argument is for, in the order in which they are checked."""
+"""Purpose of each argument, in checking order."""
 OF_STORES = ("store_options", "store", "retry_for")
-"""Arguments of what lies in stores, or names what does."""
+"""Arguments for data in stores, or for sources that name such data."""
 _EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenArguments:
-    """Arguments of `open` besides what to open; None: not given."""
+    """Arguments of `open` other than the source; None: not given."""
 
     classes: Classes | None = None
     root: Root | None = None
@@ -54,7 +54,7 @@ class OpenArguments:
     retry_for: float | None = None
 
     def check(self) -> None:
-        """Raise UsageError for a value that nothing takes."""
+        """Raise UsageError for a value that no source takes."""
         classes: Any = self.classes
         expected = "classes: expected True, False or a list of the names of classes"
         if classes is not None and not isinstance(classes, bool):
@@ -79,7 +79,7 @@ class OpenArguments:
             raise UsageError(f"retry_for: expected a number of seconds, 0 or more, got {seconds!r}")
 
     def expect_only(self, takes: Sequence[str], subject: str, what: str) -> None:
-        """Raise UsageError for an argument that means nothing for what is opened: the `subject`, which is `what`."""
+        """Raise UsageError for an argument that does not apply to the source: the `subject`, which is `what`."""
         for name, needs in ARGUMENT_NEEDS.items():
             value = getattr(self, name)
             if value is not None and name not in takes:
@@ -90,7 +90,7 @@ class OpenArguments:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Classes that are named; None where all are taken."""
+        """Classes to select; None for all."""
         return None if self.classes is None or isinstance(self.classes, bool) else tuple(self.classes)
 
     @property
@@ -106,18 +106,18 @@ class OpenArguments:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, cut where it is long."""
+    """Return a value for a message, cut if long."""
     text = repr(value)
     return text if len(text) <= 200 else text[:199] + "…"
 
 
 def path_of(path: object) -> str:
-    """Return what names files as a text. Raises UsageError for what names none on this machine."""
+    """Return a path as text. Raises UsageError for anything but a local path."""
     return local_path(path, _EXPECTED)
 
 
 def root_of(manifests: Sequence[FilePath], given: OpenArguments) -> PathRoot:
-    """Return where the paths lead that files of rows name: into `root=`, or below the folder of the files."""
+    """Return the root of the paths in files of rows: `root=`, or the folder of the files."""
     folders = {folder_of(path) for path in manifests}
     stores = Stores(given.store_options, given.store, retry_for_s=given.retry_for)
     if given.root is None and len(folders) > 1:
@@ -126,7 +126,7 @@ def root_of(manifests: Sequence[FilePath], given: OpenArguments) -> PathRoot:
 
 
 def root_arguments(given: OpenArguments) -> tuple[str, ...]:
-    """Return what else is taken where paths lead into `root=`: `cache` where it is archives, which have indices."""
+    """Return the arguments that apply to paths in `root=`; `cache` for archives, which have indices."""
     roots = list(given.root) if isinstance(given.root, list | tuple) else [given.root]
     if is_remote(roots[0]):
         return ("cache", *OF_STORES)
@@ -137,14 +137,14 @@ def root_arguments(given: OpenArguments) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class OpenableSource:
-    """Source that was found, but not opened yet."""
+    """Source that was detected but not opened yet."""
 
     subject: str
     """Name in messages: "list.csv"."""
     what: str
     """Kind in messages: "a manifest"."""
     takes: tuple[str, ...]
-    """Names of the arguments that mean something for it."""
+    """Names of the arguments that apply."""
     open: Callable[[], SampleTable]
     labelled: bool = False
-    """Whether `classes=` names classes of a column of labels, rather than class folders."""
+    """True if `classes=` names classes of a label column, rather than class folders."""

@@ -1,7 +1,7 @@
-"""Find out what `open` was given, refuse arguments that it has no use for, and open it.
+"""Detect what `open` was given, refuse arguments that do not apply, and open it.
 
-Samples in memory are known by their type (`memory_opening`), files and objects by their first bytes. Each answers with
-an `OpenableSource`, of which nothing has been opened yet.
+Samples in memory are detected by type (`memory_opening`), files and objects by their first bytes. Either way the result
+is an `OpenableSource`, which has opened nothing yet.
 """
 
 from __future__ import annotations
@@ -71,54 +71,52 @@ def open_dataset(
     retry_for: float | None = None,
     **unknown: Any,
 ) -> Dataset:
-    """Open the samples at `where`, without reading one of them.
+    """Open the samples at `where` without reading any of them.
 
     `where` is one of:
     - a folder of class folders (columns `image`, `label`), or a folder tree with images directly in it (`image`);
     - tars or zips: one, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of them. Members that
-      share a stem (the name up to its first dot) are one sample, and each extension is a column; `image`, `label` and
-      `text` stand for the usual ones;
+      share a stem (the name up to its first dot) form one sample, and each extension is a column; `image`, `label` and
+      `text` are aliases of the usual extensions;
     - a manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`, `.arrow`), several of one format, or a folder
-      of them: a sample a row, with columns of paths, values and, of parquet and Arrow, bytes or `{bytes, path}` as the
-      Hugging Face Hub has images. An image field takes a column of texts as paths, any other field as values;
-    - a mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`: folders or patterns whose files belong
-      together by their stems;
-    - COCO's annotations (`.json`): a sample an image, with lists of captions, or of boxes and labels;
+      of them: one sample per row, with columns of paths and values. Parquet and Arrow may also have bytes or
+      `{bytes, path}`, as the Hugging Face Hub stores images. An image field reads a text column as paths, any other
+      field as values;
+    - a mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`: folders or patterns; files match by stem;
+    - COCO annotations (`.json`): one sample per image, with lists of captions, or of boxes and labels;
     - a folder that Hugging Face datasets' `save_to_disk` wrote;
-    - images: a pattern (`photos/*.jpg`), or a list of their paths (column `image`);
-    - samples in memory: a list of (path, label), as torchvision's `samples` are; a dict of columns, which are lists or
+    - images: a pattern (`photos/*.jpg`), or a list of paths (column `image`);
+    - samples in memory: a list of (path, label), as torchvision's `samples`; a dict of columns, which are lists or
       arrays of numbers, texts, paths or bytes; a list of dicts; or an iterable of dicts, which is read to its end;
     - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`, whose Arrow data is read in place.
 
-    Files, patterns and folders of images or of rows may lie in stores: `s3://bucket/shards/*.tar`, `s3://bucket/train/`,
-    `gs://…`, `az://container/…`, `https://host/…` (no patterns, but brace lists), and so may files that columns name.
-    Credentials come from the environment, as obstore finds them, or from `store_options`. Only headers are read until
-    samples are; indices lie in the cache folder.
+    Files, patterns and folders of images or rows may be in stores: `s3://bucket/shards/*.tar`, `s3://bucket/train/`,
+    `gs://…`, `az://container/…`, `https://host/…` (brace lists, but no patterns). Files that columns name may be in
+    stores too. Credentials come from the environment, as obstore finds them, or from `store_options`. Opening reads
+    only headers; indices are cached in the cache folder.
 
-    Files are known by their first bytes, and text manifests by their suffix. Arguments that mean nothing for what is
-    opened are refused.
+    Files are detected by their first bytes, text manifests by their suffix. Arguments that do not apply are refused.
 
     `classes`: take first-level folder names as classes; None: only for a folder without images directly in it. A list
-    of names keeps the samples of these classes alone, numbered in that order; then also where a column `label` has the
-    classes, or, of whole numbers, has these names.
-    `root`: the folder that the paths in a manifest, in annotations or in memory lead into, and not out of, or archives
-    that hold the files; None: paths are relative to the manifest's own folder (those in memory to the current one), or
-    absolute.
-    `columns`: names for a manifest without a header, or for rows in memory; of columns that have names, those to take.
-    Of archives, `json.KEY` is what the `.json` members have under that key.
-    `cache`: folder for the indices of archives and manifests; None: next to each, or in the default cache folder where
+    of names selects the samples of these classes, numbered in that order. It also selects classes of a column `label`,
+    or names its whole numbers.
+    `root`: folder for the paths in a manifest, in annotations or in memory, which may not lead out of it, or archives
+    that hold the files; None: paths are absolute, or relative to the manifest's folder (in memory: to the current one).
+    `columns`: names for a manifest without a header, or for rows in memory; for named columns, the columns to take. In
+    archives, `json.KEY` is the value of that key in the `.json` members.
+    `cache`: folder for the indices of archives and manifests; None: next to each, or the default cache folder if
     that is not writable.
-    `index`: of archives in stores, the address or path of the merged index that `headrace index --to` wrote. It is
-    fetched once a node, and nothing else is asked for but a pattern's listing. An archive that changed since is a
-    ChangedError.
-    `length`: how many samples an iterable gives that does not say; another number is an error.
-    `stage`: folder on a faster file system, such as `/dev/shm/NAME`, that everything is copied into first, unless it is
-    there already; of several processes one copies and the others wait. The samples and their identity stay the same, so
-    a state that was saved without it goes on with it.
+    `index`: for archives in stores, the address or path of the merged index that `headrace index --to` wrote. It is
+    fetched once per node, and a pattern's listing is the only other request. Raises ChangedError if an archive changed
+    since.
+    `length`: number of samples of an iterable without `len`; any other number is an error.
+    `stage`: folder on a faster file system, such as `/dev/shm/NAME`. Everything is copied there first unless already
+    there; one process copies and the others wait. Samples and their identity stay the same, so a state saved without
+    `stage` can be resumed with it.
 
-    `store_options`: what obstore's store of that kind takes, such as `endpoint` or `region`, and `anonymous`,
-    `profile`. `store`: an obstore store for the bucket instead. `retry_for`: seconds for which requests that fail for a
-    reason that may pass are tried again (default: 300, or 30 where the store has never answered).
+    `store_options`: options for obstore's store of that kind, such as `endpoint` or `region`, and `anonymous`,
+    `profile`. `store`: an obstore store for the bucket instead. `retry_for`: seconds to retry requests that fail for
+    transient reasons (default: 300, or 30 if the store has never answered).
 
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError;
     with `stage` also WriteError (it would not fit, or cannot be written).
@@ -136,7 +134,7 @@ def open_dataset(
         store=store,
         retry_for=retry_for,
     )
-    source = find_source(where, given)  # what is wrong is reported before anything is copied
+    source = find_source(where, given)  # report errors before anything is copied
     if stage is not None:
         from headrace.data.staging.staged_dataset import stage_dataset
 
@@ -149,9 +147,9 @@ def open_dataset(
 
 
 def find_source(where: Where, given: OpenArguments) -> OpenableSource:
-    """Return what `where` is, as far as can be told without opening it.
+    """Return the source that `where` names, without opening it.
 
-    Raises UsageError for an argument that means nothing for it; NotFoundError or DatasetError for what is missing, or
+    Raises UsageError for an argument that does not apply; NotFoundError or DatasetError for a source that is missing or
     cannot be opened.
     """
     given.check()
@@ -170,7 +168,7 @@ def find_source(where: Where, given: OpenArguments) -> OpenableSource:
     return source
 
 
-# --- what lies in stores ---
+# --- sources in stores ---
 
 
 def _refuse_stage_of_stores(parts: Sequence[Any], given: OpenArguments) -> None:
@@ -185,7 +183,7 @@ def _refuse_stage_of_stores(parts: Sequence[Any], given: OpenArguments) -> None:
 
 
 def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> OpenableSource:
-    """Return what lies at addresses: the first is looked at, others with its suffix are taken for the same."""
+    """Return the source at these addresses: check the first, and assume the same kind for others with its suffix."""
     local = next((part for part in parts if not is_remote(part)), None)
     if local is not None:
         raise UsageError(f"expected addresses in stores alone, as others are, got {shown(local)}. Open them apart")
@@ -216,7 +214,7 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
 
 
 def _prefix(listing: Listing, given: OpenArguments) -> OpenableSource:
-    """Return what lies below a prefix: files of rows, or images."""
+    """Return the source at a prefix: files of rows, or images."""
     path = listing.prefix
     rows = listing.files(lambda names: rows_among(str(path), names), beside=is_beside_rows)
     if rows:
@@ -233,7 +231,7 @@ def _prefix(listing: Listing, given: OpenArguments) -> OpenableSource:
 
 
 def _without_stage(source: OpenableSource) -> OpenableSource:
-    """Return a source in a store, whose files are not copied."""
+    """Return a source in a store, without `stage`."""
     takes = (*(name for name in source.takes if name != "stage"), *OF_STORES)
     return replace(source, takes=tuple(dict.fromkeys(takes)))
 
@@ -248,7 +246,7 @@ def _suffix(path: StoredPath) -> str:
     return os.path.splitext(path.name)[1].lower()
 
 
-# --- what lies at paths, by first bytes ---
+# --- sources at paths, detected by first bytes ---
 
 
 def _at_paths(where: Any, given: OpenArguments) -> OpenableSource:
@@ -281,7 +279,7 @@ def _folder(path: str, given: OpenArguments) -> OpenableSource:
 
 
 def _images(paths: Sequence[str]) -> OpenableSource:
-    """Return images that a pattern names, or a single one; keys are relative to their common folder."""
+    """Return the images of a pattern, or a single image; keys are relative to their common folder."""
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     names = [os.path.relpath(path, folder) for path in paths]
     source = f"{len(paths):,} images in {os.path.basename(folder) or folder}/"
@@ -291,7 +289,7 @@ def _images(paths: Sequence[str]) -> OpenableSource:
 
 
 def _files(paths: Sequence[FilePath], kind: FileKind, given: OpenArguments) -> OpenableSource:
-    """Return files of one kind, at absolute paths."""
+    """Return the source for files of one kind, at absolute paths."""
     name, cache = file_name(paths[0]), given.cache_folder
     if kind.kind in ROW_KINDS:
         takes = ("stage", "root", "columns", "cache", "classes", *OF_STORES)
@@ -319,7 +317,7 @@ def _files(paths: Sequence[FilePath], kind: FileKind, given: OpenArguments) -> O
 def _archives(
     paths: Sequence[FilePath], kind: FileKind, given: OpenArguments, merged: MergedIndex | None = None
 ) -> OpenableSource:
-    """Return tars or zips."""
+    """Return the source for tars or zips."""
     archives: ArchiveKind[Any] = ZIP if kind.kind == "zip" else TAR
 
     def open_chosen() -> SampleTable:

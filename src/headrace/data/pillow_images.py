@@ -1,4 +1,4 @@
-"""Image headers opened by Pillow, within limits: the formats that the core declines."""
+"""Image headers opened with Pillow, within limits, for formats that the core declines."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ if TYPE_CHECKING:
 _QUIET = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 _ORIENTATION = 0x0112  # EXIF
 _TIFF_SIZE = (256, 257)  # ImageWidth, ImageLength
-_SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
+_SIDEWAYS = (5, 6, 7, 8)  # orientations that swap width and height
 
 MOST_PIXEL_BYTES, _COSTLY = 24, ("BMP", "PPM", "WEBP")
-"""Most memory per pixel that Pillow, its conversions and the array take; 16 suffice for formats other than these.
+"""Upper bound on memory per pixel for Pillow, its conversions and the array; 16 for formats not in `_COSTLY`.
 
-Measured: WebP 19 to 23, BMP and PPM 20, CMYK JPEG 15, TIFF and GIF 12, TGA 8.
-"""
+Measured: WebP 19 to 23, BMP and PPM 20, CMYK JPEG 15, TIFF and GIF 12, TGA 8."""
 
 _DIRECT = frozenset(("AVIF", "BMP", "GIF", "JPEG", "PNG", "PPM", "TGA", "TIFF", "WEBP"))
-"""Decoded where they are asked for: their time and memory are bounded by the pixels and the bytes of the file."""
+"""Formats decoded in this process: the file's pixels and bytes bound their time and memory."""
 _BEGINNINGS = {
     "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
     "JPEG2000": re.compile(rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n"),
     "WEBP": re.compile(rb"RIFF....WEBP", re.DOTALL),
 }
-"""Formats that a Pillow may lack."""
+"""Signatures of formats that a Pillow build may lack."""
 _INSTALL = {
     "AVIF": "pip install 'pillow>=11.3'",
     "JPEG2000": "install a Pillow that was built with OpenJPEG",
@@ -43,15 +42,15 @@ _CODECS = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}
 
 
 class TooLargeError(ValueError):
-    """An image beyond a limit: `max_pixels`, `formats` or `max_decode_s`."""
+    """Image beyond a limit: `max_pixels`, `max_decode_bytes`, `formats` or `max_decode_s`."""
 
 
 def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = None) -> PIL.Image.Image:
-    """Open the header by Pillow, as one of `formats` (None: those of `limits`).
+    """Open the header with Pillow, as one of `formats` (None: those in `limits`).
 
-    Raises TooLargeError beyond `max_pixels` or `max_decode_bytes`, before a plugin makes anything of that size, and for
-    a format that `limits.formats` leaves out; ValueError for one that this Pillow lacks; and what Pillow's plugins
-    raise, which is anything.
+    Raises TooLargeError beyond `max_pixels` or `max_decode_bytes`, before a plugin allocates that much, and for a
+    format not in `limits.formats`. Raises ValueError for a format that this Pillow lacks, and any exception of Pillow's
+    plugins.
     """
     import PIL.Image
 
@@ -59,7 +58,7 @@ def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = No
     PIL.Image.init()
     _expect_small(stated_size(data), "WEBP", limits)
     wanted = [name for name in (formats or limits.formats) if name in PIL.Image.OPEN]
-    if not is_tga(data):  # whose plugin takes whatever begins with fitting numbers
+    if not is_tga(data):  # the TGA plugin accepts any data with plausible numbers
         wanted = [name for name in wanted if name != "TGA"]
     try:
         opened = PIL.Image.open(io.BytesIO(data), formats=wanted)
@@ -75,7 +74,7 @@ def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = No
 
 
 def apart_formats(data: bytes, limits: Limits) -> list[str]:
-    """Return the formats for which these bytes are decoded in a separate process; none: in this one."""
+    """Return the formats that require a separate process for these bytes; empty: none does."""
     import PIL.Image
 
     PIL.Image.init()
@@ -84,27 +83,27 @@ def apart_formats(data: bytes, limits: Limits) -> list[str]:
 
 
 def picture_size(data: bytes, *, exif: bool, limits: Limits) -> tuple[int, int]:
-    """Return (width, height) from the header; (0, 0) where Pillow finds none, or it is beyond `limits`.
+    """Return (width, height) from the header; (0, 0) if Pillow cannot read it, or beyond `limits`.
 
-    `exif`: turned as its EXIF orientation says. Pillow turns a TIFF as it decodes it, whoever asks, and newer versions
-    state the size that it then has.
+    `exif`: apply the EXIF orientation. Pillow always rotates a TIFF while decoding, and newer versions report the
+    rotated size.
     """
     try:
         with open_picture(data, limits) as opened:
-            tags = getattr(opened, "tag_v2", None)  # a TIFF's
+            tags = getattr(opened, "tag_v2", None)  # TIFF only
             width, height = opened.size if tags is None else (tags[tag] for tag in _TIFF_SIZE)
             turned = (exif or tags is not None) and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
             return (height, width) if turned else (width, height)
     except MemoryError:
         raise
-    except Exception:  # Pillow's plugins raise anything (struct.error, EOFError, …) at damaged bytes
+    except Exception:  # Pillow's plugins raise any exception (struct.error, EOFError, …) for damaged bytes
         return 0, 0
 
 
 def stated_size(data: bytes) -> tuple[int, int]:
-    """Return (width, height) of a WebP, by its first chunk; (0, 0) for anything else.
+    """Return (width, height) of a WebP from its first chunk; (0, 0) for anything else.
 
-    Pillow's plugin makes two canvases of that size as it opens the file.
+    Pillow's plugin allocates two canvases of that size when it opens the file.
     https://developers.google.com/speed/webp/docs/riff_container
     """
     if not _BEGINNINGS["WEBP"].match(data) or len(data) < 30:
@@ -122,7 +121,7 @@ def stated_size(data: bytes) -> tuple[int, int]:
 
 
 def is_tga(data: bytes) -> bool:
-    """Tell whether bytes are a TGA, which has no magic: by its footer, or by a header that fits the file's length."""
+    """Return True for a TGA, which has no magic: a valid header, with the TGA footer or enough data for the pixels."""
     if len(data) < 18:
         return False
     colour_map, kind, first, entries, entry_bits = struct.unpack_from("<xBBHHB", data)
@@ -136,7 +135,7 @@ def is_tga(data: bytes) -> bool:
         return False
     if data[-18:] == b"TRUEVISION-XFILE.\0":
         return True
-    # Packed, a run of 128 pixels takes a byte and a pixel.
+    # Run-length encoded, 128 pixels take at least one byte and one pixel.
     pixel_bytes = (depth + 7) // 8
     least: int = -(-width * height // 128) * (1 + pixel_bytes) if kind >= 9 else (width * depth + 7) // 8 * height
     before: int = 18 + data[0] + (entries * ((entry_bits + 7) // 8) if mapped else 0)
@@ -156,7 +155,7 @@ def _expect_small(size: tuple[int, int], kind: str, limits: Limits) -> None:
 
 
 def _expect_known(data: bytes, limits: Limits) -> None:
-    """Raise TooLargeError for a format that the limits leave out, ValueError for one that this Pillow lacks."""
+    """Raise TooLargeError for a format not in `limits.formats`, ValueError for one that this Pillow lacks."""
     import PIL.features
     import PIL.Image
 
@@ -172,9 +171,9 @@ def _expect_known(data: bytes, limits: Limits) -> None:
 
 
 def _accepts(name: str, data: bytes) -> bool:
-    """Tell whether the plugin of that name knows its format by the first bytes; nothing else of it runs.
+    """Return True if the plugin of that name accepts the first bytes; no other plugin code runs.
 
-    EPS stays out: Pillow hands it to Ghostscript, and a program must not run because an image says so.
+    EPS is excluded: Pillow passes it to Ghostscript, and an image must never start a program.
     """
     import PIL.Image
 
@@ -183,15 +182,15 @@ def _accepts(name: str, data: bytes) -> bool:
     accept = PIL.Image.OPEN[name][1]
     try:
         return accept is not None and accept(data[:16]) is True
-    except Exception:  # they are made for more bytes than these may be
+    except Exception:  # plugins expect more bytes than there may be
         return False
 
 
 def _quieten() -> None:
     """Ignore Pillow's own warnings (large images, odd EXIF): `max_pixels` decides, and bad samples are counted.
 
-    For good, and only those: `catch_warnings` changes the whole process's filters, and threads that leave it out of
-    order would leave them changed.
+    The filter is permanent and covers only these warnings. `catch_warnings` changes the filters of the whole process;
+    threads that exit it out of order would leave them changed.
     """
     if _QUIET not in warnings.filters:
         warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]  # typed as a Sequence, documented as a list

@@ -1,4 +1,4 @@
-"""Arrays with a row a sample: mapped from temporary files, or cached across processes."""
+"""Arrays with one row per sample: mapped from temporary files, or cached across processes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Int32s = npt.NDArray[np.int32]
 _SMALL_BYTES = 1 << 20
 _BLOCK = 1 << 20
 _LOOKED_AT = 256
-"""Samples whose files are looked at for changes: what rewrites files seldom rewrites only some."""
+"""Samples to check for changed files: tools rarely rewrite only some files."""
 
 
 def mapped_zeros(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-    """Return zeros: in memory if they are few, else in an unnamed file, so that unused pages may leave memory.
+    """Return zeros: in memory if small, else mapped from an unnamed file, so that unused pages can be evicted.
 
-    Raises DatasetError where there is no room.
+    Raises DatasetError if there is no space.
     """
     count = int(np.prod(shape, dtype=np.int64))
     size = count * np.dtype(dtype).itemsize
@@ -47,7 +47,7 @@ def mapped_zeros(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
 
 
 def release_pages(*arrays: npt.NDArray[Any] | StoredArray | None) -> None:
-    """Take mapped arrays out of this process's memory; they come back as they are read. Others stay."""
+    """Evict mapped arrays from this process's memory; reads map them again. Other arrays are unchanged."""
     for array in arrays:
         base: Any = array.base if isinstance(array, StoredArray) else array
         while isinstance(base, np.ndarray):
@@ -58,7 +58,7 @@ def release_pages(*arrays: npt.NDArray[Any] | StoredArray | None) -> None:
 
 
 def position_blocks(length: int, block: int = _BLOCK) -> Iterator[Ints]:
-    """Yield all positions, `block` at a time."""
+    """Yield all positions in blocks of `block`."""
     for first in range(0, length, block):
         yield np.arange(first, min(first + block, length), dtype=np.int64)
 
@@ -74,13 +74,13 @@ def cached_array(
     least: int,
     lost: str,
 ) -> Int32s:
-    """Return int32[count], read-only: the file at `place`, mapped, or what `make` returns, cached there.
+    """Return a read-only int32[count] mapped from the file at `place`, which `make` fills if missing.
 
-    One process makes it, others wait, all map one file. `format`: name and version; raise the version with the meaning
-    of the file. `name`: that of the array in it. `least`: lower bound of the values. In messages, `what` describes it
-    ("the sizes of 5 images"), and `lost` says what it means for the user that nothing can be cached.
+    One process calls `make` while others wait; all map the same file. `format`: name and version; change the version
+    with the file's meaning. `name`: name of the array. `least`: lower bound of the values. For messages, `what`
+    describes the array ("the sizes of 5 images"), and `lost` is the consequence if caching fails.
 
-    Raises what `make` raises. Warns where nothing can be written.
+    Raises as `make` does. Warns if the file cannot be written.
     """
     made: Int32s | None = None
 
@@ -119,7 +119,7 @@ def cached_array(
 def file_versions(dataset: Dataset, files: ByteColumn) -> list[Version]:
     """Return the versions of the files of samples spread over the dataset, each file once. Raises ReadError.
 
-    Paths do not count: a folder that was moved, or copied with its times, holds the same files.
+    Paths do not count: a folder that was moved, or copied with its times, has the same versions.
     """
     spread = spread_over(len(dataset), _LOOKED_AT)
     at = files.locate(spread if dataset.base_ids is None else dataset.base_ids[spread])

@@ -1,4 +1,4 @@
-"""Indices, masks, slices and random splits as positions, and the keys of random draws of repeated samples."""
+"""Indices, masks, slices and random splits as positions, and the keys of random draws for repeated samples."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Selector = slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
 _FUZZ = Fraction(1, 10**9)  # thirds do not sum to 1 in floats
 
 DRAW_BITS = 36
-"""Bits of a draw id that are the base id's; those above hold the occurrence (core/rng/stream.hpp)."""
+"""Bits of a draw id for the base id; the bits above hold the occurrence (core/rng/stream.hpp)."""
 MOST_OCCURRENCES = 1 << 63 - DRAW_BITS
 
 
 def positions(which: Selector, size: int) -> Positions:
-    """Return the positions that `which` names among `size` samples, none negative."""
+    """Return the positions that `which` selects among `size` samples, none negative."""
     if isinstance(which, slice):
         return np.arange(*which.indices(size), dtype=np.int64)
     array = np.asarray(which)
@@ -45,7 +45,7 @@ def positions(which: Selector, size: int) -> Positions:
 
 
 def checked_mask(mask: object) -> npt.NDArray[np.bool_]:
-    """Return what `filter` was given instead of a function. Raises UsageError unless it is a mask."""
+    """Return the mask that `filter` got instead of a function. Raises UsageError for anything else."""
     array = np.asarray(mask)
     if mask is None or array.dtype != bool:
         raise UsageError(
@@ -56,14 +56,14 @@ def checked_mask(mask: object) -> npt.NDArray[np.bool_]:
 
 
 def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
-    """Count how often each of `ids` came before in the list; None where none comes twice.
+    """Return how often each of `ids` occurred before in the list; None if all are distinct.
 
-    In the smallest unsigned type. `size` is the number of samples that the ids are of. Raises UsageError for more than
-    a draw id can hold.
+    The result has the smallest unsigned type. `size` is the number of samples that `ids` index. Raises UsageError for
+    more occurrences than a draw id can hold.
     """
     if (ids[1:] > ids[:-1]).all():
         return None
-    # Counting takes no more memory than sorting where the list is about as long as what it was chosen from.
+    # Counting takes no more memory than sorting if the list is about as long as the dataset.
     if size <= 4 * len(ids) and np.bincount(ids, minlength=size).max() == 1:
         return None
     order = np.argsort(ids, kind="stable")
@@ -90,15 +90,15 @@ def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
 
 
 def draw_ids(ids: Positions, numbers: npt.NDArray[Any]) -> Positions:
-    """Return the keys of draws for samples `ids`, each of which came `numbers` times before.
+    """Return the keys of draws for samples `ids`; `numbers` counts the earlier occurrences of each.
 
-    Another number for each pair, and for the first time the id itself.
+    Each pair has a distinct key; a first occurrence has the id itself.
     """
     return ids | numbers.astype(np.int64) << DRAW_BITS
 
 
 def last_places(ids: Positions, size: int) -> tuple[Positions, list[tuple[int, int]]]:
-    """Return where each of `size` samples stands last in a selection (0: nowhere), and pairs of (earlier, last)."""
+    """Return each sample's last position in a selection (0: none), and (earlier, last) pairs of repeats."""
     place = np.zeros(size, np.int64)
     place[ids] = np.arange(len(ids))
     earlier = np.flatnonzero(place[ids] != np.arange(len(ids)))
@@ -106,10 +106,10 @@ def last_places(ids: Positions, size: int) -> tuple[Positions, list[tuple[int, i
 
 
 def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> list[Positions]:
-    """Return disjoint random parts of the positions of `ids`, each in rising order.
+    """Return disjoint random parts of the positions of `ids`, each in ascending order.
 
-    The draw is keyed by (seed, id) alone, with splitmix64 (Steele, Lea and Flood, 2014), so that no library's random
-    generator decides it.
+    The draw depends only on (seed, id), by splitmix64 (Steele, Lea and Flood, 2014), not on a library's random
+    generator.
     """
     order = np.argsort(_mix(ids.astype(np.uint64) ^ _mix(np.array([seed % 2**64], np.uint64))), kind="stable")
     bounds = np.cumsum([0, *split_counts(len(ids), fractions)])
@@ -117,7 +117,7 @@ def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> li
 
 
 def checked_shares(given: Sequence[Any]) -> tuple[list[str] | None, list[float]]:
-    """Return the names of parts, if they have any, and their shares, of what `split` was given."""
+    """Return the names of parts, if any, and their shares, from the arguments of `split`."""
     only = given[0] if len(given) == 1 else given
     names = list(only) if isinstance(only, Mapping) else None
     shares = list(only.values() if isinstance(only, Mapping) else only) if isinstance(only, Iterable) else [only]
@@ -128,7 +128,7 @@ def checked_shares(given: Sequence[Any]) -> tuple[list[str] | None, list[float]]
 
 
 def split_counts(size: int, fractions: Sequence[float]) -> list[int]:
-    """Return whole counts for `fractions` of `size`: floors, and the rest to the largest remainders."""
+    """Return whole counts for `fractions` of `size`: rounded down, with the rest to the largest remainders."""
     exact = [Fraction(repr(float(part))) * size for part in fractions]
     if sum(exact) > size * (1 + _FUZZ):
         raise UsageError(f"expected fractions that sum to at most 1, got {tuple(fractions)}")
@@ -141,7 +141,7 @@ def split_counts(size: int, fractions: Sequence[float]) -> list[int]:
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Apply splitmix64's step and finaliser elementwise; arithmetic is modulo 2**64."""
+    """Apply the step and finalizer of splitmix64 elementwise, modulo 2**64."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Sizes of a dataset's images: stated by columns, probed from headers, cached."""
+"""Sizes of a dataset's images: stated by columns, or probed from headers and cached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES_FORMAT = "headrace image sizes 3"
 """Raise the number whenever the meaning of a cached file changes."""
 _MOST = np.iinfo(np.int32).max
 _WORTH_KEEPING = 1024
-"""Fewer images are probed each time, which takes no longer than to look for cached sizes."""
+"""Fewer images are probed each time, which is as fast as looking for cached sizes."""
 
 
 def image_sizes(
@@ -35,15 +35,15 @@ def image_sizes(
 ) -> ImageSizes:
     """Return int32 [N, 2]: height and width in pixels of each sample's image in `column`, read-only.
 
-    They are (0, 0) where the sample has no image, or one that is damaged or beyond `limits`. `exif`: turn images as
-    their EXIF orientation says; `threads`: native threads that read headers, None: one a core.
+    Sizes are (0, 0) for a missing or damaged image, or one beyond `limits`. `exif`: apply the EXIF orientation.
+    `threads`: native threads that read headers; None: one per core.
 
-    Numbers in columns `width` and `height`, as COCO's annotations have, are trusted for the column `image`, or else the
-    first column of images, unless `exif`. All other sizes are read from headers, by a library where the core does not
-    know the format. They are cached in the folder `cache`, or the default cache folder, for the same samples as long as
-    the size and time of modification of a few of their files stay the same.
+    Unless `exif` is set, columns `width` and `height`, as in COCO annotations, are trusted for the column `image`, or
+    else the first column of images. All other sizes come from headers, via a library if the core does not know the
+    format. They are cached in the folder `cache`, or the default cache folder. The cache is valid for the same samples
+    while the size and modification time of a few of their files are unchanged.
 
-    Raises UsageError (no column of images), and where reading fails what `Dataset.read` raises.
+    Raises UsageError (no column of images), and as `Dataset.read` does if reading fails.
     """
     files_of = dataset.table.bytes_of(column)
     stated = None if exif else _stated_sizes(dataset, column)
@@ -76,7 +76,7 @@ def _open_cached(place: str, count: int, probe: Callable[[], ImageSizes]) -> Ima
 def _cached_at(
     dataset: Dataset, column: str, files: ByteColumn, *, exif: bool, limits: Limits, cache: str | None
 ) -> str:
-    """Return where the sizes of these samples' images are cached. The name depends on all that they depend on."""
+    """Return the cache path for the sizes of these samples' images; the name covers everything they depend on."""
     bounds: list[int | str] = [
         limits.max_pixels,
         limits.max_jpeg_scans,
@@ -90,7 +90,7 @@ def _cached_at(
 
 
 def _stated_sizes(dataset: Dataset, column: str) -> ImageSizes | None:
-    """Return what the dataset's own columns state; None where they state nothing, or nothing possible, of `column`."""
+    """Return the sizes in the dataset's own columns; None if `column` has none, or invalid ones."""
     if column != ("image" if dataset.has_bytes("image") else next(filter(dataset.has_bytes, dataset.columns), None)):
         return None
     numbers = [dataset.columns.get(name) for name in ("height", "width")]

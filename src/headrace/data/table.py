@@ -1,4 +1,4 @@
-"""All samples of a dataset before any selection: keys, columns, their digest and where they come from."""
+"""All samples of a dataset before any selection: keys, columns, their digest and their origin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideR
 
 
 def table_digest(keys: Strings, columns: Mapping[str, Column]) -> str:
-    """Return a hex identity of samples: keys, members' lengths and checks, values; not where the root is."""
+    """Return a hex identity of samples: keys, members' lengths and checks, and values, but not the root."""
     state = hashlib.blake2b(digest_size=16)
     outline = {name: [column.kind, getattr(column, "classes", None)] for name, column in columns.items()}
     state.update(json.dumps(["headrace table 1", outline], sort_keys=True).encode())
@@ -38,7 +38,7 @@ def table_digest(keys: Strings, columns: Mapping[str, Column]) -> str:
 
 
 def _hash_array(state: hashlib.blake2b, array: npt.NDArray[np.generic] | None, dtype: str) -> None:
-    """Hash an array in one byte order on every machine, its size first, so that arrays cannot run together."""
+    """Hash an array as little-endian, its size first, so that adjacent arrays cannot be confused."""
     data = b"" if array is None else np.ascontiguousarray(array, dtype=np.dtype(dtype)).view(np.uint8).data
     _hash_size(state, None if array is None else len(data))
     state.update(data)
@@ -54,12 +54,12 @@ class ManifestRows(NamedTuple):
     name: str
     rows: int
     first_line: int | None
-    """Line, from 1, of the first sample, where each sample has one line; None: rows are counted, from 0."""
+    """Line number, from 1, of the first sample if each sample has one line; None: rows are counted, from 0."""
 
 
 @dataclass(frozen=True)
 class ManifestOrigin:
-    """Manifests that samples are rows of, one after another."""
+    """Manifests of the samples, in row order."""
 
     manifests: Sequence[ManifestRows]
 
@@ -76,11 +76,11 @@ class ManifestOrigin:
 
 
 class PathRoot(Protocol):
-    """Place that paths in a manifest lead into: a folder, or archives."""
+    """Root of the paths in a manifest: a folder, or archives."""
 
     @property
     def place(self) -> str:
-        """Name of the place in messages: "below /data"."""
+        """Name of the root in messages: "below /data"."""
         ...
 
     @property
@@ -89,28 +89,28 @@ class PathRoot(Protocol):
         ...
 
     def column(self, paths: Strings) -> ByteColumn:
-        """Return the column of the files that paths name. Nothing is read for it."""
+        """Return the column of the files at these paths, without reading any."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class SampleTable:
-    """All samples of an opened dataset. Immutable; shared by every selection of it, and across forks."""
+    """All samples of an opened dataset. Immutable; shared by its selections and across forks."""
 
     source: str
-    """What was opened, for messages: "folder photos/"."""
+    """Name of the source in messages: "folder photos/"."""
     keys: Strings
     columns: Mapping[str, Column]
     skipped: Mapping[str, int]
-    """Counts above 0 of what lay there and belongs to no sample, by reason."""
+    """Counts (above 0) of entries that belong to no sample, by reason."""
     root: PathRoot | None = None
-    """Place that the paths in columns of text lead into, if any."""
+    """Root of the paths in text columns, if any."""
     origin: ManifestOrigin | None = None
-    """Rows of manifests that the samples are."""
+    """Manifest rows that the samples come from, if any."""
     known_digest: str | None = None
-    """`digest`, if an index states it."""
+    """`digest`, if known from an index."""
     again: Callable[[], SampleTable] | None = None
-    """Opens the same samples in another process, where that is cheaper than to send them."""
+    """Function that opens the same samples in another process, if cheaper than pickling them."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -121,7 +121,7 @@ class SampleTable:
         return SampleTable, tuple(getattr(self, field.name) for field in fields(self))
 
     def bytes_of(self, name: str) -> ByteColumn:
-        """Return a column of bytes, or of the files that its texts name. Raises UsageError where it has none."""
+        """Return a column of bytes, or of the files that its texts name. Raises UsageError for any other column."""
         column = self.columns.get(name)
         if isinstance(column, ByteColumn):
             return column
@@ -132,22 +132,22 @@ class SampleTable:
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
 
     def with_column(self, name: str, column: Column) -> SampleTable:
-        """Return these samples with one more column, or another in its place."""
+        """Return these samples with an added or replaced column."""
         return replace(self, columns={**self.columns, name: column}, known_digest=None, again=None)
 
     @property
     def place(self) -> str:
-        """Name, in messages, of the place of the files that columns of text name."""
+        """Name, in messages, of the root of files in text columns."""
         return "there" if self.root is None else self.root.place
 
     def has_bytes(self, name: str) -> bool:
-        """Tell whether `bytes_of` returns a column."""
+        """Return True if `bytes_of` returns a column."""
         column = self.columns.get(name)
         return isinstance(column, ByteColumn) or (isinstance(column, TextColumn) and self.root is not None)
 
     @cached_property
     def _named(self) -> dict[str, ByteColumn]:
-        """Columns of text as columns of bytes, made once: readers know files by their `ColumnFiles`."""
+        """Text columns as byte columns, created once: readers identify files by their `ColumnFiles`."""
         return {}
 
     @cached_property
@@ -164,7 +164,7 @@ def _open_again(again: Callable[[], SampleTable], digest: str) -> SampleTable:
 
 
 def spread_over(count: int, most: int) -> Ints:
-    """Return up to `most` places spread evenly over `count`, the first and the last among them."""
+    """Return up to `most` positions spread evenly over `count`, the first and the last included."""
     return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
 
 
@@ -172,9 +172,9 @@ _LOOKED_FOR = 8
 
 
 def expect_files(table: SampleTable, column: str) -> None:
-    """Look for the files of a few samples, if `column` names them.
+    """Check that the files of a few samples exist, if `column` names files.
 
-    Raises NotFoundError if none is there (one that is not may be the only one), and OutsideRootError.
+    Raises NotFoundError if none exists (a single missing file may be the only one), and OutsideRootError.
     """
     texts = table.columns.get(column)
     if table.root is None or not isinstance(texts, TextColumn):
@@ -210,15 +210,15 @@ def _sample_text(table: SampleTable, base_id: int) -> str:
 
 
 _LOOKED_AT = 16
-"""Samples: each is an opened file, and on a network file system a few round trips."""
+"""Samples to read; each opens a file, which costs a few round trips on a network file system."""
 _PIECE_BYTES = 4096
 
 
 def content_sample(count: int, files: ByteColumn) -> list[str | None]:
-    """Return digests of a few KiB of samples spread over all `count`; None for one that cannot be read.
+    """Return digests of a few KiB of samples spread over all `count`; None for an unreadable sample.
 
-    Files that a build or an archive made, such as arrays and uncompressed images of one size, may agree in names, sizes
-    and times, and hold something else.
+    Files from a build or an archive may agree in names, sizes and times but differ in content: arrays or uncompressed
+    images of one size, for example.
     """
     at = files.locate(spread_over(count, _LOOKED_AT))
     starts = [0] * len(at.path_id) if at.offset is None else at.offset.tolist()

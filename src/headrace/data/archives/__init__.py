@@ -1,1 +1,1 @@
-"""Tars and zips: their members, indexed once, as samples and as files by name."""
+"""Tars and zips: members, indexed once, as samples and as files by name."""

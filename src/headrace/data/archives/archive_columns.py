@@ -1,6 +1,6 @@
-"""Columns of several archives in the WebDataset layout: one an extension, or members by name.
+"""Columns of several archives in the WebDataset layout: one per extension, or members by name.
 
-Samples are found in the archives' own arrays: nothing is joined in memory.
+Lookups use the archives' own arrays, without a joined copy in memory.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from headrace.data.sources.file_kind import IMAGE_EXTENSIONS
 from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.strings import Ints, StringColumn, Strings
 
-_MAX_EXTENSIONS = 256  # of an archive (core/samples/grouping.hpp)
+_MAX_EXTENSIONS = 256  # per archive (core/samples/grouping.hpp)
 _NOT_IN_COLUMN = 255
 _SAMPLES_AT_ONCE = 1 << 16
 _USUAL = {"image": IMAGE_EXTENSIONS, "label": ("cls",), "text": ("txt",)}
-"""Columns, and the extensions that they stand for, best first."""
+"""Columns and their extensions, in order of preference."""
 
 
 class MemberPlaces:
-    """Places of the members of several archives of one kind."""
+    """Locations of the members of several archives of one kind."""
 
     def __init__(self, archives: Sequence[ArchiveMembers]) -> None:
-        """Take the members of each archive, of one at least."""
+        """Take the members of each archive; at least one archive."""
         self.joined = {name: JoinedArray(getattr(one, name) for one in archives) for name in archives[0].located}
         self._proof = archives[0].proof
 
     def locate(self, archive: Ints, member: Ints) -> Location:
-        """Locate members by the number of their archive and their position in it; -1: `ABSENT`."""
+        """Return the location of members by archive number and index in the archive; -1: `ABSENT`."""
         at = {name: joined.take(archive, member) for name, joined in self.joined.items()}
         at["size"][member < 0] = ABSENT
         zipped = None
@@ -48,9 +48,9 @@ class MemberPlaces:
         return Location(archive, at["offset"], at["size"], at["check"], zipped)
 
     def parts(self, archive: Ints, member: Ints) -> Iterator[ColumnPart]:
-        """Yield what tells the members' data from other data, as `ByteColumn.parts` does.
+        """Yield the arrays that identify the members' data, as `ByteColumn.parts` does.
 
-        A zip packed again at another level is the same dataset.
+        Packing a zip again at another compression level does not change the dataset.
         """
         size = self.joined["size"].take(archive, member)
         size[member < 0] = ABSENT
@@ -63,21 +63,21 @@ class ArchiveSamples:
     """Samples of several archives as one sequence. Picklable; mapped arrays stay mapped."""
 
     names: tuple[StringColumn, ...]
-    """Names of the members of each archive."""
+    """Member names of each archive."""
     samples: tuple[GroupedMembers, ...]
     kept: npt.NDArray[np.int32] | None = None
-    """Numbers of the samples that count, rising; None: all do."""
+    """Numbers of the selected samples, ascending; None: all."""
 
     @cached_property
     def total(self) -> int:
-        """Number of samples in all archives, whether they count or not."""
+        """Number of samples in all archives, selected or not."""
         return sum(map(len, self.samples))
 
     def __len__(self) -> int:
         return self.total if self.kept is None else len(self.kept)
 
     def keep(self, numbers: Ints) -> ArchiveSamples:
-        """Return these samples alone."""
+        """Return only the samples with these numbers."""
         if len(numbers) == self.total:
             return self
         return ArchiveSamples(self.names, self.samples, numbers.astype(np.int32))
@@ -88,7 +88,7 @@ class ArchiveSamples:
         return sorted({name for samples in self.samples for name in samples.extensions})
 
     def ranks(self, extensions: Sequence[str]) -> npt.NDArray[np.uint8]:
-        """Return what `find` needs to take from each sample the member whose extension is first in `extensions`."""
+        """Return ranks for `find` to choose each sample's member with the first available of `extensions`."""
         ranks = np.full((len(self.samples), _MAX_EXTENSIONS), _NOT_IN_COLUMN, np.uint8)
         for archive, samples in enumerate(self.samples):
             for number, name in enumerate(samples.extensions):
@@ -97,7 +97,7 @@ class ArchiveSamples:
         return ranks.reshape(-1)
 
     def find(self, ids: Ints, ranks: npt.NDArray[np.uint8]) -> tuple[Ints, Ints]:
-        """Return each sample's archive, and the position there of the member that a column takes, or -1."""
+        """Return each sample's archive, and the index there of the column's member, or -1."""
         return self._finder.find(self._numbers(ids), ranks)
 
     def keys(self, ids: Ints) -> StringColumn:
@@ -119,7 +119,7 @@ class ArchiveSamples:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArchiveKeys(Strings):
-    """Keys of samples, which are beginnings of their members' names and stored only there."""
+    """Sample keys, stored only as prefixes of member names."""
 
     samples: ArchiveSamples
 
@@ -132,19 +132,19 @@ class ArchiveKeys(Strings):
 
 @dataclass(frozen=True, eq=False)
 class ArchiveColumn(ByteColumn):
-    """Column of one member a sample, looked up in the indices of the archives when it is asked for."""
+    """Column of one member per sample, looked up in the archives' indices on access."""
 
     files: ColumnFiles
     samples: ArchiveSamples
     ranks: npt.NDArray[np.uint8]
-    """`ArchiveSamples.ranks` of the extensions that the column takes."""
+    """Output of `ArchiveSamples.ranks` for the column's extensions."""
     places: MemberPlaces
 
     def locate(self, ids: Ints) -> Location:
         return self.places.locate(*self.samples.find(ids, self.ranks))
 
     def present(self, ids: Ints) -> npt.NDArray[np.bool_]:
-        """Tell which of the samples have such a member."""
+        """Return a mask of the samples that have the member."""
         here: npt.NDArray[np.bool_] = self.samples.find(ids, self.ranks)[1] >= 0
         return here
 
@@ -154,7 +154,7 @@ class ArchiveColumn(ByteColumn):
             yield None if like is None else self._part(number, like.dtype), dtype
 
     def _part(self, number: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return one part of all samples, looked up block by block, and each part anew, to save memory."""
+        """Return one part for all samples, block by block; recomputing each part saves memory."""
         whole = np.empty(len(self.samples), dtype)
         for start in range(0, len(whole), _SAMPLES_AT_ONCE):
             ids = np.arange(start, min(start + _SAMPLES_AT_ONCE, len(whole)))
@@ -165,12 +165,11 @@ class ArchiveColumn(ByteColumn):
 
 @dataclass(frozen=True, eq=False)
 class NamedMemberColumn(ByteColumn):
-    """Column of one member a sample, found by name when it is asked for, in the first archive that has it."""
+    """Column of one member per sample, found by name on access in the first archive that has it."""
 
     files: ColumnFiles
-    """The archives."""
     paths: Strings
-    """Path of each sample's member; empty: it has none."""
+    """Path of each sample's member; empty: no member."""
     members: Sequence[ArchiveMembers]
     """Members of each archive."""
     places: MemberPlaces
@@ -197,11 +196,11 @@ class NamedMemberColumn(ByteColumn):
 
 
 def archive_files(given: Sequence[FilePath]) -> ColumnFiles:
-    """Return archives, given by absolute paths or as objects, as files of their common folder or prefix."""
+    """Return archives, given as absolute paths or objects, as files in their common folder or prefix."""
     stored = [path for path in given if not isinstance(path, str)]
     if stored:
         texts = [str(path) for path in stored]
-        # Of addresses, whose // a common path would join into one slash.
+        # Not `commonpath`, which would collapse the // of addresses.
         root = os.path.commonprefix([path.folder + "/" for path in stored]).rpartition("/")[0]  # noqa: RUF071
         names = StringColumn.from_list(text[len(root) + 1 :] if root else text for text in texts)
         return ColumnFiles(root, names, archives=True, objects=ListedObjects(stored))
@@ -211,7 +210,7 @@ def archive_files(given: Sequence[FilePath]) -> ColumnFiles:
 
 
 def archive_columns(samples: ArchiveSamples, files: ColumnFiles, places: MemberPlaces) -> dict[str, ArchiveColumn]:
-    """Return a column for each usual name that has members, then one for each extension, sorted."""
+    """Return a column for each usual name that has members, then one per extension, sorted."""
     extensions = samples.extensions
     taken = {name: [each for each in usual if each in extensions] for name, usual in _USUAL.items()}
     taken = {name: found for name, found in taken.items() if found} | {name: [name] for name in extensions}

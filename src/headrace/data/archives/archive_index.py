@@ -1,4 +1,4 @@
-"""Index of an archive, cached in its sidecar: members by name, and the samples that they make."""
+"""Index of an archive, cached in its sidecar: members by name, and their samples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SampleIndex(Generic[M]):
-    """Samples of one archive, and the members that they consist of."""
+    """Samples of one archive, and its members."""
 
     samples: GroupedMembers
     digest: str
@@ -41,16 +41,16 @@ class SampleIndex(Generic[M]):
 
 @dataclass(frozen=True)
 class ArchiveKind(Generic[M]):
-    """Kind of archive: tars, or zips. One index serves readers of samples and readers of members by name."""
+    """Kind of archive, tar or zip. One index serves readers of samples and readers of members by name."""
 
     word: str
     """Name in messages: "tar"."""
     listed_by: str
     """Command that lists an archive: "tar -tvf"."""
     format: str
-    """Name and version of the index. Raise the version with its meaning: others are rebuilt."""
+    """Name and version of the index format. Raise the version with its meaning: old indices are rebuilt."""
     build: Callable[[FilePath], tuple[Arrays, str]]
-    """Scans the archive at a path. In memory, however large it is: a member takes less than a hundred bytes."""
+    """Function that scans the archive at a path. It works in memory: a member takes less than a hundred bytes."""
     members: type[M]
 
     def open_members(self, path: FilePath, identity: FileIdentity, *, cache: str | None) -> M:
@@ -58,9 +58,9 @@ class ArchiveKind(Generic[M]):
         return self._open(path, identity, cache, lambda members, _, __: members)
 
     def open_index(self, path: FilePath, *, cache: str | None, merged: MergedIndex | None = None) -> SampleIndex[M]:
-        """Return the samples of the archive at `path`, by its index in `merged`, if that is given.
+        """Return the samples of the archive at `path`, from its index in `merged` if given.
 
-        Raises ReadError, or DatasetError if it is damaged, no such archive, or its members make no samples.
+        Raises ReadError, or DatasetError if the archive is damaged, of another kind, or its members form no samples.
         """
 
         def load(members: M, arrays: Arrays, outline: str) -> SampleIndex[M]:
@@ -96,7 +96,7 @@ class ArchiveKind(Generic[M]):
 def index_arrays(
     path: FilePath, members: ArchiveMembers, types: npt.NDArray[np.uint8], skipped: Mapping[str, int]
 ) -> tuple[Arrays, str]:
-    """Return the arrays and the outline of the index of the archive at `path`, whose members have tar's `types`."""
+    """Return the arrays and outline of the index of the archive at `path`; `types` are its members' tar type codes."""
     names = members.names.strings
     try:
         samples = GroupedMembers.group(names, types, skipped)

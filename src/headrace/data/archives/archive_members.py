@@ -1,4 +1,4 @@
-"""An archive's members: a hash table of their names, and their grouping into samples."""
+"""Members of an archive: a hash table of their names, and their grouping into samples."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from headrace.data.storage.safetensors import (
 from headrace.data.storage.strings import Ints, StringColumn
 
 END = 2**63 - 1
-"""A position beyond every other."""
+"""Position beyond every other."""
 
 
 class NameTable:
-    """Names in order (`strings`) and a hash table over them: see `core/names/name_table.hpp` for its arrays."""
+    """Names in order (`strings`) with a hash table over them; `core/names/name_table.hpp` documents the arrays."""
 
     __slots__ = ("_blob", "_lookup", "_offsets", "order", "starts", "strings")
 
@@ -36,7 +36,7 @@ class NameTable:
         self.starts = starts
         self.order = order
         self._lookup = NameLookup(strings.blob, strings.offsets, starts, order)
-        # A memoryview gives single entries several times as fast as an array.
+        # Reading single entries from a memoryview is several times as fast as from an array.
         self._blob, self._offsets = strings.blob.data, strings.offsets.data
 
     @classmethod
@@ -45,7 +45,7 @@ class NameTable:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> NameTable:
-        """Load what `to_arrays` returned, from untrusted input. Raises InvalidFileError."""
+        """Load the output of `to_arrays` from untrusted input. Raises InvalidFileError."""
         names = checked_strings(arrays, "names")
         starts = checked_array(arrays, "names.starts", np.uint32)
         buckets = len(starts) - 1
@@ -73,7 +73,7 @@ class NameTable:
         return str(self._blob[start:stop], "utf-8", "surrogateescape")
 
     def find(self, name: str, before: int = END) -> int | None:
-        """Return the position of the last such name ahead of `before`, or None."""
+        """Return the position of the last such name before `before`, or None."""
         try:
             key = name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:  # a surrogate that no bytes decode to
@@ -84,27 +84,27 @@ class NameTable:
     def find_paths(self, paths: StringColumn, which: Ints) -> Ints:
         """Return for each of the paths numbered `which` the position of the last name equal to it; -1 for none.
 
-        A leading "./" makes no difference, but a name spelled in the same way has precedence.
+        A leading "./" is ignored, but an exact match takes precedence.
         """
         return self._lookup.find_paths(paths.blob, paths.offsets, which)
 
 
 @dataclass(frozen=True, eq=False)
 class ArchiveMembers(ABC):
-    """All members of one archive in its order, in arrays of one entry a member."""
+    """All members of one archive, in order, as arrays with one entry per member."""
 
     columns: ClassVar[Mapping[str, type[np.generic]]]
     """Names and types of the arrays."""
     located: ClassVar[tuple[str, ...]]
-    """Those that say where a member's data lies, and in which form."""
+    """Arrays that locate a member's data and describe its form."""
     proof: ClassVar[str]
-    """The one that tells a member's data from other data of the same length."""
+    """Array that identifies a member's data among data of the same length."""
     prefix: ClassVar[str] = ""
-    """What precedes the names of the arrays in the index."""
+    """Prefix of the arrays' names in the index."""
 
     names: NameTable
     views: tuple[memoryview, ...] = field(init=False, repr=False)
-    """`columns` as memoryviews, which give single entries several times as fast as arrays."""
+    """`columns` as memoryviews, which read single entries several times as fast as arrays."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "views", tuple(getattr(self, name).data for name in self.columns))
@@ -117,16 +117,16 @@ class ArchiveMembers(ABC):
 
     @abstractmethod
     def find_files(self, paths: StringColumn, which: Ints) -> Ints:
-        """Return the position of the file that each of the paths numbered `which` names; -1 where there is none."""
+        """Return the position of the file that each of the paths numbered `which` names; -1 for none."""
 
     def to_arrays(self) -> Arrays:
         return {**self.names.to_arrays(), **{f"{self.prefix}{name}": getattr(self, name) for name in self.columns}}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, archive_bytes: int) -> Self:
-        """Load what `to_arrays` returned, from untrusted input.
+        """Load the output of `to_arrays` from untrusted input.
 
-        Raises InvalidFileError unless it fits an archive of so many bytes.
+        Raises InvalidFileError unless all members fit in an archive of `archive_bytes` bytes.
         """
         names = NameTable.from_arrays(arrays)
         held = (checked_array(arrays, f"{cls.prefix}{name}", kind, len(names)) for name, kind in cls.columns.items())
@@ -137,41 +137,41 @@ class ArchiveMembers(ABC):
 
     @classmethod
     def further(cls, arrays: Arrays, members: int) -> tuple[Any, ...]:
-        """Return what else the index of a kind of archive holds, from untrusted input. Raises InvalidFileError."""
+        """Return the extra fields of this kind of archive, from untrusted input. Raises InvalidFileError."""
         return ()
 
     @abstractmethod
     def fit(self, archive_bytes: int) -> bool:
-        """Tell whether all members lie in an archive of that size."""
+        """Return True if all members are inside an archive of that size."""
 
 
 class SamplesOutline(msgspec.Struct):
-    """JSON that an index stores of an archive's samples."""
+    """JSON outline of an archive's samples in its index."""
 
     extensions: tuple[str, ...] = ()
     skipped: dict[str, int] = {}
     digest: str = ""
-    """`table_digest` of the samples, so that a state can name its dataset without a look at each of them."""
+    """`table_digest` of the samples, so that a state can identify its dataset without reading each of them."""
     ungrouped: str | None = None
-    """Why the members make no samples, if they make none."""
+    """Reason why the members form no samples; None if they do."""
 
 
 @dataclass(frozen=True, eq=False)
 class GroupedMembers:
-    """Members of an archive grouped into samples as WebDataset groups them, in 5 bytes a member and 8 a sample.
+    """Members of an archive grouped into samples as in WebDataset, in 5 bytes per member and 8 per sample.
 
-    The members of sample `i` are `member[first[i]:first[i + 1]]`, one an extension and at least one. Members that share
-    a stem are one sample (core/samples/grouping.hpp); its key is the beginning of their names.
+    The members of sample `i` are `member[first[i]:first[i + 1]]`, at least one, with distinct extensions. Members that
+    share a stem form one sample (core/samples/grouping.hpp); its key is a prefix of their names.
     """
 
     first: npt.NDArray[np.uint32]
-    """uint32[s + 1]"""
+    """Offsets into `member`: uint32[s + 1]."""
     member: npt.NDArray[np.int32]
-    """Positions in the archive."""
+    """Index of each member in the archive."""
     extension: npt.NDArray[np.uint8]
     """Index into `extensions` for each of `member`."""
     extensions: tuple[str, ...]
-    """Lower-case."""
+    """Distinct extensions in lower case."""
     folders: StringColumn
     """First components of the keys, in order of first appearance."""
     folder_of: npt.NDArray[np.int32]
@@ -184,7 +184,7 @@ class GroupedMembers:
 
     @classmethod
     def group(cls, names: StringColumn, types: npt.NDArray[np.uint8], skipped: Mapping[str, int]) -> GroupedMembers:
-        """Group members by their names and tar's `types`; `skipped` counts members that were left out before.
+        """Group members by their names and tar type codes; `skipped` counts members that were excluded before.
 
         Raises ValueError beyond the limit of extensions.
         """
@@ -202,7 +202,7 @@ class GroupedMembers:
         )
 
     def to_arrays(self) -> Arrays:
-        """Return all but `extensions` and `skipped`."""
+        """Return all fields except `extensions` and `skipped`."""
         return {
             "samples.first": self.first,
             "samples.member": self.member,
@@ -239,7 +239,7 @@ _NATIVE: dict[np.dtype[Any], type[JoinedInt64] | type[JoinedUInt32]] = {
 
 
 class JoinedArray:
-    """Arrays of several archives, indexed as one. They are borrowed: a joined copy would take memory for all."""
+    """Arrays of several archives, indexed as one, without the memory of a joined copy."""
 
     __slots__ = ("_native", "parts")
 
@@ -251,7 +251,7 @@ class JoinedArray:
             self._native.add(part)
 
     def take(self, part: Ints, index: Ints) -> npt.NDArray[Any]:
-        """Return `parts[part[i]][index[i]]` for each `i`; 0 where the index is -1. Raises IndexError."""
+        """Return `parts[part[i]][index[i]]` for each `i`; 0 for index -1. Raises IndexError."""
         taken: npt.NDArray[Any] = self._native.take(part, index)
         return taken
 

@@ -1,4 +1,4 @@
-"""Scans of several archives at once: how far they are, how long the rest takes, and who is told of it."""
+"""Scans of several archives at once: progress, time left and log records."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ from headrace.system import Stop, work_through
 
 T = TypeVar("T")
 
-_INDEXING_THREADS = 8  # a scan waits for the disk, not for the processor
-_REMOTE_INDEXING_THREADS = 32  # and of an object for one answer after another
+_INDEXING_THREADS = 8  # a scan waits for the disk, not the CPU
+_REMOTE_INDEXING_THREADS = 32  # an object's scan waits for one response after another
 _MEASURED_S = 2.0
-"""Time after which what was passed so far says how long the rest takes."""
+"""Seconds of scanning before the pace is good enough to estimate the time left."""
 _LONG_S = 10.0
-"""Scans that take longer are announced."""
+"""Expected scan time, in seconds, above which progress is logged."""
 _AGAIN_S = 10.0
-"""Seconds between two records of how far they are."""
+"""Seconds between two log records of progress."""
 _logger = logging.getLogger("headrace")
 
 
 class ScanState(NamedTuple):
-    """How far the scans of some archives are."""
+    """Progress of scans of several archives."""
 
     archives: int
     """Archives to scan."""
     done: int
-    """Those of them that are scanned."""
+    """Archives already scanned."""
     total_bytes: int
-    """Size of all of them."""
+    """Size of all archives."""
     passed_bytes: int
-    """Bytes that lie behind the scans. Most of them are skipped."""
+    """Bytes behind the scans' positions, most of them skipped."""
     read_bytes: int
-    """Bytes that were read of them, those of headers looked for ahead included."""
+    """Bytes read, prefetched headers included."""
     wall_s: float
-    """Time since the first was begun."""
+    """Time since the first scan began."""
 
     @property
     def left_s(self) -> float | None:
-        """Time that the rest takes at the pace so far; None before there is one."""
+        """Estimated time left at the pace so far; None before there is a pace."""
         if not self.passed_bytes or self.wall_s < _MEASURED_S:
             return None
         return (self.total_bytes - self.passed_bytes) * self.wall_s / self.passed_bytes
 
     @property
     def expected_read_bytes(self) -> int:
-        """Bytes that all scans together read if the rest is as what they passed."""
+        """Estimated bytes that all scans read in total, extrapolated from the scans so far."""
         return self.read_bytes * self.total_bytes // max(1, self.passed_bytes)
 
 
 class ScanProgress:
-    """Sizes of archives, and the places that their scans have reached. Threads may share it."""
+    """Sizes of archives, and the progress of their scans. Thread-safe."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.stop = Stop()
-        """Ends the scans soon after it is set."""
+        """Event that ends the scans soon after it is set."""
         self._clock, self._lock = clock, Lock()
         self._sizes: dict[str, int] = {}
         self._passed: dict[str, int] = {}
@@ -71,7 +71,7 @@ class ScanProgress:
         self._began_s: float | None = None
 
     def expect(self, paths: Sequence[FilePath], *, cache: str | None) -> None:
-        """Find the archives that have no index yet, and their sizes. Errors are left to the scans."""
+        """Find the archives without an index, and their sizes. Ignores errors, which the scans raise."""
 
         def look(path: FilePath) -> None:
             with suppress(HeadraceError):
@@ -83,7 +83,7 @@ class ScanProgress:
 
     @contextmanager
     def scan(self, path: FilePath) -> Iterator[None]:
-        """Take in what `note_scan` says in this thread, and take the archive as passed in the end."""
+        """Attribute this thread's `note_scan` calls to `path`, and mark the archive as passed on exit."""
         name = str(path)
         with self._lock:
             self._began_s = self._clock() if self._began_s is None else self._began_s
@@ -98,7 +98,7 @@ class ScanProgress:
                     self._done += 1
 
     def reached(self, name: str, offset: int, read_bytes: int) -> None:
-        """Take in that a scan has passed `offset` bytes, and read `read_bytes` more. Raises Stopped if it is to end."""
+        """Record that a scan has passed `offset` bytes and read `read_bytes` more. Raises Stopped if `stop` is set."""
         self.stop.check()
         with self._lock:
             self._read_bytes += read_bytes
@@ -106,7 +106,6 @@ class ScanProgress:
                 self._passed[name] = max(self._passed.get(name, 0), min(offset, self._sizes[name]))
 
     def state(self) -> ScanState:
-        """Return how far all scans are."""
         with self._lock:
             wall_s = 0.0 if self._began_s is None else self._clock() - self._began_s
             total, passed = sum(self._sizes.values()), sum(self._passed.values())
@@ -117,7 +116,7 @@ _scan: ContextVar[tuple[ScanProgress, str] | None] = ContextVar("scan", default=
 
 
 def note_scan(offset: int, read_bytes: int) -> None:
-    """Note that the scan that this thread does has passed `offset` bytes, and read `read_bytes` more."""
+    """Record that this thread's scan has passed `offset` bytes and read `read_bytes` more."""
     scan = _scan.get()
     if scan is not None:
         progress, name = scan
@@ -125,15 +124,14 @@ def note_scan(offset: int, read_bytes: int) -> None:
 
 
 def indexing_threads(paths: Sequence[FilePath]) -> int:
-    """Return how many of these archives are indexed at once."""
+    """Return how many of these archives to index at once."""
     return _INDEXING_THREADS if all(isinstance(path, str) for path in paths) else _REMOTE_INDEXING_THREADS
 
 
 def open_each(paths: Sequence[FilePath], open_one: Callable[[FilePath], T], *, cache: str | None) -> list[T]:
-    """Return `open_one` of each archive, in their order, several at once.
+    """Return `open_one` of each archive, in order, several at once.
 
-    Where objects are scanned that have no index yet, and that takes long, log records say how long. Raises the first
-    error.
+    If scanning objects without an index takes long, log records report the time left. Raises the first error.
     """
     if len(paths) == 1 and isinstance(paths[0], str):
         return [open_one(paths[0])]
@@ -162,15 +160,15 @@ _ADVICE = "Build a merged index once, and open with it as index=: headrace index
 
 
 class ScanLog:
-    """Log records of scans that take long: the first is a warning, later ones are not."""
+    """Log records of long scans: the first is a warning, later ones are info."""
 
     def __init__(self, paths: Sequence[FilePath], *, advice: str | None = _ADVICE) -> None:
-        """Take the archives, and what the warning says of how to do without."""
+        """Report scans of `paths`; the warning ends with `advice`."""
         self._paths, self._advice = paths, advice
         self._next_s: float | None = None
 
     def look(self, state: ScanState) -> None:
-        """Write a record, if there is one to write."""
+        """Log a record if one is due."""
         left_s = state.left_s
         if left_s is None:
             return

@@ -1,4 +1,4 @@
-"""Tars or zips as one table of samples, and columns chosen from it or from its JSON members."""
+"""Tars or zips as one table of samples, and columns selected from it or from its JSON members."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _KEYS_IN_MESSAGE = 5
 _JSON = "json"
 _JSON_BLOCK = 1024
 _KEYS_OF = 100
-"""Samples whose keys a message shows."""
+"""Samples that contribute JSON keys to a message."""
 
 
 def open_archives(
@@ -49,14 +49,14 @@ def open_archives(
     cache: str | None,
     merged: MergedIndex | None = None,
 ) -> SampleTable:
-    """Return the samples of archives (absolute paths), in the order given and as they lie in each.
+    """Return the samples of archives (absolute paths) in the given order, and within each archive in its order.
 
-    `merged`: their indices, which are looked for beside them or in the cache folder otherwise.
+    `merged`: their merged index; otherwise indices are next to the archives or in the cache folder.
 
-    `classes`: keep only images below a first-level folder, whose name is the class; it replaces a column `label`. A
-    list of names keeps only images below these folders, and numbers classes in its order.
+    `classes`: select only images in a first-level folder, which names the class; it replaces a column `label`. A list
+    of names selects only images in these folders, and numbers classes in its order.
 
-    Raises ReadError, EmptyDatasetError, or DatasetError (damaged, not of that kind).
+    Raises ReadError, EmptyDatasetError, or DatasetError (damaged, of another kind).
     """
     indices = _open_indices(kind, paths, cache, merged)
     skipped = sum((Counter(dict(index.samples.skipped)) for index in indices), Counter[str]())
@@ -101,7 +101,7 @@ def _classes(
 ) -> tuple[Ints, ValueColumn]:
     """Return the samples with a folder and an image, and their classes.
 
-    A class is the folder's index by sorted name, or its index in `wanted`, which leaves out all others.
+    A class is the folder's index by sorted name, or its index in `wanted`, which excludes all other folders.
     """
     names = sorted({name for part in samples.samples for name in part.folders})
     if not isinstance(image, ArchiveColumn) or not names:
@@ -130,22 +130,22 @@ def _classes(
 
 
 def _folders(samples: ArchiveSamples, names: Sequence[str]) -> Ints:
-    """Return for each sample the position of its folder in `names`, or -1."""
+    """Return for each sample the index of its folder in `names`, or -1."""
     ranks = {name: rank for rank, name in enumerate(names)}
-    # The last entry serves folder_of's -1: no folder.
+    # The last entry maps folder_of's -1: no folder.
     rank_of = [np.array([*(ranks[name] for name in part.folders), -1]) for part in samples.samples]
     return np.concatenate([ranks[part.folder_of] for ranks, part in zip(rank_of, samples.samples, strict=True)])
 
 
 def choose_columns(table: SampleTable, names: Sequence[str]) -> SampleTable:
-    """Return the table of archives with these columns alone.
+    """Return the table of archives with these columns only.
 
-    A name such as `json.caption` or `meta.json.size.width` is a key in the objects that the samples' `.json` (or
-    `.meta.json`) members hold, with further keys after dots. These members are read here. Their values become columns
-    as those of a list of dicts do; a sample without the member or the key has no value.
+    A name such as `json.caption` or `meta.json.size.width` is a key in the samples' `.json` (or `.meta.json`) members,
+    with nested keys after dots. Those members are read here, and their values become columns as in a list of dicts. A
+    sample without the member or the key has no value.
 
-    Raises UsageError for an unknown column, DatasetError for a member that is no JSON object, ReadError, and what
-    reading a member of a zip raises.
+    Raises UsageError for an unknown column, DatasetError for a member that is not a JSON object, ReadError, and the
+    errors of reading a zip member.
     """
     wanted: dict[str, list[str]] = {}
     for name in names:
@@ -177,7 +177,7 @@ def _json_values(table: SampleTable, member: str, paths: Mapping[str, Sequence[s
         for place, data in enumerate(found):
             sample = int(positions[place])
             if data is None and lengths is not None and lengths[place] != ABSENT:
-                data = dataset.read(member, sample)  # raises what is wrong with it
+                data = dataset.read(member, sample)  # raises the member's error
             try:
                 record = {} if data is None else msgspec.json.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

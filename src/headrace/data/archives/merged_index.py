@@ -1,7 +1,7 @@
-"""Indices of many archives in stores merged into one file, which a node fetches once and its processes map.
+"""Indices of many archives in stores, merged into one file that a node fetches once and its processes map.
 
-The file is a table of the archives, with the content that each had, and their indices as they lie in the cache folder,
-one after another. The table and each index carry checksums of their own.
+The file starts with a table of the archives and their content versions. Their indices follow, in the format of the
+cache folder. The table and each index have their own checksums.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ T = TypeVar("T")
 
 MERGED_SUFFIX = ".headrace"
 _FORMAT = "headrace merged index 1"
-"""Raise the number with its meaning; the indices within have formats of their own."""
+"""Raise the number with its meaning; the indices inside have their own formats."""
 _ALIGNED = 8
 _HEAD_BYTES = 512
 _BUILD_AGAIN = "Build it again: headrace index ARCHIVES --to {}"
 _PIECE_BYTES, _PIECES_AT_ONCE = 4 << 20, 8
-"""Bytes of a request for a merged index, and how many run at once: a second's worth of a gigabit link."""
+"""Request size for a merged index, and requests in flight."""
 _LAST_ATTEMPT_S = 30
-"""More than the last attempt at a piece takes, which begins before `retry_for=` is over."""
+"""Upper bound on the last attempt at a piece, which begins before `retry_for=` is over."""
 
 
 class MergedIndex:
     """Indices of archives in stores, mapped from one file."""
 
     def __init__(self, shown: str, path: str, *, damage_advice: str) -> None:
-        """Map the file at `path`, which messages call `shown`. Raises InvalidFileError, or OSError."""
+        """Map the file at `path`, called `shown` in messages. Raises InvalidFileError, or OSError."""
         self.shown = shown
         self._advice = damage_advice
         self._mapped = MappedFile(path)
@@ -93,9 +93,9 @@ class MergedIndex:
         return len(self._numbers)
 
     def pin(self, paths: Sequence[ObjectPath]) -> None:
-        """Have archives read as they were indexed: another content is a ChangedError at the first read.
+        """Pin archives to their indexed content: the first read of changed content raises ChangedError.
 
-        Where their content is known already, as from a listing, it is raised here. Raises DatasetError for an archive
+        Raises ChangedError here if the content is already known, as from a listing. Raises DatasetError for an archive
         that is not in the index.
         """
         for path in paths:
@@ -107,7 +107,7 @@ class MergedIndex:
                 )
 
     def format(self, path: ObjectPath) -> str | None:
-        """Return the format of an archive's index. Raises DatasetError."""
+        """Return the format of the index of an archive. Raises DatasetError."""
         return self._read(path)[1].get("format")
 
     def load(self, sidecar: Sidecar[T], path: FilePath, identity: FileIdentity) -> T:
@@ -127,7 +127,7 @@ class MergedIndex:
             raise self._damaged(path, error) from error
 
     def check_all(self) -> None:
-        """Check all bytes of all indices. Raises InvalidFileError."""
+        """Verify all checksums of all indices. Raises InvalidFileError."""
         for start, stop in pairwise(self._bounds.tolist()):
             self._mapped.read(self._begin + start, stop - start)[0].check_all()
 
@@ -158,8 +158,8 @@ class MergedIndex:
 def open_merged_index(where: str, stores: Stores, *, cache: str | None) -> MergedIndex:
     """Return the merged index at an address or an absolute path.
 
-    One in a store is fetched into the cache folder by one process of a node; the others wait for it there. Raises
-    DatasetError, NotFoundError, ReadError.
+    For an address, one process per node fetches it into the cache folder while the others wait. Raises DatasetError,
+    NotFoundError, ReadError.
     """
     if not is_remote(where):
         return _open_local(where)
@@ -232,7 +232,7 @@ def _no_index(shown: str, error: InvalidFileError) -> DatasetError:
 
 @dataclass(frozen=True)
 class MergedFile:
-    """Merged index that was written."""
+    """Written merged index."""
 
     path: str
     archives: int
@@ -240,7 +240,7 @@ class MergedFile:
 
 
 def check_merged_target(to: str, stores: Stores) -> None:
-    """Raise UsageError unless a merged index may be written there: to a new object or file, or over an earlier one."""
+    """Raise UsageError unless `to` is a new object or file, or a merged index to replace."""
     if not to.endswith(MERGED_SUFFIX):
         raise UsageError(f"--to: expected the name of an index, such as index{MERGED_SUFFIX}, got {to}")
     target: FilePath = to
@@ -263,8 +263,8 @@ def check_merged_target(to: str, stores: Stores) -> None:
 def write_merged_index(archives: Sequence[tuple[ObjectPath, str]], to: str, stores: Stores) -> MergedFile:
     """Write the indices of archives, each given with the path of its sidecar, to an address or an absolute path.
 
-    Raises UsageError as `check_merged_target` does, DatasetError for a sidecar that is not the archive's, WriteError,
-    and for an address what writing to its store raises.
+    Raises UsageError as `check_merged_target` does, DatasetError for a sidecar of another archive, WriteError, and for
+    an address the errors of writing to its store.
     """
     check_merged_target(to, stores)
     if is_remote(to):

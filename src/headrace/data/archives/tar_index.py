@@ -1,4 +1,4 @@
-"""Index of a tar: its members, where their bytes lie, and what its links lead to."""
+"""Index of a tar: its members, the ranges of their bytes, and the targets of its links."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IN_ONE_PIECE = [*tarfile.REGTYPE, *tarfile.CONTTYPE]
 
 _HEADER_BYTES = 512
 MAX_LINKS = 40
-"""Links that may lead from one to the next, as on Linux; more count as a circle."""
+"""Longest chain of links to follow, as on Linux; a longer chain counts as a cycle."""
 
 
 class TarMember(NamedTuple):
@@ -39,13 +39,13 @@ class TarMember(NamedTuple):
     size: int
     """Bytes of data; 0 for links, folders and devices."""
     offset_data: int
-    """First byte of its data in the tar."""
+    """First byte of the data in the tar."""
     type: bytes
     """`tarfile.REGTYPE`, `DIRTYPE`, …; sparse files of any form are `GNUTYPE_SPARSE`."""
     linkname: str
-    """Target of a link; empty for all else."""
+    """Target of a link; empty for other members."""
     number: int
-    """Position among the members of the tar."""
+    """Index in the tar."""
 
     @property
     def path(self) -> str:
@@ -91,7 +91,7 @@ _COLUMNS: dict[str, type[np.generic]] = {"type": np.uint8, "offset": np.int64, "
 
 @dataclass(frozen=True, eq=False)
 class TarMembers(ArchiveMembers):
-    """All members of a tar in its order, in arrays of one entry a member."""
+    """All members of a tar, in order, as arrays with one entry per member."""
 
     columns = _COLUMNS
     located = ("offset", "size", "check")
@@ -105,9 +105,9 @@ class TarMembers(ArchiveMembers):
     check: npt.NDArray[np.uint32]
     """`tar_header_check` of the header block before the data."""
     links: StringColumn
-    """Targets of the links alone."""
+    """Targets of the links only."""
     link_of: Ints
-    """The member that each of `links` belongs to, rising."""
+    """Member index of each of `links`, ascending."""
 
     def member(self, number: int) -> TarMember:
         types, offsets, sizes, _ = self.views
@@ -120,9 +120,9 @@ class TarMembers(ArchiveMembers):
         return check
 
     def find(self, name: str, before: int = END) -> int | None:
-        """Return the last member of that name ahead of `before`, as `tarfile` does.
+        """Return the last member of that name before `before`, as `tarfile` does.
 
-        Where there is no "a", "./a" is meant, and the other way round.
+        If there is no "a", look for "./a", and vice versa.
         """
         at = self.names.find(name, before)
         if at is not None:
@@ -134,9 +134,9 @@ class TarMembers(ArchiveMembers):
         return next((at for at in found if at is not None), None)
 
     def find_target(self, member: TarMember) -> int | None:
-        """Return the member that a link names, as `tarfile` does.
+        """Return the target member of a link, as `tarfile` does.
 
-        A symbolic link is relative to its own folder and may lead anywhere; a hard link leads to a member before it.
+        A symbolic link is relative to its own folder and may point anywhere; a hard link points to an earlier member.
         """
         if member.islnk():
             return self.find(posixpath.normpath(member.linkname), member.number)
@@ -144,9 +144,9 @@ class TarMembers(ArchiveMembers):
         return self.find(posixpath.normpath(f"{folder}/{member.linkname}" if folder else member.linkname))
 
     def find_files(self, paths: StringColumn, which: Ints) -> Ints:
-        """Return the position of the regular file that each of the paths numbered `which` leads to, also through links.
+        """Return the index of the regular file that each of the paths numbered `which` names, also through links.
 
-        It is -1 where there is none, or a sparse one. A leading "./" makes no difference.
+        The index is -1 for no file or a sparse file. A leading "./" is ignored.
         """
         found = self.names.find_paths(paths, which)
         there = np.flatnonzero(found >= 0)
@@ -197,15 +197,15 @@ def _scan(path: FilePath) -> Any:
 
 
 def build_tar_index(path: FilePath) -> tuple[Arrays, str]:
-    """Scan the headers of the tar at `path`, and return the arrays and the outline of its index.
+    """Scan the headers of the tar at `path`, and return the arrays and outline of its index.
 
-    Raises ReadError, or DatasetError if it is no tar, is damaged, or is beyond a limit.
+    Raises ReadError, or DatasetError if the file is not a tar, is damaged, or exceeds a limit.
     """
     try:
         names, name_offsets, kind, offset, size, check, links, link_offsets, link_of, skipped = _scan(path)
         table = NameTable.build(StringColumn(names, name_offsets))
     except HeadraceError:
-        raise  # of a store
+        raise  # from a store
     except OSError as error:
         raise ReadError(f"{error}. Check the file's permissions and the disk") from error
     except ValueError as error:

@@ -1,9 +1,9 @@
-"""Headers of a tar in a store, asked for ahead of the scan that follows them one by one.
+"""Prefetch the headers of a tar in a store, ahead of the scan that follows them one by one.
 
-A scan learns where a header lies from the one before it, so that each costs a latency. Here, threads look for a header
-further on and follow it from there. What they read is a guess of what the scan will ask for, and nothing more: the scan
-itself goes from the front, header by header, and is given bytes by their place alone. Data that holds headers, such as
-a tar within the tar, makes guesses wrong, which costs requests, never members.
+A scan finds each header from the previous one, so each header costs one latency. Here, threads look for headers further
+on and follow them from there. Their reads are guesses of what the scan will request. The scan itself goes from the
+front, header by header, and gets bytes by offset only. Data that contains headers, such as a tar in the tar, makes
+guesses wrong, which costs requests but never members.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from headrace.data.storage.open_file import ReadableFile
 from headrace.errors import HeadraceError
 
 WINDOW_BYTES = 4 << 10
-"""Least that a scan asks for at once."""
+"""Smallest request of a scan."""
 MOST_GAP_BYTES = 128 << 10
-"""Most bytes that are read rather than left out by one more request, however fast the link is. Bytes that leave a
-store's region are paid for: so the number of members bounds what an index reads, not their size."""
+"""Largest gap that is read instead of skipped with another request, however fast the link is. Egress from a store's
+region costs money: the number of members should bound the bytes read for an index, not their size."""
 _MOST_PIECE_BYTES = 4 << 20
-"""Most that is asked for at once: the CPU time of a request is that of half a megabyte."""
+"""Largest request: the CPU cost of a request equals that of half a megabyte."""
 _BLOCK = tarfile.BLOCKSIZE
 _HEADER_STREAMS = 4 * STREAMS
-"""Requests for headers alone under way at once: they hardly use the link's bandwidth, but wait for its latency."""
+"""Header requests in flight; latency limits them, and they hardly use the link's bandwidth."""
 _ENOUGH = 4
-"""Headers after which their distance is known well enough: each of them costs a latency."""
+"""Headers after which their distance is known well enough; each of them costs one latency."""
 _HEADERS_A_STRETCH = 12, 64
-"""Fewest and most headers that a thread follows before it goes on elsewhere: looking for the first one takes a header's
-distance of bytes, so that it is a small part of the whole, and little is in memory at once."""
+"""Fewest and most headers that a thread follows in a stretch. Finding the first header reads about one header distance:
+the minimum makes that a small share, and the maximum limits memory."""
 
 
 class _Stretch(NamedTuple):
-    """Part of a tar, in which one thread follows headers."""
+    """Part of a tar in which one thread follows headers."""
 
     start: int
     stop: int
     found: Future[dict[int, bytes]]
-    """Bytes read, by the place of their first one."""
+    """Bytes read, by offset."""
 
 
 class _Piece(NamedTuple):
-    """Part of a tar that is read whole."""
+    """Part of a tar that is read completely."""
 
     start: int
     stop: int
@@ -60,10 +60,10 @@ class _Piece(NamedTuple):
 
 
 class HeaderLookahead:
-    """Object that a scan reads through. One thread reads; others ask ahead of it."""
+    """Reader for a scan of an object. One thread reads; others prefetch."""
 
     def __init__(self, file: ReadableFile, size: int, link: Callable[[], LinkModel]) -> None:
-        """Read an object of `size` bytes over a link, asked for as it is measured."""
+        """Read an object of `size` bytes; `link()` returns the current model of the link."""
         self._file, self._size, self._link = file, size, link
         self._pool = ThreadPoolExecutor(_HEADER_STREAMS, thread_name_prefix="headrace-headers")
         self._stretches: deque[_Stretch] = deque()
@@ -75,7 +75,7 @@ class HeaderLookahead:
         self._noted = 0
 
     def growth(self) -> tuple[int, int, int]:
-        """Return the least and the most bytes to ask for, and the gap up to which what lies between is read."""
+        """Return the smallest and largest request, and the largest gap to read rather than skip."""
         link = self._link()
         return WINDOW_BYTES, max(WINDOW_BYTES, min(link.request_bytes, _MOST_PIECE_BYTES)), _near_bytes(link)
 
@@ -95,18 +95,18 @@ class HeaderLookahead:
         return known + self._fetch(offset + len(known), length - len(known))
 
     def close(self) -> None:
-        """Let requests that are under way end, and begin no other."""
+        """Let requests in flight finish, and start no more."""
         self._pool.shutdown(cancel_futures=True)
         note_scan(self._size, self._arrived - self._noted)
 
     def _fetch(self, offset: int, length: int) -> bytes:
         data = self._file.read(offset, length)
-        self._arrived += len(data)  # threads that add at once may lose one: an estimate bears that
+        self._arrived += len(data)  # a race between threads may lose an update: fine for an estimate
         _scans.arrived(len(data), time.monotonic())
         return data
 
     def _read_whole(self, offset: int, length: int) -> bytes:
-        """Return bytes of a part where headers lie close together, and have threads read on behind it."""
+        """Return bytes of a part with close headers, and prefetch the pieces that follow."""
         stop = min(offset + length, self._size)
         parts, at = [], offset
         while at < stop:
@@ -118,13 +118,13 @@ class HeaderLookahead:
                 break
             piece = self._pieces[0]
             try:
-                data = piece.found.result()  # each attempt of a request has its deadline
+                data = piece.found.result()  # each attempt of a request has a deadline
             except HeadraceError:
-                self._pieces.clear()  # the scan asks itself, and raises what is wrong
+                self._pieces.clear()  # the scan requests the bytes itself, and raises the error
                 continue
             parts.append(data[at - piece.start : stop - piece.start])
             at = min(stop, piece.stop)
-        # One more than went before, so that no more than half is in vain where headers lie farther apart from here on.
+        # One piece more than before: if headers are farther apart from here on, at most half of the pieces are wasted.
         ahead = min(len(self._pieces) + 2, _scans.share(STREAMS) - 1) if length == self.growth()[1] else 0
         end = self._pieces[-1].stop if self._pieces else stop
         while len(self._pieces) < ahead and end < self._size:
@@ -133,19 +133,19 @@ class HeaderLookahead:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _take_up_to(self, offset: int) -> None:
-        """Take what was read of the stretches that the scan has reached; a thread that failed has read nothing."""
+        """Take the bytes of the stretches that the scan has reached; a failed thread has none."""
         while self._stretches and self._stretches[0].start <= offset:
             stretch = self._stretches.popleft()
             if stretch.stop <= offset:
                 stretch.found.cancel()
                 continue
             try:
-                self._ready = stretch.found.result()  # each attempt of a request has its deadline
+                self._ready = stretch.found.result()  # each attempt of a request has a deadline
             except HeadraceError:
-                self._ready = {}  # the scan asks itself, and raises what is wrong
+                self._ready = {}  # the scan requests the bytes itself, and raises the error
 
     def _go_on(self, offset: int) -> None:
-        """Have threads follow headers ahead of the scan, where these lie too far apart to be read together."""
+        """Start threads that follow headers ahead of the scan, if headers are too far apart to read through."""
         distance = offset // self._asked
         if self._asked < _ENOUGH or distance <= _near_bytes(self._link()):
             return
@@ -170,7 +170,7 @@ class HeaderLookahead:
         return pieces
 
     def _find(self, start: int, stop: int, distance: int) -> int | None:
-        """Return where the first block from `start` on lies that looks like a header; None: there is none."""
+        """Return the offset of the first block from `start` on that looks like a header; None if there is none."""
         step = max(WINDOW_BYTES, -(-distance // _BLOCK) * _BLOCK)
         for at in range(start, stop, step):
             data = self._fetch(at, step)
@@ -181,9 +181,9 @@ class HeaderLookahead:
 
 
 def _after(at: int, data: bytes) -> int | None:
-    """Return the first header that a piece, which begins with one, leads to and does not hold; None: it leads nowhere.
+    """Return the offset of the first header after `data`, which begins with a header; None if there is no such header.
 
-    It need not be right: sizes in PAX records, for one, are left out.
+    The result may be wrong: for example, it ignores sizes in PAX records.
     """
     place: int | None = 0
     while place is not None and place + _BLOCK <= len(data):
@@ -192,36 +192,36 @@ def _after(at: int, data: bytes) -> int | None:
 
 
 def _next_header(data: bytes, place: int) -> int | None:
-    """Return where the header after the one at `place` lies, by its size; None where no header is at `place`."""
+    """Return the offset of the header after the one at `place`, by its size; None if no header is at `place`."""
     try:
         member = tarfile.TarInfo.frombuf(data[place : place + _BLOCK], "utf-8", "surrogateescape")
     except tarfile.HeaderError:
         return None
-    if member.size < 0:  # as a field in base 256 can say; following it would go round for ever
+    if member.size < 0:  # possible in base 256; following it would loop forever
         return None
     has_data = member.isreg() or member.type not in tarfile.SUPPORTED_TYPES or member.type in b"xgXLK"
     return place + _BLOCK + (-(-member.size // _BLOCK) * _BLOCK if has_data else 0)
 
 
 class _ScansUnderWay:
-    """Scans that share the streams of this process, and the pace that they reach together."""
+    """Scans in progress, which share the streams of this process and one estimate of throughput."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, as a forked process does."""
+        """Reset the state, as a forked process does."""
         self.lock = Lock()
         self.count = 0
         self._paces: deque[float] = deque(maxlen=_PACES)
         self._bytes, self._since_s = 0, 0.0
 
     def share(self, streams: int) -> int:
-        """Return how many of these streams each scan has."""
+        """Return how many of these streams each scan may use."""
         return max(1, streams // max(1, self.count))
 
     def arrived(self, size: int, now_s: float) -> None:
-        """Take in bytes that have come."""
+        """Count bytes that arrived."""
         with self.lock:
             passed_s = now_s - self._since_s
             if passed_s >= _PACE_S:
@@ -230,25 +230,25 @@ class _ScansUnderWay:
             self._bytes += size
 
     def pace(self) -> float:
-        """Return the most bytes a second that came lately. The link bears at least that."""
+        """Return the highest recent throughput in bytes per second, a lower bound for the link."""
         return max(tuple(self._paces), default=0.0)
 
 
 _PACE_S, _PACES = 0.5, 16
-"""Time that a pace is taken over, and how many of the last ones count."""
+"""Seconds per throughput measurement, and how many of the latest measurements count."""
 _scans = _ScansUnderWay()
 os.register_at_fork(after_in_child=_scans.reset)
 
 
 def _near_bytes(link: LinkModel) -> int:
-    """Return the gap between headers up to which what lies between is read."""
+    """Return the largest gap between headers to read rather than skip."""
     reached = replace(link, bandwidth=max(link.bandwidth, _scans.pace()))
     return min(max(reached.gap_bytes, WINDOW_BYTES), MOST_GAP_BYTES)
 
 
 @contextmanager
 def scanning(file: ReadableFile, size: int, link: Callable[[], LinkModel]) -> Iterator[HeaderLookahead]:
-    """Yield what a scan of an object reads through: with a share of the streams that other scans leave."""
+    """Yield a reader for a scan of an object; scans share the streams."""
     with _scans.lock:
         _scans.count += 1
     ahead = HeaderLookahead(file, size, link)

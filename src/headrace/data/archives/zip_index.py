@@ -1,4 +1,4 @@
-"""Index of a zip: its members, and where and in which form their bytes lie."""
+"""Index of a zip: its members, and the ranges and form of their bytes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from headrace.errors import DatasetError, HeadraceError, ReadError
 Words = npt.NDArray[np.uint32]
 
 _TAIL_BYTES = (1 << 16) + 4096
-"""Longest comment, with the records around it, and most small directories."""
+"""Longest comment with the records around it, and most small directories."""
 _END = struct.Struct("<12xII2x")  # the directory's size and offset; the length of the comment
 _END_64 = struct.Struct("<40xQQ")
 
 _FILE, _FOLDER = np.uint8(ord("0")), np.uint8(ord("5"))
-"""Types of members as tars have them, by which members are grouped into samples."""
+"""Member types as in a tar, for grouping members into samples."""
 
 
 class ZipMember(NamedTuple):
@@ -38,15 +38,15 @@ class ZipMember(NamedTuple):
     file_size: int
     """Bytes of data."""
     compress_size: int
-    """Bytes in the zip."""
+    """Compressed bytes in the zip."""
     compress_type: int
     """`zipfile.ZIP_STORED`, `ZIP_DEFLATED`, …"""
     CRC: int  # as zipfile spells it
     header_offset: int
-    """First byte of its local header in the zip."""
+    """First byte of the local header in the zip."""
     flag_bits: int
     number: int
-    """Position among the members of the zip."""
+    """Index in the zip."""
 
     @property
     def filename(self) -> str:
@@ -80,7 +80,7 @@ _COLUMNS: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True, eq=False)
 class ZipMembers(ArchiveMembers):
-    """All members of a zip in the order of its central directory, in arrays of one entry a member."""
+    """All members of a zip, in central-directory order, as arrays with one entry per member."""
 
     columns = _COLUMNS
     located = tuple(_COLUMNS)
@@ -88,16 +88,16 @@ class ZipMembers(ArchiveMembers):
 
     size: Ints
     packed: Ints
-    """Bytes in the zip."""
+    """Compressed bytes in the zip."""
     method: Words
     crc: Words
     offset: Ints
     """First byte of the local header."""
     flags: Words
     check: Words
-    """`local_header_check` of what the local header must say."""
+    """Expected `local_header_check` of the local header."""
     end: Ints
-    """Where the next member's local header begins, or the central directory: data that goes on would overlap it."""
+    """Start of the next member's local header, or of the central directory; longer data would overlap it."""
 
     def member(self, number: int) -> ZipMember:
         size, packed, method, crc, offset, flags, *_ = (view[number] for view in self.views)
@@ -108,13 +108,13 @@ class ZipMembers(ArchiveMembers):
         return ZipEntry(offset, packed, size, end - offset, method, crc, flags, check)
 
     def find(self, name: str) -> int | None:
-        """Return the last member of exactly that name, or None."""
+        """Return the index of the last member of exactly that name, or None."""
         return self.names.find(name)
 
     def find_files(self, paths: StringColumn, which: Ints) -> Ints:
-        """Return the position of the file that each of the paths numbered `which` names; -1 where there is none.
+        """Return the index of the file that each of the paths numbered `which` names; -1 for none.
 
-        A leading "./" makes no difference.
+        A leading "./" is ignored.
         """
         found = self.names.find_paths(paths, which)
         there = np.flatnonzero(found >= 0)
@@ -127,7 +127,7 @@ class ZipMembers(ArchiveMembers):
 
 
 def build_zip_index(path: FilePath) -> tuple[Arrays, str]:
-    """Read the central directory of the zip at `path`, and return the arrays and the outline of its index.
+    """Read the central directory of the zip at `path`, and return the arrays and outline of its index.
 
     Raises ReadError or DatasetError.
     """
@@ -136,12 +136,12 @@ def build_zip_index(path: FilePath) -> tuple[Arrays, str]:
         names, name_offsets, size, packed, method, crc, offset, flags, check, directory_at = _read_directory(path)
         table = NameTable.build(StringColumn(names, name_offsets))
     except HeadraceError:
-        raise  # of a store
+        raise  # from a store
     except OSError as error:
         raise ReadError(f"{error}. Check its permissions and the disk") from error
     except ValueError as error:
         raise DatasetError(f"{error}. Check it with `unzip -t`, and copy or write it again") from error
-    # A member ends where the next one begins. Equal offsets end where they begin: such members overlap.
+    # A member ends at the next higher offset. Members with equal offsets end where they begin: they overlap.
     by_offset = np.argsort(offset, kind="stable")
     ends = np.empty_like(offset)
     ends[by_offset] = np.append(offset[by_offset][1:], directory_at)
@@ -169,7 +169,7 @@ def _read_directory(path: FilePath) -> Any:
 
 
 def _copy_directory(file: ReadableFile, to: int) -> None:
-    """Write the end of a zip, with its central directory, into a file that has a hole for all before it."""
+    """Write the end of a zip, with its central directory, into a sparse file of the zip's size."""
     size = file.size()
     os.ftruncate(to, size)
     start = max(0, size - _TAIL_BYTES)
@@ -177,11 +177,11 @@ def _copy_directory(file: ReadableFile, to: int) -> None:
     os.pwrite(to, tail, start)
     end = tail.rfind(b"PK\5\6")
     if end < 0 or end + _END.size > len(tail):
-        return  # no zip: whoever reads on says so
+        return  # no zip: the directory reader reports it
     directory_bytes, directory_at = _END.unpack_from(tail, end)
     begin = min(start + end - directory_bytes, directory_at)
     place = tail.rfind(b"PK\6\6", 0, end)
-    if place >= 0 and place + _END_64.size <= len(tail):  # more members, or a larger zip, than 32 bits count
+    if place >= 0 and place + _END_64.size <= len(tail):  # more members, or a larger zip, than 32 bits can count
         directory_bytes, directory_at = _END_64.unpack_from(tail, place)
         begin = min(start + place - directory_bytes, directory_at)
     if 0 <= begin < start:
@@ -189,7 +189,7 @@ def _copy_directory(file: ReadableFile, to: int) -> None:
 
 
 def _are_folders(names: StringColumn) -> npt.NDArray[np.bool_]:
-    """Tell of each name whether it is a folder's, and so ends in a slash."""
+    """Return a mask of the names that end in a slash, as folders do."""
     found = np.zeros(len(names), np.bool_)
     named = np.flatnonzero(names.lengths() > 0)
     found[named] = names.blob[names.offsets.view(np.int64)[1:][named] - 1] == ord("/")

@@ -1,4 +1,4 @@
-"""Read a zip's member: find it behind its local header, inflate it, check it. The twin of core/zip/member.cpp."""
+"""Read a member of a zip: locate it behind its local header, inflate and check it. Twin of core/zip/member.cpp."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MIN_DICTIONARY_BYTES = 1 << 12
 
 
 class InflateError(Exception):
-    """Compressed data that is damaged, or of another size than announced."""
+    """Compressed data that is damaged, or of another size than stated."""
 
 
 def inflate(data: bytes, method: int, size: int) -> bytes:
-    """Return exactly `size` bytes. Raises InflateError; KeyError for a method that is not in `METHODS`."""
+    """Return exactly `size` bytes. Raises InflateError, and KeyError for a method that is not in `METHODS`."""
     decompress = METHODS[method]
     try:
-        # One byte more than expected shows that there is more, and is all that a bomb can make.
+        # One byte more than expected reveals extra data, and limits a zip bomb.
         found = data if decompress is None else decompress(data, size + 1)
     except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, struct.error) as error:
         raise InflateError(f"its compressed data is damaged: {error}") from error
@@ -39,12 +39,12 @@ def inflate(data: bytes, method: int, size: int) -> bytes:
 
 
 def _decompress_lzma(data: bytes, most: int) -> bytes:
-    """Parse what APPNOTE.TXT 5.8 says: two bytes of version, the properties' size, these, and a raw LZMA stream."""
+    """Decompress as in APPNOTE.TXT 5.8: two bytes of version, size of the properties, properties, raw LZMA stream."""
     (length,) = struct.unpack_from("<H", data, 2)
     packed, dictionary = struct.unpack_from("<BI", data, 4)
     if length != 5 or packed >= 9 * 5 * 5:
         raise InflateError("its LZMA properties are not valid")
-    # A dictionary larger than the data is never used, and would be allocated.
+    # A dictionary larger than the data would be allocated for nothing.
     dictionary = max(_MIN_DICTIONARY_BYTES, min(dictionary, most))
     bits = {"lc": packed % 9, "lp": packed // 9 % 5, "pb": packed // 45}
     filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, **bits}]
@@ -57,50 +57,50 @@ METHODS: dict[int, Callable[[bytes, int], bytes] | None] = {
     zipfile.ZIP_BZIP2: lambda data, most: bz2.BZ2Decompressor().decompress(data, most),
     zipfile.ZIP_LZMA: _decompress_lzma,
 }
-"""What decompresses data to no more than so many bytes, by method; None: nothing needs to."""
+"""Decompressors by method, with a limit on the output in bytes; None: stored data."""
 NATIVE_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Methods that the core inflates, so that a sample can be read here if and only if a loader can."""
+"""Methods that the core inflates; `read_zipped` accepts no others, so it reads the same members as a loader."""
 _METHOD_NAMES = {0: "stored", 8: "deflated", 12: "bzip2", 14: "LZMA"}
 
-LOCAL_HEADER_BYTES = 30  # less its name and extra fields
+LOCAL_HEADER_BYTES = 30  # without its name and extra fields
 _HEADER = struct.Struct("<6xHH4xI8xHH")  # flags, method, CRC, and the lengths of the name and the extra fields
 _SIGNATURE = b"PK\x03\x04"
-_ENCRYPTED, _SIZES_FOLLOW, _PATCH, _STRONGLY_ENCRYPTED = 0x1, 0x8, 0x20, 0x40  # bits of the flags
+_ENCRYPTED, _SIZES_FOLLOW, _PATCH, _STRONGLY_ENCRYPTED = 0x1, 0x8, 0x20, 0x40  # flag bits
 
 
 class ZipEntry(NamedTuple):
-    """Entry of the index for a member, as far as reading needs it."""
+    """Fields of a member's index entry that reading needs."""
 
     offset: int
-    """First byte of its local header."""
+    """First byte of the local header."""
     packed: int
-    """Bytes in the zip."""
+    """Compressed bytes in the zip."""
     size: int
     """Bytes of data."""
     room: int
-    """Bytes from its local header to where the next one begins."""
+    """Bytes from the local header to the next one."""
     method: int
     crc: int
     flags: int
     check: int
-    """`local_header_check` of its local header."""
+    """Expected `local_header_check` of the local header."""
 
 
 class DamagedEntryError(Exception):
-    """Bytes of a member that are not what the central directory says of them."""
+    """Bytes of a member that contradict the central directory."""
 
 
 class ForeignHeaderError(DamagedEntryError):
-    """A local header that is not the one that was indexed, or is of other data."""
+    """Local header other than the indexed one, or of other data."""
 
 
 def local_header_check(method: int, raw_name: bytes) -> int:
-    """Return a CRC-32 over what a local header must have in common with its entry in the central directory."""
+    """Return a CRC-32 of the fields that a local header shares with its central-directory entry."""
     return zlib.crc32(raw_name, method)
 
 
 def refusal(entry: ZipEntry, methods: Collection[int] = METHODS) -> str | None:
-    """Return why a member cannot be read, after "member 'x' "; None: it can be."""
+    """Return why a member cannot be read, phrased to follow "member 'x' "; None: it can be."""
     if entry.flags & (_ENCRYPTED | _STRONGLY_ENCRYPTED):
         return "is encrypted. Unpack it with another tool"
     if entry.flags & _PATCH:
@@ -115,7 +115,7 @@ def refusal(entry: ZipEntry, methods: Collection[int] = METHODS) -> str | None:
 
 
 def read_entry(file: ReadableFile, entry: ZipEntry) -> bytes:
-    """Return a member's data. Raises DamagedEntryError, ReadError, or ChangedError where the file is too short."""
+    """Return a member's data. Raises DamagedEntryError, ReadError, or ChangedError if the file is too short."""
     *first, last = file.readings
     for each in first:
         with suppress(DamagedEntryError):
@@ -139,7 +139,7 @@ def _read_once(file: ReadableFile, entry: ZipEntry) -> bytes:
         if found != entry.crc:
             raise InflateError(f"expected bytes with CRC {entry.crc:08x}, got {found:08x}")
     except InflateError as error:
-        # Where the header states another CRC than was indexed, the zip is another of the same names.
+        # A header with another CRC than the indexed one belongs to another zip with the same names.
         if not flags & _SIZES_FOLLOW and crc != entry.crc:
             raise ForeignHeaderError(f"{error}: its local header is of other data") from error
         raise DamagedEntryError(str(error)) from error
@@ -147,7 +147,7 @@ def _read_once(file: ReadableFile, entry: ZipEntry) -> bytes:
 
 
 def read_zipped(file: ReadableFile, at: Location, *, key: str, field: str) -> bytes:
-    """Return the data of the one member at `at`, under the limits and with the errors of a loader.
+    """Return the data of the one member at `at`, with the limits and errors of a loader.
 
     Raises DecodeError, UnsupportedError or LimitError, which name the sample `key` and the `field`, ChangedError, or
     ReadError.

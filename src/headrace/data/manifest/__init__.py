@@ -1,7 +1,7 @@
-"""Manifests: files that list samples, a row each, with columns of paths, values and bytes.
+"""Manifests: files that list samples, one per row, with columns of paths, values and bytes.
 
-A reader a format gives typed batches of rows; builders grow the arrays of columns from them on disk; the arrays are
-cached in a sidecar, which each later opening maps. Only reading and building import pyarrow.
+A reader per format yields typed batches of rows. Builders append them to column arrays on disk. A sidecar caches the
+arrays, and later openings map it. Only reading and building import pyarrow.
 """
 
 from __future__ import annotations

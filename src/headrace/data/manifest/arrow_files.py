@@ -1,4 +1,4 @@
-"""Arrow files: their rows, and where the values of binary columns lie."""
+"""Arrow files: rows, and the ranges of values in binary columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FILE_MAGIC = b"ARROW1"
 class ArrowFile(TypedPart):
     """File in Arrow's file or stream format, memory-mapped: the buffers of its batches are ranges of the file.
 
-    Anyone may have written it, and pyarrow follows an offset wherever it leads: all of them are checked first.
+    The file is untrusted, and pyarrow follows any offset, so all offsets are validated first.
     """
 
     advice = ". Save the dataset again"
@@ -43,26 +43,26 @@ class ArrowFile(TypedPart):
             first = next((batch for batch in self._raw() if len(batch)), None)
             buffers = [] if first is None else [buffer for column in first.columns for buffer in column.buffers()]
             self.is_compressed = any(each is not None and each.size and self._begin(each) is None for each in buffers)
-            """By the first batch: whether values lie in memory of their own."""
+            """True if values are outside the mapped file, judged by the first batch."""
             if not self.is_compressed:
                 self._in_place = list(self._checked())
             self.rows = sum(len(batch) for batch in self._in_place or self._checked())
         except OSError as error:
-            # Also what pyarrow raises where bytes are missing, then without a number.
+            # pyarrow also raises OSError for missing bytes, without an errno.
             raise self.damaged(error) if error.errno is None else unreadable(self.name, error) from error
-        except (pa.ArrowException, UnicodeDecodeError) as error:  # of what it holds, or of its columns' names
+        except (pa.ArrowException, UnicodeDecodeError) as error:  # from the content or the column names
             raise self.damaged(error) from error
 
     def __len__(self) -> int:
         return self.rows
 
     def _copied(self, path: StoredPath) -> bytes:
-        """Return the path of a copy of an object, which lives as long as this."""
+        """Return the path of a copy of an object, which lives as long as `self`."""
         self._copy = path.open()
         return self._copy.path
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, with these columns alone. Raises DatasetError."""
+        """Yield the rows in order, with these columns only. Raises DatasetError."""
         try:
             for batch in self._checked() if self._in_place is None else self._in_place:
                 yield batch.select(list(columns))
@@ -70,26 +70,26 @@ class ArrowFile(TypedPart):
             raise self.damaged(error) from error
 
     def values(self, column: str) -> ByteRanges:
-        """Return where the values of a column that `is_bytes` lie in the file.
+        """Return the file ranges of the values of a column that `is_bytes`.
 
-        Raises DatasetError where they do not, since the file is compressed, or has them otherwise than on end.
+        Raises DatasetError if the values have no ranges, since the file is compressed or they are not contiguous.
         """
         return ByteRanges.join([self._values(batch.column(column)) for batch in self._in_place or () if len(batch)])
 
     def group(self, number: int, column: str) -> Iterator[pa.Array]:
-        """Yield the values of one column, if they are not to be had in place."""
+        """Yield the values of one column, for values that are not in place."""
         return (batch.column(column) for batch in self.batches([column]))
 
     def groups_at_once(self, _: str) -> int:
-        """Return how many groups may be decoded at once: there is one."""
+        """Return how many groups may be decoded at once; a file is one group."""
         return self.groups
 
     def column_bytes(self, column: str) -> int:
-        """Return about how many bytes the values of a column have: as many as the file."""
+        """Return an estimate of the size of a column's values: the size of the file."""
         return int(self._bytes.size)
 
     def holds_in_place(self, column: str) -> bool:
-        """Tell whether `values` finds those of a column that `is_bytes`."""
+        """Return True if `values` can locate the values of a column that `is_bytes`."""
         kind = self.schema.field(column).type
         if types.is_struct(kind):
             kind = kind.field(kind.get_field_index("bytes")).type
@@ -104,11 +104,11 @@ class ArrowFile(TypedPart):
 
     def _checked(self) -> Iterator[pa.RecordBatch]:
         for batch in self._raw():
-            batch.validate(full=True)  # looks at the offsets of binary columns, not at their bytes
+            batch.validate(full=True)  # checks the offsets of binary columns without reading their bytes
             yield batch
 
     def _begin(self, buffer: pa.Buffer) -> int | None:
-        """Return a buffer's first byte in the file; None where it lies in memory of its own."""
+        """Return a buffer's first byte in the file; None if the buffer is outside it."""
         begin: int = buffer.address - self._bytes.address
         return begin if 0 <= begin <= self._bytes.size - buffer.size else None
 
@@ -131,8 +131,8 @@ class ArrowFile(TypedPart):
 
 
 def value_ranges(array: pa.Array) -> tuple[pa.Buffer | None, Ints, Ints]:
-    """Return the buffer that the values of a binary array lie in, each one's first byte there, and its length."""
-    if not len(array):  # one of no rows need not have offsets
+    """Return the data buffer of a binary array, and each value's offset and length in it."""
+    if not len(array):  # an empty array may lack offsets
         return None, np.empty(0, np.int64), np.empty(0, np.int64)
     wide = types.is_large_binary(array.type)
     _, offsets, data = array.buffers()
@@ -144,14 +144,14 @@ def value_ranges(array: pa.Array) -> tuple[pa.Buffer | None, Ints, Ints]:
 
 
 def path_strings(paths: pa.StringArray | None) -> StringColumn | None:
-    """Return the texts of an array without nulls as strings of their own."""
+    """Return the texts of an array without nulls as a `StringColumn`."""
     return None if paths is None else StringColumn.from_list(paths.to_pylist())
 
 
 def common_schema(files: Sequence[ArrowFile]) -> pa.Schema:
-    """Return the columns that each of the files (one at least) has.
+    """Return the columns that all files share (at least one file).
 
-    Raises DatasetError where they differ, or two have one name.
+    Raises DatasetError if the files differ, or a column name is repeated.
     """
     first, *others = files
     for file in others:

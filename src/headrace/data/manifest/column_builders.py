@@ -1,4 +1,4 @@
-"""Grow the arrays of columns, batch by batch, in the form in which they are cached."""
+"""Build the arrays of columns, batch by batch, in the format in which they are cached."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NO_CLASS = -1
 
 
 def column_builder(type: pa.DataType, scratch: SpillFile) -> NumberBuilder | TextBuilder | ListBuilder:
-    """Return the builder of a column of that type: its `kind`, and its `arrays` by the names they are loaded by."""
+    """Return the builder of a column of that type: its `kind`, and its `arrays` by name."""
     if pa.types.is_string(type):
         return TextBuilder(scratch)
     return ListBuilder(type.value_type, scratch) if pa.types.is_list(type) else NumberBuilder(type, scratch)
 
 
 class NumberBuilder:
-    """Builder of a column of numbers: `values`, where a null is NaN."""
+    """Builder of a column of numbers: `values`, with NaN for null."""
 
     kind = "value"
 
@@ -39,7 +39,7 @@ class NumberBuilder:
 
 
 class StringsBuilder:
-    """Builder of strings: `blob` and `offsets`; a null is empty."""
+    """Builder of strings: `blob` and `offsets`; null becomes empty."""
 
     def __init__(self, scratch: SpillFile) -> None:
         self.arrays = {"blob": SpilledArray(scratch, np.uint8), "offsets": SpilledArray(scratch, np.uint64)}
@@ -60,9 +60,9 @@ class StringsBuilder:
 
 
 class TextBuilder(StringsBuilder):
-    """Builder of a column of texts: strings, and `labels` where at most `MAX_CLASSES` differ.
+    """Builder of a text column: strings, and `labels` if there are at most `MAX_CLASSES` distinct texts.
 
-    A label is the text's place among `classes`, the different texts in sorted order; -1 for an empty one.
+    A label is the text's index in `classes`, the sorted distinct texts; -1 for an empty text.
     """
 
     kind = "text"
@@ -86,7 +86,7 @@ class TextBuilder(StringsBuilder):
                 self._code_of.clear()
 
     def labels(self) -> dict[str, ArrayContent]:
-        """Return the arrays of labels and of classes; none where too many texts differ."""
+        """Return the arrays of labels and of classes; empty if there are too many distinct texts."""
         if self._codes is None or not self._code_of:
             return {}
         texts = sorted(self._code_of)
@@ -109,7 +109,7 @@ class TextBuilder(StringsBuilder):
 
 
 class ListBuilder:
-    """Builder of a column of lists: `offsets` and all `items` on end, or `items.blob` and `items.offsets`."""
+    """Builder of a column of lists: `offsets` and concatenated `items`, or `items.blob` and `items.offsets`."""
 
     kind = "list"
 
@@ -128,10 +128,10 @@ class ListBuilder:
 
 
 def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[dict[str, ArrayContent], str]:
-    """Return the arrays of the columns, and an outline of all else.
+    """Return the arrays of the columns, and an outline with all else.
 
-    The arrays grow in a file in the folder `scratch_in`, or where temporary files go. Raises DatasetError,
-    ReadError, UsageError for an unknown column, and UnwritableError for the folder.
+    The arrays grow in a file in the folder `scratch_in`, or in the temporary folder. Raises DatasetError, ReadError,
+    UsageError for an unknown column, and UnwritableError for the folder.
     """
     schema = source.schema()
     scratch = SpillFile(scratch_in)
@@ -139,7 +139,7 @@ def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[di
     for batch in source.batches():
         for builder, array in zip(builders.values(), batch.columns, strict=True):
             builder.add(array)
-    pa.default_memory_pool().release_unused()  # no use to the training that follows
+    pa.default_memory_pool().release_unused()  # training does not use this memory
     kinds = {name: builder.kind for name, builder in builders.items()}
     key = find_key(kinds, of_texts=not source.byte_columns)
     outline = {
@@ -155,7 +155,7 @@ def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[di
     for number, builder in enumerate(builders.values()):
         held = builder.arrays | (builder.labels() if isinstance(builder, TextBuilder) else {})
         arrays |= {f"column.{number}.{name}": array for name, array in held.items()}
-    # Identity of the samples: what each column is called, is and holds.
+    # The identity of the samples covers each column's name, kind and content.
     columns = [
         [name, builder.kind, *(array.digest() for array in builder.arrays.values())]
         for name, builder in sorted(builders.items())
@@ -166,6 +166,6 @@ def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[di
 
 
 def columns_in_memory(source: ManifestSource) -> ManifestColumns:
-    """Return the columns of rows that are not cached. Raises as `build_columns` does."""
+    """Return the columns of uncached rows. Raises as `build_columns` does."""
     contents, outline = build_columns(source, scratch_in=None)
     return load_manifest_columns(mapped_arrays(contents), outline)

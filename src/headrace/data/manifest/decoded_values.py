@@ -1,6 +1,6 @@
-"""Binary values out of compressed files of rows, decoded once into a file next to the rows.
+"""Binary values of compressed row files, decoded once into a file next to the rows.
 
-Decoding a row group for each sample of a shuffled epoch would decode all its other rows, too: see docs/sources.md.
+Decoding on access would decode a whole row group for each sample of a shuffled epoch: see docs/sources.md.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ if TYPE_CHECKING:
     from headrace.data.manifest.parquet_files import ParquetRows
 
     RowGroups: TypeAlias = ArrowFile | ParquetRows
-    """File of rows whose binary values are decoded, several groups of rows at once."""
+    """File of rows with binary values, decoded several row groups at once."""
 
 
 Put: TypeAlias = Callable[[memoryview], int]
-"""Appends bytes to such a file, in any thread, and returns their offset."""
+"""Function that appends bytes to a file of values, from any thread, and returns their offset."""
 
 _FORMAT = "headrace values 2"
-"""Raise the number whenever the meaning of an index or of a file of values changes: others are rebuilt."""
+"""Raise the number whenever the meaning of an index or of a file of values changes: old files are rebuilt."""
 _VALUES_SUFFIX = ".values.headrace"
 _KEPT_FROM_BYTES = 1 << 20
-"""Fewer bytes are decoded at each opening: files next to each small parquet would be in the way."""
+"""Smaller columns are decoded at each opening, to avoid extra files next to every small parquet."""
 
 
 def open_decoded_values(
     path: FilePath, column: str, read: Callable[[], RowGroups], cache: str | None
 ) -> tuple[ValuesFile, ByteRanges]:
-    """Return the file that a column's values lie in, and where; they are decoded now unless an earlier opening did.
+    """Return the file of a column's values and their ranges, decoding them unless an earlier opening did.
 
-    `read` opens the file of rows at `path`, if needed. Raises DatasetError (damaged, no room, replaced meanwhile) or
+    `read` opens the file of rows at `path`, if needed. Raises DatasetError (damaged, no space, replaced meanwhile) or
     ReadError.
     """
     identity = identify_rows(path)
@@ -96,12 +96,12 @@ def open_decoded_values(
 
 
 def _values_place(place: str, identity: FileIdentity) -> str:
-    """Return the path of the values, next to the index at `place`. The content names it: a reader never gets others."""
+    """Return the path of the values, next to the index at `place`. Its name depends on the content of the rows."""
     return f"{place.removesuffix('.headrace')}.{identity.sample[:8]}{_VALUES_SUFFIX}"
 
 
 def _find(places: Sequence[str], identity: FileIdentity, outline: str, values: ByteRanges) -> str:
-    """Return the path of the values. Raises InvalidFileError where that file is gone, or another."""
+    """Return the path of the values. Raises InvalidFileError if that file is missing or has changed."""
     for where in (_values_place(place, identity) for place in places):
         try:
             found = identify_archive(where)
@@ -116,7 +116,7 @@ def _find(places: Sequence[str], identity: FileIdentity, outline: str, values: B
 
 
 def _forget(path: str, variant: str, place: str) -> None:
-    """Remove the values of the file that was at `path` before, if they lie next to it."""
+    """Remove the values of the previous file at `path`, if they are next to it."""
     folder, start = os.path.split(f"{path}.{variant}.")
     if place != f"{path}.{variant}.headrace":
         return
@@ -127,7 +127,7 @@ def _forget(path: str, variant: str, place: str) -> None:
 
 
 def _write(rows: RowGroups, column: str, where: str) -> ByteRanges:
-    """Decode the values into a file at `where`. Raises UnwritableError for lack of room."""
+    """Decode the values into a file at `where`. Raises UnwritableError if there is not enough space."""
     found: list[ByteRanges] = []
     with partial_file(where) as descriptor:
         needed = rows.column_bytes(column)
@@ -149,7 +149,7 @@ def _write(rows: RowGroups, column: str, where: str) -> ByteRanges:
 
 
 def _decode(rows: RowGroups, column: str, put: Put) -> ByteRanges:
-    """Write a column's values on end, several groups of rows at once, and return where each lies."""
+    """Write a column's values contiguously, several row groups at once, and return their ranges."""
     parts: dict[int, ByteRanges] = {}
 
     def work(number: int) -> None:
@@ -161,7 +161,7 @@ def _decode(rows: RowGroups, column: str, put: Put) -> ByteRanges:
 
 
 def add_values(put: Put, array: pa.Array) -> ByteRanges:
-    """Write the values of a column that `is_bytes`, and return where each lies."""
+    """Write the values of a column that `is_bytes`, and return their ranges."""
     from headrace.data.manifest.arrow_files import path_strings, value_ranges
     from headrace.data.manifest.typed_rows import bytes_and_paths
 

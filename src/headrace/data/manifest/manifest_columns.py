@@ -1,4 +1,4 @@
-"""A manifest's rows and columns: the protocol of its readers, column names, and columns loaded from the cache."""
+"""Rows and columns of a manifest: the protocol of readers, column names, and columns loaded from the cache."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ class SourceRows(NamedTuple):
 
     rows: Annotated[int, msgspec.Meta(ge=0)]
     first_line: int | None
-    """Line, from 1, of the first row, if each row takes one line."""
+    """Line number, from 1, of the first row, if each row has one line."""
 
 
 class ManifestSource(ABC):
-    """Rows of a manifest in batches, each column of one type from the first row to the last.
+    """Rows of a manifest in batches; each column has one type throughout.
 
-    Types are string, int64, float32, float64, bool, and lists of string, int64, float32 and float64. A null is NaN in
-    a column of floats and an empty text in one of strings; other columns have none.
+    Types are string, int64, float32, float64, bool, and lists of string, int64, float32 and float64. A null is NaN in a
+    float column and empty in a string column; other columns have no nulls.
     """
 
     byte_columns: Sequence[tuple[int, str]] = ()
-    """Columns of bytes, which `schema` leaves out, each with its place among all columns."""
+    """Columns of bytes, which `schema` omits, each with its index among all columns."""
     classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """Names of classes, by the column of numbers that stand for them."""
+    """Class names by column of class numbers."""
     skipped: Mapping[str, int] = MappingProxyType({})
-    """Counts of what becomes no column, by reason."""
+    """Number of columns that are skipped, by reason."""
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Return the type of each column, by reading all rows if need be. Raises DatasetError, UsageError."""
+        """Return the type of each column, after reading all rows if needed. Raises DatasetError, UsageError."""
 
     @abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -71,11 +71,11 @@ class ManifestSource(ABC):
     @property
     @abstractmethod
     def files(self) -> Sequence[SourceRows]:
-        """Rows of each file, in order; known once `batches` has ended."""
+        """Rows of each file, in order; known after `batches` has ended."""
 
 
 def number_type(whole: pa.DataType, *, exact: bool, widest: int) -> pa.DataType | None:
-    """Return the type of numbers of up to `widest`: `whole` if exact, else floats; None where that changes some."""
+    """Return the type for numbers up to `widest`: `whole` if exact, else float64; None if that changes numbers."""
     import pyarrow as pa
 
     if exact:
@@ -84,41 +84,41 @@ def number_type(whole: pa.DataType, *, exact: bool, widest: int) -> pa.DataType 
 
 
 class _Outline(msgspec.Struct):
-    """JSON that an index stores of a manifest."""
+    """JSON outline of a manifest in its index."""
 
     rows: Annotated[int, msgspec.Meta(gt=0)]
     columns: list[tuple[str, str]]
-    """Name and kind of each column but those of bytes."""
+    """Name and kind of each column except byte columns."""
     key: int | None
-    """Column that names the samples; None: their rows do."""
+    """Index of the column that names the samples; None: row numbers do."""
     digest: str
     files: list[SourceRows]
     bytes: list[tuple[Annotated[int, msgspec.Meta(ge=0)], str]]
-    """Columns of bytes, each with its place among all columns."""
+    """Columns of bytes, each with its index among all columns."""
     classes: dict[str, tuple[str, ...]]
     skipped: dict[str, int]
 
 
 @dataclass(frozen=True)
 class ManifestColumns:
-    """Columns of a manifest's rows, without those of bytes."""
+    """Columns of a manifest's rows, except byte columns."""
 
     keys: Strings
     columns: dict[str, HeldColumn]
     digest: str
     files: list[SourceRows]
     byte_columns: list[tuple[int, str]]
-    """Columns of bytes, each with its place among all columns."""
+    """Columns of bytes, each with its index among all columns."""
     skipped: dict[str, int]
 
     def labelled(self, classes: Mapping[str, tuple[str, ...]]) -> ManifestColumns:
-        """Return these columns with the classes that their numbers name."""
+        """Return these columns with class names for their numbers."""
         return replace(self, columns={name: labelled(each, classes.get(name)) for name, each in self.columns.items()})
 
     def joined(self, column_of: Callable[[str], Column]) -> dict[str, Column]:
-        """Return all columns in their order, with what `column_of` returns for the names of `byte_columns`."""
+        """Return all columns in order; `column_of` returns the column for each name in `byte_columns`."""
         named: list[tuple[str, Column]] = list(self.columns.items())
-        for at, name in self.byte_columns:  # rising
+        for at, name in self.byte_columns:  # ascending
             named.insert(at, (name, column_of(name)))
         return dict(named)
 
@@ -131,7 +131,7 @@ class ManifestColumns:
         root: PathRoot,
         again: Callable[[], SampleTable] | None = None,
     ) -> SampleTable:
-        """Return the rows as samples, given what messages call all of them and each file."""
+        """Return the rows as samples; `source` and `names` name all of them and each file in messages."""
         columns = self.joined(column_of)
         rows = zip(names, self.files, strict=True)
         origin = ManifestOrigin([ManifestRows(name, file.rows, file.first_line) for name, file in rows])
@@ -140,9 +140,9 @@ class ManifestColumns:
 
 
 def load_manifest_columns(arrays: Arrays, outline: str) -> ManifestColumns:
-    """Load what `build_columns` built, from untrusted input. Raises InvalidFileError.
+    """Load the output of `build_columns` from untrusted input. Raises InvalidFileError.
 
-    Neither time nor memory depends on the number of rows.
+    Time and memory do not depend on the number of rows.
     """
     known = read_outline(outline, _Outline)
     rows, names = known.rows, [name for name, _ in known.columns]
@@ -180,16 +180,16 @@ def _column(arrays: Arrays, prefix: str, kind: str, rows: int) -> HeldColumn:
 
 
 def key_strings(column: Column | None, rows: int) -> Strings:
-    """Return the texts or numbers of the column that names the samples; None: their row numbers."""
+    """Return the texts or numbers of the key column; without a column, the row numbers."""
     if isinstance(column, TextColumn):
         return column.strings
     return NumberKeys(column.values if isinstance(column, ValueColumn) else range(rows))
 
 
 def find_key(kinds: Mapping[str, str], *, of_texts: bool) -> str | None:
-    """Return which column, given their kinds by name, names the samples: the one called so, else the first of texts.
+    """Return the name of the key column, given column kinds by name: a column with a key name, else the first text.
 
-    `of_texts`: whether texts may: next to images they are captions rather than names.
+    `of_texts`: True if other text columns qualify; next to images they are captions rather than names.
     """
     called = (name for name in _KEY_NAMES if kinds.get(name) in ("text", "value"))
     texts = (name for name, kind in kinds.items() if kind == "text" and of_texts)
@@ -209,7 +209,7 @@ def check_names(columns: Sequence[str]) -> list[str]:
 
 
 def distinct_names(manifest: str, names: Sequence[str]) -> list[str]:
-    """Return names as a list. Raises DatasetError where two are equal, for too many, or none."""
+    """Return names as a list. Raises DatasetError for equal names, too many, or none."""
     if not names:
         raise EmptyDatasetError(f"{manifest}: expected at least one column, got none. Check the file")
     if len(names) > MAX_COLUMNS:
@@ -225,7 +225,7 @@ def distinct_names(manifest: str, names: Sequence[str]) -> list[str]:
 
 
 def choose_names(manifest: str, names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """Return the columns of a manifest that `columns=` picks, or all. Raises UsageError for one that is not there."""
+    """Return the columns of a manifest that `columns=` selects, or all. Raises UsageError for an unknown column."""
     if columns is None:
         return distinct_names(manifest, names)
     for name in columns:
@@ -244,9 +244,9 @@ def expect_columns(
     extra: str,
     only: Sequence[str] | None = None,
 ) -> None:
-    """Raise DatasetError where the file `other` lacks a column of the file `first`, or has another.
+    """Raise DatasetError if the file `other` lacks a column of the file `first`, or has an extra one.
 
-    `missing` and `extra` say what to do then; `only`: the columns that count, None: all.
+    `missing` and `extra` are advice for these cases; `only`: the columns to compare, None: all.
     """
     for name in mine if only is None else only:
         if name not in theirs:

@@ -1,4 +1,4 @@
-"""Manifests as a table: their formats, their cached values, and their bytes where they lie."""
+"""Manifests as a table: formats, cached values, and byte columns in place."""
 
 from __future__ import annotations
 
@@ -45,31 +45,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TYPED_SUFFIXES = (".parquet", ".arrow", ".feather")
-"""Suffixes of files whose columns have types, and may hold the samples' bytes."""
+"""Suffixes of files with typed columns, which may include the samples' bytes."""
 ROW_SUFFIXES = (*TEXT_SUFFIXES, *TYPED_SUFFIXES)
 """Suffixes of files of rows."""
 _FOLDER_SUFFIXES = tuple(suffix for suffix in ROW_SUFFIXES if suffix != ".txt")
-"""Suffixes that make a folder one of rows: texts lie in many."""
+"""Suffixes that mark a folder of rows; `.txt` is excluded, since many folders contain text files."""
 _BESIDE = re.compile(
     r"readme|licen[cs]e|dataset_infos?\.json|state\.json|.*\.(md|headrace|headrace\.partial)$", re.IGNORECASE
 )
-"""Names that may lie there as well."""
+"""Names of other files that a folder of rows may contain."""
 _SHARD = re.compile(r"(?P<split>.+?)[-_.]\d+-of-\d+([-_.].*)?$")
 _SPLIT = re.compile(
     r"(?P<split>train|training|test|testing|valid|validation|val|dev|eval)(?![a-z0-9]).*$", re.IGNORECASE
 )
 
 _FORMAT = "headrace manifest 3"
-"""Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
+"""Raise the number whenever the meaning of a sidecar changes: old sidecars are rebuilt."""
 _OPENED_AT_ONCE = 16
 _KEPT_FROM_BYTES = 1 << 20
-"""Smaller manifests are read each time, unless `cache` is given: a second file next to each would be in the way."""
+"""Smaller manifests are read each time unless `cache` is given, to avoid an extra file next to each."""
 
 
 def format_of(path: FilePath) -> str:
-    """Return the suffix that says how the file at `path` is read: by its first bytes where they tell.
+    """Return the suffix that selects the reader for the file at `path`, by its first bytes if they identify it.
 
-    An object with a suffix of rows is taken for what that says: to look at each of many takes a request.
+    For an object, a suffix of rows is enough: checking each of many objects takes a request.
     """
     suffix = os.path.splitext(file_name(path))[1].lower()
     if isinstance(path, str):
@@ -82,7 +82,7 @@ def format_of(path: FilePath) -> str:
 
 
 def common_format(paths: Sequence[FilePath]) -> str:
-    """Return the format of all these files. Raises UsageError where they differ."""
+    """Return the common format of these files. Raises UsageError if they differ."""
     first = format_of(paths[0])
     for path in paths[1:]:
         if format_of(path) != first:
@@ -94,11 +94,11 @@ def common_format(paths: Sequence[FilePath]) -> str:
 
 
 def read_manifest(paths: Sequence[FilePath], names: Sequence[str], columns: Sequence[str] | None) -> ManifestSource:
-    """Return the rows of these files, one after another; `names`: theirs in messages.
+    """Return the concatenated rows of these files; `names`: file names in messages.
 
     Raises DatasetError, ReadError, UsageError.
     """
-    # Readers import pyarrow, which takes a while and is needed only to build what is cached.
+    # Readers import pyarrow, which is slow and needed only to build the cache.
     from headrace.data.manifest.parquet_files import ParquetRows
     from headrace.data.manifest.text_columns import UntypedRows
     from headrace.data.manifest.text_files import DelimitedText, JsonText, LinesText
@@ -123,7 +123,7 @@ def read_manifest(paths: Sequence[FilePath], names: Sequence[str], columns: Sequ
 
 
 def _opened(kind: Callable[[FilePath, str], T], paths: Sequence[FilePath], names: Sequence[str]) -> list[T]:
-    """Return files by their kind, with the names of messages: objects several at once, whose ends are asked for."""
+    """Open files with `kind`, objects several at once, since each needs a request for its end."""
     if isinstance(paths[0], str):
         return [kind(path, name) for path, name in zip(paths, names, strict=True)]
     with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="headrace-open") as pool:
@@ -131,17 +131,17 @@ def _opened(kind: Callable[[FilePath, str], T], paths: Sequence[FilePath], names
 
 
 def holds_bytes_of_samples(path: str) -> bool:
-    """Tell whether a file of rows has a column of bytes. Raises DatasetError, ReadError."""
+    """Return True if a file of rows has a column of bytes. Raises DatasetError, ReadError."""
     return bool(read_manifest([path], [os.path.basename(path)], None).byte_columns)
 
 
 def open_manifest(
     paths: str | Sequence[FilePath], *, root: PathRoot, columns: Sequence[str] | None, cache: str | None
 ) -> SampleTable:
-    """Return the rows of files of one format (absolute paths) as samples, one file after another.
+    """Return the concatenated rows of files of one format (absolute paths) as samples.
 
-    Their paths lead into `root`. `columns`: names for a `.csv`, `.tsv` or `.txt` without a header; of files that have
-    names, those to take.
+    Their paths lead into `root`. `columns`: names for a `.csv`, `.tsv` or `.txt` without a header; for files with
+    column names, the columns to take.
 
     Raises DatasetError (EmptyDatasetError, ChangedError), ReadError, and UsageError for an unknown column, or for files
     of several formats.
@@ -193,7 +193,7 @@ def _page_units(column: str, path: FilePath, name: str) -> PageUnits | None:
 
 
 def _values(path: FilePath, name: str, column: str, cache: str | None) -> tuple[ValuesFile, ByteRanges]:
-    """Return the file that one column's values lie in, and where: the given one, or one they are decoded into."""
+    """Return the file and ranges of one column's values: in the given file, or in one of decoded values."""
     from headrace.data.manifest.decoded_values import open_decoded_values
 
     def read() -> ParquetRows:
@@ -220,7 +220,7 @@ def _arrow_file(path: FilePath, name: str) -> ArrowFile:
 def _open_kept(
     paths: Sequence[FilePath], names: Sequence[str], columns: Sequence[str] | None, cache: str | None
 ) -> tuple[ManifestColumns, bool]:
-    """Return the columns, and whether they are cached for the next opening."""
+    """Return the columns, and True if they are cached for the next opening."""
 
     def build(_: FilePath, folder: str | None) -> tuple[dict[str, ArrayContent], str]:
         from headrace.data.manifest.column_builders import build_columns
@@ -237,7 +237,7 @@ def _open_kept(
         joint = _digest([file.to_json() for file in files], 16)
         return FileIdentity(sum(file.bytes for file in files), joint)
 
-    variant = ""  # of its name: the index of these columns of these files lies next to the first of them
+    variant = ""  # The index of these columns of these files is next to the first file, under this variant of its name.
     if columns is not None or len(names) > 1:
         variant = _digest(columns if len(names) == 1 else [columns, *names], 4)
     identity = identify(identify_rows(paths[0]))
@@ -257,9 +257,9 @@ def _digest(known: object, size: int) -> str:
 
 
 def rows_in_folder(folder: str) -> list[str]:
-    """Return the files of rows in a folder (absolute) by name; none where it holds other samples.
+    """Return the files of rows in an absolute folder, sorted by name; empty if it has other samples.
 
-    Raises UsageError where their names tell several splits.
+    Raises UsageError if the names indicate several splits.
     """
     with os.scandir(folder) as entries:
         found = {entry.name: is_folder(entry) for entry in entries if not is_beside_rows(entry.name)}
@@ -268,20 +268,20 @@ def rows_in_folder(folder: str) -> list[str]:
 
 
 def is_beside_rows(name: str) -> bool:
-    """Tell whether a name in a folder of rows means nothing: a hidden file, or a README."""
+    """Return True for names to ignore in a folder of rows: hidden files, READMEs and the like."""
     return name.startswith(".") or _BESIDE.match(name) is not None
 
 
 def split_of(stem: str) -> str | None:
-    """Return the split that a file's name without its suffix tells, as the Hub has them; None: it tells none."""
+    """Return the split in a file name without suffix, in the Hub's naming scheme; None: no split."""
     match = _SPLIT.match(stem) or _SHARD.match(stem)
     return None if match is None else match["split"]
 
 
 def rows_among(folder: str, names: Sequence[str]) -> Sequence[str]:
-    """Return the names in a folder, sorted, if all are of files of rows; else none.
+    """Return the sorted names in a folder if all are files of rows; else none.
 
-    Raises UsageError where they tell several splits.
+    Raises UsageError if the names indicate several splits.
     """
     suffixes = {os.path.splitext(name)[1].lower() for name in names}
     if len(suffixes) != 1 or suffixes.isdisjoint(_FOLDER_SUFFIXES):

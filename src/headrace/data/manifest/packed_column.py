@@ -1,7 +1,7 @@
-"""Columns of bytes in stores whose values are found inside the pages that hold them, once these have been read.
+"""Byte columns in stores with values that can only be located inside pages after reading them.
 
-Parquet says where pages lie, not where the values in them do. So a batch asks for pages, and finds its values there.
-Those of pages that are not compressed are remembered: a value that is asked for again is an exact range.
+Parquet records the ranges of pages, but not of the values in them. So a batch requests pages, and locates its values
+there. Values in uncompressed pages are remembered: the next access reads their exact range.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from headrace.data.storage.strings import Ints
 from headrace.errors import DatasetError
 
 _FORMAT = "headrace pages 1"
-"""Raise the number whenever the meaning of an index changes: others are rebuilt."""
+"""Raise the number whenever the meaning of an index changes: old indices are rebuilt."""
 _LEAST_BYTES = 1 << 20
-"""Files of fewer are read whole at each opening."""
+"""Smaller files are read completely at each opening."""
 _OPENED_AT_ONCE = 16
 _ALIKE = 0.9
-"""Share of the units that have as many rows for blocks to follow them: files end with others."""
+"""Share of units with the same number of rows for blocks to follow units; a file's last unit may differ."""
 _TYPES: tuple[type[np.generic], ...] = (np.int64, np.int64, np.int64, np.int32, np.int32, np.uint64)
 _TO_DECODE = "decode"
-"""Outline of an index that says: pages do not give the values."""
+"""Outline of an index of a column with values that must be decoded."""
 _EXACT = -1
-"""In the place of the number of a unit: the value's own range is known."""
+"""Replacement for a unit's number if the value's exact range is known."""
 
 
 class PageUnits(NamedTuple):
-    """Pages that are read together, of one column in one or more files; an entry a unit.
+    """Pages that are read together, of one column in one or more files, with an entry per unit.
 
-    A unit is a page that can be read by itself, or a column chunk with its dictionary.
+    A unit is a page that can be read independently, or a column chunk with its dictionary.
     """
 
     start: Ints
@@ -53,11 +53,11 @@ class PageUnits(NamedTuple):
     stop: Ints
     rows: Ints
     codec: npt.NDArray[np.int32]
-    """Index in `CODECS`."""
+    """Index into `CODECS`."""
     most_level: npt.NDArray[np.int32]
-    """Definition level of a value that is there."""
+    """Definition level of a non-null value."""
     sample: npt.NDArray[np.uint64]
-    """Hash of some of its bytes, in a few units; 0 in others."""
+    """Hash of some bytes of the unit, for a few units; 0 for others."""
 
     @classmethod
     def join(cls, parts: list[PageUnits]) -> PageUnits:
@@ -65,12 +65,12 @@ class PageUnits(NamedTuple):
 
     @property
     def mean_bytes(self) -> int:
-        """Bytes that are read for a value, in the mean over all rows."""
+        """Mean bytes read for one value, over all rows."""
         return int(((self.stop - self.start) * self.rows).sum() // max(1, self.rows.sum()))
 
 
 class _SeenValues:
-    """Places of values in pages that this process has read. Memory is taken as they are filled."""
+    """Ranges of values in pages that this process has read. Memory is allocated lazily."""
 
     def __init__(self, rows: int, units: int) -> None:
         self.offset, self.length = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
@@ -93,12 +93,12 @@ class PackedColumn(ByteColumn):
 
     @cached_property
     def first(self) -> Ints:
-        """First row of each unit, and the number of all rows."""
+        """First row of each unit, followed by the total number of rows."""
         return np.concatenate([[0], np.cumsum(self.units.rows)]).astype(np.int64)
 
     @cached_property
     def seen(self) -> _SeenValues:
-        """Values whose places are known."""
+        """Values with known ranges."""
         return _SeenValues(int(self.first[-1]), len(self.units.start))
 
     @property
@@ -112,12 +112,12 @@ class PackedColumn(ByteColumn):
         return int(rows[often]) if units[often] >= _ALIKE * units.sum() else None
 
     def stored_bytes(self, ids: Ints) -> Ints:
-        """Return the means of the pages that values are in, whatever of them has been seen."""
+        """Return mean value sizes of the pages, whether or not exact sizes are known."""
         mean = (self.units.stop - self.units.start) // np.maximum(1, self.units.rows)
         return mean[np.searchsorted(self.first, ids, "right") - 1]
 
     def locate(self, ids: Ints) -> Location:
-        """Locate a batch: exactly what this process has seen, else by its pages, with their mean as the length."""
+        """Return the location of a batch: exact ranges if known, else pages, with their mean value size as length."""
         unit = np.searchsorted(self.first, ids, "right") - 1
         start, stop, length = self.units.start[unit], self.units.stop[unit], self.stored_bytes(ids)
         offset = start
@@ -132,15 +132,15 @@ class PackedColumn(ByteColumn):
         return Location(path_id, offset, length, None, packed=PackedRange(start, stop, ids, unit, self))
 
     def parts(self) -> Iterator[ColumnPart]:
-        """Yield how many bytes and rows units have, and the hashes of a few: values cost reading all of them."""
+        """Yield rows and bytes of units, and hashes of a few; hashing values would read all of them."""
         yield self.units.rows, "<i8"
         yield self.units.stop - self.units.start, "<i8"
         yield self.units.sample, "<u8"
 
     def unpack(self, number: int, data: Any, where: str) -> UnpackedValues:
-        """Return where the values of a unit lie in its bytes; remember it unless they lie in memory of their own.
+        """Return the ranges of a unit's values in its bytes, and remember them if the pages are uncompressed.
 
-        Raises DatasetError, which begins with `where`, for damaged pages.
+        Raises DatasetError for damaged pages; `where` starts the message.
         """
         first, last = int(self.first[number]), int(self.first[number + 1])
         units = self.units
@@ -165,19 +165,19 @@ class PackedColumn(ByteColumn):
 
 @dataclass(frozen=True, eq=False)
 class PackedRange:
-    """Ranges of a batch's values, or of the units that they are in; the arrays have an entry a sample."""
+    """Ranges of a batch's values, or of their units; the arrays have one entry per sample."""
 
     start: Ints
-    """First byte that is read."""
+    """First byte to read."""
     stop: Ints
     row: Ints
     """Row in the column."""
     unit: Ints
-    """Unit that the value is in; -1 where the range is the value's own."""
+    """Unit of the value; -1 if the range is the value's own."""
     column: PackedColumn
 
     def unpacked(self, at: Location, held: HeldParts) -> tuple[Location, HeldParts]:
-        """Return where the values lie in what is held. Values of which nothing is held stay as they are.
+        """Return the locations of values in held parts. Values without held parts are unchanged.
 
         Raises DatasetError for damaged pages.
         """
@@ -208,9 +208,9 @@ class PackedRange:
         return at._replace(offset=offset, length=length, packed=None), HeldParts(data, first, part_of, [])
 
     def read(self, file: ReadableFile, at: Location, known: dict[int, Any]) -> bytes | None:
-        """Return the value of the one sample that this locates; None where it is null.
+        """Return the value of the one located sample; None for null.
 
-        `known`: what has been unpacked of the file, by the unit's number; more is added. Raises as `unpacked` does, and
+        `known` maps unit numbers to the values unpacked so far; the call adds more. Raises as `unpacked` does, and
         ReadError.
         """
         start, size, number = int(self.start[0]), int(self.stop[0] - self.start[0]), int(self.unit[0])
@@ -242,10 +242,10 @@ def open_packed_column(
     read: Callable[[FilePath, str], PageUnits | None],
     cache: str | None,
 ) -> PackedColumn | None:
-    """Return a column of parquet files in stores, whose values lie in the pages; None where they have to be decoded.
+    """Return a column of parquet files in stores, read page by page; None if its values must be decoded.
 
-    `rows`: how many each file has. `read` returns the units of a file, if needed; None: its values have to be decoded.
-    Raises DatasetError, ReadError.
+    `rows`: number of rows in each file. `read` returns the units of a file, if needed; None: its values must be
+    decoded. Raises DatasetError, ReadError.
     """
     objects = [path for path in paths if isinstance(path, ObjectPath)]
     if len(objects) < len(paths) or all(path.open().size() < _LEAST_BYTES for path in objects):

@@ -1,6 +1,6 @@
-"""Parquet files, on this machine or in stores: their rows, of which only the columns that are asked for are read.
+"""Rows of parquet files, local or in stores; only requested columns are read.
 
-Of an object the footer is read by its tail, and then the column chunks that are needed, several at once.
+For an object, read the footer from its tail, and then the column chunks needed, several at once.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from headrace.system import default_threads, work_through
 
 _BATCH_BYTES = 16 << 20
 _BUFFER_BYTES = 1 << 20
-"""Bytes read at a time of each column; else, or with pre_buffer, pyarrow holds those of a whole row group."""
+"""Bytes read of each column at a time; without it, or with pre_buffer, pyarrow buffers a whole row group."""
 _TAIL_BYTES = 64 << 10
-"""What pyarrow asks for first of a footer."""
+"""Size of pyarrow's first read of a footer."""
 _AHEAD_BYTES = 256 << 20
-"""Bytes of column chunks of an object in memory at once, but for a row group that has more."""
+"""Limit on column chunks of an object in memory, except for a single larger row group."""
 _REQUESTS_AT_ONCE = 16
 _LOOKED_AT, _LOOKED_AT_BYTES = 4, 4 << 10
-"""Pages of a file, and bytes of each, that tell its content from another of the same sizes."""
+"""Pages per file, and bytes of each, hashed to identify content among files of the same sizes."""
 _GAP_BYTES = 128 << 10
-"""Bytes between two chunks that are read rather than left out by a second request."""
+"""Largest gap between two chunks that is read rather than skipped with a second request."""
 
 Span = tuple[int, int]
-"""First byte of a range in the file, and the one after its last."""
+"""First byte of a range in the file, and its end (exclusive)."""
 
 
 class ParquetRows(TypedPart):
-    """Rows of a parquet file, whose binary values are decoded by row groups."""
+    """Rows of a parquet file; binary values are decoded by row group."""
 
     expected = "expected a parquet file, got one that cannot be read"
 
@@ -65,7 +65,7 @@ class ParquetRows(TypedPart):
             self._metadata = file.metadata
             self.rows = file.metadata.num_rows
             self.groups: int = file.metadata.num_row_groups
-            # Few enough that wide ones fit in memory, too.
+            # Small batches, so that wide rows fit in memory, too.
             total = sum(file.metadata.row_group(number).total_byte_size for number in range(self.groups))
             self._batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES * self.rows // max(1, total)))
             if not self.rows:
@@ -77,16 +77,15 @@ class ParquetRows(TypedPart):
         return not isinstance(self.path, str)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, with these columns alone."""
+        """Yield the rows in order, with these columns only."""
         for groups in self._rounds(columns):
             yield from self._read(groups, columns)
 
     def group(self, number: int, column: str) -> Iterator[pa.Array]:
-        """Yield the values of one column in one row group."""
         return (batch.column(column) for batch in self._read([number], [column]))
 
     def groups_at_once(self, column: str) -> int:
-        """Return how many row groups of a column may be decoded at once: those of an object lie in memory."""
+        """Return how many row groups of a column may be decoded at once; row groups of an object are held in memory."""
         if not self.is_remote:
             return default_threads()
         most = max(
@@ -95,17 +94,17 @@ class ParquetRows(TypedPart):
         return max(1, min(_REQUESTS_AT_ONCE, _AHEAD_BYTES // max(1, most)))
 
     def column_bytes(self, column: str) -> int:
-        """Return about how many bytes the values of a column have, by the file's metadata."""
+        """Return an estimate of the size of a column's values, from the file's metadata."""
         return sum(
             chunk.total_uncompressed_size for number in range(self.groups) for chunk in self._chunks(number, [column])
         )
 
     def page_units(self, column: str) -> PageUnits | None:
-        """Return the pages of a column of bytes that are read together; None where values have to be decoded at once.
+        """Return the units of a column of bytes; None if its values must be decoded in advance.
 
-        Such are columns whose nulls may stand for files, values that repeat, encodings and compressions that
-        `unpack_pages` does not read, and chunks of more than 256 MB without an index of their pages. Raises
-        DatasetError for a damaged footer.
+        Decoding in advance is needed for nulls that may stand for files, repeated values, and encodings and
+        compressions that `unpack_pages` does not read. It is also needed for chunks over 256 MB without a page index.
+        Raises DatasetError for a damaged footer.
         """
         assert self._metadata is not None
         leaf = f"{column}.bytes" if pa.types.is_struct(self.schema.field(column).type) else column
@@ -130,7 +129,7 @@ class ParquetRows(TypedPart):
         return PageUnits(start, stop, rows, codec.astype(np.int32), level.astype(np.int32), self._hashes(start, stop))
 
     def _pages_of(self, chunks: Sequence[pq.ColumnChunkMetaData], place: int) -> list[list[tuple[int, int, int]]]:
-        """Return first byte, end and rows of what is read together of each chunk: its pages, or all of it."""
+        """Return the first byte, end and rows of each chunk's units: its pages, or the whole chunk."""
         wholes = [(*chunk_span(chunk), chunk.num_values) for chunk in chunks]
         indexed = [chunk.has_offset_index and not chunk.has_dictionary_page for chunk in chunks]
         places = offset_index_spans(memoryview(self._footer())) if any(indexed) else []
@@ -149,14 +148,14 @@ class ParquetRows(TypedPart):
         return self._read_all([(max(0, self._size - 8 - size), self._size - 8)])[0]
 
     def _read_all(self, spans: Sequence[Span]) -> list[bytes]:
-        """Return the content of ranges, from the end that was read before where they lie there."""
+        """Return the content of ranges, from the tail that was read before if it contains them."""
         known, tail = self._end[0] if self._end else (self._size, b"")
         missing = [span for span in spans if span[0] < known]
         read = dict(read_spans(open_path(self.path), missing)) if missing else {}
         return [read[start] if start < known else tail[start - known : stop - known] for start, stop in spans]
 
     def _hashes(self, start: Ints, stop: Ints) -> npt.NDArray[np.uint64]:
-        """Return hashes of bytes in the middle of a few pages: sizes alone are equal where images are of one size."""
+        """Return hashes of bytes in the middle of a few pages, since images of one size have pages of equal sizes."""
         hashes = np.zeros(len(start), np.uint64)
         looked_at = np.unique(np.linspace(0, len(start) - 1, _LOOKED_AT).astype(np.int64))
         middle = [int(start[page] + stop[page]) // 2 for page in looked_at]
@@ -166,7 +165,7 @@ class ParquetRows(TypedPart):
         return hashes
 
     def _chunks(self, number: int, columns: Sequence[str]) -> Iterator[pq.ColumnChunkMetaData]:
-        """Yield the column chunks of these columns, or of what is inside them, in one row group."""
+        """Yield the column chunks of these columns, nested ones included, in one row group."""
         assert self._metadata is not None
         group = self._metadata.row_group(number)
         for place in range(group.num_columns):
@@ -175,7 +174,7 @@ class ParquetRows(TypedPart):
                 yield chunk
 
     def _spans(self, number: int, columns: Sequence[str]) -> list[Span]:
-        """Return where the chunks of these columns lie in one row group, those close to each other together."""
+        """Return the ranges of the chunks of these columns in one row group, with close ones merged."""
         spans: list[Span] = []
         for start, stop in sorted(chunk_span(chunk) for chunk in self._chunks(number, columns)):
             if spans and start - spans[-1][1] <= _GAP_BYTES:
@@ -185,7 +184,7 @@ class ParquetRows(TypedPart):
         return spans
 
     def _rounds(self, columns: Sequence[str]) -> Iterator[list[int]]:
-        """Yield the numbers of row groups that are read together: all of a local file, as many as memory has room."""
+        """Yield the row groups to read together: all of a local file, else as many as fit in memory."""
         if not self.is_remote:
             yield list(range(self.groups))
             return
@@ -208,7 +207,7 @@ class ParquetRows(TypedPart):
             yield from file.iter_batches(batch_size=self._batch_rows, columns=list(columns), row_groups=list(groups))
 
     def _tail(self) -> list[tuple[int, bytes]]:
-        """Return the end of an object, where the footer is; nothing of a local file."""
+        """Return the end of an object with its footer; empty for a local file."""
         if isinstance(self.path, str):
             return []
         file = self.path.open()
@@ -222,26 +221,26 @@ class ParquetRows(TypedPart):
                 source = pa.OSFile(self.path)
             else:
                 source = pa.PythonFile(FileStream(self.path.open(), ahead), mode="r")
-            with source as file:  # its own: a ParquetFile that cannot be made would leave it open
+            with source as file:  # opened here: a failing ParquetFile would leak it
                 yield pq.ParquetFile(file, metadata=self._metadata, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         except HeadraceError:
             raise
         except DAMAGED as error:
             raise self.damaged(error) from error
         except OSError as error:
-            # Also what the decoder of its metadata raises, then without a number.
+            # Decoding the metadata also raises OSError, without an errno.
             raise self.damaged(error) if error.errno is None else unreadable(self.name, error) from error
 
 
 def _unpackable(chunk: pq.ColumnChunkMetaData, *, expects_files: bool) -> bool:
-    """Tell whether pages of a chunk give its values. `expects_files`: a null may stand for a file."""
+    """Return True if a chunk's values can be located in its pages. `expects_files`: a null may stand for a file."""
     known = chunk.compression in CODECS and PLAIN_ENCODINGS.issuperset(chunk.encodings)
     nulls = chunk.statistics.null_count if chunk.is_stats_set and chunk.statistics.has_null_count else None
     return known and (not expects_files or nulls == 0)
 
 
 def _page_spans(pages: Sequence[PageSpan], whole: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """Return first byte, end and rows of each page of a chunk. Raises InvalidPageError where they are not its pages."""
+    """Return the first byte, end and rows of each page of a chunk. Raises InvalidPageError for inconsistent pages."""
     first = [page.first_row for page in pages] + [whole[2]]
     rows = [stop - start for start, stop in pairwise(first)]
     if first[0] or min(rows, default=0) < 0:
@@ -252,7 +251,7 @@ def _page_spans(pages: Sequence[PageSpan], whole: tuple[int, int, int]) -> list[
 
 
 def chunk_span(chunk: pq.ColumnChunkMetaData) -> Span:
-    """Return where a column chunk lies: from its dictionary, if it has one, to the end of its last page."""
+    """Return the range of a column chunk, from its dictionary, if any, to the end of its last page."""
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         start = min(start, chunk.dictionary_page_offset)

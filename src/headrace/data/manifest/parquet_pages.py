@@ -1,6 +1,6 @@
-"""Binary values inside the pages of a parquet column chunk: where each lies, by the bytes of the pages alone. Pure.
+"""Locate binary values inside the pages of a parquet column chunk, using only the bytes of the pages. Pure.
 
-Parquet's format: https://parquet.apache.org/docs/file-format/. Headers and indices are Thrift's compact protocol.
+Parquet's format: https://parquet.apache.org/docs/file-format/. Headers and indices use Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from headrace.data.location import ABSENT
 from headrace.data.storage.strings import Ints
 
 PLAIN_ENCODINGS = frozenset({"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"})
-"""Encodings of values, dictionaries and levels that `unpack_pages` reads."""
+"""Encodings of values, dictionaries and levels that `unpack_pages` supports."""
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD")
-"""Compressions that `unpack_pages` reads. Their order is part of cached indices."""
+"""Compressions that `unpack_pages` supports. Cached indices depend on their order."""
 _PLAIN, _DICTIONARY = 0, (2, 8)
 _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = range(4)
 _DEEPEST = 16
-"""Structs and lists inside each other in a header."""
+"""Maximum nesting of structs and lists in a header."""
 _MOST_BYTES = 1 << 31
-"""Parquet's own limit of a page."""
+"""Maximum size of a page in Parquet."""
 _WIDEST = 32
-"""Most bits of a level or an index."""
+"""Maximum bit width of a level or an index."""
 
 
 class InvalidPageError(ValueError):
-    """Bytes that are no pages of binary values."""
+    """Bytes that are not pages of binary values."""
 
 
 class UnpackedValues(NamedTuple):
-    """Values of some pages; an entry a row."""
+    """Values of some pages, with an entry per row."""
 
     data: memoryview | None
-    """Memory that they lie in; None: in the pages as they were given."""
+    """Memory that offsets refer to; None: the given pages."""
     offset: Ints
     length: Ints
-    """`ABSENT` where a value is null."""
+    """`ABSENT` for a null value."""
 
 
 class PageSpan(NamedTuple):
-    """A page by the offset index."""
+    """Page in the offset index."""
 
     start: int
-    """First byte of its header in the file."""
+    """First byte of the page header in the file."""
     bytes: int
     first_row: int
-    """Row of its first value in the row group."""
+    """Row of the first value in the row group."""
 
 
 # --- Thrift's compact protocol ---
 
 
 def read_varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return an unsigned number of 64 bits at most, and where the next byte lies. Raises InvalidPageError."""
+    """Return an unsigned number of at most 64 bits, and the offset of the next byte. Raises InvalidPageError."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]
@@ -69,7 +69,7 @@ def read_varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def read_struct(data: memoryview, at: int = 0, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Return a struct's fields by their ids, structs inside it likewise, and the byte after it.
+    """Return a struct's fields by id, with nested structs as dicts, and the offset of the byte after it.
 
     Raises InvalidPageError.
     """
@@ -87,7 +87,7 @@ def read_struct(data: memoryview, at: int = 0, depth: int = 0) -> tuple[dict[int
             raw, at = read_varint(data, at)
             field = _signed(raw)
         kind = head & 15
-        if kind in (1, 2):  # a boolean is its type
+        if kind in (1, 2):  # the type encodes a boolean's value
             fields[field] = kind == 1
         else:
             fields[field], at = _value(data, at, kind, depth)
@@ -116,7 +116,7 @@ def _items(data: memoryview, at: int, depth: int) -> tuple[list[Any], int]:
     size = head >> 4
     if size == 15:
         size, at = read_varint(data, at)
-    if size > len(data) - at:  # each takes a byte at least
+    if size > len(data) - at:  # each item takes at least one byte
         raise InvalidPageError(f"a list of {size:,} is longer than what holds it")
     items = []
     for _ in range(size):
@@ -146,9 +146,9 @@ def _number(fields: Any, field: int, most: int = _MOST_BYTES) -> int:
 
 
 def offset_index_spans(footer: memoryview) -> list[list[tuple[int, int] | None]]:
-    """Return where the offset index of each column chunk lies, as (offset, bytes), by row group and column.
+    """Return the (offset, size) of each column chunk's offset index, by row group and column.
 
-    None for a chunk without one. Raises InvalidPageError.
+    None for a chunk without an offset index. Raises InvalidPageError.
     """
     metadata, _ = read_struct(footer)
     found: list[list[tuple[int, int] | None]] = []
@@ -181,13 +181,13 @@ class _Page(NamedTuple):
     values: int
     encoding: int
     body: memoryview
-    """As it is stored."""
+    """Stored bytes, which may be compressed."""
     bytes: int
-    """When it is not compressed."""
+    """Uncompressed size."""
     start: int
-    """Where the body begins in what was given."""
+    """Start of the body in the given data."""
     level_bytes: int
-    """Bytes of definition levels before the values, which are never compressed; -1: they say it themselves."""
+    """Bytes of definition levels before the values, never compressed; -1: the levels start with their size."""
     is_compressed: bool
 
 
@@ -212,7 +212,7 @@ def _pages(data: memoryview) -> Iterator[_Page]:
 
 
 class _Unpacking:
-    """Pages as they are taken apart one after another."""
+    """State of unpacking consecutive pages."""
 
     def __init__(self, codec: str, most_level: int) -> None:
         self.codec, self.most_level = codec, most_level
@@ -221,7 +221,7 @@ class _Unpacking:
         self.dictionary: tuple[Ints, Ints] | None = None
 
     def take(self, page: _Page, rows: int) -> tuple[Ints, Ints]:
-        """Return where the values of a page lie, of which no more than `rows` are wanted."""
+        """Return the offsets and lengths of a page's values, at most `rows` of them."""
         content, base = self._content(page)
         if page.kind == _DICTIONARY_PAGE:
             self.dictionary = _plain(content, base, page.values)
@@ -246,7 +246,7 @@ class _Unpacking:
         return all_offsets, all_lengths
 
     def _content(self, page: _Page) -> tuple[memoryview, int]:
-        """Return a page's bytes, not compressed, and where they begin in the memory that values lie in."""
+        """Return a page's uncompressed bytes, and their start in the memory that offsets refer to."""
         if self.codec == CODECS[0]:
             return page.body, page.start
         plain = max(0, page.level_bytes)
@@ -261,7 +261,7 @@ class _Unpacking:
         return content, base
 
     def _present(self, page: _Page, content: memoryview) -> tuple[Any, int]:
-        """Tell which values of a page are not null, and return where the others' bytes begin."""
+        """Return a mask of a page's non-null values, and the offset of their bytes."""
         begin, size = 0, page.level_bytes
         if self.most_level and size < 0:
             begin, size = 4, int.from_bytes(_slice(content, 0, 4), "little")
@@ -273,10 +273,9 @@ class _Unpacking:
 
 
 def unpack_pages(data: memoryview, *, rows: int, codec: str, most_level: int) -> UnpackedValues:
-    """Return where the values of so many rows lie in consecutive pages, which begin with their dictionary, if any.
+    """Return the locations of `rows` values in consecutive pages, which start with the dictionary, if any.
 
-    `codec`: one of `CODECS`. `most_level`: the definition level of a value that is there; 0: none is null. Raises
-    InvalidPageError.
+    `codec`: one of `CODECS`. `most_level`: definition level of a non-null value; 0: no nulls. Raises InvalidPageError.
     """
     found: list[tuple[Ints, Ints]] = []
     unpacking = _Unpacking(codec, most_level)
@@ -299,7 +298,7 @@ def unpack_pages(data: memoryview, *, rows: int, codec: str, most_level: int) ->
 
 
 def _plain(content: memoryview, base: int, count: int) -> tuple[Ints, Ints]:
-    """Return where plain values lie, each behind its length, and their lengths."""
+    """Return the offsets and lengths of plain values; each value follows its length."""
     if count * 4 > len(content):
         raise InvalidPageError(f"{count:,} values are announced in {len(content):,} bytes")
     length_at, end = struct.Struct("<I").unpack_from, len(content) - 4
@@ -317,7 +316,7 @@ def _plain(content: memoryview, base: int, count: int) -> tuple[Ints, Ints]:
 
 
 def hybrid_numbers(data: memoryview, width: int, count: int) -> Ints:
-    """Return `count` numbers of `width` bits, in runs of one value or packed by eights. Raises InvalidPageError."""
+    """Return `count` numbers of `width` bits from Parquet's RLE/bit-packing hybrid. Raises InvalidPageError."""
     if width > _WIDEST:
         raise InvalidPageError(f"numbers of {width} bits are announced")
     numbers = np.zeros(count, np.int64)

@@ -1,4 +1,4 @@
-"""Types of columns that texts and JSON objects do not state: found by reading all rows."""
+"""Types of columns in text and JSON files, which do not state them: inferred by reading all rows."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from headrace.data.manifest.text_files import DelimitedText, JsonText, LinesText
 
 
 class ColumnTypes(ABC):
-    """Types that one column may have, by those of its values that were seen so far."""
+    """Possible types of one column, given its values so far."""
 
     @abstractmethod
     def see(self, values: Any) -> None:
-        """Take the values of a batch of rows."""
+        """Narrow the types by the values of a batch of rows."""
 
     @abstractmethod
     def column_type(self, *, of: int) -> pa.DataType:
-        """Return a type that keeps every value of a column of `of` rows: those that were not seen are null."""
+        """Return a type that preserves every value of a column of `of` rows; values not seen are null."""
 
     @staticmethod
     @abstractmethod
     def convert(values: Any, type: pa.DataType) -> pa.Array:
-        """Convert values to the type that was found."""
+        """Convert values to the inferred type."""
 
 
 class JsonValues(ColumnTypes):
-    """Types that JSON values may have: what has no other becomes text, or the text of its JSON."""
+    """Possible types of JSON values; values without another type become text, or JSON text."""
 
     def __init__(self) -> None:
         self._types: set[type] = set()
@@ -83,7 +83,7 @@ class JsonValues(ColumnTypes):
         self._widest = max([self._widest, *(abs(value) for value in values if type(value) is int)])
 
     def _number(self, types: set[type], *, missing: bool) -> pa.DataType | None:
-        """Return the type of numbers that no conversion changes, or None."""
+        """Return the number type that preserves all values, or None."""
         if not types or not types <= {int, float}:
             return None
         return number_type(pa.int64(), exact=types == {int} and not missing, widest=self._widest)
@@ -95,19 +95,19 @@ def _json_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-_INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"  # 18 digits always fit
+_INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"  # 18 digits always fit in int64
 _FLOAT = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(inf|Inf|INF)$"
 _BEYOND_FLOAT = r"^[+-]?[0-9]{16,}$"
 _TRUE, _FALSE = pa.array(["true", "True", "TRUE"]), pa.array(["false", "False", "FALSE"])
 _MISSING = pa.array(csv.ConvertOptions().null_values)
-"""The empty text, NA, nan, null and the like."""
+"""Empty text, NA, nan, null and the like."""
 
 
 class NumberTexts(ColumnTypes):
-    """Types that texts may have.
+    """Possible types of texts.
 
-    A column is one of numbers only if every entry is. So that nothing is lost, digits behind a leading zero (007) are a
-    name, and so are more digits than a float holds where some entries are no integers or missing.
+    A column is numeric only if every entry is. To preserve names, digits after a leading zero (007) stay text. So do
+    integers beyond float precision in a column that needs floats.
     """
 
     def __init__(self) -> None:
@@ -155,15 +155,15 @@ def _all_match(words: pa.StringArray, pattern: str) -> bool:
 
 
 class UntypedRows(ManifestSource):
-    """Rows of text files, one file after another, whose types are found once, by reading all.
+    """Concatenated rows of text files; types are inferred once, by reading all rows.
 
-    JSON has a column for each key that any object has, or for each of `columns`.
+    JSON has a column for each key of any object, or for each of `columns`.
     """
 
     def __init__(
         self, texts: Sequence[DelimitedText | LinesText | JsonText], *, columns: Sequence[str] | None = None
     ) -> None:
-        """Raise DatasetError where the files have other columns."""
+        """Raise DatasetError if the files differ in columns."""
         self._texts = texts
         self._columns = columns
         self._found: pa.Schema | None = None

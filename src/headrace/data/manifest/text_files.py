@@ -1,4 +1,4 @@
-"""Text manifests: `.csv`, `.tsv`, `.txt` and `.jsonl`, checked while they are read."""
+"""Text manifests: `.csv`, `.tsv`, `.txt` and `.jsonl`, validated while reading."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from headrace.data.storage.open_file import FilePath, file_name, open_stream, un
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError
 
 NamedColumns: TypeAlias = Iterable[tuple[str, Any]]
-"""Columns of a batch of rows with their names: arrays of texts, or lists of JSON's values."""
+"""Columns of a batch of rows by name: arrays of texts, or lists of JSON values."""
 
 MAX_LINE_BYTES = 8 << 20
-"""Longer lines are refused, so that memory is bounded whatever the file."""
+"""Longer lines are refused, to bound memory for any file."""
 
 READ_BYTES = 1 << 20
-"""Size of a buffer over `CheckedText`, where each read costs something."""
+"""Buffer size over `CheckedText`, since each read has a cost."""
 _UTF8_MARK = codecs.BOM_UTF8
 _MARK_BYTES = 4
 _OTHER_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16: it begins with the same two bytes
+    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, which starts with the same two bytes
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
@@ -39,19 +39,19 @@ _OTHER_MARKS = {
 
 
 class CheckedText(io.RawIOBase):
-    """Bytes of a text manifest, checked while they are read: UTF-8, no NUL bytes, lines of bounded length.
+    """Bytes of a text manifest, validated while reading: UTF-8, no NUL bytes, lines of bounded length.
 
-    A byte-order mark of UTF-8 is skipped.
-    Reading raises DatasetError, with the line, at what is no text, and ReadError.
+    A UTF-8 byte-order mark is skipped. Reading raises DatasetError, with the line number, for invalid text, and
+    ReadError.
     """
 
     def __init__(self, path: FilePath, *, after: str = "") -> None:
-        """Open the file at `path`. `after` is read behind its end, unchecked."""
+        """Open the file at `path`. Reads return `after` behind its end, unchecked."""
         super().__init__()
         self._after = io.BytesIO(after.encode())
         self._name = file_name(path)
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._unfinished = 0  # bytes of the line that the last block ended in
+        self._unfinished = 0  # bytes of the incomplete line at the end of the last block
         self.line_ends = 0
         self._start = io.BytesIO()
         try:
@@ -87,7 +87,7 @@ class CheckedText(io.RawIOBase):
 
     @property
     def lines(self) -> int:
-        """Number of lines read so far; a last one without a line end counts."""
+        """Number of lines read so far, including a last line without a line end."""
         return self.line_ends + (self._unfinished > 0)
 
     def _begin(self) -> None:
@@ -102,7 +102,7 @@ class CheckedText(io.RawIOBase):
         self._start.seek(0)
 
     def _check(self, block: bytes) -> None:
-        """Check the next block, which is empty at the end of the file."""
+        """Validate the next block; an empty one marks the end of the file."""
         if b"\0" in block:
             line = self._line_of(block, block.index(b"\0"))
             raise DatasetError(f"{self._name} line {line}: expected text, got a NUL byte. Is it UTF-16, or binary?")
@@ -131,17 +131,17 @@ class CheckedText(io.RawIOBase):
 
 
 _BLOCK_BYTES = MAX_LINE_BYTES + (1 << 20)
-"""Bytes parsed at a time. A row, which may have several lines, has to fit."""
+"""Bytes parsed at a time. A row, which may span several lines, has to fit."""
 _MARK = "\x1f"
 _SHOWN_CHARACTERS = 60
 
 
 class DelimitedText:
-    """Rows of a text of fields between delimiters, as RFC 4180 has them.
+    """Rows of delimited text, as in RFC 4180.
 
-    `columns`: names of the fields; where the first line holds all of them, it is a header none the less, and they pick
-    from it. A first line that names no image where the second one does is a header, too, and gets these names. None:
-    the first line is a header.
+    `columns`: names of the fields. If the first line contains all of them, it is a header anyway, and they select from
+    it. If only the second line names an image in some field, the first is a header too, and these names replace it.
+    None: the first line is a header.
     """
 
     def __init__(self, path: FilePath, name: str, *, delimiter: str, columns: Sequence[str] | None) -> None:
@@ -163,7 +163,7 @@ class DelimitedText:
         has_names = columns is None or set(columns) <= set(first)
         self._has_header = has_names or _is_header(first, second)
         self._fields = list(columns or ())
-        if has_names:  # a column without a name, such as pandas' index, is named by its number
+        if has_names:  # a column without a name, such as pandas' index, gets its number as name
             named = [field or f"column {number}" for number, field in enumerate(first, 1)]
             self._fields = distinct_names(self.name, named)
         self.columns = self._fields if columns is None else list(columns)
@@ -177,7 +177,7 @@ class DelimitedText:
         self.rows = 0
         header, taken = int(self._has_header), self.columns if names is None else list(names)
         with closing(CheckedText(self._path, after=f"\n{self._delimiter.join(self._last_row)}\n")) as text:
-            # Buffered, since each read makes a block: those of the raw file end where they like.
+            # Buffered, since each read makes a block, and reads of the raw file may return few bytes.
             for batch in self._but_last(self._parsed(io.BufferedReader(text, READ_BYTES))):
                 batch, header = batch.slice(header), 0
                 self.rows += len(batch)
@@ -203,7 +203,7 @@ class DelimitedText:
         try:
             yield from arrow_csv.open_csv(
                 text,
-                # In threads it could not tell which row is ragged.
+                # With threads, the parser cannot report which row is ragged.
                 read_options=arrow_csv.ReadOptions(
                     block_size=_BLOCK_BYTES, column_names=self._fields, use_threads=False
                 ),
@@ -231,7 +231,7 @@ class DelimitedText:
         return [_MARK] * len(self._fields)
 
     def _but_last(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield all rows but the mark at the end. If that is missing, an open quote has swallowed the ones before."""
+        """Yield all rows except the end mark. If the mark is missing, an open quote has swallowed it."""
         held = next(batches)
         for batch in batches:
             yield held
@@ -257,9 +257,9 @@ class DelimitedText:
         return found
 
     def _rows_and_lines(self) -> Iterator[tuple[list[str], int]]:
-        """Yield each row, and the line in which it begins, as Python's own parser finds them.
+        """Yield each row, and the line in which it begins, as Python's csv module parses them.
 
-        A row with a field that is too long for the parser is empty, and the last.
+        A row with a field that is too long for the csv module is yielded empty, as the last row.
         """
         with closing(CheckedText(self._path)) as text:
             lines = io.TextIOWrapper(io.BufferedReader(text, READ_BYTES), encoding="utf-8", newline="")
@@ -275,7 +275,7 @@ class DelimitedText:
 
 
 def _is_header(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Tell whether the first row names no image in a field where the second row does."""
+    """Return True if some field names an image in the second row but not in the first."""
     return len(first) == len(second) and any(
         is_image_name(os.fsencode(value)) and not os.path.splitext(name)[1]
         for name, value in zip(first, second, strict=True)
@@ -287,7 +287,7 @@ def _shown(text: str) -> str:
 
 
 class _LinedText(ABC):
-    """Text with a row a line; blank lines do not count."""
+    """Text with one row per line; blank lines are skipped."""
 
     def __init__(self, path: FilePath, name: str) -> None:
         self._path = path
@@ -300,10 +300,10 @@ class _LinedText(ABC):
 
     @abstractmethod
     def _parsed(self, number: int, line: bytes) -> Any:
-        """Return the row in line `number`, from 1, which is not blank."""
+        """Return the row in the non-blank line `number`, counted from 1."""
 
     def _rows(self, expected: str) -> Iterator[list[Any]]:
-        """Yield rows in batches that bound memory. Raises EmptyDatasetError, which says what was `expected`."""
+        """Yield rows in batches that bound memory. Raises EmptyDatasetError; `expected` is part of the message."""
         self.rows = 0
         batch: list[Any] = []
         left = BATCH_BYTES
@@ -325,10 +325,10 @@ class _LinedText(ABC):
 
 
 class LinesText(_LinedText):
-    """Rows of a text whose fields lie between blanks, without quotes; blank lines do not count.
+    """Rows of a text with fields separated by blanks, without quotes; blank lines are skipped.
 
-    `columns`: names of the fields. One name: a line is one field, whatever blanks are in it. None: the one field is
-    called `image`, and a line with blanks in it is refused, since nobody said what its fields are.
+    `columns`: names of the fields. With one name, a line is one field, blanks included. None: the one field is `image`,
+    and a line with blanks in it is refused, since the names of its fields are unknown.
     """
 
     def __init__(self, path: FilePath, name: str, *, columns: Sequence[str] | None) -> None:
@@ -360,10 +360,10 @@ class LinesText(_LinedText):
 
 
 class JsonText(_LinedText):
-    """Rows of JSON objects, one a line; blank lines do not count. What an object lacks is null."""
+    """Rows of JSON objects, one per line; blank lines are skipped. Missing keys are null."""
 
     columns = None
-    """Names of the columns: those of all keys, which only reading finds."""
+    """Names of the columns; None: all keys, known only after reading."""
 
     def __init__(self, path: FilePath, name: str) -> None:
         super().__init__(path, name)

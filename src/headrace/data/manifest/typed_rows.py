@@ -1,4 +1,4 @@
-"""Rows of typed columns, of parquet, Arrow or tables in memory, as the few types that columns have."""
+"""Rows of parquet, Arrow or in-memory tables, converted to the few types that columns have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.errors import DatasetError, UsageError
 
 
 class IntegerRange:
-    """Range of a column of integers or booleans, which decides its type: whether some are null, and how wide."""
+    """Range of a column of integers or booleans, which decides its type: nulls and largest value."""
 
     def __init__(self) -> None:
         self._missing = False
@@ -41,19 +41,19 @@ class IntegerRange:
             self._widest = max([self._widest, *(abs(bound) for bound in bounds.values() if bound is not None)])
 
     def type(self, whole: pa.DataType) -> pa.DataType | None:
-        """Return `whole` where there is no null, floats where they hold all, None where nothing does."""
+        """Return `whole` if there are no nulls, floats if they are exact, else None."""
         return number_type(whole, exact=not self._missing, widest=self._widest)
 
 
 def needs_range(type: pa.DataType) -> bool:
-    """Tell whether `held_as` needs the range of the column."""
+    """Return True if `held_as` needs the range of the column."""
     plain = _plain_type(type)
     held = _number_type(_plain_type(plain.value_type) if _is_list(plain) else plain)
     return held is not None and not types.is_floating(held)
 
 
 def holds_bytes(type: pa.DataType) -> bool:
-    """Tell whether it is binary, or binary is somewhere in it."""
+    """Return True for a binary type, or a nested type that contains one."""
     plain = _plain_type(type)
     if types.is_nested(plain):
         return any(holds_bytes(plain.field(number).type) for number in range(plain.num_fields))
@@ -61,7 +61,7 @@ def holds_bytes(type: pa.DataType) -> bool:
 
 
 def is_bytes(type: pa.DataType) -> bool:
-    """Tell whether values are bytes, or Hugging Face's images: structs with `bytes`, and perhaps `path`."""
+    """Return True for bytes, or Hugging Face images: structs with `bytes`, and optionally `path`."""
     plain = _plain_type(type)
     if types.is_struct(plain):
         at = plain.get_field_index("bytes")
@@ -74,11 +74,11 @@ def _is_binary(type: pa.DataType) -> bool:
 
 
 def bytes_and_paths(array: pa.Array) -> tuple[pa.Array, pa.StringArray | None]:
-    """Return the bytes of a column that `is_bytes`, and the paths of values without any; None where none has one."""
+    """Return the bytes of a column that `is_bytes`, and paths for values without bytes; None if no value has one."""
     array = _plain(array)
     if not types.is_struct(array.type):
         return _with_offsets(array), None
-    # Flattened, a child is also null where its parent is.
+    # Flattening makes a child null if its parent is null.
     children = array.flatten()
     values = _plain(children[array.type.get_field_index("bytes")])
     at = array.type.get_field_index("path")
@@ -93,7 +93,7 @@ def _with_offsets(array: pa.Array) -> pa.Array:
 
 
 def held_as(type: pa.DataType, seen: IntegerRange | None) -> pa.DataType:
-    """Return the type (see `ManifestSource`) that a column of `type` is converted to: text where no other fits."""
+    """Return the type (see `ManifestSource`) to convert a column of `type` to: text if no other fits."""
     plain = _plain_type(type)
     item = _plain_type(plain.value_type) if _is_list(plain) else plain
     number = _number_type(item)
@@ -106,12 +106,12 @@ def held_as(type: pa.DataType, seen: IntegerRange | None) -> pa.DataType:
 
 
 def convert_array(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Convert an array to a type of `held_as`."""
+    """Convert an array to a type from `held_as`."""
     array = _plain(array)
     if types.is_null(array.type) and types.is_floating(type):
         return pa.nulls(len(array), type)
     if types.is_list(type):
-        if types.is_fixed_size_list(array.type):  # whose nulls have a length, too
+        if types.is_fixed_size_list(array.type):  # nulls in a fixed-size list have a length, too
             array = array.cast(pa.list_(array.type.value_type))
         if array.null_count:
             array = pc.fill_null(array, pa.scalar([], array.type))
@@ -158,7 +158,7 @@ def _is_text(type: pa.DataType) -> bool:
 _PIECE_ROWS = 1 << 14
 
 DAMAGED = (pa.ArrowException, UnicodeDecodeError)
-"""Errors of pyarrow about a file's content; the latter about texts, such as column names."""
+"""Errors of pyarrow about a file's content; UnicodeDecodeError about texts, such as column names."""
 
 
 class TypedPart(ABC):
@@ -169,20 +169,20 @@ class TypedPart(ABC):
     schema: pa.Schema
     rows: int
     expected: str
-    """What a message says where pyarrow cannot read it: "expected …, got …"."""
+    """First half of the message for rows that pyarrow cannot read: "expected …, got …"."""
     advice = ""
 
     @abstractmethod
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, with these columns alone. Raises DatasetError, ReadError."""
+        """Yield the rows in order, with these columns only. Raises DatasetError, ReadError."""
 
     def damaged(self, error: Exception) -> DatasetError:
-        """Return the error for rows that pyarrow could not read."""
+        """Return the error for rows that pyarrow cannot read."""
         return DatasetError(f"{self.name}: {self.expected}: {' '.join(str(error).split())}{self.advice}")
 
 
 class TableRows(TypedPart):
-    """Rows of a table in memory, as those of a file."""
+    """Rows of an in-memory table, with the interface of a file."""
 
     expected = "expected values of its schema, got some that cannot be read"
 
@@ -199,7 +199,7 @@ class TableRows(TypedPart):
         if self._indices is None:
             yield from table.to_batches(max_chunksize=_PIECE_ROWS)
             return
-        for place, field in enumerate(table.schema):  # pyarrow takes no rows of views
+        for place, field in enumerate(table.schema):  # pyarrow cannot take rows of view types
             if types.is_string_view(field.type):
                 table = table.set_column(place, field.name, table.column(place).cast(pa.large_string()))
         for start in range(0, self.rows, _PIECE_ROWS):
@@ -208,13 +208,13 @@ class TableRows(TypedPart):
 
 
 class TypedRows(ManifestSource):
-    """Rows of parts of one schema, one part after another; `columns` picks some of it.
+    """Concatenated rows of parts with one schema; `columns` selects from it.
 
-    `byte_columns` names columns of bytes, which it leaves out.
+    `byte_columns` lists columns of bytes, which batches omit.
     """
 
     def __init__(self, parts: Sequence[TypedPart], *, columns: Sequence[str] | None) -> None:
-        """Raise DatasetError where parts differ, and UsageError for an unknown column."""
+        """Raise DatasetError if parts differ, and UsageError for an unknown column."""
         self._parts = parts
         first = parts[0]
         self._names = choose_names(first.name, first.schema.names, columns)
@@ -234,7 +234,7 @@ class TypedRows(ManifestSource):
         of_bytes = [name for _, name in self.byte_columns]
         self._fields = []
         for name in taken:
-            if name not in of_bytes:  # of the first part where it is not null throughout
+            if name not in of_bytes:  # from the first part with values in the column
                 found = [part.schema.field(name) for part in parts]
                 self._fields.append(next((field for field in found if not types.is_null(field.type)), found[0]))
         self._schema: pa.Schema | None = None
@@ -265,7 +265,7 @@ class TypedRows(ManifestSource):
 
 
 def schema_classes(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Return the names of each ClassLabel in a schema of Hugging Face's datasets."""
+    """Return the class names of each ClassLabel in a schema written by Hugging Face datasets."""
     try:
         known = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     except (ValueError, RecursionError):
@@ -277,21 +277,21 @@ def schema_classes(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
 
 
 def feature_classes(features: Any) -> dict[str, tuple[str, ...]]:
-    """Return the names of each ClassLabel, or list of them, by feature; `features` as datasets writes them to JSON."""
+    """Return the class names of each ClassLabel, or list of them, by feature; `features` is the JSON of datasets."""
     found = {}
     for name, feature in features.items() if isinstance(features, dict) else ():
         match feature:
             case (
                 {"_type": "ClassLabel", "names": [*names]}
                 | {"feature": {"_type": "ClassLabel", "names": [*names]}}
-                | [{"_type": "ClassLabel", "names": [*names]}]  # a list, as old versions of datasets wrote it
+                | [{"_type": "ClassLabel", "names": [*names]}]  # a list, as written by old versions of datasets
             ):
                 found[name] = tuple(map(str, names))
     return found
 
 
 def _expect_alike(first: TypedPart, other: TypedPart, names: Sequence[str] | None) -> None:
-    """Raise DatasetError for a column that is missing, or of another type, in one of two parts."""
+    """Raise DatasetError if a column is missing, or has another type, in one of two parts."""
     again = "Write them with one schema, or open each"
     mine, theirs = first.schema, other.schema
     expect_columns(first.name, mine.names, other.name, theirs.names, only=names, missing=again, extra=again)
@@ -304,9 +304,9 @@ def _expect_alike(first: TypedPart, other: TypedPart, names: Sequence[str] | Non
 
 
 def _common_classes(parts: Sequence[TypedPart], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the classes that columns of numbers stand for, as Hugging Face's datasets store them in a schema.
+    """Return the classes of number columns, as Hugging Face datasets store them in a schema.
 
-    Raises DatasetError where a number stands for different classes in two parts.
+    Raises DatasetError if a number means different classes in two parts.
     """
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for part in parts:
@@ -321,7 +321,7 @@ def _common_classes(parts: Sequence[TypedPart], names: Sequence[str]) -> dict[st
 
 
 def _go_together(one: pa.DataType, other: pa.DataType) -> bool:
-    """Tell whether both types are held alike; a column of nulls goes with texts and floats, which have nulls."""
+    """Return True if both types convert to the same type; null columns match texts and floats, which allow nulls."""
     if is_bytes(one) or is_bytes(other):
         return is_bytes(one) and is_bytes(other)
     if types.is_null(one) or types.is_null(other):

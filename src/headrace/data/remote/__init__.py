@@ -1,1 +1,1 @@
-"""Objects in stores read as files: addresses, stores, retries, listings."""
+"""Objects in stores, read as files: addresses, stores, retries, listings."""

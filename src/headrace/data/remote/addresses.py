@@ -1,4 +1,4 @@
-"""Addresses of objects in stores: parsed, and written without a credential."""
+"""Addresses of objects in stores: parsed, and printed without credentials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOUD_SCHEMES = {
     "abfs": "Azure",
     "abfss": "Azure",
 }
-"""Schemes of stores that can be listed, and the stores' names."""
+"""Schemes of stores that can be listed, with the stores' names."""
 WEB_SCHEMES = ("http", "https")
 HUB_SCHEME = "hf"
 _KNOWN = (*CLOUD_SCHEMES, *WEB_SCHEMES, HUB_SCHEME)
@@ -26,25 +26,25 @@ _EXPECTED = "an address such as s3://bucket/shards/000.tar, gs://…, az://conta
 
 
 def is_remote(text: object) -> bool:
-    """Tell whether a text is the address of something in a store or on a web server that can be read here."""
+    """Return True if a text is the address of something in a supported store or on a web server."""
     found = _SCHEME.match(text) if isinstance(text, str) else None
     return found is not None and found["scheme"].lower() in _KNOWN
 
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """Bucket, container or web server: what a connection is made to."""
+    """Bucket, container or web server to connect to."""
 
     scheme: str
     name: str
-    """Bucket or container; of `abfs` also the account (`container@account.dfs.core.windows.net`); host and port; of the
-    Hub `datasets/OWNER/NAME@REVISION`."""
+    """Bucket or container; for `abfs` also the account (`container@account.dfs.core.windows.net`); for the web, host
+    and port; for the Hub, `datasets/OWNER/NAME@REVISION`."""
     credential: str | None = field(default=None, repr=False)
     """`user:password` of a web address; never shown, and not sent to other processes."""
     query: str | None = field(default=None, repr=False)
-    """Query of a web address, as signed ones have; never shown, and not sent to other processes."""
+    """Query of a web address, as in signed addresses; never shown, and not sent to other processes."""
     path: str = field(default="", repr=False)
-    """Path of a web address that keys are below, as its server wrote it; not sent to other processes."""
+    """Path of a web address that prefixes the keys, as its server wrote it; not sent to other processes."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.name}"
@@ -59,12 +59,12 @@ class StoreAddress:
 
     @property
     def connection(self) -> str:
-        """Address that a store is opened with: it holds the query, but not the user."""
+        """Address to open a store with: it includes the query, but not the user."""
         query = "" if self.query is None else f"?{self.query}"
         return f"{self.scheme}://{self.name}/{self.path}{query}" if self.is_web else f"{self.scheme}://{self.name}"
 
     def show(self, key: str) -> str:
-        """Return the address of a key for messages, without credentials; parsed again, it names the same object."""
+        """Return the address of a key for messages, without credentials; parsing it yields the same object."""
         return f"{self}/{quote(key, safe=_SHOWN_AS_THEY_ARE) if self.is_web else key}"
 
 
@@ -77,7 +77,7 @@ class ObjectAddress:
 
     store: StoreAddress
     key: str
-    """Key as the store has it, without percent signs for spaces or letters."""
+    """Key as in the store, with percent escapes decoded."""
 
     def __str__(self) -> str:
         return self.store.show(self.key)
@@ -88,14 +88,14 @@ class ObjectAddress:
 
 
 def parse_address(text: str) -> ObjectAddress:
-    """Return what an address names. Raises UsageError, which shows no credential that it holds."""
+    """Parse an address. Raises UsageError, without any credentials in its message."""
     found = _SCHEME.match(text)
     scheme = found["scheme"].lower() if found is not None else ""
     if found is None or scheme not in _KNOWN:
         raise UsageError(f"expected {_EXPECTED}, got {show_address(text)!r}")
     if scheme == HUB_SCHEME:
         address = _parse_hub(text, text[found.end() :])
-    elif scheme in CLOUD_SCHEMES:  # keys may hold any character, also ? and #
+    elif scheme in CLOUD_SCHEMES:  # keys may contain any character, even ? and #
         name, _, key = text[found.end() :].partition("/")
         address = ObjectAddress(StoreAddress("s3" if scheme == "s3a" else scheme, name), key)
         if "@" in name and scheme not in ("abfs", "abfss"):
@@ -104,7 +104,7 @@ def parse_address(text: str) -> ObjectAddress:
     else:
         parts = urlsplit(text)
         credential, _, host = parts.netloc.rpartition("@")
-        if parts.fragment:  # also a # that is part of the name
+        if parts.fragment:  # even a # that is part of the name
             raise UsageError(
                 f"{show_address(text)}: expected an address without a fragment. Write a # in a name as %23"
             )
@@ -126,7 +126,7 @@ _PARQUET = {"~parquet": "refs/convert/parquet"}
 
 
 def _parse_hub(text: str, path: str) -> ObjectAddress:
-    """Return the repository and the file in it; the oldest datasets have no owner, which only the Hub can tell."""
+    """Return the repository and the file in it; only the Hub knows if a dataset has no owner, as the oldest do."""
     found = _HUB_PATH.fullmatch(path)
     if found is None:
         raise UsageError(f"expected an address such as hf://datasets/OWNER/NAME@REVISION/path, got {text!r}")
@@ -140,5 +140,5 @@ _QUERY_OF_URL = re.compile(r"(?P<url>[A-Za-z][A-Za-z0-9+.-]*://[^\s?\"'<>]*)\?[^
 
 
 def show_address(text: str) -> str:
-    """Return a text with the credentials in its addresses cut: `user:password@`, and queries such as `?sig=…`."""
+    """Return a text without the credentials in its addresses: `user:password@`, and queries such as `?sig=…`."""
     return _QUERY_OF_URL.sub(r"\g<url>", _CREDENTIAL_OF_URL.sub("", text))

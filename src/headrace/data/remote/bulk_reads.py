@@ -1,4 +1,4 @@
-"""Bytes of many samples in stores, read in bulk: neighbours in one request, many requests under way, a block ahead."""
+"""Bulk reads of many samples in stores: neighbours share a request, many requests run at once, one block ahead."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from headrace.data.storage.strings import Ints
 from headrace.errors import OutsideRootError, ReadError
 
 _BLOCK, _BLOCK_BYTES = 512, 64 << 20
-"""Samples and bytes of a block. Two are in memory at once: one is used while the next one is on its way."""
+"""Samples and bytes of a block. Two blocks are in memory at once: one in use, the next in flight."""
 
 
 @dataclass(frozen=True, eq=False)
 class BulkPart:
-    """Part of an object that holds a sample's bytes, here or on its way."""
+    """Part of an object with a sample's bytes, in memory or in flight."""
 
     first: int
-    """Its first byte in the object."""
+    """First byte of the part in the object."""
     pieces: list[Future[bytes]]
     whole: bool = False
-    """Whether it is all of the object."""
+    """True if the part is the whole object."""
     unpacked: dict[int, Any] = field(default_factory=dict)
-    """What has been found in it, of a column of packed values."""
+    """Unpacked values of the part, for a column of packed values."""
 
     def data(self) -> bytes:
         """Wait for the bytes. Raises as reading the object does."""
@@ -40,15 +40,15 @@ class BulkPart:
             joined: Future[bytes] = Future()
             joined.set_result(b"".join(piece.result() for piece in self.pieces))
             self.pieces[:] = [joined]
-        return self.pieces[0].result()  # each attempt of a request has its deadline
+        return self.pieces[0].result()  # each attempt of a request has a deadline
 
     def over(self, file: ReadableFile) -> ReadableFile:
-        """Return the object as an open file, of which this part need not be asked for."""
+        """Return the object as an open file that reads this part from memory."""
         return HeldFile(file, self)
 
 
 class HeldFile(ReadableFile):
-    """Open object of which a part is held in memory."""
+    """Open object with a part held in memory."""
 
     def __init__(self, file: ReadableFile, part: BulkPart) -> None:
         self.path = file.path
@@ -77,12 +77,12 @@ class HeldFile(ReadableFile):
 
 
 class BulkBlock(NamedTuple):
-    """Some samples of a column, and where their bytes are."""
+    """Block of samples of a column, and their bytes."""
 
     positions: Ints
     at: Location
     parts: list[BulkPart | None]
-    """Part that each sample lies in; None for one without bytes."""
+    """Part with each sample's bytes; None for a sample without bytes."""
 
     def held(self) -> HeldParts:
         """Wait for all bytes, and return them for the core. Raises as reading does."""
@@ -101,10 +101,10 @@ class BulkBlock(NamedTuple):
 def read_in_bulk(
     files: ColumnFiles, locate: Callable[[Ints], Location], count: int, *, most_bytes: int | None = None
 ) -> Iterator[Iterator[BulkBlock]]:
-    """Yield the samples of a remote column block by block; `locate` finds them by their positions, from 0 to `count`.
+    """Yield the samples of a remote column in blocks; `locate` takes their positions, from 0 to `count`.
 
-    `most_bytes`: of each sample's bytes the first ones alone; None: all. What is compressed is read whole. The blocks
-    raise what locating does, and their parts what reading does.
+    `most_bytes`: limit on each sample's bytes, from its start; None: all. Compressed data is read whole. The blocks
+    raise as locating does, and their parts as reading does.
     """
     pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="headrace-bulk")
 
@@ -127,17 +127,17 @@ def read_in_bulk(
 
 
 class _Ranges(NamedTuple):
-    """Ranges of a block's samples; the arrays have one entry a sample."""
+    """Ranges of a block's samples; the arrays have one entry per sample."""
 
     objects: list[ObjectPath | None]
     """None for a sample without bytes."""
     start: Ints
     stop: Ints | None
-    """None: whole objects, whose size is not known."""
+    """None: whole objects of unknown size."""
     most_bytes: int | None
 
     def last(self) -> _RangeKey | None:
-        """Return the last sample's range, which the next block may begin with."""
+        """Return the range of the last sample, which the next block may share."""
         path = self.objects[-1]
         if self.stop is None or path is None:
             return None
@@ -145,7 +145,7 @@ class _Ranges(NamedTuple):
 
     @property
     def sizes(self) -> Ints:
-        """Bytes that each sample adds: a page that several neighbours lie in counts once."""
+        """Bytes that each sample adds: a page shared by neighbours counts once."""
         if self.stop is None:
             return np.zeros(len(self.start), np.int64)
         again = np.zeros(len(self.start), bool)
@@ -170,7 +170,7 @@ def _blocks(
 
 
 def _ranges(files: ColumnFiles, at: Location, most_bytes: int | None) -> _Ranges:
-    """Return where samples' bytes lie, with the headers that are checked before them."""
+    """Return the ranges of the samples' bytes, including the headers to check."""
     files = files if at.files is None else at.files
     known = {number: _object(files, number) for number in np.unique(at.path_id).tolist()}
     objects = [known[number] for number in at.path_id.tolist()]
@@ -182,7 +182,7 @@ def _ranges(files: ColumnFiles, at: Location, most_bytes: int | None) -> _Ranges
 
 
 def _object(files: ColumnFiles, number: int) -> ObjectPath | None:
-    """Return an object of a column; None where there is none, or none that may be read: whoever needs it says why."""
+    """Return an object of a column; None if missing or not allowed: the reader that needs it reports why."""
     try:
         if not files.path(number):
             return None
@@ -195,7 +195,7 @@ def _object(files: ColumnFiles, number: int) -> ObjectPath | None:
 
 _RangeKey: TypeAlias = tuple[Hashable, int, int]
 _LastPart: TypeAlias = tuple[_RangeKey | None, BulkPart | None]
-"""Range of the last sample of the block before, and the part that it lies in."""
+"""Range of the previous block's last sample, and its part."""
 
 
 def _ask(pool: ThreadPoolExecutor, ranges: _Ranges, last: _LastPart) -> list[BulkPart | None]:
@@ -241,6 +241,6 @@ def _from_start(pool: ThreadPoolExecutor, path: ObjectPath, most_bytes: int | No
 
 
 def link_of(files: ColumnFiles, streams: int = STREAMS) -> LinkModel:
-    """Return what requests to the store of a column are planned by, as the answers so far have it."""
+    """Return the link model for requests to a column's store, from the responses so far."""
     path = next(filter(None, (_object(files, number) for number in range(len(files)))), None)
     return LinkMeter().model(streams, 0.0) if path is None else path.store.link.model(streams)

@@ -1,6 +1,6 @@
-"""obstore's store of an address: endpoint, time limits, and the credentials that sign its requests.
+"""obstore stores for addresses: endpoint, timeouts, and the credentials that sign requests.
 
-obstore reads the environment and asks for an instance's role; files of `~/.aws` it does not read, boto3 does.
+obstore reads the environment and requests an instance's role. It does not read the files in `~/.aws`; boto3 does.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from headrace.data.remote.addresses import StoreAddress, show_address
 from headrace.errors import UsageError
 
 REQUEST_TIMEOUT = "30s"
-"""Deadline of one request, the whole answer included, unless client_options say otherwise."""
+"""Deadline of one request, the whole response included, unless client_options set another."""
 _CONNECT_TIMEOUT = "5s"
 _NO_RETRIES = {"max_retries": 0}
-"""Attempts are counted, named and paced here: see `remote_file`."""
+"""Attempts are counted, reported and paced in `remote_file`."""
 _ENDPOINTS = {"s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "gs": ("GOOGLE_BASE_URL",), "http": (), "https": ()}
 _AZURE_ENDPOINTS = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
-"""Variables in which obstore looks for another endpoint, by scheme. It has to be told to take one without TLS."""
+"""Environment variables for endpoints that obstore reads, by scheme. Without TLS they need a client option."""
 _SECRET_OPTION = re.compile(r"secret|token|key|sas|password|credential|bearer|authorization|header", re.IGNORECASE)
 _NAMES_A_FILE = re.compile(r"_(file|path)$", re.IGNORECASE)
 
 
 def connect(address: StoreAddress, options: Mapping[str, Any]) -> Any:
-    """Return obstore's store of an address, with `store_options=`. Nothing is requested. Raises UsageError."""
+    """Return an obstore store for an address, with `store_options=`, without any request. Raises UsageError."""
     stores: Any = importlib.import_module("obstore.store")
     config = dict(options)
     client: dict[str, Any] = {
@@ -38,7 +38,7 @@ def connect(address: StoreAddress, options: Mapping[str, Any]) -> Any:
         "connect_timeout": _CONNECT_TIMEOUT,
         **dict(config.pop("client_options", {})),
     }
-    if address.scheme == "gs" and "endpoint" in config:  # as obstore calls it there
+    if address.scheme == "gs" and "endpoint" in config:  # the name of the option in obstore
         config["base_url"] = config.pop("endpoint")
     named = (os.environ.get(name) for name in _ENDPOINTS.get(address.scheme, _AZURE_ENDPOINTS))
     endpoint = config.get("endpoint") or config.get("base_url") or next(filter(None, named), "")
@@ -79,14 +79,14 @@ def connect(address: StoreAddress, options: Mapping[str, Any]) -> Any:
 
 
 def _environment_profile(config: Mapping[str, Any]) -> str | None:
-    """Return the profile of AWS_PROFILE, which counts where no key is given, as in boto3: obstore does not read it."""
+    """Return the profile in AWS_PROFILE if no key is given, as boto3 does: obstore does not read it."""
     if "AWS_ACCESS_KEY_ID" in os.environ or any(name.lower().endswith("access_key_id") for name in config):
         return None
     return os.environ.get("AWS_PROFILE")
 
 
 def _profile_provider(address: StoreAddress, profile: str) -> tuple[Any, str | None]:
-    """Return obstore's provider of a profile's credentials, and the endpoint that the profile names."""
+    """Return obstore's provider of a profile's credentials, and the profile's endpoint."""
     if address.scheme != "s3":
         raise UsageError(f"{address}: profile: expected none in store_options=, which only s3:// has. Leave it out")
     try:
@@ -121,7 +121,7 @@ def without_credentials(options: Mapping[str, Any]) -> tuple[dict[str, Any], tup
             inner, names = without_credentials(value)
             kept[name] = inner
             left_out += names
-        elif isinstance(value, str) and show_address(value) != value:  # of a proxy, with its password
+        elif isinstance(value, str) and show_address(value) != value:  # a proxy with its password
             kept[name] = show_address(value)
             left_out.append(name)
         elif isinstance(value, FunctionType) or not _SECRET_OPTION.search(name) or _NAMES_A_FILE.search(name):

@@ -1,8 +1,8 @@
 """Datasets of the Hugging Face Hub as stores: `hf://datasets/OWNER/NAME@REVISION/path`.
 
-huggingface_hub finds the endpoint, the token and the files. A revision becomes a commit once, so that its files never
-change. A file is read where the Hub says that it lies: mostly on another host, below an address that is signed for it
-alone and for a while, and is asked for again once that host refuses it.
+huggingface_hub finds the endpoint, the token and the files. A revision is resolved to a commit once, so that its files
+never change. The Hub redirects most reads to another host, with an address that is signed for one file and expires.
+Once that host refuses the address, request another.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from headrace.data.remote.stores import ListedObject, ListingPage, ObjectPin, Ob
 from headrace.errors import UsageError
 
 _TIMEOUT_S = 20.0
-"""Deadline of the Hub's own answers; those with bytes have a store's."""
+"""Deadline of the Hub's own responses; responses with bytes have a store's deadline."""
 _MOST_CONNECTIONS = 128
-"""Signed addresses with a connection of their own, a megabyte each; those that were used least recently are closed."""
+"""Signed addresses with their own connection, a megabyte each; the least recently used are closed."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _TAKES = ("endpoint", "token", "anonymous", "client_options")
 _LOG_IN = "Log in by `hf auth login`, or set HF_TOKEN, with a token that may read it"
 
 
 class _Place(NamedTuple):
-    """Where a file is read: a web server's store, its key there, and its content."""
+    """Location of a file: a web server's store, the key there, and the content pin."""
 
     web: ObjectStore
     key: str
@@ -41,7 +41,7 @@ class _Place(NamedTuple):
 
 
 class _Places:
-    """Places of files by path, each asked for once, however many ask at the same time."""
+    """Locations of files by path, each requested once, even by concurrent callers."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -50,7 +50,7 @@ class _Places:
         self._connected: dict[str, ObjectStore] = {}
 
     def claim(self, key: str) -> tuple[Future[_Place], bool]:
-        """Return what is or will be the place of a file, and whether the caller has to find it."""
+        """Return the future location of a file, and True if the caller has to find it."""
         with self._lock:
             found = self._places.get(key)
             if found is None:
@@ -60,8 +60,8 @@ class _Places:
             return found, False
 
     def use(self, key: str, place: _Place) -> None:
-        """Close the connection that was used least recently, where another one would be too many."""
-        if place.key:  # read from the Hub itself, over one connection for all
+        """Record the use of a location, and close the least recently used connection if there are too many."""
+        if place.key:  # read from the Hub itself, over one connection for all files
             return
         with self._lock:
             self._connected.pop(key, None)
@@ -78,7 +78,7 @@ class _Places:
 
 @dataclass(frozen=True, eq=False)
 class HubStore(ObjectStore):
-    """Dataset repository, whose address says its commit once it is `resolved`; options as `store_options=` has them."""
+    """Dataset repository with the commit in its address once `resolved`; options as in `store_options=`."""
 
     _hidden_from: ClassVar[tuple[FailureKind, ...]] = (FailureKind.CREDENTIALS, FailureKind.MISSING)
 
@@ -91,7 +91,7 @@ class HubStore(ObjectStore):
         *,
         retry_for_s: float | None = None,
     ) -> HubStore:
-        """Check what `open` was given. Raises UsageError."""
+        """Check the arguments of `open`. Raises UsageError."""
         if store is not None:
             raise UsageError(f"store: expected none for {address}, which huggingface_hub finds. Leave it out")
         unknown = next((name for name in options or {} if name not in _TAKES), None)
@@ -106,17 +106,17 @@ class HubStore(ObjectStore):
 
     @property
     def repository(self) -> str:
-        """`OWNER/NAME`, or `NAME` alone of the oldest datasets."""
+        """`OWNER/NAME`, or only `NAME` for the oldest datasets."""
         return self.address.name.removeprefix("datasets/").partition("@")[0]
 
     @property
     def revision(self) -> str | None:
-        """Commit once resolved, else as the user wrote it; None for the main branch."""
+        """Commit once resolved, else the revision that the user gave; None for the main branch."""
         return self.address.name.partition("@")[2] or None
 
     @property
     def lasting_address(self) -> StoreAddress:
-        """Address without the commit, of which others keep most files."""
+        """Address without the commit, since commits share most files."""
         return StoreAddress(HUB_SCHEME, f"datasets/{self.repository}")
 
     @property
@@ -124,7 +124,7 @@ class HubStore(ObjectStore):
         return _COMMIT.fullmatch(self.revision or "") is not None
 
     def resolved(self) -> HubStore:
-        """Return the repository at the commit that its revision is now. Raises FailedRequestError."""
+        """Return the repository at the current commit of its revision. Raises FailedRequestError."""
         info = self._ask(
             lambda hub: self._api(hub).dataset_info(self.repository, revision=self.revision, timeout=_TIMEOUT_S)
         )
@@ -132,16 +132,16 @@ class HubStore(ObjectStore):
         return replace(self, address=address, _connected={"answered": True})
 
     def renew(self, before: int) -> None:
-        """Do nothing: the token is read for each request, and an address that was refused is forgotten."""
+        """Do nothing: each request reads the token, and refused addresses are forgotten."""
 
     def head(self, key: str) -> ObjectPin:
-        """Return which content a file has. Raises FailedRequestError."""
+        """Return the content pin of a file. Raises FailedRequestError."""
         return self._place(key)[0].pin
 
     def read(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
-        """Return bytes `start` to `end` (fewer at the file's end), and which content they are of.
+        """Return bytes `start` to `end` (fewer at the file's end), and their content pin.
 
-        Raises FailedRequestError; of kind CHANGED where that is not `pin`.
+        Raises FailedRequestError, with kind CHANGED if the content is not `pin`.
         """
         place, claimed = self._place(key)
         try:
@@ -151,7 +151,7 @@ class HubStore(ObjectStore):
         return data, _checked(place, found, pin)
 
     def write(self, key: str, path: str) -> NoReturn:
-        """Raise UsageError: a commit does not change."""
+        """Raise UsageError: a commit is immutable."""
         raise UsageError(
             f"{self.address.show(key)}: expected a file or a store to write to, got a commit of the Hub. Write a local "
             f"file, and upload it with huggingface_hub"
@@ -160,7 +160,7 @@ class HubStore(ObjectStore):
     async def read_async(
         self, key: str, start: int, end: int, pin: ObjectPin | None, begun: Callable[[], None]
     ) -> tuple[memoryview, ObjectPin]:
-        """Do the same as `read` in an event loop."""
+        """Read asynchronously, otherwise like `read`."""
         place, claimed = await self._place_async(key)
         try:
             data, found = await place.web.read_async(place.key, start, end, None, begun)
@@ -169,9 +169,9 @@ class HubStore(ObjectStore):
         return data, _checked(place, found, pin)
 
     def list(self, prefix: str, resume: str | None = None) -> Iterator[ListingPage]:
-        """Yield the files below a folder, with their sizes and contents' hashes. Raises FailedRequestError.
+        """Yield the files in a folder, with their sizes and content hashes. Raises FailedRequestError.
 
-        `resume`: the listing goes on after the page that has it.
+        `resume`: continue after the page with this `resume`.
         """
         below = f"/{quote(prefix.rstrip('/'), safe='')}" if prefix else ""
         first = f"/api/datasets/{self.repository}/tree/{quote(self.revision or 'main', safe='')}{below}"
@@ -188,7 +188,7 @@ class HubStore(ObjectStore):
             url = page.resume
 
     def _page(self, hub: Any, page: str) -> ListingPage:
-        # HfApi.list_repo_tree has no deadline, and retries at a pace of its own.
+        # HfApi.list_repo_tree has no deadline, and its own retries.
         url = page if "://" in page else f"{self._endpoint(hub)}{page}"
         answer = hub.utils.get_session().get(url, headers=self._headers(hub), timeout=_TIMEOUT_S)
         hub.utils.hf_raise_for_status(answer)
@@ -198,7 +198,7 @@ class HubStore(ObjectStore):
 
     def _places(self) -> _Places:
         places = self._connected.get("places")
-        if places is None or places.process != os.getpid():  # a thread that a fork left behind may have claimed one
+        if places is None or places.process != os.getpid():  # a thread lost in a fork may hold a claim
             places = self._connected["places"] = _Places()
         return places
 
@@ -215,7 +215,7 @@ class HubStore(ObjectStore):
         places = self._places()
         claimed, is_ours = places.claim(key)
         if is_ours:
-            # Shielded: whoever gives up here must not take the search away from others, who wait for the claim.
+            # Shielded: cancelling this caller must not cancel the search for others that wait for the claim.
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._find, key, claimed))
         place = await asyncio.shield(asyncio.wrap_future(claimed))
         places.use(key, place)
@@ -242,7 +242,7 @@ class HubStore(ObjectStore):
         return _Place(ObjectStore(signed, self._client_options({})), "", pin)
 
     def _hub_store(self, hub: Any, endpoint: str) -> ObjectStore:
-        """Return what reads files that lie on the Hub itself; the token goes nowhere else."""
+        """Return the store for files on the Hub itself; the token is sent nowhere else."""
         store = self._connected.get("hub")
         if store is None:
             where = urlsplit(endpoint)
@@ -259,7 +259,7 @@ class HubStore(ObjectStore):
         return {"client_options": {**given, "default_headers": {**given.get("default_headers", {}), **headers}}}
 
     def _refused(self, key: str, claimed: Future[_Place], failure: FailedRequestError) -> NoReturn:
-        """Forget an address that is not taken any more: the next attempt asks for another."""
+        """Forget an address that is refused, so that the next attempt requests another."""
         if failure.kind is FailureKind.CREDENTIALS:
             self._places().forget(key, claimed)
             self._connected.pop("hub", None)
@@ -289,7 +289,7 @@ class HubStore(ObjectStore):
             raise
         except Exception as error:
             failure = self._explained(_failure(hub, error))
-        raise failure  # outside: the library's error holds the request, and its headers the token
+        raise failure  # outside the handler: the library's error contains the request, with the token in its headers
 
 
 def _library() -> Any:
@@ -307,19 +307,19 @@ def _library() -> Any:
 
 
 def _content(file: Any) -> str:
-    """Return the hash that the Hub states as ETag of a file: SHA-256 of what git keeps elsewhere, else git's own."""
+    """Return the hash in a file's ETag on the Hub: SHA-256 for a file in LFS, else git's blob id."""
     return str(file.blob_id if file.lfs is None else file.lfs.sha256)
 
 
 def _checked(place: _Place, found: ObjectPin, pin: ObjectPin | None) -> ObjectPin:
-    """Return the content of a file. Raises FailedRequestError where it is not that which the Hub stated."""
+    """Return the content pin of a file. Raises FailedRequestError if it is not the one that the Hub stated."""
     if found.size != place.pin.size or (pin is not None and not pin.is_same(place.pin)):
         raise FailedRequestError(FailureKind.CHANGED, "another content lies there")
     return place.pin
 
 
 def _failure(hub: Any, error: Exception) -> FailedRequestError:
-    """Return what an error of huggingface_hub's, or of its HTTP client, says, in words of ours alone."""
+    """Return the failure for an error of huggingface_hub or its HTTP client, without any of the error's text."""
     errors, passing = hub.errors, FailureKind.PASSING
     if isinstance(error, errors.GatedRepoError):
         reason = "the dataset is gated: accept its terms on its page"

@@ -1,4 +1,4 @@
-"""Objects that an address, a brace list or a pattern names; a prefix is listed only where it must be."""
+"""Objects that match an address, a brace list or a pattern; a prefix is listed only if necessary."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ from headrace.system import work_through
 _MAGIC = re.compile(r"[*?\[]")
 _OF_CONNECTIONS = ("client_options", "retry_config")
 _MOST_STORES = 256
-"""Connections of a dataset that are kept open."""
+"""Connections that a dataset has open at most."""
 _FORMAT = "headrace listing 1"
 """Raise the number whenever the meaning of a cached listing changes."""
 _FEW_OBJECTS = 10_000
-"""Objects that are listed anew each time: ten requests of most stores, a second or two."""
+"""Objects that are listed again each time, in ten requests to most stores: a second or two."""
 _CACHED_FOR_S = 24 * 3600
 _LOOKED_AT = 8
-"""Objects of a cached listing that are looked at: enough to notice that a prefix was written anew."""
+"""Objects of a cached listing that are checked: enough to notice that a prefix was rewritten."""
 _MOST_ROWS = 100_000
-"""Objects below a prefix of which all may be files of rows."""
+"""Objects in a prefix that may all be files of rows."""
 _log = logging.getLogger("headrace")
 
 
 class Stores:
-    """Stores of one dataset: one a bucket, with the options that `open` was given."""
+    """Stores of one dataset, one per bucket, with the options of `open`."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class Stores:
         self._repositories: dict[StoreAddress, tuple[HubStore, str]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send no credential, as `ObjectStore` does."""
+        """Pickle without credentials, as `ObjectStore` does."""
         kept, left_out = without_credentials(self._options or {})
         given = () if self._given is None else ("store=",)
         names = tuple(dict.fromkeys((*self._left_out, *left_out, *given)))
         return partial(Stores, retry_for_s=self._retry_for_s), (kept, None, names)
 
     def path(self, text: str, *, among_others: bool = False) -> ObjectPath:
-        """Return the one object at an address. Nothing is requested but the commit of a repository of the Hub, once.
+        """Return the one object at an address. The only request, made once, resolves the commit of a Hub repository.
 
-        Raises UsageError; of the Hub also NotFoundError and ReadError.
-        `among_others`: addresses of several stores share the options; a web server takes those of connections alone.
+        `among_others`: addresses of several stores share the options; a web server gets only connection options. Raises
+        UsageError; for the Hub also NotFoundError and ReadError.
         """
         address = parse_address(text)
         if address.store.scheme == HUB_SCHEME:
@@ -90,9 +90,9 @@ class Stores:
         options = self._options
         if among_others and address.store.is_web:
             options = {name: value for name, value in (options or {}).items() if name in _OF_CONNECTIONS}
-        store = self._stores.get(address.store)  # other threads add and remove some
+        store = self._stores.get(address.store)  # other threads add and remove stores
         if store is None:
-            if len(self._stores) >= _MOST_STORES:  # each web address with a signature has a connection of its own
+            if len(self._stores) >= _MOST_STORES:  # each signed web address has its own connection
                 self._stores.pop(next(iter(list(self._stores))), None)
             given = None if among_others and address.store.is_web else self._given
             made = ObjectStore.of(address.store, options, given, retry_for_s=self._retry_for_s)
@@ -101,10 +101,10 @@ class Stores:
         return ObjectPath(store, address.key)
 
     def resolve(self, text: str) -> list[ObjectPath]:
-        """Return the objects that an address names: braces in the order written, globs in the order of their keys.
+        """Return the objects that an address names: braces in the given order, globs in the order of their keys.
 
-        Only globs are listed, by one listing of the part before the first of `*`, `?` and `[`. Raises UsageError,
-        ReadError, and NotFoundError where none matches.
+        Only globs are listed, by one listing of the prefix before the first `*`, `?` or `[`. Raises UsageError,
+        ReadError, and NotFoundError if no object matches.
         """
         found: list[ObjectPath] = []
         for part in brace_parts(text):
@@ -137,7 +137,7 @@ class Stores:
 
 
 def prefix_path(path: ObjectPath) -> ObjectPath | None:
-    """Return the prefix that an address which ends in a slash, or names a bucket alone, stands for; None: an object."""
+    """Return the prefix for an address that ends in a slash or names only a bucket; None: an object."""
     if path.key and not path.key.endswith("/"):
         return None
     return ObjectPath(path.store, path.key.rstrip("/"))
@@ -145,32 +145,32 @@ def prefix_path(path: ObjectPath) -> ObjectPath | None:
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Objects below a prefix, in the bytewise order of their keys."""
+    """Objects in a prefix, in bytewise order of their keys."""
 
     prefix: ObjectPath
     names: StringColumn
-    """Keys without the prefix."""
+    """Keys relative to the prefix."""
     sizes: Ints
     tags: npt.NDArray[np.bytes_]
     """`tag_of` of each object."""
     place: str | None = None
-    """Path where it is cached."""
+    """Path of the cached listing."""
     age_s: float = 0.0
-    """Seconds since it was listed, when it was read from there."""
+    """Seconds since the cached listing was made."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def path(self, number: int) -> ObjectPath:
-        """Return an object, pinned to the content that it had."""
+        """Return an object, pinned to the content in the listing."""
         key = f"{self.prefix.key}/{self.names[number]}".lstrip("/")
         pin = pin_of(int(self.sizes[number]), bytes(self.tags[number]))
         return ObjectPath(self.prefix.store, key, {"pin": pin}, self.place)
 
     def files(self, choose: Callable[[list[str]], Sequence[str]], *, beside: Callable[[str], bool]) -> list[ObjectPath]:
-        """Return what `choose` takes of the names directly below the prefix, but for those `beside`.
+        """Return the objects that `choose` selects among the names directly in the prefix, without `beside` ones.
 
-        None where others lie deeper, or where there are many.
+        Empty if there are objects deeper in the prefix, or too many.
         """
         if len(self) > _MOST_ROWS:
             return []
@@ -181,11 +181,11 @@ class Listing:
 
 
 def prefix_listing(prefix: ObjectPath, cache: str | None) -> Listing:
-    """Return what lies below a prefix, as it is listed now.
+    """Return the objects in a prefix as listed now.
 
-    A listing of more than 10,000 objects is cached for a day, in the folder `cache` or the default cache folder: other
-    processes wait for it. Log its age. It is used as long as a few of its objects are still as they were. Raises
-    UsageError for a web server, ReadError.
+    A listing of more than 10,000 objects is cached for a day, in the folder `cache` or the default cache folder; other
+    processes wait for it. A cached listing is used while a few of its objects are unchanged, and its age is logged.
+    Raises UsageError for a web server, ReadError.
     """
     known = hashlib.blake2b(f"{_FORMAT}\0{prefix}".encode(), digest_size=16).hexdigest()
     place = os.path.join(cache_folder() if cache is None else cache, f"listing.{known}.headrace")
@@ -207,7 +207,7 @@ def prefix_listing(prefix: ObjectPath, cache: str | None) -> Listing:
     with suppress(InvalidFileError):
         found = load()
         if found is not None and _is_unchanged(found):
-            if not isinstance(prefix.store, HubStore):  # a commit does not change
+            if not isinstance(prefix.store, HubStore):  # a commit is immutable
                 _log.warning(
                     "%s: its %s objects are those of a listing taken %.1f h ago; later ones are missing. To list it "
                     "anew, delete %s",
@@ -224,12 +224,12 @@ def prefix_listing(prefix: ObjectPath, cache: str | None) -> Listing:
         return few
     try:
         return build_cached(place, load, build)
-    except UnwritableError:  # a listing that cannot be cached is taken each time
+    except UnwritableError:  # list again each time
         return _list_prefix(prefix)
 
 
 def _load(prefix: ObjectPath, place: str, arrays: MappedArrays, metadata: Mapping[str, str]) -> Listing | None:
-    """Return a cached listing; None where it is older than a day. Raises InvalidFileError."""
+    """Return a cached listing; None if older than a day. Raises InvalidFileError."""
     arrays.check_all()
     try:
         age_s, tag_bytes = time.time() - float(metadata["listed"]), int(metadata["tag_bytes"])
@@ -244,7 +244,7 @@ def _load(prefix: ObjectPath, place: str, arrays: MappedArrays, metadata: Mappin
 
 
 def _is_unchanged(listing: Listing) -> bool:
-    """Look at a few of the objects."""
+    """Return True if a few of the objects are unchanged."""
     spread = np.unique(np.linspace(0, max(0, len(listing) - 1), _LOOKED_AT).astype(np.int64))[: len(listing)].tolist()
     changed: list[int] = []
 
@@ -264,7 +264,7 @@ def _is_unchanged(listing: Listing) -> bool:
 
 
 def _list_prefix(prefix: ObjectPath, *, most: int | None = None) -> Listing:
-    """List what lies below a prefix, or part of it, as `list_objects` has it."""
+    """List a prefix, or part of it, as `list_objects` does."""
     found = list_objects(prefix.store, prefix.key, most=most)
     cut = len(prefix.key) + 1 if prefix.key else 0
     names = StringColumn.from_list(each.key[cut:] for each in found)
@@ -273,7 +273,7 @@ def _list_prefix(prefix: ObjectPath, *, most: int | None = None) -> Listing:
 
 
 def _open_repository(store: HubStore) -> tuple[HubStore, str]:
-    """Return a repository at its commit, and the folder in it that the second part of its name is after all."""
+    """Return a repository at its commit, and the folder in it if the second part of the name is a folder."""
     if store.is_resolved:
         return store, ""
     try:
@@ -294,15 +294,15 @@ def _at_commit(store: HubStore) -> HubStore:
 
 
 def path_of(store: ObjectStore, listed: ListedObject) -> ObjectPath:
-    """Return the path of an object that was listed, pinned to the content that it had then."""
+    """Return the path of a listed object, pinned to the content in the listing."""
     return ObjectPath(store, listed.key, {"pin": listed.pin})
 
 
 def list_objects(store: ObjectStore, prefix: str, *, most: int | None = None) -> list[ListedObject]:
-    """Return the objects below a prefix by key, bytewise; not those that stand for folders.
+    """Return the objects in a prefix, sorted bytewise by key, without placeholders for folders.
 
-    A page that fails is asked for again, after those that came, however many they are. `most`: the listing ends once
-    it has more objects. Raises UsageError for a web server, ReadError.
+    A failed page is requested again, after the pages so far, however many there are. `most`: stop once there are more
+    objects. Raises UsageError for a web server, ReadError.
     """
     request = RangeRequest(store.address.show(prefix), verb="listed")
     found: list[ListedObject] = []
@@ -336,7 +336,7 @@ def _is_pattern(path: ObjectPath) -> bool:
 
 
 def _key_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a pattern of keys: `*` and `?` stay within a part, `**` spans parts, as glob has them."""
+    """Return a regular expression for keys: as in glob, `*` and `?` match within a part, `**` spans parts."""
     return re.compile("".join(_pieces(pattern)), re.DOTALL)
 
 

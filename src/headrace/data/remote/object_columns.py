@@ -1,4 +1,4 @@
-"""Columns of one object a sample: by address, or by name below a prefix, and what is known of each object's content."""
+"""Columns of one object per sample, by address or by name in a prefix, and the known content of each object."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from headrace.data.remote.stores import ObjectPin, ObjectStore
 from headrace.data.storage.strings import Ints, Strings
 
 _TAG_BYTES = 72
-"""Longest ETag that is remembered: a SHA-256 in quotes has 66."""
+"""Longest ETag to remember: a quoted SHA-256 has 66 bytes."""
 
 
 class SeenObjects:
-    """Sizes and versions of a column's objects by sample, as a listing or the first answer stated them.
+    """Sizes and versions of a column's objects by sample, from a listing or the first response.
 
-    Arrays, since a pin an object would take a kilobyte a sample.
+    Stored in arrays, since a pin per object would take a kilobyte per sample.
     """
 
     def __init__(self, count: int) -> None:
-        """Know nothing yet of so many samples' objects. Pages of memory are taken as they are filled."""
+        """Start with nothing known about the objects of `count` samples. Memory is allocated lazily."""
         self._bytes_and_one = np.zeros(count, np.int64)
         self._tag = np.zeros(count, f"S{_TAG_BYTES}")
         self._is_listed = False
 
     @classmethod
     def listed(cls, bytes: Ints, tags: npt.NDArray[np.bytes_]) -> SeenObjects:
-        """Take what a listing says of each sample's object."""
+        """Take the listed size and tag of each sample's object."""
         made = cls(0)
         made._bytes_and_one, made._tag, made._is_listed = bytes + 1, tags, True
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send what a listing said; another process asks for what this one has learnt."""
+        """Pickle the listed sizes and tags; another process requests unlisted ones itself."""
         if self._is_listed:
             return SeenObjects.listed, (self._bytes_and_one - 1, self._tag)
         return SeenObjects, (len(self._tag),)
 
     def pin(self, sample: int) -> ObjectPin | None:
-        """Return the content that a sample's object had; None where it is not known."""
+        """Return the pinned content of a sample's object; None if unknown."""
         size = int(self._bytes_and_one[sample]) - 1
         return None if size < 0 else pin_of(size, bytes(self._tag[sample]))
 
@@ -61,7 +61,7 @@ class SeenObjects:
 
 
 class _Remembered(dict[str, ObjectPin]):
-    """What is known of one object, which its column remembers."""
+    """Known content of one object, remembered by its column."""
 
     def __init__(self, seen: SeenObjects, sample: int) -> None:
         pin = seen.pin(sample)
@@ -78,22 +78,22 @@ class _Remembered(dict[str, ObjectPin]):
 
 @dataclass(frozen=True, eq=False)
 class NamedObjects:
-    """Objects that names stand for: addresses as they are, other names below a prefix, or files of this machine."""
+    """Objects by name: addresses, other names in a prefix, or local files."""
 
     stores: Stores
     store: ObjectStore | None = None
-    """Where names that are no addresses lie; None: on this machine."""
+    """Store of names that are not addresses; None: they are local files."""
     prefix: str = ""
     inside: bool = False
-    """Whether all names lie below the prefix, whatever they look like."""
+    """True if all names are in the prefix, even those that resemble addresses or absolute paths."""
     samples: Ints | None = None
     """Sample of each name of a batch; None: the names are the column's."""
     seen: SeenObjects | None = None
     listing: str | None = None
-    """Path of the cached listing that names the objects."""
+    """Path of the cached listing with the objects."""
 
     def object(self, number: int, name: bytes) -> ObjectPath | None:
-        """Return the object of that name, as it was seen first; None for a file of this machine. Raises UsageError."""
+        """Return the object of a name, pinned to the content first seen; None for a local file. Raises UsageError."""
         text = os.fsdecode(name)
         if not self.inside and is_remote(text):
             path = self.stores.path(text, among_others=True)
@@ -109,13 +109,13 @@ class NamedObjects:
 
 @dataclass(frozen=True, eq=False)
 class ObjectColumn(NamedFileColumn):
-    """Column of one object, or one file of this machine, a sample."""
+    """Column of one object, or one local file, per sample."""
 
     objects: NamedObjects
 
     @classmethod
     def of(cls, root: str, names: Strings, objects: NamedObjects, seen: SeenObjects | None = None) -> ObjectColumn:
-        """Make the column of these names below `root`: a folder, or the address of the prefix."""
+        """Return the column of these names in `root`: a folder, or the address of the prefix."""
         objects = replace(objects, seen=SeenObjects(len(names)) if seen is None else seen)
         files = ColumnFiles(root, names, archives=False, inside=objects.inside, objects=objects)
         return cls(files, objects)
@@ -126,7 +126,7 @@ class ObjectColumn(NamedFileColumn):
 
 
 def holds_addresses(names: Strings) -> bool:
-    """Tell whether any of the names is an address."""
+    """Return True if any name is an address."""
     for piece in names.pieces():
         blob = piece.blob.tobytes()
         if b"://" in blob and any(is_remote(name) for name in piece):

@@ -1,4 +1,4 @@
-"""Failures of stores by kind, and the errors that they become. Each names what was read, never a credential."""
+"""Failures of stores by kind, and the errors raised for them. Each names the object or range, never a credential."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from headrace.errors import ChangedError, HeadraceError, NotFoundError, ReadErro
 
 
 class FailureKind(enum.Enum):
-    """Kind of failure, by what helps against it."""
+    """Kind of failure, by remedy."""
 
     PASSING = "passing"
-    """Throttled, reset, cut short, timed out, or an error of the server's: another attempt may succeed."""
+    """Throttled, reset, cut short, timed out, or a server error: another attempt may succeed."""
     CREDENTIALS = "credentials"
-    """Refused for who asks: missing, wrong or expired credentials, or no permission."""
+    """Refused because of the client: missing, wrong or expired credentials, or no permission."""
     MISSING = "missing"
     CHANGED = "changed"
     """The object is no longer the one that was opened."""
     RANGES = "ranges"
-    """The server gave other bytes than were asked for, such as the whole object."""
+    """The server sent other bytes than requested, such as the whole object."""
     EMPTY_RANGE = "empty range"
-    """No byte of the object lies in the range."""
+    """The range is outside the object."""
     OTHER = "other"
 
 
@@ -57,14 +57,14 @@ _CODE_KINDS = {
     **dict.fromkeys(("SlowDown", "RequestTimeout", "InternalError", "ServerBusy"), FailureKind.PASSING),
     **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), FailureKind.MISSING),
 }
-"""Codes in a store's answer, which tell more than its status."""
+"""Codes in a store's response, which are more specific than its status."""
 _STATUS = re.compile(r"\bstatus(?: code)?: (\d{3})\b(?: ([A-Z][A-Za-z -]*))?")
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,64})</Code>")
 _THROTTLING = re.compile(r"\b(429|503)\b|SlowDown|ServerBusy")
 _NO_ANSWER = re.compile(r"no connection|no (complete|whole) answer")
 _TRANSPORT = re.compile(r"kind: (Timeout|Interrupted|Connect|Decode|Request|Unknown)\b")
 _BEFORE_ANSWER = re.compile(r"\bSendRequest\b|\bIncompleteMessage\b|\bConnectionReset\b|\bBrokenPipe\b")
-"""Such as a connection that was kept open, and that the server closed as the request went out."""
+"""Failures before a response, such as a keep-alive connection that the server closed as the request went out."""
 _WRONG_RANGES = {
     "NotPartial": "the server answers with the whole object instead of a part (200, not 206)",
     "UnexpectedRange": "the server answers with other bytes than it was asked for",
@@ -91,10 +91,10 @@ _FIRST_WORDS = 160
 
 
 class FailedRequestError(Exception):
-    """One failed request, without anything of the answer that could hold a credential."""
+    """Failed request, without any part of the response that could contain a credential."""
 
     def __init__(self, kind: FailureKind, reason: str, advice: str | None = None) -> None:
-        """Take its kind, the reason in words, and what to do where that is not what helps against all of the kind."""
+        """Take the kind, the reason in words, and specific advice; None: the advice for the kind."""
         super().__init__(kind, reason, advice)
         self.kind = kind
         self.reason = reason
@@ -102,20 +102,20 @@ class FailedRequestError(Exception):
 
     @property
     def is_throttling(self) -> bool:
-        """True where the store asks for fewer requests."""
+        """True if the store asks for fewer requests."""
         return self.kind is FailureKind.PASSING and _THROTTLING.search(self.reason) is not None
 
     @property
     def is_unanswered(self) -> bool:
-        """True if nothing came back, as from an address at which there is no store."""
+        """True if there was no response, as from an address without a store."""
         return self.kind is FailureKind.PASSING and _NO_ANSWER.match(self.reason) is not None
 
 
 class RangeRequest(NamedTuple):
-    """What was asked for: the first byte and the one after the last; None: all, or nothing but its size."""
+    """Requested range: first byte and end (exclusive); None: the whole object, or only its size."""
 
     address: str
-    """As messages show it."""
+    """Address as shown in messages."""
     start: int | None = None
     end: int | None = None
     verb: str = "read"
@@ -125,9 +125,9 @@ class RangeRequest(NamedTuple):
 
 
 def failure_of(error: BaseException) -> FailedRequestError:
-    """Return what an error of obstore's, or of the system's, says: its kind, and a reason of known words alone.
+    """Return the failure for an error of obstore or the system: its kind, and a reason of known words only.
 
-    An answer's body may repeat the request's signature or key, so nothing of it is taken but a code of letters.
+    A response's body may repeat the request's signature or key, so nothing of it is used except an alphanumeric code.
     """
     if isinstance(error, FailedRequestError):
         return error
@@ -156,19 +156,19 @@ def failure_of(error: BaseException) -> FailedRequestError:
         return FailedRequestError(
             FailureKind.OTHER, "the bucket is in another region: give store_options={'region': …}"
         )
-    if "edential" in text and "query" not in text:  # no provider of credentials has any
+    if "edential" in text and "query" not in text:  # no credential provider has credentials
         return FailedRequestError(FailureKind.CREDENTIALS, "no credentials could be had")
     first = show_address(text.partition("\n")[0].partition("<")[0])[:_FIRST_WORDS].rstrip()
     return FailedRequestError(FailureKind.OTHER, first or type(error).__name__)
 
 
 def kind_of_status(status: int) -> FailureKind:
-    """Return the kind of failure that an HTTP status of 400 or more tells."""
+    """Return the kind of failure for an HTTP status of 400 or more."""
     return _STATUS_KINDS.get(status, FailureKind.PASSING if status >= 500 else FailureKind.OTHER)
 
 
 def remote_error(failure: FailedRequestError, request: RangeRequest, *, attempts: int) -> HeadraceError:
-    """Return the error for a request that failed for good, at the last of so many attempts."""
+    """Return the error for a request that failed for good, after `attempts` attempts."""
     tried = "" if attempts == 1 else f", at each of {attempts} attempts"
     text = f"{request}: could not be {request.verb}: {failure.reason}{tried}. {failure.advice}"
     kind: type[HeadraceError] = {

@@ -1,4 +1,4 @@
-"""Objects in stores as open files: reads of ranges, pinned to the content that was there first."""
+"""Objects in stores as open files: range reads, pinned to the first content seen."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from headrace.data.storage.open_file import DescriptorOwner, OpenFile, ReadableF
 from headrace.errors import ChangedError, NotFoundError
 
 _LARGEST_REQUEST_BYTES = 16 << 20
-"""What is longer is read in pieces, each of which has the deadline of a request."""
+"""Longer reads are split into pieces, each with the deadline of a request."""
 _PIECES_AT_ONCE = 8
 _COPIED_AT_ONCE_BYTES = _PIECES_AT_ONCE * _LARGEST_REQUEST_BYTES
 _OF_TIME = b"@"
-"""Begins what stands for an ETag where the store gives the time of the last change alone."""
+"""Prefix of tags for stores that state a modification time but no ETag."""
 
 
 @dataclass(frozen=True, eq=False)
 class ObjectPath:
-    """Path of one object, which stands where the path of a file does: `open_path` opens either."""
+    """Path of one object, usable in place of a file path: `open_path` opens either."""
 
     store: ObjectStore
     key: str
     known: dict[str, ObjectPin] = field(default_factory=dict, repr=False)
-    """The content that it had when it was first listed or read, under "pin"."""
+    """Pin of the content first listed or read, under "pin"."""
     listing: str | None = None
-    """Path of the cached listing that names it."""
+    """Path of the cached listing with this object."""
 
     def __str__(self) -> str:
         return self.store.address.show(self.key)
@@ -45,7 +45,7 @@ class ObjectPath:
 
     @property
     def identity(self) -> tuple[ObjectStore, str]:
-        """Store and key. They tell objects apart whose addresses differ only in what messages leave out."""
+        """Store and key, which distinguish objects with equal addresses in messages."""
         return self.store, self.key
 
     @property
@@ -55,69 +55,69 @@ class ObjectPath:
 
     @property
     def folder(self) -> str:
-        """Address of the prefix that it lies below."""
+        """Address of the object's prefix."""
         return self.store.address.show(self.key.rpartition("/")[0])
 
     @property
     def pin(self) -> ObjectPin | None:
-        """Content that it had when it was first listed or read; None before either."""
+        """Pin of the content first listed or read; None before either."""
         return self.known.get("pin")
 
     def outdated(self) -> None:
-        """Remove the cached listing that names it, since the object is another now, or gone: the next one is new."""
+        """Remove the cached listing with this object, which has changed or is gone; the next listing is new."""
         if self.listing is not None:
             with suppress(OSError):
                 os.unlink(self.listing)
 
     def open(self) -> RemoteFile:
-        """Return it as an open file. Nothing is requested yet."""
+        """Open the object, without any request yet."""
         return RemoteFile(self)
 
     def link_model(self, streams: int) -> LinkModel:
-        """Return what requests to its store are planned by, as the answers so far have it."""
+        """Return the link model for requests to the store, from the responses so far."""
         return self.store.link.model(streams)
 
     def content_name(self) -> str | None:
-        """Return a hex hash of its address and its content's version; None where the store states none.
+        """Return a hex hash of the address and the content version; None if the store states no version.
 
         Raises as reading does.
         """
         pin = self.open().pin()
         stated = pin.etag or pin.version or pin.modified
-        if stated is None or stated.startswith("1970-01-01T00:00:00"):  # as a server without any is understood
+        if stated is None or stated.startswith("1970-01-01T00:00:00"):  # epoch: the server states no time
             return None
         known = "\0".join((self.store.lasting_address.show(self.key), str(pin.size), stated))
         return hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
 
 
 def write_object(path: ObjectPath, source: str) -> None:
-    """Make an object of the file at the path `source`, in the place of what lay there.
+    """Write the file at the path `source` as an object, replacing any previous one.
 
-    It appears whole, or not at all. Raises ReadError, NotFoundError, which name the object.
+    The object appears completely or not at all. Raises ReadError, NotFoundError, which name the object.
     """
     request = RangeRequest(str(path), verb="written")
     with_remote_retries(path.store, request, lambda: path.store.write(path.key, source))
 
 
 def tag_of(pin: ObjectPin) -> bytes:
-    """Return what tells an object's content from another of the same size; empty where the store states nothing."""
+    """Return a tag for an object's content among contents of the same size; empty if the store states none."""
     if pin.etag is not None:
         return pin.etag.encode()
     return b"" if pin.modified is None else _OF_TIME + pin.modified.encode()
 
 
 def pin_of(size: int, tag: bytes) -> ObjectPin:
-    """Return the pin of a size and a `tag_of`."""
+    """Return the pin for a size and the result of `tag_of`."""
     if tag.startswith(_OF_TIME):
         return ObjectPin(size, None, modified=tag[len(_OF_TIME) :].decode())
     return ObjectPin(size, tag.decode() or None)
 
 
 class RemoteFile(ReadableFile):
-    """Open object without a position, with the interface of `OpenFile`; forked processes and threads may share it."""
+    """Open object without a position, with the interface of `OpenFile`; safe across forks and threads."""
 
     def __init__(self, of: ObjectPath) -> None:
-        """Take the path of the object, which keeps the content that is seen first."""
+        """Take the path of the object, which remembers the first content seen."""
         self.of = of
         self.path = os.fsencode(str(of))
 
@@ -132,7 +132,7 @@ class RemoteFile(ReadableFile):
         return self, self
 
     def pin(self) -> ObjectPin:
-        """Return which content is read, asked for where it is not known yet. Raises ReadError, NotFoundError."""
+        """Return the content pin, requested if not known yet. Raises ReadError, NotFoundError."""
         if self.of.pin is None:
             store, key = self.of.store, self.of.key
             request = RangeRequest(str(self), verb="found")
@@ -141,7 +141,7 @@ class RemoteFile(ReadableFile):
         return self.of.pin
 
     def size(self) -> int:
-        """Return how many bytes the object has. Raises ReadError, NotFoundError."""
+        """Return the object's size in bytes. Raises ReadError, NotFoundError."""
         return self.pin().size
 
     def read(self, offset: int, length: int) -> bytes:
@@ -149,7 +149,7 @@ class RemoteFile(ReadableFile):
         known = min(self._clamp(offset, length), _LARGEST_REQUEST_BYTES)
         parts = [self._request(offset, offset + known)] if known > 0 else []
         done = len(parts[0]) if parts else 0
-        rest = self._clamp(offset + done, length - done) if done else 0  # what was read says how long the object is
+        rest = self._clamp(offset + done, length - done) if done else 0  # the first read pinned the size
         if rest > 0:
             first, end = offset + done, offset + done + rest
             starts = range(first, end, _LARGEST_REQUEST_BYTES)
@@ -158,7 +158,7 @@ class RemoteFile(ReadableFile):
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` as far as the object goes, and return how many bytes that are. Raises as `read` does."""
+        """Fill `buffer` up to the object's end, and return the number of bytes. Raises as `read` does."""
         done = 0
         while (known := self._clamp(offset + done, len(buffer) - done)) > 0:
             part = self._request(offset + done, offset + done + min(known, _LARGEST_REQUEST_BYTES))
@@ -167,7 +167,7 @@ class RemoteFile(ReadableFile):
         return done
 
     def _clamp(self, offset: int, length: int) -> int:
-        """Return how many of these bytes there can be."""
+        """Return how many of these bytes can exist."""
         pin = self.of.pin
         return length if pin is None else min(length, pin.size - offset)
 
@@ -200,10 +200,10 @@ class RemoteFile(ReadableFile):
 
 
 class CopiedObject(DescriptorOwner):
-    """Object that is read whole, and several times, as texts are: copied once, to a file without a name."""
+    """Object that is read completely and repeatedly, as texts are: copied once, to an unnamed file."""
 
     def __init__(self, of: ObjectPath) -> None:
-        """Take the object. It is copied when it is opened first."""
+        """Take the object, which the first opening copies."""
         self.of = of
 
     def __str__(self) -> str:
@@ -211,20 +211,20 @@ class CopiedObject(DescriptorOwner):
 
     @property
     def name(self) -> str:
-        """Last part of its key."""
+        """Last part of the key."""
         return self.of.name
 
     @property
     def folder(self) -> str:
-        """Address of the prefix that it lies below."""
+        """Address of the object's prefix."""
         return self.of.folder
 
     def content_name(self) -> str | None:
-        """Return what the object's does."""
+        """Return `content_name` of the object."""
         return self.of.content_name()
 
     def open(self) -> OpenFile:
-        """Return the copy, open. Raises ReadError, NotFoundError, ChangedError, and DatasetError for lack of room."""
+        """Open the copy. Raises ReadError, NotFoundError, ChangedError, and DatasetError if there is no space."""
         if self._descriptor is None:
             file = self.of.open()
             with scratch_file(None) as copy:

@@ -1,7 +1,7 @@
-"""Requests for the byte ranges that the next steps need: neighbours share one, large ranges take several. Pure.
+"""Requests for the byte ranges of the next steps: neighbours share a request, large ranges take several. Pure.
 
-A store answers after a latency, whatever it is asked for, and then sends at a bandwidth. Reading the gap between two
-ranges is cheaper than a second request while its bytes take less time, on the link and of the CPU, than a request does.
+A store responds after a latency, independent of size, and then sends at a bandwidth. Reading the gap between two ranges
+is cheaper than a second request while its bytes cost less link and CPU time than a request.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from headrace.errors import UsageError
 Ints = NDArray[np.int64]
 
 _OBJECT_BITS = 45
-"""An object has less than 32 TiB, so that (object, byte) is one sortable number."""
+"""Bits of the byte offset in a sortable (object, byte) number; objects are smaller than 32 TiB."""
 _REQUEST_CPU_S = 400e-6
-"""CPU time of a request in the client, however small it is."""
+"""CPU time of a request in the client, even of the smallest."""
 _BYTE_CPU_S = 2e-9
-"""CPU time of one more byte of a gap in the client: the kernel's, and the fresh memory that it needs. Both agree with
-runs of two latencies and gaps of 32, 64, 128 and 200 KiB."""
+"""CPU time per byte of a gap in the client, for the kernel and fresh memory. Both values agree with runs at two
+latencies and gaps of 32, 64, 128 and 200 KiB."""
 _STREAM_GAIN = 2.0
-"""Bytes that may be under way, of those that latency x bandwidth takes. BBR's window has the same gain."""
+"""Bytes in flight, as a multiple of latency x bandwidth. BBR's window has the same gain."""
 _LARGEST_GAP_BYTES = 4 << 20
 _PART_BYTES = 1 << 20, 16 << 20
-"""Least and most bytes of a request."""
+"""Smallest and largest request."""
 _FAST_PART_BYTES, _PART_S = 4 << 20, 0.04
-"""A request has at least what the whole link sends in that time, up to this size: its CPU time is that of 0.5 MB."""
+"""A request has at least the bytes that the whole link sends in `_PART_S`, up to this size: it costs the CPU time of
+0.5 MB."""
 
 
 @dataclass(frozen=True)
 class LinkModel:
-    """Link to a store, as it was measured."""
+    """Measured link to a store."""
 
     latency_s: float
-    """Time to the first byte of an answer, in the median."""
+    """Median time to the first byte of a response."""
     bandwidth: float
-    """Bytes a second, all streams together."""
+    """Bytes per second of all streams together."""
     streams: int
-    """Requests under way at once."""
+    """Requests in flight."""
 
     def __post_init__(self) -> None:
         if not (self.latency_s >= 0 and self.bandwidth > 0 and self.streams >= 1):
@@ -52,42 +53,41 @@ class LinkModel:
 
     @property
     def gap_bytes(self) -> int:
-        """Largest gap that is read rather than left out by a second request."""
+        """Largest gap that is read rather than skipped with a second request."""
         request_s = max(self.latency_s / self.streams, _REQUEST_CPU_S)
         return min(int(request_s / (1 / self.bandwidth + _BYTE_CPU_S)), _LARGEST_GAP_BYTES)
 
     @property
     def request_bytes(self) -> int:
-        """Size above which a range is split: one stream sends four times as long as it waits, then."""
+        """Size above which a range is split; a stream then sends for four times as long as it waits."""
         least, most = _PART_BYTES
         least = max(least, min(_FAST_PART_BYTES, int(_PART_S * self.bandwidth)))
         return min(max(int(4 * self.bandwidth / self.streams * self.latency_s), least), most)
 
     def streams_for(self, request_bytes: float) -> int:
-        """Return how many requests of that size may be under way: twice what latency x bandwidth takes.
+        """Return how many requests of that size may be in flight: twice latency x bandwidth.
 
-        So a bandwidth that is what the streams let through grows with them, and one that is the link's, or all that is
-        asked for, does not.
+        A bandwidth that the streams limit grows with them; a bandwidth that the link or the demand limits does not.
         """
         return max(1, math.ceil(_STREAM_GAIN * self.latency_s * self.bandwidth / max(1.0, request_bytes)))
 
 
 @dataclass(frozen=True, eq=False)
 class WantedRanges:
-    """Ranges [start, stop) of numbered objects; the arrays are parallel."""
+    """Ranges [start, stop) of numbered objects, as parallel arrays."""
 
     object: Ints
     start: Ints
     stop: Ints
     need: Ints
-    """Order of need: the step that needs it. Lower comes first."""
+    """Step that needs the range; the lowest comes first."""
 
     def __len__(self) -> int:
         return len(self.start)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the ranges; one that is wanted several times, as of a page with several samples, counts once."""
+        """Total bytes of the ranges; a repeated range, such as a page with several samples, counts once."""
         order = np.lexsort((self.stop, self.start, self.object))
         known = np.stack([self.object, self.start, self.stop])[:, order]
         new = np.concatenate([[True], (known[:, 1:] != known[:, :-1]).any(axis=0)])[: len(order)]
@@ -120,7 +120,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RequestPlan:
-    """Parts of objects to fetch. A part holds wanted ranges whole, so that each is one piece of memory."""
+    """Parts of objects to fetch. A part contains wanted ranges completely, so that each is contiguous in memory."""
 
     object: Ints
     start: Ints
@@ -128,11 +128,11 @@ class RequestPlan:
     need: Ints
     """Lowest need of the part's ranges."""
     part_of: Ints
-    """Part that holds each wanted range, in the order in which they were given."""
+    """Part of each wanted range, in the given order."""
     request_bytes: int
-    """Most bytes of a request: a larger part takes several."""
+    """Maximum size of a request: a larger part takes several."""
     fewest: int
-    """Lower bound of requests: runs of ranges that the link's gap joins, each in the largest requests."""
+    """Lower bound on requests: runs of ranges joined across the link's gap, each in requests of maximum size."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -146,12 +146,12 @@ class RequestPlan:
         return _requests_of(self.stop - self.start, self.request_bytes)
 
     def by_need(self) -> list[int]:
-        """Return the parts' numbers in the order in which they are needed."""
+        """Return the parts' numbers in order of need."""
         order: list[int] = np.lexsort((self.start, self.object, self.need)).tolist()
         return order
 
     def requests(self, part: int) -> Iterator[Request]:
-        """Yield the requests of one part: of equal size, since the last one to arrive is what the part waits for."""
+        """Yield the requests of one part, of equal size, since the part waits for the last one to arrive."""
         start, stop = int(self.start[part]), int(self.stop[part])
         count = max(1, -(-(stop - start) // self.request_bytes))
         edges = [start + (stop - start) * i // count for i in range(count + 1)]
@@ -160,11 +160,11 @@ class RequestPlan:
 
 
 def plan_requests(wanted: WantedRanges, link: LinkModel, *, gap_bytes: int | None = None) -> RequestPlan:
-    """Return the parts to fetch for these ranges, each of which lies in exactly one.
+    """Return the parts to fetch for these ranges; each range is in exactly one part.
 
-    Ranges of one object share a part where no more than `gap_bytes` lie between them, by default those that are cheaper
-    to read over this link, up to `link.request_bytes` in all. A range that is larger is a part of its own, in several
-    requests.
+    Ranges of one object share a part if the gap between them is at most `gap_bytes`, up to `link.request_bytes` in
+    total. The default gap is the largest that is cheaper to read over this link. A larger range is its own part, in
+    several requests.
     """
     order, first = _runs(wanted, link.gap_bytes if gap_bytes is None else gap_bytes)
     start, stop = wanted.start[order], wanted.stop[order]
@@ -195,12 +195,12 @@ def plan_requests(wanted: WantedRanges, link: LinkModel, *, gap_bytes: int | Non
 
 
 def _requests_of(size: Ints, most: int) -> int:
-    """Return how many requests of at most that many bytes parts of these sizes take."""
+    """Return how many requests of at most `most` bytes parts of these sizes take."""
     return int(np.maximum(1, -(-size // most)).sum())
 
 
 def _runs(wanted: WantedRanges, gap_bytes: int) -> tuple[Ints, Ints]:
-    """Return the ranges' order by place, and where in it each run without a larger gap begins."""
+    """Return the ranges' order by position, and the start of each run without a larger gap in that order."""
     order = np.lexsort((wanted.stop, wanted.start, wanted.object))
     if not len(order):
         return order, _NONE
@@ -214,7 +214,7 @@ def _runs(wanted: WantedRanges, gap_bytes: int) -> tuple[Ints, Ints]:
 
 
 def _cut(start: Ints, stop: Ints, first: int, end: int, most: int) -> Ints:
-    """Return where parts begin in a run [first, end) of ranges, each part as large as `most` allows."""
+    """Return the starts of parts in a run [first, end) of ranges, each part as large as `most` allows."""
     cuts = [first]
     reach = begin = int(start[first])
     for at, (low, high) in enumerate(zip(start[first:end].tolist(), stop[first:end].tolist(), strict=True), first):

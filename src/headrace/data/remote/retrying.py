@@ -1,6 +1,6 @@
-"""Retries of requests to stores: one policy for the readers that block and for those of an event loop.
+"""Retries of requests to stores: one policy for blocking readers and event loops.
 
-`RetryPolicy` and `RequestAttempts` are pure: whoever makes the requests has the clock. `StoreAttempts` are those at one
+`RetryPolicy` and `RequestAttempts` are pure: the caller has the clock. `StoreAttempts` counts the attempts of one
 request to a store, and `with_remote_retries` makes them in the calling thread.
 """
 
@@ -21,64 +21,63 @@ T = TypeVar("T")
 
 _GROWTH = 3.0
 _JITTER = (0.5, 1.5)
-"""Shares of a pause, so that clients that failed together do not come again together (Brooker, "Exponential backoff
-and jitter", 2015)."""
+"""Range of factors on a pause, so that clients that failed together do not retry together (Brooker, "Exponential
+backoff and jitter", 2015)."""
 _DRAW = random.SystemRandom()
-"""Source of the jitter. It leaves the program's own draws alone, and forked processes do not draw the same."""
+"""Source of jitter, independent of the program's own generators and different in each forked process."""
 _ODD_ANSWERS = 3
-"""Answers to one request that should be final, and are not believed: a proxy or one of many servers may be wrong."""
+"""Confirmations of a response that should be final: a proxy or one of many servers may be wrong."""
 _REPORT_AFTER_S = 10.0
-"""Length of an outage from which on it is logged."""
+"""Duration in seconds after which an outage is logged."""
 _log = logging.getLogger("headrace")
 
 
 class NextAttempt(NamedTuple):
-    """What comes before another attempt."""
+    """Preparation of another attempt."""
 
     pause_s: float
     renews: bool
-    """True where the connection is made anew, which reads the credentials again."""
+    """True if the connection is renewed, which reads the credentials again."""
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Which failures are tried again, for how long and after which pauses.
+    """Policy of retries: failures to retry, for how long and after which pauses.
 
-    Failures that pass are, for `retry_for_s`, with pauses that grow threefold. Refused credentials may have expired, so
-    the connection is made anew before each further attempt, the first of which begins at once. Any other answer is
-    confirmed by as many attempts, but for a missing object that nobody has seen.
+    Transient failures are retried for `retry_for_s`, with pauses that triple. Refused credentials may have expired, so
+    each further attempt renews the connection first, and the first such attempt has no pause. Any other failure is
+    confirmed by as many attempts, except for a missing object that was never seen.
     """
 
     retry_for_s: float = 300.0
-    """No attempt begins later than this after the first one: `retry_for=`."""
+    """Latest start of an attempt, in seconds after the first one: `retry_for=`."""
     unanswered_s: float = 30.0
-    """The same at a store that has never answered, whose address may be wrong."""
+    """Like `retry_for_s`, for a store that has never responded and may have a wrong address."""
     first_pause_s: float = 0.1
     most_pause_s: float = 8.0
 
     def begin(self, now_s: float, draw: random.Random, *, is_known: bool = False) -> RequestAttempts:
-        """Return the attempts of a request whose first one begins now.
+        """Return the attempts of a request that starts now.
 
-        `draw`: where the jitter comes from. `is_known`: whether the object has been there before.
+        `draw`: source of jitter. `is_known`: True if the object existed before.
         """
         return RequestAttempts(self, now_s, draw, is_known=is_known)
 
     def of(self, store: ObjectStore) -> RetryPolicy:
-        """Return the policy with the `retry_for=` of a store, which then counts from the first request on."""
+        """Return the policy with a store's `retry_for=`, which also applies before its first response."""
         if store.retry_for_s is not None:
             return replace(self, retry_for_s=store.retry_for_s, unanswered_s=store.retry_for_s)
         return replace(self, unanswered_s=self.retry_for_s) if store.has_answered else self
 
 
 REMOTE_RETRIES = RetryPolicy()
-"""Retries of every request to a store, but for its `retry_for=`."""
+"""Retry policy of every request to a store, apart from its `retry_for=`."""
 
 
 class RequestAttempts:
-    """Attempts at one request."""
+    """Attempts of one request."""
 
     def __init__(self, policy: RetryPolicy, began_s: float, draw: random.Random, *, is_known: bool) -> None:
-        """Count the first one."""
         self.count = 1
         self._policy, self._draw, self._is_known = policy, draw, is_known
         self._began_s = began_s
@@ -86,7 +85,7 @@ class RequestAttempts:
         self._odd = 0
 
     def after(self, failure: FailedRequestError, now_s: float) -> NextAttempt | None:
-        """Return what comes before the next attempt, and count it; None where there is none."""
+        """Return and count the next attempt; None if the request failed for good."""
         policy = self._policy
         renews = failure.kind is FailureKind.CREDENTIALS
         if failure.kind is not FailureKind.PASSING:
@@ -105,17 +104,17 @@ class RequestAttempts:
 
 
 class StoreAttempts:
-    """Attempts at one request to a store."""
+    """Attempts of one request to a store."""
 
     def __init__(self, store: ObjectStore, now_s: float, *, is_known: bool) -> None:
-        """Begin with the first one. `is_known`: whether the object has been there before."""
+        """Start with the first attempt. `is_known`: True if the object existed before."""
         self._store, self._began_s = store, now_s
         self._policy = REMOTE_RETRIES.of(store)
         self._attempts = self._policy.begin(now_s, _DRAW, is_known=is_known)
         self._connection = 0
 
     def start(self) -> None:
-        """Note which connection the next attempt is made by."""
+        """Record the connection of the next attempt."""
         self._connection = self._store.connections
 
     @property
@@ -124,7 +123,7 @@ class StoreAttempts:
         return self._attempts.count
 
     def after(self, failure: FailedRequestError, now_s: float) -> float | None:
-        """Return the pause before the next attempt, in seconds; None where there is none."""
+        """Return the pause before the next attempt in seconds; None if the request failed for good."""
         following = self._attempts.after(failure, now_s)
         if following is None:
             return None
@@ -152,10 +151,10 @@ pause = time.sleep
 def with_remote_retries(
     store: ObjectStore, request: RangeRequest, attempt: Callable[[], T], *, is_known: bool = False
 ) -> T:
-    """Return what `attempt` returns, tried again as `REMOTE_RETRIES` has it.
+    """Return the result of `attempt`, retried as in `REMOTE_RETRIES`.
 
-    `is_known`: whether the object has been there before. Raises ReadError, NotFoundError or ChangedError, which name
-    the request.
+    `is_known`: True if the object existed before. Raises ReadError, NotFoundError or ChangedError, which name the
+    request.
     """
     attempts = StoreAttempts(store, time.monotonic(), is_known=is_known)
     while True:

@@ -1,7 +1,7 @@
-"""Connections to stores, one a bucket and process: single requests, without retries.
+"""Connections to stores, one per bucket and process: single requests, without retries.
 
-obstore makes them, with the credentials and options that it finds in the environment or is given. Its threads do not
-survive a fork, and whoever waited for them would wait for ever: a forked process loads a copy of its own.
+obstore makes the requests, with credentials and options from the environment or the caller. Its threads do not survive
+a fork, and waiting for them would never end: a forked process loads its own copy.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _MODULE = "obstore._obstore"
 
 
 class ObjectPin(NamedTuple):
-    """Which content an object has, as its store says it."""
+    """Content version of an object, as its store states it."""
 
     size: int
     etag: str | None
     version: str | None = None
     modified: str | None = None
-    """Time of its last change; counts where the store gives no ETag."""
+    """Modification time; used if the store states no ETag."""
 
     def is_same(self, other: ObjectPin) -> bool:
-        """Tell whether both are the same content, as far as the store tells."""
+        """Return True if both are the same content, as far as the store states."""
         if self.etag is not None and other.etag is not None:
             return self.size == other.size and self.etag == other.etag
         return self.size == other.size and self.modified == other.modified
 
     @property
     def match(self) -> str | None:
-        """ETag for an If-Match header; None for a weak one, which never matches."""
+        """ETag for an If-Match header; None for a weak ETag, which never matches."""
         return None if self.etag is None or self.etag.startswith("W/") else self.etag
 
 
 class ListedObject(NamedTuple):
-    """Object that a listing names."""
+    """Object in a listing."""
 
     key: str
     pin: ObjectPin
@@ -63,28 +63,28 @@ class ListingPage(NamedTuple):
 
     objects: Sequence[ListedObject]
     resume: str | None
-    """Argument by which `list` goes on after this page; None if it can only begin anew."""
+    """Argument of `list` to continue after this page; None if a listing can only start over."""
 
 
 def _pin(meta: Mapping[str, Any]) -> ObjectPin:
     modified = meta.get("last_modified")
-    # Whole seconds: listings may have parts of them, headers of answers have none.
+    # Whole seconds: listings may have fractions, response headers have none.
     changed = None if modified is None else modified.replace(microsecond=0).isoformat()
     return ObjectPin(int(meta["size"]), meta.get("e_tag"), meta.get("version"), changed)
 
 
 class _LoadedModule:
-    """obstore, as this process has it."""
+    """obstore as loaded in this process."""
 
     def __init__(self) -> None:
         self.process: int | None = None
         self.lock = threading.Lock()
 
     def forked(self) -> None:
-        self.lock = threading.Lock()  # another thread of the parent may have held it
+        self.lock = threading.Lock()  # another thread of the parent may have held the lock
 
     def get(self) -> Any:
-        """Return obstore. Raises UsageError where it is not installed."""
+        """Return obstore. Raises UsageError if it is not installed."""
         if self.process == os.getpid():
             return sys.modules["obstore"]
         with self.lock:
@@ -102,7 +102,7 @@ class _LoadedModule:
 
 
 def _load_copy() -> None:
-    """Load the extension again, from memory: the loader of shared libraries knows a file that it has by its inode."""
+    """Load the extension again, from memory: the dynamic loader identifies loaded files by inode."""
     origin = sys.modules[_MODULE].__file__
     assert origin is not None
     for name in [name for name in sys.modules if name == "obstore" or name.startswith("obstore.")]:
@@ -131,26 +131,26 @@ os.register_at_fork(after_in_child=_loaded.forked)
 
 @dataclass(frozen=True, eq=False)
 class ObjectStore:
-    """Bucket, container or web server, and how to reach it.
+    """Bucket, container or web server, with its connection options.
 
-    Picklable by its address and options. Credentials among them stay in this process and those that it forks: another
-    reads its own environment or profile.
+    Pickles its address and options. Credentials in them stay in this process and its forks; any other process reads its
+    own environment or profile.
     """
 
     address: StoreAddress
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """`store_options=`: what obstore's store of that kind takes, with `anonymous` and `profile`."""
+    """`store_options=`: options of obstore's store of that kind, plus `anonymous` and `profile`."""
     given: bytes | None = field(default=None, repr=False)
-    """obstore's store that the user gave, pickled for forked processes; empty where it cannot be."""
+    """Pickled obstore store from the user, for forked processes; empty if it cannot be pickled."""
     left_out: tuple[str, ...] = ()
-    """Names of the credentials that stayed in the process where they were given."""
+    """Names of the credentials that stayed in the process that was given them."""
     retry_for_s: float | None = None
-    """`retry_for=`: how long requests are tried again; None: not given."""
+    """`retry_for=`: seconds to retry requests; None: not given."""
     link: StoreLink = field(default_factory=StoreLink, repr=False)
-    """What it is like, by the reads of this process."""
+    """Link as measured by the reads of this process."""
     _connected: dict[str, Any] = field(default_factory=dict, repr=False)
     _hidden_from: ClassVar[tuple[FailureKind, ...]] = (FailureKind.CREDENTIALS,)
-    """Kinds of failures by which the store answers who may not see an object."""
+    """Kinds of failures with which the store may respond to clients without access to an object."""
 
     @classmethod
     def of(
@@ -161,7 +161,7 @@ class ObjectStore:
         *,
         retry_for_s: float | None = None,
     ) -> ObjectStore:
-        """Check what `open` was given. Raises UsageError."""
+        """Check the arguments of `open`. Raises UsageError."""
         if store is None:
             return cls(address, dict(options or {}), retry_for_s=retry_for_s)
         if options:
@@ -178,7 +178,7 @@ class ObjectStore:
             raise UsageError(f"store: expected a store of {address}, got one of {name!r}")
         try:
             given = pickle.dumps(store)
-        except Exception:  # of a credential provider: it serves this process, and a fork is told so
+        except Exception:  # a credential provider may not pickle: it serves this process, and a fork raises UsageError
             given = b""
         made = cls(address, {}, given, retry_for_s=retry_for_s)
         made._connected.update(process=os.getpid(), store=store)
@@ -195,37 +195,37 @@ class ObjectStore:
 
     @property
     def lasting_address(self) -> StoreAddress:
-        """Address that an object keeps while its content stays: indices are found by it."""
+        """Address that stays the same while an object's content does: indices are found by it."""
         return self.address
 
     @property
     def has_answered(self) -> bool:
-        """True once a request to the store succeeded in this process or those that it was forked from."""
+        """True once a request to the store succeeded in this process or its parents."""
         return "answered" in self._connected
 
     def note_answer(self) -> None:
-        """Note that the store answers, which ends an outage."""
+        """Record a response, which ends an outage."""
         self._connected["answered"] = True
         self._connected.pop("outage", None)
 
     def report_outage(self) -> bool:
-        """Tell whether an outage has not been reported yet; it counts as reported from here on."""
+        """Return True if the outage is not reported yet, and mark it as reported."""
         is_new = "outage" not in self._connected
         self._connected["outage"] = True
         return is_new
 
     @property
     def connections(self) -> int:
-        """Number of times that the connection was made anew."""
+        """Number of times that the connection was renewed."""
         count: int = self._connected.get("renewed", 0)
         return count
 
     def renew(self, before: int) -> None:
-        """Connect anew at the next request, which reads the environment or the profile again.
+        """Connect again at the next request, which rereads the environment or the profile.
 
-        `before`: what `connections` was when the refused request began. Where another request has renewed it since,
-        that connection stays. Of a store that the user gave, a copy asks its provider again: obstore caches what that
-        gave until the time of expiry, if it states one.
+        `before`: value of `connections` when the refused request began. If another request has renewed the connection
+        since, keep it. For a store from the user, a copy asks its provider again: obstore caches credentials until they
+        expire, if they state a time.
         """
         if before == self.connections:
             if self.given is None:
@@ -235,13 +235,13 @@ class ObjectStore:
             self._connected["renewed"] = before + 1
 
     def head(self, key: str) -> ObjectPin:
-        """Return which content an object has. Raises FailedRequestError."""
+        """Return the content pin of an object. Raises FailedRequestError."""
         return _pin(self._try(lambda obstore, store: obstore.head(store, key)))
 
     def read(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
-        """Return bytes `start` to `end` (fewer at the object's end), and which content they are of.
+        """Return bytes `start` to `end` (fewer at the object's end), and their content pin.
 
-        Raises FailedRequestError; of kind CHANGED where that is not `pin`.
+        Raises FailedRequestError, with kind CHANGED if the content is not `pin`.
         """
 
         def request(obstore: Any, store: Any) -> tuple[memoryview, ObjectPin]:
@@ -253,13 +253,13 @@ class ObjectStore:
         return answered
 
     def write(self, key: str, path: str) -> None:
-        """Make an object of the file at `path`, in the place of what had that key. Raises FailedRequestError."""
+        """Write the file at `path` as an object, replacing any previous one. Raises FailedRequestError."""
         self._try(lambda obstore, store: obstore.put(store, key, Path(path)))
 
     async def read_async(
         self, key: str, start: int, end: int, pin: ObjectPin | None, begun: Callable[[], None]
     ) -> tuple[memoryview, ObjectPin]:
-        """Do the same as `read` in an event loop. Call `begun` once the answer begins."""
+        """Read asynchronously, otherwise like `read`; call `begun` when the response begins."""
         try:
             answer = await self._obstore().get_async(self._connection(), key, options=_get_options(start, end, pin))
             begun()
@@ -274,10 +274,10 @@ class ObjectStore:
         raise failure
 
     def list(self, prefix: str, resume: str | None = None) -> Iterator[ListingPage]:
-        """Yield the objects below a prefix, which ends where a part of keys ends, in the order of their keys.
+        """Yield the objects in a prefix, which ends at a boundary between parts of keys, in the order of their keys.
 
-        `resume`: the listing goes on after the page that has it. Raises FailedRequestError, once all objects that came
-        are yielded, and UsageError for a web server, which has no listing.
+        `resume`: continue after the page with this `resume`. Raises FailedRequestError after yielding all objects that
+        arrived, and UsageError for a web server, which has no listing.
         """
         if self.address.is_web:
             raise UsageError(
@@ -294,20 +294,20 @@ class ObjectStore:
             except FailedRequestError as error:
                 failure = error
             keys = [*keys[-1:], *(each.key.encode() for each in objects)]
-            is_ordered = is_ordered and keys == sorted(keys)  # directory buckets of S3 have no order to go on by
+            is_ordered = is_ordered and keys == sorted(keys)  # S3's directory buckets have no order to resume by
             yield ListingPage(objects, keys[-1].decode() if keys and is_ordered else None)
             if failure is None and len(objects) < _PAGE_KEYS:
                 return
         raise failure
 
     def _listed(self, prefix: str, resume: str | None) -> Iterator[ListedObject]:
-        # Chunks of one: obstore drops what it has of a chunk when the request for the rest fails.
+        # Chunks of one: obstore drops the objects of a chunk if the request for the rest fails.
         stream = self._try(
             lambda obstore, store: obstore.list(store, prefix=prefix or None, offset=resume, chunk_size=1)
         )
         while (found := self._try(lambda _, __: next(stream, None))) is not None:
             for each in found:
-                if resume is None or each["path"].encode() > resume.encode():  # Azure lists that key again
+                if resume is None or each["path"].encode() > resume.encode():  # Azure lists the key `resume` again
                     yield ListedObject(each["path"], _pin(each))
 
     def _try(self, request: Any) -> Any:
@@ -319,7 +319,7 @@ class ObjectStore:
             raise
         except Exception as error:
             failure = self._explained(failure_of(error))
-        raise failure  # outside: the error that obstore raised may hold what the request was signed with
+        raise failure  # outside the handler: obstore's error may contain credentials of the request
 
     def _explained(self, failure: FailedRequestError) -> FailedRequestError:
         if failure.kind not in self._hidden_from or not self.left_out:
@@ -335,12 +335,12 @@ class ObjectStore:
         return _loaded.get()
 
     def _connection(self) -> Any:
-        """Return obstore's store of this process."""
+        """Return obstore's store in this process."""
         if self._connected.get("process") == os.getpid():
-            store = self._connected.get("store")  # another thread may take it away to renew it
+            store = self._connected.get("store")  # another thread may remove it for renewal
             if store is not None:
                 return store
-        self._obstore()  # a forked process has its own from here on
+        self._obstore()  # a forked process loads its own
         if self.given == b"":
             raise UsageError(
                 f"{self.address}: expected a store= that can be pickled, since this process was forked. Give "

@@ -1,1 +1,1 @@
-"""Sources that `open` takes besides archives and manifests: folders, COCO, tables and samples in memory."""
+"""Sources of `open` other than archives and manifests: folders, COCO, tables and samples in memory."""

@@ -1,6 +1,6 @@
-"""Tables of Arrow data: pandas, polars, pyarrow and Hugging Face's datasets, in memory or saved to disk.
+"""Tables of Arrow data: pandas, polars, pyarrow and Hugging Face datasets, in memory or saved to disk.
 
-Arrow data is used where it lies. A table is known by its type's name: nothing here imports a library before the caller.
+Arrow data is used in place. Tables are detected by type name, so that nothing here imports a library before the caller.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
 
 def table_kind(where: object) -> str | None:
-    """Return what messages call a table in memory; None for anything else.
+    """Return the name of a table in memory for messages; None for anything else.
 
-    Raises UsageError for another type of these libraries, which cannot be opened.
+    Raises UsageError for other types of these libraries, which cannot be opened.
     """
     for kind in type(where).__mro__:
         name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
@@ -71,10 +71,10 @@ def table_kind(where: object) -> str | None:
 
 
 def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | None) -> SampleTable:
-    """Return the rows of a table (`table_kind`) as samples, whose paths lead into `root`; `columns` picks some.
+    """Return the rows of a table (`table_kind`) as samples with paths into `root`; `columns` selects some columns.
 
-    Bytes in files that are mapped into memory, as those of a datasets.Dataset are, are read there; others are copied
-    once. Raises UsageError (several splits, a transform, an unknown column), DatasetError, EmptyDatasetError.
+    Bytes in memory-mapped files, as in a datasets.Dataset, are read in place; others are copied once. Raises UsageError
+    (several splits, a transform, an unknown column), DatasetError, EmptyDatasetError.
     """
     from headrace.data.manifest.column_builders import columns_in_memory
     from headrace.data.manifest.manifest_columns import check_names
@@ -90,7 +90,7 @@ def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | No
 
 
 class _Given(NamedTuple):
-    """Table that was given, as Arrow's."""
+    """Table from the user, in Arrow form."""
 
     words: str
     table: pa.Table
@@ -161,7 +161,7 @@ def _expect_names(words: str, names: Sequence[object]) -> None:
 
 
 def _byte_column(given: _Given, name: str, root: PathRoot) -> Column:
-    """Return the column of values that are read from the files they are mapped from, or from a file in memory."""
+    """Return the column of values in mapped files, or copied to a file in memory."""
     from headrace.data.manifest.arrow_files import path_strings, value_ranges
     from headrace.data.manifest.decoded_values import add_values
     from headrace.data.manifest.typed_rows import bytes_and_paths
@@ -187,19 +187,19 @@ def _byte_column(given: _Given, name: str, root: PathRoot) -> Column:
 
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .-.. ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ (\d+) +(/.*)")
-"""A file that is mapped read-only, as proc(5) lists it: its addresses, its offset, its inode and its path."""
+"""Line of proc(5) maps for a read-only mapped file: its addresses, offset, inode and path."""
 
 
 def _mappings() -> list[re.Match[str]]:
-    """Return the files that are mapped into this process's memory, read-only."""
+    """Return the files that are mapped read-only into this process."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
         return [found for line in file.read().splitlines() if (found := _MAPPING.fullmatch(line))]
 
 
 def _place_of(address: int, size: int, mappings: Sequence[re.Match[str]]) -> tuple[str, int] | None:
-    """Return the path of the file that the `size` bytes at `address` are mapped from, and where; None: from none.
+    """Return the path and offset from which the `size` bytes at `address` are mapped; None if not from a file.
 
-    The file of this name still has to be the one that is mapped, and to hold the same.
+    The file at that path must still be the mapped one, with the same content.
     """
     import ctypes
 
@@ -219,15 +219,15 @@ def _place_of(address: int, size: int, mappings: Sequence[re.Match[str]]) -> tup
 
 
 def is_saved_dataset(folder: str) -> bool:
-    """Tell whether `save_to_disk` wrote a folder: one dataset, or several by the name of their split."""
+    """Return True if `save_to_disk` wrote a folder: one dataset, or several splits by name."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in (_STATE, _SPLITS))
 
 
 def open_saved_dataset(folder: str) -> SampleTable:
-    """Return the samples of the dataset in `folder` (absolute), in its order; a sample's key is its row.
+    """Return the samples of the dataset in the absolute `folder`, in order; a sample's key is its row.
 
-    A feature of images or of bytes is a column of bytes; a ClassLabel, or a list of them, has its names as classes;
-    numbers, texts and lists of these stay what they are, and all else becomes JSON texts.
+    A feature of images or bytes is a column of bytes. A ClassLabel, or a list of them, gets its names as classes.
+    Numbers, texts and lists of them are unchanged, and all else becomes JSON texts.
 
     Raises DatasetError (several splits, an index next to the files, compressed, paths instead of bytes, damaged),
     EmptyDatasetError or ReadError.
@@ -283,12 +283,12 @@ def _only_saved_split(folder: str) -> str:
 
 
 def _is_name(name: object) -> bool:
-    """Tell whether an untrusted value names a file of this very folder."""
+    """Return True if an untrusted value names a file directly in the folder."""
     if not isinstance(name, str):
         return False
     try:
         storable = b"\0" not in os.fsencode(name)
-    except UnicodeEncodeError:  # JSON's strings hold more than names can
+    except UnicodeEncodeError:  # JSON strings allow more than file names
         return False
     return storable and bool(name) and name == os.path.basename(name) and name not in (".", "..")
 

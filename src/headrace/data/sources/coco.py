@@ -1,4 +1,4 @@
-"""COCO's annotation files: images, and the captions, boxes and outlines that belong to each."""
+"""COCO annotation files: images, with captions, boxes and outlines for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.data.storage.strings import Ints, StringColumn
 from headrace.data.table import PathRoot, SampleTable, table_digest
 from headrace.errors import DatasetError, EmptyDatasetError
 
-# What the arrays hold; anything beyond is refused with its place in the file.
+# Limits of the arrays' types; values beyond them are refused with their position in the file.
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _MOST = float(np.finfo(np.float32).max)
 _Float = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
@@ -31,7 +31,7 @@ class _Image(msgspec.Struct, gc=False):
     width: _Int | None = None
     height: _Int | None = None
     coco_url: str = ""
-    """Of which LVIS, whose images have no file names, gives the last two parts: train2017/000000391895.jpg."""
+    """Image URL; its last two parts are the file name in LVIS, which has none: train2017/000000391895.jpg."""
 
     def __post_init__(self) -> None:
         self.file_name = self.file_name or "/".join(self.coco_url.split("/")[-2:])
@@ -40,7 +40,7 @@ class _Image(msgspec.Struct, gc=False):
 
 
 class _Annotation(msgspec.Struct, gc=False):
-    """Parts of an annotation that become columns. `segmentation` and `keypoints` stay JSON."""
+    """Fields of an annotation that become columns. `segmentation` and `keypoints` stay JSON."""
 
     image_id: _Int
     id: _Int | None = None
@@ -61,7 +61,7 @@ class _Category(msgspec.Struct, gc=False):
 class _File(msgspec.Struct, gc=False):
     images: list[_Image]
     annotations: list[_Annotation] = []
-    """None in the files of COCO's test images."""
+    """Annotations; empty in COCO's test files."""
     categories: list[_Category] = []
 
 
@@ -74,15 +74,15 @@ _COLUMNS = (
     ("segmentation", "segmentation", None),
     ("keypoints", "keypoints", None),
 )
-"""Columns of lists: each one's name, the attribute of annotations that it holds, and its type; None: texts."""
+"""List columns: name, attribute of annotations, and type; None: texts."""
 
 
 def open_coco(path: FilePath, root: PathRoot) -> SampleTable:
-    """Return the samples of an annotation file, one an image, in its order; their paths lead into `root`.
+    """Return the samples of an annotation file, one per image, in order; their paths lead into `root`.
 
-    Columns: `image` (the path), `image_id`, `width`, `height` (pixels), and a list a sample of what its annotations
-    have: `captions`; `bbox` float32[m, 4] as x, y, width, height in pixels; `label`, the index of the category among
-    the file's by id, and `category_id`, the id itself; `annotation_id`; `area`, `iscrowd`; `segmentation` and
+    Columns: `image` (the path), `image_id`, `width`, `height` (pixels), and a list per sample for each annotation
+    field: `captions`; `bbox` float32[m, 4] as x, y, width, height in pixels; `label`, the index of the category in the
+    file's categories by id, and `category_id`, the id itself; `annotation_id`; `area`, `iscrowd`; `segmentation` and
     `keypoints` as JSON texts.
 
     Raises ReadError, DatasetError or EmptyDatasetError.
@@ -103,7 +103,7 @@ def open_coco(path: FilePath, root: PathRoot) -> SampleTable:
             columns[name] = ValueColumn(np.array(numbers, np.int64))
     lists = _Lists(path, annotations, offsets)
     columns |= lists.columns(file.categories)
-    # COCO's own ids add nothing to a sample's identity, and states saved before they were columns stay valid.
+    # The digest leaves out COCO's own ids: they add nothing to a sample's identity, and older states stay valid.
     known = table_digest(names, columns)
     source = f"annotations {file_name(path)}"
     return SampleTable(source, names, columns | lists.ids(), skipped, root, known_digest=known)
@@ -120,7 +120,7 @@ def _read(path: FilePath) -> _File:
 
 
 def _owners(path: FilePath, file: _File) -> tuple[Ints, dict[str, int]]:
-    """Return for each annotation the position of its image (-1: none), and how many have none."""
+    """Return the index of each annotation's image (-1: none), and the number of annotations without an image."""
     position_of = {image.id: position for position, image in enumerate(file.images)}
     if len(position_of) < len(file.images):
         raise DatasetError(f"{path}: expected an id of its own for each image, got some twice. Check the file")
@@ -131,14 +131,14 @@ def _owners(path: FilePath, file: _File) -> tuple[Ints, dict[str, int]]:
 
 @dataclass(frozen=True)
 class _Lists:
-    """Annotations in the order of their images, and where each image's begin."""
+    """Annotations in the order of their images, and the offsets of each image's annotations."""
 
     path: FilePath
     annotations: list[_Annotation]
     offsets: npt.NDArray[np.uint64]
 
     def columns(self, categories: Iterable[_Category]) -> dict[str, Column]:
-        """Return a column for each attribute that any annotation has, but for ids."""
+        """Return a column for each attribute that any annotation has, except ids."""
         columns: dict[str, Column] = {}
         for name, attribute, dtype in _COLUMNS:
             if not any(getattr(each, attribute) not in _ABSENT for each in self.annotations):
@@ -153,7 +153,7 @@ class _Lists:
         return columns
 
     def ids(self) -> dict[str, Column]:
-        """Return the ids that COCO's evaluation compares, where every annotation has one."""
+        """Return the ids that COCO's evaluation compares, if every annotation has one."""
         columns: dict[str, Column] = {}
         for name, attribute in (("category_id", "category_id"), ("annotation_id", "id")):
             numbers = [getattr(each, attribute) for each in self.annotations]
@@ -162,7 +162,7 @@ class _Lists:
         return columns
 
     def _all(self, attribute: str) -> list[Any]:
-        """Return an attribute of all annotations. Raises DatasetError where some lack it."""
+        """Return an attribute of all annotations. Raises DatasetError if some lack it."""
         found = [getattr(each, attribute) for each in self.annotations]
         lacking = next((at for at, value in enumerate(found) if value in _ABSENT), None)
         if lacking is not None:

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes, or by its suffix where bytes cannot tell."""
+"""Detect the kind of a file by its first bytes, or by its suffix if bytes are ambiguous."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPRESSED = {
 
 
 def refuse_compressed(path: str) -> None:
-    """Raise DatasetError for a compressed file at `path`: nothing in it can be read at random."""
+    """Raise DatasetError for a compressed file at `path`, which has no random access."""
     name = compression_of(path)
     if name is not None:
         raise DatasetError(
@@ -36,7 +36,7 @@ def compression_of(path: str) -> str | None:
         with open(path, "rb") as file:
             start = file.read(6)
     except OSError:
-        return None  # whoever reads on reports it, with its cause
+        return None  # the next reader reports the cause
     return next((name for magic, (name, _) in COMPRESSED.items() if start.startswith(magic)), None)
 
 
@@ -50,7 +50,7 @@ IMAGE_EXTENSIONS = (
     "jpg", "jpeg", "jpe", "jfif", "png", "webp", "avif", "bmp", "gif", "tif", "tiff",
     "ppm", "pgm", "pbm", "pnm", "jp2", "j2k",
 )  # fmt: skip
-"""Lower-case, in the order in which a tar sample's `image` is looked up; Pillow opens each."""
+"""Image extensions in lower case, in lookup order for a tar sample's `image`; Pillow opens all of them."""
 
 _IMAGE_SUFFIXES = tuple(f".{extension}".encode() for extension in IMAGE_EXTENSIONS)
 
@@ -68,10 +68,10 @@ _BLOCK = 512
 _TAR_MAGIC_AT, _TAR_CHECKSUM = 257, slice(148, 156)
 
 ROW_KINDS: tuple[Kind, ...] = ("manifest", "parquet", "arrow file", "arrow stream")
-"""Files that hold a sample a row."""
+"""Kinds of files with one sample per row."""
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt")
-"""Suffixes of text manifests: nothing in their bytes says how fields are separated."""
+"""Suffixes of text manifests, since their bytes do not indicate the field separator."""
 
 _IMAGES = {
     b"\xff\xd8\xff": "a JPEG image",
@@ -103,11 +103,11 @@ _OTHERS = {
     b"Obj\x01": ("an Avro file", "Write the rows to a .parquet"),
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "Extract it, and open the folder"),
     b"Rar!\x1a\x07": ("a RAR archive", "Extract it, and open the folder"),
-    # In either order of bytes.
+    # In either byte order.
     **dict.fromkeys(
         (b"\xce\xd7\x23\x0a", b"\n\x23\xd7\xce"), ("a RecordIO file of MXNet's", "Write its images to a tar")
     ),
-    # Protocols 2 to 5; earlier ones begin as texts do.
+    # Protocols 2 to 5; earlier protocols begin like text.
     **dict.fromkeys(
         (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
         ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
@@ -140,9 +140,9 @@ _LMDB_AT, _LMDB = 16, b"\xde\xc0\xef\xbe"
 class FileKind:
     kind: Kind
     words: str
-    """With an article: "a JPEG image"."""
+    """Description with an article: "a JPEG image"."""
     advice: str = ""
-    """What to do if it cannot be opened."""
+    """Advice if the file cannot be opened."""
 
 
 _BY_MAGIC = {
@@ -159,9 +159,9 @@ _BY_MAGIC = {
 
 
 def kind_of(path: FilePath) -> FileKind:
-    """Return what the file at `path` (absolute) is.
+    """Return the kind of the file at the absolute `path`.
 
-    Raises NotFoundError where nothing is there, DatasetError for a folder or a special file; of an object ReadError.
+    Raises NotFoundError for a missing file, DatasetError for a folder or a special file, and ReadError for an object.
     """
     if not isinstance(path, str):
         return _kind(os.path.splitext(path.name)[1].lower(), path.open().read(0, _HEAD_BYTES))
@@ -178,33 +178,33 @@ def kind_of(path: FilePath) -> FileKind:
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
-        head = b""  # whoever opens it reports why
+        head = b""  # the reader that opens it reports the cause
     return _kind(suffix, head)
 
 
 def _kind(suffix: str, head: bytes) -> FileKind:
-    """Return what a file is by its suffix, in lower case, and its first bytes."""
+    """Return the kind of a file by its lower-case suffix and its first bytes."""
     if suffix in TEXT_SUFFIXES and (is_text(head) or _by_bytes(head) is None):
         return FileKind("manifest", f"a {suffix} manifest")
     return _by_bytes(head) or _by_ending(suffix, head)
 
 
 def media_advice(suffixes: Iterable[str]) -> str | None:
-    """Return the advice for files of video or audio, if any of the suffixes, in lower case, is one of theirs."""
+    """Return the advice for video or audio files if any of the lower-case suffixes is one of theirs."""
     return _MEDIA if _MEDIA_SUFFIXES.intersection(suffixes) else None
 
 
 def is_image(path: str) -> bool:
-    """Tell whether the file at `path` is an image, by its first bytes."""
+    """Return True if the file at `path` is an image, by its first bytes."""
     return os.path.isfile(path) and kind_of(path).kind == "image"
 
 
 def is_text(head: bytes) -> bool:
-    """Tell whether the first bytes of a file are UTF-8 without control characters other than those of lines."""
+    """Return True if the first bytes of a file are UTF-8 without control characters, except some in text."""
     if any(byte < 32 and byte not in b"\t\n\r\x0c\x1b\x1f" for byte in head):
         return False
     try:
-        # A character may be cut at the end.
+        # The head may end inside a character.
         head[:-3].decode() if len(head) == _HEAD_BYTES else head.decode()
     except UnicodeDecodeError as error:
         return error.reason == "unexpected end of data" and len(head) == _HEAD_BYTES
@@ -212,7 +212,7 @@ def is_text(head: bytes) -> bool:
 
 
 def _by_bytes(head: bytes) -> FileKind | None:
-    """Return the kind that the first bytes tell, or None."""
+    """Return the kind that the first bytes indicate, or None."""
     if _is_tar(head):
         return FileKind("tar", "a tar")
     if head.startswith(b"\xff\xff\xff\xff") and head[6:8] == b"\0\0":
@@ -243,9 +243,9 @@ def _by_bytes(head: bytes) -> FileKind | None:
 
 
 def _by_ending(suffix: str, head: bytes) -> FileKind:
-    """Return the kind that the suffix tells: whoever opens the file reports what is wrong with it."""
+    """Return the kind that the suffix indicates; opening the file reports any problem."""
     if is_image_name(suffix.encode()):
-        return FileKind("image", f"a {suffix} file")  # a damaged one is a bad sample, and no other kind of dataset
+        return FileKind("image", f"a {suffix} file")  # a damaged image is a bad sample, not another kind of dataset
     if suffix in _NAMED:
         return FileKind(_NAMED[suffix], f"a {suffix} file")
     if len(head) == _HEAD_BYTES and not any(head):
@@ -259,7 +259,7 @@ def _by_ending(suffix: str, head: bytes) -> FileKind:
 
 
 def _is_tar(head: bytes) -> bool:
-    """Tell whether the first header is a tar's: it has the magic of POSIX or GNU, or (long ago) a right checksum."""
+    """Return True for the header of a tar: POSIX or GNU magic, or (long ago) a valid checksum."""
     if len(head) < _BLOCK:
         return False
     if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":

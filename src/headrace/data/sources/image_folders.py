@@ -1,4 +1,4 @@
-"""Folders of images: class folders, folder trees, and folders matched by their files' stems."""
+"""Folders of images: class folders, folder trees, and folders matched by file stems."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NAMES_IN_MESSAGE = 5
 
 @dataclass(frozen=True)
 class _Folder:
-    """A visited folder: its path relative to the root, and its images' relative paths joined, with their lengths."""
+    """Visited folder: its relative path, and the concatenated relative paths of its images with their lengths."""
 
     path: bytes
     blob: bytes
     lengths: npt.NDArray[np.int64]
     listed: npt.NDArray[np.int64] | None = None
-    """Number of each image in a listing."""
+    """Index of each image in a listing."""
 
     @property
     def top(self) -> bytes:
@@ -47,11 +47,11 @@ class _Folder:
 
 
 def open_folder(root: str, *, classes: Classes | None) -> SampleTable:
-    """Return the images below `root` in torchvision's order: by folder path, then by name, both bytewise.
+    """Return the images in `root` in torchvision's order: by folder path, then by name, both bytewise.
 
-    `classes`: first-level folders are classes, and images next to them are skipped (True), or mean nothing (False);
-    None: True unless images lie directly in `root`. A list names the folders that are classes, in their order, and
-    images of others are skipped.
+    `classes`: True: first-level folders are classes, and images next to them are skipped; False: there are no classes;
+    None: True unless images are directly in `root`. A list names the class folders in order, and images in other
+    folders are skipped.
     """
     skipped: Counter[str] = Counter()
     others: Counter[str] = Counter()
@@ -62,7 +62,7 @@ def open_folder(root: str, *, classes: Classes | None) -> SampleTable:
 
 
 def open_prefix(listing: Listing, *, classes: Classes | None) -> SampleTable:
-    """Return the images below a prefix as `open_folder` does those below a folder, as they were when it was listed."""
+    """Return the images in a prefix, as `open_folder` does for a folder, pinned to the listed content."""
     skipped: Counter[str] = Counter()
     others: Counter[str] = Counter()
     root, prefix = str(listing.prefix), listing.prefix
@@ -75,7 +75,7 @@ def open_prefix(listing: Listing, *, classes: Classes | None) -> SampleTable:
 
 
 def open_objects(paths: Sequence[ObjectPath], stores: Stores, *, addresses: Sequence[str] | None) -> SampleTable:
-    """Return objects as images. Their keys are `addresses`; None: what their own keys have below a common prefix."""
+    """Return objects as images. Sample keys are `addresses`; None: object keys relative to their common prefix."""
     seen = SeenObjects(len(paths))
     for number, path in enumerate(paths):
         if path.pin is not None:
@@ -95,7 +95,7 @@ def open_objects(paths: Sequence[ObjectPath], stores: Stores, *, addresses: Sequ
 def _sorted_images(
     root: str, folders: list[_Folder], classes: Classes | None, skipped: Counter[str], others: Counter[str]
 ) -> tuple[list[_Folder], StringColumn, ValueColumn | None]:
-    """Return the folders whose images count, in order, the images' paths, and their classes."""
+    """Return the selected folders in order, their images' paths, and the images' classes."""
     folders = sorted(folders, key=lambda folder: (folder.top, folder.path))
     if not any(len(folder.lengths) for folder in folders):
         got, hint = "an empty folder", "Check the path"
@@ -128,7 +128,7 @@ def _table(
 
 
 def _listed_folders(listing: Listing, skipped: Counter[str], others: Counter[str]) -> list[_Folder]:
-    """Return what `_walk` does of a folder."""
+    """Return the folders of a listing, like `_walk`."""
     images: dict[bytes, list[tuple[bytes, int]]] = {}
     hidden: set[bytes] = set()
     for number, text in enumerate(listing.names):
@@ -189,9 +189,9 @@ def _scan(full: bytes, skipped: Counter[str], others: Counter[str]) -> tuple[lis
 def _by_class(
     root: str, folders: list[_Folder], wanted: Sequence[str] | None, skipped: Counter[str]
 ) -> tuple[list[_Folder], ValueColumn]:
-    """Return the folders below the first level, and each image's class.
+    """Return all selected folders except the root, and each image's class.
 
-    A class is the first-level folder's index by sorted name, or its index in `wanted`, which leaves out all others.
+    A class is a first-level folder's index by sorted name, or its index in `wanted`, which excludes all others.
     """
     outside = sum(len(folder.lengths) for folder in folders if folder.path == b"")
     if outside:
@@ -227,7 +227,7 @@ def _by_class(
 
 
 _PART = re.compile(r"\*\*/|\*|\?|\[!?\]?[^\]]*\]")
-"""Wildcards of a pattern; a `**` that is no whole part of a path is two stars, as in `glob`."""
+"""Wildcards of a pattern; a `**` that is only part of a path component is two stars, as in `glob`."""
 
 
 ALL_FILES = "**/*"
@@ -235,7 +235,7 @@ ALL_FILES = "**/*"
 
 @dataclass(frozen=True)
 class StemmedFiles:
-    """Files below `root`, in bytewise order of their names."""
+    """Files in `root`, in bytewise order of their names."""
 
     root: str
     name_of: dict[str, str]
@@ -243,19 +243,19 @@ class StemmedFiles:
 
 
 def stemmed_files(where: str) -> StemmedFiles:
-    """Return all files below a folder, or those that a pattern names (`masks/*_mask.png`), by their stems.
+    """Return all files in a folder, or those that match a pattern (`masks/*_mask.png`), by stem.
 
-    A stem is what the wildcards stand for, without the extension below a folder, and for a pattern that ends in `*`.
+    A stem is the text that the wildcards match, without the extension for a folder or a pattern that ends in `*`.
     Hidden files and folders are skipped.
 
-    Raises NotFoundError, EmptyDatasetError, DatasetError where two files have one stem, or ReadError for a folder below
-    a folder that cannot be listed.
+    Raises NotFoundError, EmptyDatasetError, DatasetError if two files have the same stem, or ReadError for a subfolder
+    that cannot be listed.
     """
     root, pattern = split_pattern(where)
     if not os.path.isdir(root):
         got = "a file" if os.path.exists(root) else "nothing"
         raise NotFoundError(f"{root}: expected a folder with the files of {where!r}, got {got}. Check the path")
-    if pattern == ALL_FILES:  # a glob would skip folders that it cannot list, and follow circles of links
+    if pattern == ALL_FILES:  # a glob would skip unreadable folders, and follow cycles of links
         below = walk_folders(os.fsencode(root), _entries)
         found = [os.fsdecode(os.path.join(path, name)) for path, names in below for name in names]
     else:
@@ -282,7 +282,7 @@ def stemmed_files(where: str) -> StemmedFiles:
 
 
 def _entries(folder: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return the names of the subfolders and of all else in a folder, without hidden ones."""
+    """Return the names of the subfolders and of all other entries in a folder, without hidden ones."""
     subfolders: list[bytes] = []
     others: list[bytes] = []
     with os.scandir(folder) as entries:
@@ -293,12 +293,12 @@ def _entries(folder: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 def split_pattern(where: str) -> tuple[str, str]:
-    """Return the folder that holds all files, and the pattern below it."""
+    """Return the folder that contains all files, and the pattern relative to it."""
     if os.path.isdir(where) or not glob.has_magic(where):
         return os.path.abspath(where), ALL_FILES
     parts = where.split("/")
     plain = next(at for at, part in enumerate(parts) if glob.has_magic(part))
-    if parts[-1] == "**":  # files are meant, and those are what the star after it names
+    if parts[-1] == "**":  # the pattern means files, which the added star matches
         parts.append("*")
     return os.path.abspath("/".join(parts[:plain]) or ("/" if where.startswith("/") else ".")), "/".join(parts[plain:])
 
@@ -327,10 +327,10 @@ _EXAMPLES = 3
 
 
 def open_matched(columns: Mapping[str, str]) -> SampleTable:
-    """Return one sample for each stem that every column has, in the first column's order; its key is the stem.
+    """Return one sample for each stem in every column, in the first column's order; its key is the stem.
 
     `columns` maps names to folders or patterns. Raises UsageError, NotFoundError, EmptyDatasetError, ReadError, or
-    DatasetError where two files have one stem, or nothing matches.
+    DatasetError if two files have the same stem, or nothing matches.
     """
     if not columns:
         raise UsageError("expected folders or patterns by the names of columns, got an empty mapping")

@@ -1,4 +1,4 @@
-"""Build the indices of tars, zips and manifests, local or in stores, ahead of the first opening."""
+"""Build the indices of tars, zips and manifests, local or in stores, before the first opening."""
 
 from __future__ import annotations
 
@@ -35,26 +35,25 @@ class IndexCounts(NamedTuple):
 
     members: int
     samples: int | None
-    """None: its members make none."""
+    """Number of samples; None: the members form no samples."""
 
 
 @dataclass(frozen=True)
 class IndexKind:
-    """Kind of file of which an index is cached."""
+    """Kind of file with a cached index."""
 
     name: str
     suffixes: tuple[str, ...]
-    """Lower-case."""
     open: Callable[[Any, FileIdentity, str | None], IndexCounts]
-    """Builds the index of the file at a path with an identity, or finds it, in a cache folder, if one is given."""
+    """Function that finds or builds the index, given a path, its identity and a cache folder or None."""
     identify: Callable[[FilePath], FileIdentity] = identify_archive
     listed: bool = True
-    """Whether a folder stands for such files in it."""
+    """True if a folder argument includes such files in it."""
 
 
 @dataclass(frozen=True)
 class IndexedFile:
-    """A file, and the index that is cached of it."""
+    """File with its cached index."""
 
     path: str
     """Path or address."""
@@ -66,13 +65,13 @@ class IndexedFile:
     kept_at: str | None
     """Path of the index; None: a file of this size needs none."""
     built: bool
-    """Whether it was not there before."""
+    """True if the index did not exist before."""
     wall_s: float
 
 
 @dataclass(frozen=True)
 class UnindexedFile:
-    """A file that cannot be indexed, and why."""
+    """File that cannot be indexed, and the reason."""
 
     path: str
     """Path or address."""
@@ -89,10 +88,11 @@ def build_indices(
     threads: int | None = None,
     tick: Callable[[ScanState], None] | None = None,
 ) -> list[IndexOutcome]:
-    """Build the missing indices, several at once, and return what each file has now, in the order of `paths`.
+    """Build the missing indices, several at once, and return the outcome for each file, in the order of `paths`.
 
-    `threads`: files at once; None: 8, of objects 32, since a scan waits for the disk or the store, not the processor.
-    `tick` is called now and then with how far the scans are. A file that cannot be indexed stops no other.
+    `threads`: files at once; None: 8, or 32 for objects, since a scan waits for the disk or the store, not the CPU.
+    `tick` is called periodically with the progress of the scans. A file that cannot be indexed does not stop the
+    others.
     """
     done: dict[int, IndexOutcome] = {}
     threads = indexing_threads(paths) if threads is None else threads
@@ -107,7 +107,7 @@ def build_indices(
             done[number] = UnindexedFile(str(paths[number]), error)
 
     with warnings.catch_warnings():
-        # An index that cannot be cached is a warning elsewhere, and an error for whoever asks for nothing else.
+        # Elsewhere, an index that cannot be cached is a warning; here, the index is all that the caller wants.
         warnings.filterwarnings("error", message="the index of ", category=UserWarning)
         work_through(
             range(len(paths)),
@@ -122,7 +122,7 @@ def build_indices(
 
 
 def merged_target(to: str, stores: Stores) -> str:
-    """Return the address or absolute path that a merged index is written to. Raises as `check_merged_target` does."""
+    """Return the address or absolute path to write a merged index to. Raises as `check_merged_target` does."""
     place = to if is_remote(to) else os.path.abspath(local_path(to, "a path or an address as --to"))
     check_merged_target(place, stores)
     return place
@@ -145,10 +145,10 @@ def merge_indices(paths: Sequence[FilePath], outcomes: Sequence[IndexOutcome], t
 
 
 def indexable_paths(where: Iterable[str], stores: Stores | None = None) -> list[FilePath]:
-    """Return the absolute paths, or the objects, that paths, addresses and patterns name.
+    """Return the absolute paths, or the objects, for paths, addresses and patterns.
 
-    A folder, or an address that ends in a slash, stands for what lies directly in it with a suffix of `INDEX_KINDS`.
-    Raises NotFoundError or EmptyDatasetError; for addresses also UsageError and ReadError.
+    A folder, or an address that ends in a slash, is replaced by the files directly in it with a suffix of
+    `INDEX_KINDS`. Raises NotFoundError or EmptyDatasetError; for addresses also UsageError and ReadError.
     """
     stores = Stores() if stores is None else stores
     found: dict[Hashable, FilePath] = {}
@@ -162,12 +162,12 @@ def indexable_paths(where: Iterable[str], stores: Stores | None = None) -> list[
 
 
 def index_file(path: FilePath, *, cache: str | None) -> IndexedFile:
-    """Build the index of the file or object at `path`, or find it. Raises DatasetError or ReadError."""
+    """Build or find the index of the file or object at `path`. Raises DatasetError or ReadError."""
     begin = time.perf_counter()
     if isinstance(path, str):
         refuse_compressed(path)
     kind = next((kind for kind in INDEX_KINDS if file_name(path).lower().endswith(kind.suffixes)), None)
-    if kind is None:  # taken for a tar: a scan reports what is wrong with it
+    if kind is None:  # assume a tar: the scan reports any problem
         kind = _ZIP_KIND if kind_of(path).kind == "zip" else _TAR_KIND
     if not isinstance(path, str) and kind not in _ARCHIVE_KINDS:
         raise DatasetError(f"{path}: expected a tar or a zip in a store, got a {kind.name}, of which no index is kept")
@@ -222,7 +222,7 @@ def _files(path: str) -> list[str]:
 
 
 def _is_of(place: str, identity: FileIdentity) -> bool:
-    """Tell whether an index of that file lies there."""
+    """Return True if the index of that file is there."""
     try:
         return safetensors.read_arrays(place)[1].get("of") == identity.to_json()
     except (OSError, safetensors.InvalidFileError):
@@ -230,7 +230,7 @@ def _is_of(place: str, identity: FileIdentity) -> bool:
 
 
 def _version(place: str) -> tuple[int, int] | None:
-    """Return what changes when an index is rewritten."""
+    """Return a value that changes when an index is rewritten."""
     try:
         status = os.stat(place)
     except OSError:
@@ -242,12 +242,12 @@ def _open_archive(kind: ArchiveKind[Any], path: FilePath, identity: FileIdentity
     members = len(kind.open_members(path, identity, cache=cache))
     try:
         return IndexCounts(members, len(kind.open_index(path, cache=cache).samples))
-    except DatasetError:  # the index says why, to whoever asks it for samples
+    except DatasetError:  # the index reports the reason when samples are requested
         return IndexCounts(members, None)
 
 
 def _open_manifest(path: str, _: FileIdentity, cache: str | None) -> IndexCounts:
-    """Count the rows, with the column names of the manifest: with others it has another index."""
+    """Count the rows, with the manifest's own column names; other names have another index."""
     rows = len(open_manifest(path, root=open_root(None, manifest=path, cache=cache), columns=None, cache=cache))
     return IndexCounts(rows, rows)
 

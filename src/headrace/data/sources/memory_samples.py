@@ -1,6 +1,6 @@
-"""Samples in memory: paths, rows, columns and dicts as a table, without an object a sample.
+"""Samples in memory: paths, rows, columns and dicts as a table, without an object per sample.
 
-Numbers and texts become the same as in a manifest, bytes a `MemoryColumn`, arrays of numbers a `ListColumn`.
+Numbers and texts become the same columns as in a manifest, bytes a `MemoryColumn`, arrays of numbers a `ListColumn`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _EXPECTED = "numbers, texts, paths, bytes, or lists or arrays of numbers or of t
 
 
 def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
-    """Return columns of the same names, and how many rows each has.
+    """Return columns of the same names, and their number of rows.
 
-    Raises UsageError for columns of unequal lengths or values that no column holds, EmptyDatasetError for no rows.
+    Raises UsageError for columns of unequal lengths or unsupported values, EmptyDatasetError for no rows.
     """
     made: dict[str, Column] = {}
     arrays: dict[str, pa.ChunkedArray] = {}
@@ -66,7 +66,7 @@ def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
 
 
 def _held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldColumn]:
-    """Return Arrow's arrays, of one length of 1 or more, as the columns that a manifest would have."""
+    """Return Arrow arrays, of equal non-zero lengths, as the columns that a manifest would have."""
     if not arrays:
         return {}
     import pyarrow as pa
@@ -83,20 +83,20 @@ def _held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldCol
 
 
 def in_order(name: str, values: Any) -> Sequence[Any] | npt.NDArray[Any]:
-    """Return values indexed by their place; pandas indexes a series by its own index, whatever its order.
+    """Return values in positional order; a pandas series would be indexed by its own index.
 
     Raises UsageError for a set, a mapping or a text.
     """
     if isinstance(values, list | tuple | np.ndarray):
         return values
     _expect_sequence(name, values)
-    if hasattr(values, "to_pylist"):  # Arrow's
+    if hasattr(values, "to_pylist"):  # Arrow
         return list(values.to_pylist())
     return np.asarray(values) if hasattr(values, "__array__") else list(values)
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, cut if it is long."""
+    """Return a value for a message, cut if long."""
     text = f"{value!r} ({type(value).__name__})" if not isinstance(value, str | int | float | None) else repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
@@ -111,13 +111,13 @@ def _column(name: str, values: Any) -> MemoryColumn | ListColumn | pa.ChunkedArr
 
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return _of_arrow(pa.chunked_array([values]) if isinstance(values, pa.Array) else values)
-    if hasattr(values, "__array__"):  # torch's tensors, series of pandas'
+    if hasattr(values, "__array__"):  # torch tensors, pandas series
         return _of_numpy(name, np.asarray(values))
     return _of_items(name, list(values))
 
 
 def _expect_sequence(name: str, values: Any) -> None:
-    """Raise UsageError for values without an order: a set has another one in each process."""
+    """Raise UsageError for values without a stable order, such as a set, which differs between processes."""
     if isinstance(values, str | bytes | Mapping | Set) or not hasattr(values, "__len__"):
         raise UsageError(f"column {name!r}: expected a list or an array, got {shown(values)}")
 
@@ -131,7 +131,7 @@ def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn |
         import pyarrow as pa
 
         return pa.chunked_array([pa.array(array)])
-    # A read-only array stays where it is: it may be mapped from a file.
+    # Use a read-only array in place: it may be mapped from a file.
     items = np.ascontiguousarray(array) if not array.flags.writeable else array.copy(order="C")
     offsets = np.arange(len(items) + 1, dtype=np.uint64) * np.uint64(items.shape[1])
     return ListColumn(offsets, items.reshape(items.shape[0] * items.shape[1], *items.shape[2:]))
@@ -148,7 +148,7 @@ def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
         return _of_files(name, items)
     if any(isinstance(part, Mapping) for item in items for part in (item if isinstance(item, list) else [item])):
         texts = []
-        for item in items:  # what no column holds becomes JSON, as in a manifest
+        for item in items:  # unsupported values become JSON, as in a manifest
             try:
                 texts.append(None if item is None else json.dumps(item, ensure_ascii=False))
             except (TypeError, ValueError) as error:
@@ -166,7 +166,7 @@ def _is_list(item: Any) -> bool:
 
 
 def _expect_each(name: str, items: Sequence[Any], is_fine: Callable[[Any], bool], expected: str) -> None:
-    """Raise UsageError for an item, other than None, that is not as the first is."""
+    """Raise UsageError for an item, other than None, that is unlike the first."""
     for row, item in enumerate(items):
         if item is not None and not is_fine(item):
             raise UsageError(f"column {name!r}, row {row:,}: expected {expected}, as the first is, got {shown(item)}")
@@ -181,7 +181,7 @@ def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
 
 
 def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
-    """Return the bytes, or else the paths, of dicts with both, such as Hugging Face's images."""
+    """Return the bytes, or else the paths, of dicts with both, such as Hugging Face images."""
     _expect_each(name, items, lambda item: isinstance(item, Mapping), "{'bytes', 'path'}")
     data = [None if item is None else item.get("bytes") for item in items]
     paths = [None if item is None else item.get("path") for item in items]
@@ -197,7 +197,7 @@ def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
 
 
 def _of_arrays(name: str, items: Sequence[Any]) -> ListColumn:
-    """Return arrays of numbers whose first dimension may differ: boxes float32[m, 4], say."""
+    """Return arrays of numbers that may differ in the first dimension, such as boxes float32[m, 4]."""
     try:
         arrays = [np.asarray([] if item is None else item) for item in items]
     except (ValueError, TypeError) as error:
@@ -232,7 +232,7 @@ def _of_arrow_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColum
 
 
 def _of_arrow(array: pa.ChunkedArray) -> MemoryColumn | pa.ChunkedArray:
-    """Move binary values to a file in memory."""
+    """Copy binary values to a file in memory; return other values unchanged."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -254,7 +254,7 @@ def _of_arrow(array: pa.ChunkedArray) -> MemoryColumn | pa.ChunkedArray:
 
 
 def table_of_paths(paths: Sequence[Any], *, root: PathRoot, source: str) -> SampleTable:
-    """Return one sample a path: its file is the `image`, its key the path as it was given.
+    """Return one sample per path: its file is the `image`, its key the path as given.
 
     Raises UsageError for anything but a path.
     """
@@ -267,7 +267,7 @@ def table_of_paths(paths: Sequence[Any], *, root: PathRoot, source: str) -> Samp
 
 
 def table_of_rows(rows: Sequence[Any], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
-    """Return one sample a row, whose entries are columns of these names; None: rows are (path, label).
+    """Return one sample per row, with entries as columns of these names; None: rows are (path, label).
 
     Raises UsageError for rows of another length, and as `columns_of` does.
     """
@@ -286,9 +286,9 @@ def table_of_rows(rows: Sequence[Any], names: Sequence[str] | None, *, root: Pat
 
 
 def table_of_columns(values: Mapping[str, Any], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
-    """Return one sample a row of columns of one length; `names` picks some.
+    """Return one sample per row of columns of equal length; `names` selects columns.
 
-    Texts name files where a field takes them as paths. Raises as `columns_of` does.
+    Texts name files if a field reads them as paths. Raises as `columns_of` does.
     """
     for name in names or ():
         if name not in values:
@@ -305,10 +305,10 @@ def table_of_columns(values: Mapping[str, Any], names: Sequence[str] | None, *, 
 def table_of_records(
     records: Iterable[Any], names: Sequence[str] | None, *, root: PathRoot, length: int | None = None
 ) -> SampleTable:
-    """Return one sample for each dict of an iterable, which is read to its end. What a dict lacks is missing.
+    """Return one sample per dict of an iterable, which is read to its end. Missing keys become missing values.
 
-    `names` picks columns; `length`: how many dicts it has to give. Raises UsageError where it gives more, fewer or
-    anything but dicts, and as `columns_of` does.
+    `names` selects columns; `length`: expected number of dicts. Raises UsageError for more, fewer or anything but
+    dicts, and as `columns_of` does.
     """
     grown: dict[str, _GrowingColumn] = {}
     count = 0
@@ -343,10 +343,10 @@ def table_of_records(
 
 
 class _GrowingColumn:
-    """Column whose values come one by one: bytes go to a file in memory at once, all else waits in a list."""
+    """Column that grows value by value: bytes go directly to a file in memory, other values to a list."""
 
     def __init__(self, name: str, missing: int) -> None:
-        """Begin with `missing` samples, which came before the first that has the column."""
+        """Start with `missing` samples that precede the first one with the column."""
         self._name = name
         self._items: list[Any] = [None] * missing
         self._bytes: GrowingBytes | None = None

@@ -1,4 +1,4 @@
-"""What paths in a manifest are relative to: a folder, or archives that hold the files."""
+"""Roots of the paths in a manifest: a folder, or archives with the files."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from headrace.errors import ChangedError, DatasetError, NotFoundError, UsageErro
 Root: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _ARCHIVES = re.compile(r"[*?\[{]|\.(tar|zip)$", re.IGNORECASE)
-"""What the address of archives holds, and that of a prefix does not."""
+"""Pattern in an address of archives, but not in one of a prefix."""
 _EXPECTED = "the path of a folder or an archive, a pattern, or a list of archives as root="
 
 
 def open_root(root: Root | None, *, manifest: FilePath, cache: str | None, stores: Stores | None = None) -> PathRoot:
-    """Return where the paths in `manifest` (an absolute path) lead: below its own folder, or into `root`.
+    """Return the root of the paths in `manifest` (an absolute path): its own folder, or `root`.
 
-    `cache`: folder for the indices of archives, where one was given; `stores`: those of a root in a store, and of
-    addresses among the paths.
+    `cache`: folder for the indices of archives, if given; `stores`: stores of a remote root, and of addresses in the
+    paths.
 
     Raises UsageError, NotFoundError, DatasetError or ReadError.
     """
@@ -65,7 +65,7 @@ def open_root(root: Root | None, *, manifest: FilePath, cache: str | None, store
 
 
 def own_root(manifest: FilePath, stores: Stores) -> PathRoot:
-    """Return the folder, or the prefix in a store, that a manifest lies in."""
+    """Return the folder, or the prefix in a store, of a manifest."""
     if isinstance(manifest, ObjectPath):
         return StoreRoot(manifest.store, manifest.key.rpartition("/")[0], stores)
     assert isinstance(manifest, str), "objects in stores are of one kind"
@@ -106,7 +106,7 @@ def open_archive_root(paths: Sequence[FilePath], cache: str | None) -> ArchiveRo
 
 
 def _open_again(paths: Sequence[FilePath], cache: str | None, identities: Sequence[FileIdentity]) -> ArchiveRoot:
-    """Open the same archives again. Raises ChangedError, and what opening raises."""
+    """Open the same archives again. Raises ChangedError, and as opening does."""
     root = open_archive_root(paths, cache)
     for path, known, found in zip(paths, identities, root.identities, strict=True):
         if found != known:
@@ -116,18 +116,18 @@ def _open_again(paths: Sequence[FilePath], cache: str | None, identities: Sequen
 
 @dataclass(frozen=True)
 class FolderRoot:
-    """Files below a folder."""
+    """Files in a folder."""
 
     folder: str
     inside: bool = False
-    """Whether paths have to stay in it; else absolute ones are taken as they are."""
+    """True if paths have to stay in the folder; otherwise absolute paths are allowed."""
     is_common: bool = False
-    """Whether it is only what the folders of several manifests have in common: paths have to be absolute."""
+    """True if this is only the common folder of several manifests: paths have to be absolute."""
     stores: Stores = field(default_factory=Stores, compare=False)
     """Stores of addresses among the paths."""
 
     def column(self, paths: Strings) -> ByteColumn:
-        """Return the column of the files that paths name. Raises UsageError for a relative one that begins nowhere."""
+        """Return the column of the files at these paths. Raises UsageError for a relative path without a folder."""
         for piece in paths.pieces() if self.is_common else ():
             for path in piece:
                 if path and not os.path.isabs(path) and not is_remote(path):
@@ -153,16 +153,16 @@ class FolderRoot:
 
 @dataclass(frozen=True)
 class StoreRoot:
-    """Objects below a prefix in a store."""
+    """Objects in a prefix of a store."""
 
     store: ObjectStore
     prefix: str
     stores: Stores
     inside: bool = False
-    """Whether paths have to stay below it; else addresses and absolute paths are taken as they are."""
+    """True if paths have to stay in the prefix; otherwise addresses and absolute paths are allowed."""
 
     def column(self, paths: Strings) -> ByteColumn:
-        """Return the column of the objects that paths name."""
+        """Return the column of the objects at these paths."""
         address = self.store.address.show(self.prefix).rstrip("/")
         return ObjectColumn.of(address, paths, NamedObjects(self.stores, self.store, self.prefix, inside=self.inside))
 
@@ -177,18 +177,18 @@ class StoreRoot:
 
 @dataclass(frozen=True, eq=False)
 class ArchiveRoot:
-    """Files that archives hold, all of one kind."""
+    """Files in archives of one kind."""
 
     paths: Sequence[FilePath]
     cache: str | None
     identities: Sequence[FileIdentity]
     files: ColumnFiles
-    """Files of all columns, so that each archive is open once."""
+    """Files of all columns, so that each archive is opened once."""
     members: Sequence[ArchiveMembers]
     places: MemberPlaces
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Open it again in another process, which is quicker than to send the indices."""
+        """Reopen in another process, which is faster than sending the indices."""
         return _open_again, (self.paths, self.cache, self.identities)
 
     def column(self, paths: Strings) -> ByteColumn:

@@ -1,6 +1,6 @@
-"""Files of a whole dataset repository of the Hub that make one split, by the layout that the Hub documents. Pure.
+"""Files of one split in a Hub dataset repository, by the layout that the Hub documents. Pure.
 
-https://huggingface.co/docs/datasets/repository_structure: files are of one format, and the split is in their names
+https://huggingface.co/docs/datasets/repository_structure: files have one format, and the split is in their names
 (`train-00000-of-00002.parquet`) or in the name of their folder (`train/`).
 """
 
@@ -18,10 +18,10 @@ _MOST_SHOWN = 8
 
 
 def files_of_split(repository: str, names: Sequence[str]) -> list[str]:
-    """Return the files that hold a repository's samples, sorted; none where they are neither rows nor archives.
+    """Return the sorted files with a repository's samples; empty if they are neither rows nor archives.
 
-    `repository`: its address, for messages; `names`: all of its files. Raises UsageError where they are of several
-    splits, folders or formats, which names the address of each.
+    `repository`: its address, for messages; `names`: all of its files. Raises UsageError for several splits, folders or
+    formats, with the address of each.
     """
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:

@@ -1,6 +1,6 @@
-"""webdataset's ways to name shards that are no addresses, `pipe:` commands and `::` lists, and what to write instead.
+"""Refuse webdataset's `pipe:` commands and `::` lists of shards, and suggest the equivalent line.
 
-Commands are never run: they give a stream from its start, and samples are read here at any place of a shard.
+Commands are never run: they stream from the start, but samples are read at any offset of a shard.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LIST = "::"
 _ARCHIVE = re.compile(r"\.(tar|tgz|zip)\b|^\w+://|^pipe:", re.IGNORECASE)
 _OPERATORS = "|&;<>"
 _STORE_OPTIONS = {"--profile": "profile", "--endpoint-url": "endpoint", "--region": "region"}
-"""Options of `aws` and `s5cmd` that have a value, and what they are called in `store_options=`."""
+"""Options of `aws` and `s5cmd` with a value, and their names in `store_options=`."""
 _ANONYMOUS = "--no-sign-request"
 _HEADERS = ("-H", "--header", "-u", "--user")
 _SHOWN_PARTS = 3
@@ -34,18 +34,18 @@ _HUB_URL = re.compile(
 
 @dataclass(frozen=True)
 class _Shard:
-    """What a command or a part of a list names, as `open` takes it."""
+    """Shard in a command or a list, as arguments of `open`."""
 
     where: str
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What the line cannot say, as a sentence without its end."""
+    """Advice that the suggested line cannot express, as a sentence without its end."""
 
 
 def refuse_shard_commands(parts: Sequence[Any]) -> None:
-    """Raise UsageError for a `pipe:` command or a `::` list among what is opened, with the line that opens it here.
+    """Raise UsageError for a `pipe:` command or a `::` list in `parts`, with the line that opens it here.
 
-    Of a command, only its program, addresses and names of files are shown: others of its words may be credentials.
+    The message shows only a command's program, addresses and file names: other words may be credentials.
     """
     texts = [part for part in parts if isinstance(part, str)]
     command = next((text for text in texts if text.startswith(_PIPE)), None)
@@ -91,25 +91,25 @@ def _where(shards: Sequence[_Shard]) -> str:
 
 
 def _words(command: str) -> list[str]:
-    """Return the words of a shell command, with its operators as words of their own."""
+    """Return the words of a shell command, with its operators as separate words."""
     lexer = shlex.shlex(command.removeprefix(_PIPE), posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace_split = True
     lexer.commenters = ""
     try:
         return list(lexer)
-    except ValueError:  # a quotation that does not end
+    except ValueError:  # unclosed quotation
         return command.removeprefix(_PIPE).split()
 
 
 def _shard(text: str) -> _Shard | None:
-    """Return what a part names; None for a command that says no address or file."""
+    """Return the shard that a part names; None for a command without an address or file."""
     if not text.startswith(_PIPE):
         return _Shard(show_address(text.removeprefix("file:")), notes=_notes(text))
     words = _words(text)
     ends = [at for at, word in enumerate(words) if word and not word.strip(_OPERATORS)]
     first = words[: ends[0]] if ends else words
     if any(words[at] == "|" for at in ends):
-        return None  # what comes after changes the bytes
+        return None  # later commands change the bytes
     address = next((word for word in first if is_remote(word)), None)
     on_hub = None if address is None else _HUB_URL.match(address)
     if on_hub is not None:

@@ -1,7 +1,7 @@
-"""Copy of files in parts, each read back and checked by its sum.
+"""Copy files in parts, each verified by reading it back.
 
-The sum is taken of the bytes as they come from the source, and compared with that of what the copy gives back: on a
-disk what the disk gives, and not the page cache.
+The checksum of the bytes from the source is compared with the checksum of the copy. On a disk, the copy is read from
+the disk, not from the page cache.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from headrace.errors import ChangedError, WriteError
 from headrace.system import Stop
 
 PART_BYTES = 64 << 20
-"""Large files are copied in parts, by several threads, and after a kill part by part. A file that a journal of other
-parts knows is copied anew."""
+"""Size of the parts in which several threads copy large files, and resume them after a kill. A file that a journal
+recorded with another part size is copied again."""
 UNIT_BYTES, UNIT_FILES = 16 << 20, 64
-"""Small files share a unit of work, so that they share what makes them durable."""
+"""Limits of a unit of work for small files, which share the cost of durability."""
 _PIECE_BYTES = 1 << 20
 
 
 @dataclass
 class StageReport:
-    """What was staged: counted by the threads that do it, read by the one that shows it."""
+    """Counts of a staging run: updated by its threads, read by the thread that displays them."""
 
     to: str
     total_files: int = 0
     total_bytes: int = 0
-    """Bytes of all files that are to be there."""
+    """Bytes of all files to stage."""
     copied: int = 0
     """Files that were written and read back."""
     copied_bytes: int = 0
-    """Bytes written, also of files that are not complete yet."""
+    """Bytes written, incomplete files included."""
     kept: int = 0
-    """Files that were there, complete. High after a run that was killed."""
+    """Files that were complete before. High after a run that was killed."""
     kept_bytes: int = 0
     verified: int | None = None
-    """Of those kept, how many were read and have the bytes that were staged; None: nobody asked for it."""
+    """Number of the `kept` files that were read and match; None: verification was not requested."""
     verified_bytes: int = 0
     repaired: list[str] = field(default_factory=list)
-    """Copies that had changed since they were staged, and were made anew."""
+    """Copies that had changed since they were staged, and were copied again."""
     gone: int = 0
     """Copies that were removed because their sources are gone."""
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """What of the sources is not copied, by reason."""
+    """Number of source entries that are not copied, by reason."""
     wall_s: float | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return the figures as JSON has them."""
+        """Return the counts as a JSON object."""
         names = ("copied", "copied_bytes", "kept", "kept_bytes", "verified", "repaired", "gone")
         return {
             "to": self.to,
@@ -76,13 +76,13 @@ class FilePart(NamedTuple):
 
 
 def parts_of(file: SourceFile, part_bytes: int) -> Iterator[FilePart]:
-    """Cut a file into parts; an empty one has one, too."""
+    """Split a file into parts; an empty file has one part."""
     for number, at in enumerate(range(0, max(1, file.size), part_bytes)):
         yield FilePart(file, number, at, min(part_bytes, file.size - at))
 
 
 def units(parts: Iterable[FilePart]) -> Iterator[list[FilePart]]:
-    """Yield what a thread takes at a time: a part of a large file, or some small files."""
+    """Yield units of work for a thread: a part of a large file, or some small files."""
     unit: list[FilePart] = []
     size = 0
     for part in parts:
@@ -96,7 +96,7 @@ def units(parts: Iterable[FilePart]) -> Iterator[list[FilePart]]:
 
 
 class FileCopier:
-    """Any number of threads may copy. Raises ReadError, ChangedError, WriteError, or Stopped."""
+    """Copier of file parts. Thread-safe. Methods raise ReadError, ChangedError, WriteError, or Stopped."""
 
     def __init__(self, journal: StageJournal, report: StageReport, stop: Stop, *, part_bytes: int) -> None:
         self._journal = journal
@@ -104,11 +104,11 @@ class FileCopier:
         self._stop = stop
         self._part_bytes = part_bytes
         self._sums: dict[bytes, dict[int, int]] = {}
-        """Sums of the parts that are there, by the path of a file that is not complete."""
+        """Checksums of the finished parts of incomplete files, by path."""
         self._lock = threading.Lock()
 
     def copy(self, unit: Sequence[FilePart]) -> None:
-        """Copy these parts, and name the files that they complete."""
+        """Copy these parts, and rename the files that they complete."""
         parts, copies, complete = [], [], []
         partial_folder = self._journal.folder
         for part in unit:
@@ -120,7 +120,7 @@ class FileCopier:
                 if sums is None:
                     parts.append({"part": os.fsdecode(file.path), **entry, "number": part.number, "crc32": sum_})
                     continue
-                # All but its name. Its bytes are on the disk; if its time is not, it is copied again.
+                # Complete except for the rename. The bytes are durable; if the time is lost, the file is copied again.
                 os.ftruncate(partial, file.size)
                 os.fchmod(partial, file.mode)
                 os.utime(partial, ns=(file.mtime_ns, file.mtime_ns))
@@ -135,7 +135,7 @@ class FileCopier:
             self._report.copied += len(complete)
 
     def verify(self, file: SourceFile, record: CopyRecord) -> bool:
-        """Return whether the copy gives back the bytes that were staged, and count it if so."""
+        """Return True, and count the copy, if it still has the bytes that were staged."""
         parts = list(parts_of(file, self._part_bytes))
         with _opened(*self._journal.folders.parent(file.path), os.O_RDONLY) as descriptor:
             if len(parts) != len(record.sums) or not all(
@@ -148,7 +148,7 @@ class FileCopier:
         return True
 
     def _copy_part(self, part: FilePart, partial: int) -> int:
-        """Return its sum. What a killed run has left is read back, and copied anew where it is not as it was."""
+        """Return the part's checksum. Bytes from a killed run are read back, and copied again if they differ."""
         known = self._known_sum(part)
         if known is None or self._read_back(part, partial) != known:
             known = self._write(part, partial)
@@ -166,7 +166,7 @@ class FileCopier:
     def _known_sum(self, part: FilePart) -> int | None:
         file, number = part.file, part.number
         whole = self._journal.files.get(file.path)
-        if whole is not None and whole.version == file.version:  # killed before it was named
+        if whole is not None and whole.version == file.version:  # killed before the rename
             return whole.sums[number] if number < len(whole.sums) else None
         found = self._journal.parts.get(file.path, {}).get(number)
         return found.sums[0] if found is not None and found.version == file.version else None
@@ -182,7 +182,7 @@ class FileCopier:
         return sum_
 
     def _read_back(self, part: FilePart, descriptor: int) -> int | None:
-        """Return the sum of what is there; None where it ends early."""
+        """Return the checksum of the bytes on disk; None if the file ends early."""
         if not self._journal.in_memory:
             os.posix_fadvise(descriptor, part.at, part.length, os.POSIX_FADV_DONTNEED)
         sum_ = 0
@@ -194,7 +194,7 @@ class FileCopier:
         return sum_
 
     def _pieces(self, part: FilePart, read: Callable[[memoryview, int], int]) -> Iterator[tuple[int, memoryview]]:
-        """Read a part in pieces. Raises ChangedError where it ends early, or Stopped."""
+        """Read a part in pieces. Raises ChangedError if the file ends early, or Stopped."""
         buffer = memoryview(bytearray(min(_PIECE_BYTES, max(1, part.length))))
         at, end = part.at, part.at + part.length
         while at < end:
@@ -206,7 +206,7 @@ class FileCopier:
             at += got
 
     def _note(self, part: FilePart, sum_: int) -> tuple[int, ...] | None:
-        """Return the sums of the file's parts, in their order, if this was the last."""
+        """Return the checksums of the file's parts, in order, if this was the last part."""
         count = max(1, -(-part.file.size // self._part_bytes))
         with self._lock:
             sums = self._sums.setdefault(part.file.path, {})

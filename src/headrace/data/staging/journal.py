@@ -1,16 +1,15 @@
-"""Journal of what is complete in a folder of copies, which is also the folder's lock.
+"""Journal of the complete files in a folder of copies; it also locks the folder.
 
-It lies in a folder of ours there, beside the files that are not complete yet. A copy counts once its line is in the
-journal and it has its name. The line comes first, so that whatever has a name without a line is somebody else's.
+The journal is in a private subfolder, next to the incomplete files. A copy counts once its line is in the journal and
+the file has its final name. The line comes first, so a file with a final name but no line was not staged.
 
-The journal is JSON, one object a line, and nothing read from it is trusted. Each object ends in `"check"`, the CRC-32
-of the line as it is without that. Lines of the first version had none: where a journal begins as such, they are read
-as they are.
+The journal is JSON, one object per line, and untrusted. Each object ends in `"check"`, the CRC-32 of the line without
+that field. Lines of the first version have no checks: a journal that starts in that version is read without them.
 
     {"format": "headrace stage 2", "sources": [["name", "/path"], …], "part_bytes": 67108864, "made": true}
-    {"folder": "name"}                                                        was made
-    {"file": "name/path", "size": 5, "mtime_ns": 7, "crc32": [1]}             complete, read back, one sum a part
-    {"part": "name/path", "size": 5, "mtime_ns": 7, "number": 0, "crc32": 1}  of a file that is not complete yet
+    {"folder": "name"}                                                        was created
+    {"file": "name/path", "size": 5, "mtime_ns": 7, "crc32": [1]}             complete, read back; one sum per part
+    {"part": "name/path", "size": 5, "mtime_ns": 7, "number": 0, "crc32": 1}  part of an incomplete file
     {"gone": "name/path"}                                                     was removed, as the source is gone
 """
 
@@ -41,42 +40,42 @@ _PARTIAL = re.compile(rb"[0-9a-f]{32}\.partial")
 
 
 class DamagedJournalError(Exception):
-    """What the journal says cannot be; the text says what."""
+    """Invalid content of a journal; the message describes it."""
 
 
 class JournalHeader(NamedTuple):
     sources: tuple[tuple[str, str], ...]
-    """Name and path of each."""
+    """Name and path of each source."""
     part_bytes: int
     made: bool
-    """Whether the folder of copies was not there before."""
+    """True if staging created the folder of copies."""
 
 
 class CopyRecord(NamedTuple):
-    """A copy that is complete, or one part of a copy."""
+    """Complete copy, or one part of a copy."""
 
     version: tuple[int, int]
-    """Size and time (ns) of the source."""
+    """Size and modification time (ns) of the source."""
     sums: tuple[int, ...]
     """CRC-32 of each part of the source's bytes."""
 
 
 class StageJournal:
-    """The folder of copies and its journal, while nobody else stages into it.
+    """Folder of copies and its journal, locked against other staging processes.
 
-    Any number of threads may add to it. Its methods raise WriteError.
+    Thread-safe for adding. Methods raise WriteError.
     """
 
     def __init__(self, folders: OutputFolders, descriptor: int, *, made: bool) -> None:
-        """Read what the journal says. `made`: whether the folder of copies was not there before it was locked."""
+        """Read the journal. `made`: True if the folder of copies did not exist before it was locked."""
         self.folders = folders
         self.folder = folders.open(STAGE_FOLDER)
         self.in_memory = is_in_memory(folders.root.path)
-        """Whether it is tmpfs: nothing of it outlives the machine, so nothing is made durable."""
+        """True on tmpfs, which does not outlive the machine, so nothing is synced to disk."""
         self.header: JournalHeader | None = None
         self.files: dict[bytes, CopyRecord] = {}
         self.parts: dict[bytes, dict[int, CopyRecord]] = {}
-        """Of files that are not complete, by path and number."""
+        """Parts of incomplete files, by path and number."""
         self.made_folders: set[bytes] = set()
         self._descriptor = descriptor
         self._lock = threading.Lock()
@@ -86,7 +85,7 @@ class StageJournal:
         self.made = made if self.header is None else self.header.made
 
     def begin(self, header: JournalHeader) -> None:
-        """Write the header of a journal that has none."""
+        """Write the header of a journal without one."""
         self._append([{"format": FORMAT, **header._asdict()}])
         self.header = header
 
@@ -98,16 +97,16 @@ class StageJournal:
                 self._take(entry)
 
     def partial_files(self) -> list[bytes]:
-        """List the unfinished files."""
+        """List the incomplete files."""
         return [name for name in map(os.fsencode, os.listdir(self.folder.descriptor)) if _PARTIAL.fullmatch(name)]
 
     def clear_partial(self, keep: Iterable[bytes] = ()) -> None:
-        """Remove unfinished files, but for those of these names."""
+        """Remove incomplete files, except those named in `keep`."""
         for name in set(self.partial_files()).difference(keep):
             self._unlink(name)
 
     def remove(self) -> None:
-        """Remove the journal, which is the last that goes."""
+        """Remove the journal, after everything else."""
         self.clear_partial()
         self._unlink(_NAME)
         self.header = None
@@ -126,7 +125,7 @@ class StageJournal:
                 os.fdatasync(self._descriptor)
 
     def _read(self) -> None:
-        """Read the journal. A last line that a kill has cut short is removed: what it was to say is done again."""
+        """Read the journal. Drop a last line that a kill cut short: its work is repeated."""
         place = self.folder.place(_NAME)
         with writing(place):
             with open(self._descriptor, "rb", closefd=False) as file:
@@ -152,7 +151,7 @@ class StageJournal:
             ) from error
 
     def _take(self, entry: object) -> None:
-        """Add what a line says to what is known. Raises DamagedJournalError."""
+        """Apply a line to the state. Raises DamagedJournalError."""
         match entry:
             case {"file": str(text), "size": int(size), "mtime_ns": int(mtime_ns), "crc32": [*sums]} if _all(int, sums):
                 path = _path(text)
@@ -176,7 +175,8 @@ class StageJournal:
     def _expect_own(self) -> None:
         """Raise WriteError for another user's folder.
 
-        /dev/shm is everybody's: who has made a folder there, and lets others write in it, decides what is read from it.
+        /dev/shm is shared: the owner of a folder there can let others write in it, and so controls the bytes read from
+        it.
         """
         for folder in (self.folders.root, self.folder):
             owner = os.fstat(folder.descriptor).st_uid
@@ -188,7 +188,7 @@ class StageJournal:
 
 
 def _read_line(line: bytes) -> tuple[Any, bool]:
-    """Return what the line says, and whether it has a checksum."""
+    """Return the parsed line, and True if it has a checksum."""
     check = _CHECK.search(line, max(0, len(line) - len(b', "check": "00000000"}')))
     bare = line if check is None else line[: check.start()] + b"}"
     if check is not None and check[1] != _sum(bare):
@@ -200,7 +200,7 @@ def _read_line(line: bytes) -> tuple[Any, bool]:
 
 
 def _read_header(entry: Any) -> tuple[JournalHeader, bool]:
-    """Return the header, and whether each line has a checksum."""
+    """Return the header, and True if each line must have a checksum."""
     match entry:
         case {"format": str(name)} if name not in (FORMAT, _WITHOUT_CHECKS):
             raise DamagedJournalError(f"is of another version, {name!r}; this one writes {FORMAT!r}")
@@ -211,7 +211,7 @@ def _read_header(entry: Any) -> tuple[JournalHeader, bool]:
 
 
 def _path(text: str) -> bytes:
-    """Return a path that is relative, and stays where it begins."""
+    """Return a relative path that stays inside its folder. Raises DamagedJournalError for any other path."""
     try:
         path = os.fsencode(text)
     except UnicodeEncodeError:
@@ -230,17 +230,17 @@ def _sum(bare: bytes) -> bytes:
 
 
 def partial_name(file: SourceFile) -> bytes:
-    """Return the name of the file that becomes the copy: another one if the source is another one by then."""
+    """Return the name of the incomplete file of a copy; another version of the source has another name."""
     what = b"%s\0%d\0%d" % (file.path, *file.version)
     return hashlib.blake2b(what, digest_size=16).hexdigest().encode() + b".partial"
 
 
 @contextmanager
 def locked_folder(root: bytes, *, wait: bool) -> Iterator[StageJournal]:
-    """Make the folder `root` and the journal if they are missing, and lock them.
+    """Create the folder `root` and the journal if missing, and lock them.
 
-    Another holder is waited for, or without `wait` an error. Without a header at the end all this is gone again, as far
-    as nothing else lies there. Raises WriteError.
+    Wait for another lock holder, or without `wait` raise an error. Without a header at the end, remove both again
+    unless the folder has other content. Raises WriteError.
     """
     descriptor = None
     while descriptor is None:
@@ -253,7 +253,7 @@ def locked_folder(root: bytes, *, wait: bool) -> Iterator[StageJournal]:
             yield journal
         finally:
             if journal.header is None:
-                # Whoever waits for the lock finds that the journal is not where it was.
+                # Processes that wait for the lock detect that the journal was removed.
                 with suppress(FileNotFoundError):
                     os.unlink(_NAME, dir_fd=folders.open(STAGE_FOLDER).descriptor)
                 with suppress(OSError):  # not empty, or a mount
@@ -265,7 +265,7 @@ def locked_folder(root: bytes, *, wait: bool) -> Iterator[StageJournal]:
 
 
 def _locked_journal(folders: OutputFolders, *, wait: bool) -> int | None:
-    """Return the journal's descriptor; None if whoever held it before has removed it, perhaps with the folder."""
+    """Return the journal's locked descriptor; None if the previous holder removed the journal, or its folder."""
     folder, descriptor = folders.root, -1
     try:
         folder = folders.open(STAGE_FOLDER)

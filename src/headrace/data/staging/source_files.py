@@ -1,4 +1,4 @@
-"""Files to stage, files that are there already, and whether the copies fit."""
+"""Files to stage, existing copies, and free space for copies."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from headrace.errors import EmptyDatasetError, NotFoundError, UsageError, WriteE
 from headrace.system import Mount, memory, mounts, read_text
 
 STAGE_FOLDER = b".headrace-stage"
-"""Folder of ours in the folder of copies."""
+"""Private folder in the folder of copies."""
 RESERVE_BYTES, RESERVE_SHARE = 1 << 30, 0.1
-"""Left to runs where nobody says how much they need: a share of all memory, and at least these bytes."""
+"""Default reserve for other programs: a share of all memory, and at least these bytes."""
 _PAGE_BYTES = 4096
-"""What files take is a multiple of it, on tmpfs and on most disks."""
+"""Allocation unit of files on tmpfs and most disks."""
 _UNFINISHED = os.fsencode(next(suffix for suffix in INDEX_SUFFIXES if suffix.endswith(PARTIAL_SUFFIX)))
 
 
 @dataclass(frozen=True)
 class StageSource:
     path: bytes
-    """Absolute: a folder, or a file."""
+    """Absolute path of a folder or a file."""
     name: bytes
-    """Relative path of its copy."""
+    """Relative path of the copy."""
     only: tuple[bytes, ...] | None = None
-    """Of a folder: relative paths of the files that are wanted; None: all that it holds."""
+    """Relative paths of the wanted files in a folder; None: all files."""
 
     def copy_in(self, folder: str) -> str:
-        """Return where its copy lies in the folder of copies."""
+        """Return the path of the copy in the folder of copies."""
         return os.path.join(folder, os.fsdecode(self.name))
 
 
 def sources_of(paths: Sequence[str], *, only: Sequence[tuple[bytes, ...] | None] | None = None) -> list[StageSource]:
-    """Name each path by its own last name; where two have the same, those that follow lie in a folder with a number.
+    """Return the paths as sources named by last component; repeated names go to numbered subfolders.
 
     Raises UsageError or NotFoundError.
     """
@@ -68,35 +68,35 @@ def sources_of(paths: Sequence[str], *, only: Sequence[tuple[bytes, ...] | None]
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that is to lie in the folder of copies."""
+    """File to copy to the folder of copies."""
 
     path: bytes
-    """There, relative to it."""
+    """Path relative to the folder of copies."""
     source: bytes
     size: int
     mtime_ns: int
     mode: int
-    """Permissions: those of the source, and the owner's to read and write."""
+    """Permissions of the source, plus read and write for the owner."""
 
     @property
     def version(self) -> tuple[int, int]:
-        """Size and time (ns), by which a change shows."""
+        """Size and modification time (ns), which show a change."""
         return self.size, self.mtime_ns
 
 
 class StageListing:
-    """What sources hold: every regular file, also through links, with its size and its time."""
+    """All regular files of sources, also through links, with size and modification time."""
 
     def __init__(self, sources: Sequence[StageSource]) -> None:
-        """List files source by source. An archive comes with the indices that lie beside it.
+        """List files source by source. An archive includes the indices next to it.
 
-        Raises ReadError, or EmptyDatasetError where there is no file at all.
+        Raises ReadError, or EmptyDatasetError if there are no files.
         """
         self.files: list[SourceFile] = []
         self.folders: list[bytes] = []
-        """Relative to the folder of copies; empty ones count, too: they may be classes."""
+        """Folders relative to the folder of copies; empty ones count, since they may be classes."""
         self.skipped: Counter[str] = Counter()
-        """What is not copied, by reason."""
+        """Number of entries that are not copied, by reason."""
         index = os.fsencode(INDEX_SUFFIXES[0])
         for source in sources:
             if source.only is not None:
@@ -114,7 +114,7 @@ class StageListing:
             )
 
     def _add(self, name: bytes, path: bytes) -> None:
-        """Add the file at `path`, whose copy has that name."""
+        """Add the file at `path`, with a copy called `name`."""
         if name.endswith(_UNFINISHED):
             self.skipped["indices that are being built"] += 1
             return
@@ -126,7 +126,7 @@ class StageListing:
         self.files.append(SourceFile(name, path, status.st_size, status.st_mtime_ns, mode))
 
     def _add_folder(self, source: StageSource) -> None:
-        """Add all below a folder, in the order of paths."""
+        """Add all files in a folder, in the order of their paths."""
 
         def count_circle() -> None:
             self.skipped["folder links that lead back"] += 1
@@ -138,7 +138,7 @@ class StageListing:
                 self._add(os.path.join(source.name, path), os.path.join(source.path, path))
 
     def _scan(self, folder: bytes) -> tuple[list[bytes], list[bytes]]:
-        """Return names of the subfolders and of the files in one folder."""
+        """Return the names of the subfolders and of the files in one folder."""
         folders, files = [], []
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -152,10 +152,10 @@ class StageListing:
 
 
 def existing_copies(root: bytes) -> tuple[dict[bytes, tuple[int, int]], list[bytes]]:
-    """List the folder of copies, whoever put them there, following no link.
+    """List the folder of copies, including files that were not staged, without following links.
 
-    Returns size and time (ns) of each regular file by relative path, and links and special files, which are never ours.
-    Raises WriteError for a folder that cannot be listed.
+    Return the size and modification time (ns) of each regular file by relative path, and all links and special files,
+    which staging never creates. Raises WriteError for a folder that cannot be listed.
     """
     files: dict[bytes, tuple[int, int]] = {}
     others = []
@@ -183,17 +183,17 @@ def existing_copies(root: bytes) -> tuple[dict[bytes, tuple[int, int]], list[byt
 
 class FreeSpace(NamedTuple):
     free_bytes: int
-    """Of the file system, for whoever is not root."""
+    """Free bytes of the file system for users other than root."""
     free_files: int | None
-    """None: it does not count them."""
+    """Free inodes; None if the file system does not count them."""
     memory_bytes: int | None
-    """Available, where the file system is memory; None: it is not."""
+    """Available memory if the file system is in memory; None otherwise."""
     reserve_bytes: int
-    """To be left: of memory, where the copies take that, else of the file system."""
+    """Bytes to leave free: of memory if the copies use memory, else of the file system."""
 
 
 def free_space(folder: bytes, *, in_memory: bool, reserve_bytes: int | None) -> FreeSpace:
-    """Return what copies may take. Raises OSError."""
+    """Return the space for copies. Raises OSError."""
     status = os.statvfs(folder)
     known = memory() if in_memory else None
     if reserve_bytes is None:
@@ -204,7 +204,7 @@ def free_space(folder: bytes, *, in_memory: bool, reserve_bytes: int | None) -> 
 
 
 def expect_room(files: Sequence[SourceFile], there: int, space: FreeSpace, folder: bytes) -> None:
-    """Raise WriteError if `files` would not fit, of which `there` bytes are there already."""
+    """Raise WriteError if `files` would not fit; `there` bytes of them exist already."""
     need = sum(-(-file.size // _PAGE_BYTES) * _PAGE_BYTES for file in files) - there
     if need <= 0:
         return
@@ -236,11 +236,11 @@ def expect_room(files: Sequence[SourceFile], there: int, space: FreeSpace, folde
 
 
 def is_in_memory(folder: bytes) -> bool:
-    """Return whether what is written there takes memory. Raises OSError."""
+    """Return True if files in the folder use memory. Raises OSError."""
     return file_system_of(os.stat(folder).st_dev, mounts(read_text, "self")) in ("tmpfs", "ramfs")
 
 
 def file_system_of(device: int, listed: Iterable[Mount]) -> str | None:
-    """Return the file system of that device; None where none of the mounts is of it."""
+    """Return the file system of a device; None if no mount has that device."""
     number = f"{os.major(device)}:{os.minor(device)}"
     return next((mount.kind for mount in listed if mount.number == number), None)

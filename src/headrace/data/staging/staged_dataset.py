@@ -1,4 +1,4 @@
-"""Staging of all that one dataset is opened from, and where it is opened then."""
+"""Stage all sources of one dataset, and return the arguments that open the copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXPECTED = "a path, a pattern or a list of paths"
 
 
 def stage_dataset(where: Where, *, root: Root | None, to: Path) -> tuple[Where, Root | None]:
-    """Stage all below `to`, and return `where` and `root` as `headrace.data.open` is to be given them then.
+    """Stage all sources in `to`, and return `where` and `root` of the copies for `headrace.data.open`.
 
     Raises UsageError, NotFoundError, and as `stage` does.
     """
@@ -55,7 +55,7 @@ def _as_given(copies: list[str]) -> str | list[str]:
 
 
 def _stage_matched(columns: Mapping[str, str], folder: str) -> dict[str, str]:
-    """Stage the files that patterns match: their paths below a pattern's folder are what it is matched with later."""
+    """Stage the files that patterns match; copies keep their paths relative to a pattern's folder."""
     split = [split_pattern(where) for where in columns.values()]
     if glob.has_magic(folder) and any(pattern != ALL_FILES for _, pattern in split):
         raise UsageError(f"stage: expected a folder without any of * ? [ beside patterns, got {folder!r}")

@@ -1,4 +1,4 @@
-"""`stage` and `unstage`: copies that are complete and verified, and their removal."""
+"""`stage` and `unstage`: make complete and verified copies, and remove them."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def stage(
     reserve_bytes: int | None = None,
     tick: Callable[[StageReport], None] | None = None,
 ) -> StageReport:
-    """Copy `sources` into the folder `to`, which is made if it is missing, and report what was done.
+    """Copy `sources` into the folder `to`, created if missing, and report the result.
 
-    A copy has its name once it was read back and has the bytes of its source. What is there already, with the size and
-    time of its source, is left alone, so a run that was killed goes on when it is run again; copies that have changed
-    since are made anew, and those whose sources are gone are removed. `verify` reads what is left alone, too. Another
-    process that stages into `to` is waited for.
+    A copy gets its name only after it was read back and matches its source. Existing copies with the size and
+    modification time of their sources are skipped, so running again resumes a killed run. Copies that changed since are
+    copied again, and copies without a source are removed. `verify` also reads the skipped copies. Another process that
+    stages into `to` is waited for.
 
-    `reserve_bytes`: memory, or space on the disk, that the copies leave to others; None: of memory a tenth and at least
-    1 GiB, of a disk 1 GiB. `tick` is called in this thread every tenth of a second.
+    `reserve_bytes`: memory, or disk space, to leave free; None: a tenth of memory and at least 1 GiB, or 1 GiB of a
+    disk. `tick` is called in this thread every tenth of a second.
 
-    Raises UsageError, ReadError, EmptyDatasetError, ChangedError (a source that is being written), or WriteError: it
-    would not fit (then nothing was written), something else lies in `to`, or it cannot be written.
+    Raises UsageError, ReadError, EmptyDatasetError, ChangedError (a source that is being written), or WriteError: the
+    copies would not fit (then nothing was written), `to` has other files, or it cannot be written.
     """
     if threads is not None and threads < 1:
         raise UsageError(f"threads: expected 1 or more, got {threads}")
@@ -109,7 +109,7 @@ def stage(
 
 
 def _expect_apart(sources: Sequence[StageSource], to: str) -> None:
-    """Raise UsageError where the copies would lie in what is copied, or the other way round."""
+    """Raise UsageError if the copies would be inside a source, or a source inside the copies."""
     target = os.path.realpath(to)
     for source in sources:
         path = os.fsdecode(os.path.realpath(source.path))
@@ -133,7 +133,7 @@ def _expect_same_sources(journal: StageJournal, named: tuple[tuple[str, str], ..
 
 
 def _existing(journal: StageJournal) -> dict[bytes, tuple[int, int]]:
-    """Return the copies that are there. Raises WriteError for what is neither one nor an index built beside one."""
+    """Return the existing copies. Raises WriteError for other files, except indices built next to copies."""
     root, known = journal.folders.root.path, journal.files
     files, others = existing_copies(root)
     found = others + [path for path in files if path not in known and not _is_index_of(path, known)]
@@ -147,7 +147,7 @@ def _existing(journal: StageJournal) -> dict[bytes, tuple[int, int]]:
 
 
 def _is_index_of(path: bytes, known: Container[bytes]) -> bool:
-    """Return whether `path` is `NAME.headrace` or `NAME.VARIANT.headrace`, the index of one of those files."""
+    """Return True if `path` is `NAME.headrace` or `NAME.VARIANT.headrace`, the index of a known file."""
     for suffix in map(str.encode, INDEX_SUFFIXES):
         if path.endswith(suffix):
             stem = path[: -len(suffix)]
@@ -158,7 +158,7 @@ def _is_index_of(path: bytes, known: Container[bytes]) -> bool:
 def _plan(
     files: Sequence[SourceFile], journal: StageJournal, there: dict[bytes, tuple[int, int]]
 ) -> tuple[list[SourceFile], list[SourceFile], list[SourceFile]]:
-    """Return the files that are complete, as far as size and time tell; those to copy; of these, the changed ones."""
+    """Return the complete files, by size and modification time; the files to copy; and the changed ones of these."""
     kept, copy, changed = [], [], []
     for file in files:
         record, found = journal.files.get(file.path), there.get(file.path)
@@ -181,7 +181,7 @@ def _expect_room(journal: StageJournal, copy: Sequence[SourceFile], reserve_byte
 
 
 def _remove_gone(journal: StageJournal, listing: StageListing, there: Iterable[bytes]) -> int:
-    """Remove copies whose sources are gone, and the indices beside them, and return how many those were."""
+    """Remove copies without a source, with the indices next to them, and return the number of copies."""
     names = {file.path for file in listing.files}
     gone = dict.fromkeys(path for path in journal.files if path not in names)
     for path in (*(path for path in there if _is_index_of(path, gone)), *gone):
@@ -191,7 +191,7 @@ def _remove_gone(journal: StageJournal, listing: StageListing, there: Iterable[b
 
 
 def _remove_copy(folders: OutputFolders, path: bytes) -> None:
-    """Remove a copy if it is there. Raises WriteError."""
+    """Remove a copy if it exists. Raises WriteError."""
     above, _, name = path.rpartition(b"/")
     folder = folders.find(above)
     if folder is not None:
@@ -205,22 +205,22 @@ class UnstageReport:
     removed: int = 0
     removed_bytes: int = 0
     left: list[str] = field(default_factory=list)
-    """Copies that have changed since they were staged, and stay."""
+    """Copies that changed since they were staged, and were not removed."""
 
     def document(self) -> dict[str, Any]:
-        """Return the figures as JSON has them."""
+        """Return the counts as a JSON object."""
         return asdict(self)
 
 
 def unstage(to: str, *, force: bool = False) -> UnstageReport:
-    """Remove the copies that `stage` has made in the folder `to`, and nothing else.
+    """Remove the copies that `stage` made in the folder `to`, and nothing else.
 
-    With them go the indices that were built beside them, the folders that this leaves empty, and `to` itself if staging
-    made it. A copy that was written since then stays, with its entry in the journal, unless `force`. What somebody else
-    put there stays in any case, and nothing is removed through a link.
+    Also remove the indices that were built next to the copies, folders left empty, and `to` itself if staging created
+    it. A copy that was written since then stays, with its journal entry, unless `force` is set. Other files always
+    stay, and nothing is removed through a link.
 
-    Raises NotFoundError where nothing is staged, or WriteError: another process stages there, the journal is damaged,
-    or a file cannot be removed.
+    Raises NotFoundError if nothing is staged, or WriteError: another process stages there, the journal is damaged, or a
+    file cannot be removed.
     """
     report = UnstageReport(os.path.abspath(to))
     root = os.fsencode(report.to)
@@ -239,7 +239,7 @@ def unstage(to: str, *, force: bool = False) -> UnstageReport:
 
 
 def _remove(journal: StageJournal, path: bytes, record: CopyRecord, report: UnstageReport, *, force: bool) -> bool:
-    """Remove a copy, and return whether it is not there any more."""
+    """Remove a copy, and return True if it no longer exists."""
     above, _, name = path.rpartition(b"/")
     place = journal.folders.find(above)
     found = None if place is None else place.find(name)
@@ -256,7 +256,7 @@ def _remove(journal: StageJournal, path: bytes, record: CopyRecord, report: Unst
 
 
 def _remove_folders(folders: OutputFolders, paths: Iterable[bytes]) -> None:
-    """Remove those that are empty, the deepest first."""
+    """Remove the empty folders, deepest first."""
     every = set()
     for path in paths:
         while path and path not in every:

@@ -1,1 +1,1 @@
-"""Files on disk: read at offsets, written atomically, named arrays and sidecars in them, paths and patterns."""
+"""Files on disk: reads at offsets, atomic writes, named arrays and sidecars, paths and patterns."""

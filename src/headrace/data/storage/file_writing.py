@@ -1,4 +1,4 @@
-"""Files while they are written: partial files, scratch files, arrays that grow on disk, and output folders."""
+"""Files during writing: partial files, scratch files, arrays that grow on disk, and output folders."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from headrace.data.storage.open_file import DescriptorOwner, printable_path
 from headrace.errors import DatasetError, HeadraceError, WriteError
 
 PARTIAL_SUFFIX = ".partial"
-_SCRATCH_PREFIX = ".headrace."  # where a file system knows no unnamed files, it has a name for a moment
+_SCRATCH_PREFIX = ".headrace."  # briefly visible if a file system has no unnamed files
 _PIECE_BYTES = 4 << 20
 _OPEN_AT_MOST = 128
 _LOOK_EVERY_S = 0.02
 
 
 class UnwritableError(Exception):
-    """A file that cannot be written at its place."""
+    """File that cannot be written at its path."""
 
 
 @contextmanager
 def partial_file(place: str, *, patience_s: float | None = None) -> Iterator[int]:
-    """Yield the locked descriptor of `place`.partial, which is removed at the end unless it was renamed to `place`.
+    """Yield the locked descriptor of `place`.partial, which is removed at the end unless renamed to `place`.
 
-    Whoever holds the lock may write the file and rename it. The kernel frees the lock of a killed process, and the next
-    one writes over its remains. `patience_s`: how long another holder may write nothing. Raises UnwritableError.
+    The lock holder may write the file and rename it. The kernel frees the lock of a killed process, and the next holder
+    overwrites the remains. `patience_s`: how long another holder may write nothing. Raises UnwritableError.
     """
     name = place + PARTIAL_SUFFIX
     descriptor = _lock(name, patience_s)
@@ -51,7 +51,7 @@ def partial_file(place: str, *, patience_s: float | None = None) -> Iterator[int
 
 
 def finish_partial_file(partial: int, place: str, write: Callable[[BinaryIO], None]) -> None:
-    """Write the locked file and give it its name. Raises UnwritableError."""
+    """Write the locked file and rename it to `place`. Raises UnwritableError."""
     try:
         os.ftruncate(partial, 0)
         with os.fdopen(partial, "wb", closefd=False) as file:
@@ -59,7 +59,7 @@ def finish_partial_file(partial: int, place: str, write: Callable[[BinaryIO], No
         os.fsync(partial)
         os.replace(place + PARTIAL_SUFFIX, place)
     except HeadraceError:
-        raise  # of what is written, such as a store's
+        raise  # from the source of the bytes, such as a store
     except OSError as error:
         raise UnwritableError(error.strerror or str(error)) from error
 
@@ -75,7 +75,7 @@ def _lock(name: str, patience_s: float | None) -> int:
             except BaseException:
                 os.close(descriptor)
                 raise
-            # While this waited, the holder may have renamed the file: then it is the finished one.
+            # The previous holder may have renamed the file during the wait: then it is the finished one.
             if _is_at(descriptor, name):
                 return descriptor
             os.close(descriptor)
@@ -84,7 +84,7 @@ def _lock(name: str, patience_s: float | None) -> int:
 
 
 def _wait_for_lock(descriptor: int, patience_s: float | None) -> None:
-    """Lock a file, waiting for as long as its holder goes on writing it. Raises UnwritableError, OSError."""
+    """Lock a file, and wait while its holder is writing it. Raises UnwritableError, OSError."""
     if patience_s is None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return
@@ -109,10 +109,10 @@ def _is_at(descriptor: int, name: str) -> bool:
 
 
 def scratch_file(folder: str | None) -> IO[bytes]:
-    """Return an unnamed file, which is gone once it is closed, and with the process.
+    """Return an unnamed file, which disappears when it is closed or the process ends.
 
-    It has no buffer, so that whoever writes notices a full disk. `folder`: where it lies; None: where temporary files
-    do, which may be in memory. Raises UnwritableError, or DatasetError where `folder` is None.
+    It is unbuffered, so that writers notice a full disk. `folder`: its folder; None: the temporary folder, which may be
+    in memory. Raises UnwritableError, or DatasetError if `folder` is None.
     """
     try:
         return tempfile.TemporaryFile(buffering=0, dir=folder, prefix=_SCRATCH_PREFIX)
@@ -121,7 +121,7 @@ def scratch_file(folder: str | None) -> IO[bytes]:
 
 
 def no_room(folder: str | None, error: OSError) -> UnwritableError | DatasetError:
-    """Return what `scratch_file` raises, for an error of writing to its file."""
+    """Return the error that `scratch_file` would raise, for an error of writing to its file."""
     if folder is not None:
         return UnwritableError(error.strerror or str(error))
     return DatasetError(
@@ -131,25 +131,25 @@ def no_room(folder: str | None, error: OSError) -> UnwritableError | DatasetErro
 
 
 def write_all(descriptor: int, data: memoryview, at: int) -> None:
-    """Write all bytes of `data` from byte `at` of a file on. Raises OSError."""
+    """Write all bytes of `data` at byte `at` of a file. Raises OSError."""
     while data:
         written = os.pwrite(descriptor, data, at)
         data, at = data[written:], at + written
 
 
 class SpillFile(DescriptorOwner):
-    """Unnamed file that arrays grow in; gone with the last of them, and with the process."""
+    """Unnamed file that arrays grow in; closed with the last of them."""
 
     def __init__(self, folder: str | None) -> None:
-        """Make it as `scratch_file` does, and raise what that raises."""
+        """Create the file as `scratch_file` does, and raise as it does."""
         self._folder = folder
         self._end = 0
-        # Not the file object: one that an error's traceback holds may be collected before this, and warn.
+        # Not the file object: a traceback may reference it, and its collection would warn.
         with scratch_file(folder) as file:
             self._descriptor = os.dup(file.fileno())
 
     def append(self, data: memoryview) -> int:
-        """Append bytes, and return their offset. Raises as making the file does."""
+        """Append bytes, and return their offset. Raises as creating the file does."""
         at = self._end
         try:
             write_all(self._handle, data, at)
@@ -198,7 +198,6 @@ class SpilledArray:
                 yield self._scratch.read(at + start * self.dtype.itemsize, min(step, count - start), self.dtype)
 
     def digest(self) -> str:
-        """Return a hex hash of the array."""
         return self._hash.hexdigest()
 
 
@@ -222,7 +221,7 @@ def write_error(path: bytes, error: OSError) -> WriteError:
 
 @contextmanager
 def writing(path: bytes) -> Iterator[None]:
-    """Raise WriteError for what the system says of `path`. A BlockingIOError, which a lock raises, passes."""
+    """Raise WriteError for an OSError about `path`, except the BlockingIOError of a lock."""
     try:
         yield
     except (HeadraceError, BlockingIOError):
@@ -232,15 +231,15 @@ def writing(path: bytes) -> Iterator[None]:
 
 
 class OutputFolder(DescriptorOwner):
-    """Open folder to write into, closed with the last reference to it: no file ends up in another one."""
+    """Open folder to write into, closed with the last reference: no file ends up in another folder."""
 
     def __init__(self, descriptor: int, path: bytes) -> None:
         self.descriptor = self._descriptor = descriptor
         self.path = path
-        """For messages."""
+        """Path for messages."""
 
     def find(self, name: bytes) -> os.stat_result | None:
-        """Return the status of what has that name there, not followed if it is a link; None: nothing has."""
+        """Return the status of the entry `name`, without following a link; None if missing."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -249,19 +248,19 @@ class OutputFolder(DescriptorOwner):
             raise write_error(self.place(name), error) from error
 
     def place(self, name: bytes) -> bytes:
-        """Return the path of that name there, for messages."""
+        """Return the path of the entry `name`, for messages."""
         return os.path.join(self.path, name)
 
 
 class OutputFolders:
-    """Folders to write into below one root, by relative path, for any number of threads.
+    """Folders to write into inside one root, by relative path. Thread-safe.
 
-    They are opened one component at a time, never through a link, and stay open for a while. What is made in an open
-    folder lies there, whatever becomes of its path meanwhile: nobody can lead it astray by a link.
+    They are opened one component at a time, never through a link, and cached. Files created in an open folder stay in
+    it even if its path changes: no link can redirect them.
     """
 
     def __init__(self, root: bytes) -> None:
-        """Make the root if it is missing; its own path may lead through links. Raises WriteError."""
+        """Create the root if missing; its own path may contain links. Raises WriteError."""
         try:
             os.makedirs(root, exist_ok=True)
             descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -274,7 +273,7 @@ class OutputFolders:
         self._open: OrderedDict[bytes, OutputFolder] = OrderedDict()
 
     def open(self, path: bytes) -> OutputFolder:
-        """Return the folder at `path`, made if missing. Raises WriteError, also for a link or a file in its way."""
+        """Return the folder at `path`, created if missing. Raises WriteError, also for a link or a file in its way."""
         with self._lock:
             folder, missing = self._deepest(path)
             for path in missing:
@@ -295,7 +294,7 @@ class OutputFolders:
             return folder
 
     def find(self, path: bytes) -> OutputFolder | None:
-        """Return the folder at `path`; None if it is missing, or a link or a file is in its way. Raises WriteError."""
+        """Return the folder at `path`; None if missing, or if a link or a file is in its way. Raises WriteError."""
         with self._lock:
             folder, missing = self._deepest(path)
             for path in missing:
@@ -310,12 +309,12 @@ class OutputFolders:
             return folder
 
     def parent(self, path: bytes) -> tuple[OutputFolder, bytes]:
-        """Return the folder that `path` lies in, made if missing, and its name there."""
+        """Return the parent folder of `path`, created if missing, and the name in it."""
         above, _, name = path.rpartition(b"/")
         return self.open(above), name
 
     def _deepest(self, path: bytes) -> tuple[OutputFolder, list[bytes]]:
-        """Return the deepest open folder on the way to `path`, and the paths of those below it."""
+        """Return the deepest open folder on the way to `path`, and the paths of the folders that follow."""
         missing: list[bytes] = []
         while path:
             folder = self._open.get(path)

@@ -1,4 +1,4 @@
-"""Files read at given offsets, with retries of what may pass: a disk, a network or a server that answers next time."""
+"""Files read at offsets, with retries of transient failures of a disk, a network or a server."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ANY_BYTES = 1 << 62
 
 
 def with_retries(read: Callable[[], T], *, reopen: Callable[[], object] | None = None) -> T:
-    """Return what `read` returns, at one of `1 + len(RETRY_PAUSES_S)` attempts; call `reopen` for a lost descriptor.
+    """Return the result of `read`, in up to `1 + len(RETRY_PAUSES_S)` attempts; call `reopen` for a lost descriptor.
 
-    Raises OSError: at once if it is permanent, such as a missing file, else that of the last attempt.
+    Raises OSError: without a retry if it is permanent, such as a missing file, else after the last attempt.
     """
     waits_s = iter(RETRY_PAUSES_S)
     lost = False
@@ -44,7 +44,7 @@ def with_retries(read: Callable[[], T], *, reopen: Callable[[], object] | None =
 
 
 def attempts_text(error: OSError) -> str:
-    """Return what a message adds about the attempts that ended with this error: nothing after a single one."""
+    """Return the part of a message about the attempts that ended with this error; empty for a single attempt."""
     return f", at each of {len(RETRY_PAUSES_S) + 1} attempts" if _may_pass(error) else ""
 
 
@@ -59,12 +59,12 @@ class ReadableFile(Protocol):
     """Path or address, for messages."""
 
     def size(self) -> int:
-        """Return how many bytes it has. Raises ReadError."""
+        """Return the size in bytes. Raises ReadError."""
         ...
 
     @property
     def readings(self) -> tuple[ReadableFile, ...]:
-        """What to read in turn until the bytes are as they should be: a store's are read once more."""
+        """Files to read in turn until the bytes are valid: an object in a store is read twice."""
         return (self,)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -72,29 +72,29 @@ class ReadableFile(Protocol):
         ...
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` as far as the file goes, and return how many bytes that are. Raises ReadError."""
+        """Fill `buffer` up to the file's end, and return the number of bytes. Raises ReadError."""
         ...
 
 
 class StoredPath(Protocol):
-    """Path of an object in a store, where a text is the path of a local file."""
+    """Path of an object in a store; a plain string is the path of a local file."""
 
     @property
     def name(self) -> str:
-        """Last part of its key, as a file's name."""
+        """Last part of the key, like a file name."""
         ...
 
     @property
     def folder(self) -> str:
-        """Address of the prefix that it lies below."""
+        """Address of the object's prefix."""
         ...
 
     def open(self) -> ReadableFile:
-        """Return it as an open file. Nothing is requested yet."""
+        """Open the object, without any request yet."""
         ...
 
     def content_name(self) -> str | None:
-        """Return a hex hash of its address and its content's version; None where the store states none."""
+        """Return a hex hash of the address and the content version; None if the store states no version."""
         ...
 
 
@@ -103,15 +103,15 @@ FilePath: TypeAlias = str | StoredPath
 
 
 def open_path(path: FilePath) -> ReadableFile:
-    """Return a local file or an object, open. Raises ReadError for a local one."""
+    """Open a local file or an object. Raises ReadError for a local file."""
     return OpenFile(os.fsencode(path)) if isinstance(path, str) else path.open()
 
 
 class FileStream(io.RawIOBase):
-    """Open file or object with a position, as parsers want it; `ahead` holds ranges that were read before."""
+    """Open file or object with a position, for parsers; `ahead` holds ranges read in advance."""
 
     def __init__(self, file: ReadableFile, ahead: Sequence[tuple[int, bytes]] = ()) -> None:
-        """Begin at the first byte. `ahead`: first bytes and contents of ranges, which are not read again."""
+        """Start at the first byte. `ahead`: first byte and content of ranges, which are not read again."""
         super().__init__()
         self._file, self._ahead = file, ahead
         self._at = 0
@@ -131,7 +131,7 @@ class FileStream(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the io module hands a memoryview
-        """Fill `buffer` as far as the file goes. Raises ReadError."""
+        """Fill `buffer` up to the file's end. Raises ReadError."""
         start, stop = self._at, self._at + len(buffer)
         held = next((each for each in self._ahead if each[0] <= start and stop <= each[0] + len(each[1])), None)
         if held is None:
@@ -144,22 +144,21 @@ class FileStream(io.RawIOBase):
 
 
 def open_stream(path: FilePath) -> io.RawIOBase:
-    """Return a local file or an object as a raw stream. Raises OSError for a local one."""
+    """Open a local file or an object as a raw stream. Raises OSError for a local file."""
     return open(path, "rb", buffering=0) if isinstance(path, str) else FileStream(path.open())
 
 
 def file_name(path: FilePath) -> str:
-    """Return the last part of a path."""
     return os.path.basename(path) if isinstance(path, str) else path.name
 
 
 def folder_of(path: FilePath) -> str:
-    """Return the folder, or the prefix in a store, that a file lies in."""
+    """Return the folder, or the prefix in a store, of a file."""
     return os.path.dirname(path) if isinstance(path, str) else path.folder
 
 
 class DescriptorOwner:
-    """Owner of a file descriptor, which is closed with the last reference to it."""
+    """Owner of a file descriptor, which is closed with the last reference to the owner."""
 
     _descriptor: int | None = None
 
@@ -174,10 +173,10 @@ class DescriptorOwner:
 
 
 class OpenFile(DescriptorOwner):
-    """Open file without a position, so that threads and forked processes share it without a lock.
+    """Open file without a position, which threads and forked processes share without a lock.
 
-    It is closed with the last reference to it, never while it is read: a descriptor's number goes at once to whatever
-    is opened next, and a reader that still used it would get that file's bytes.
+    It is closed with the last reference to it, never during a read: the system reuses a descriptor's number
+    immediately, and a late reader would get another file's bytes.
     """
 
     def __init__(self, path: bytes) -> None:
@@ -193,19 +192,19 @@ class OpenFile(DescriptorOwner):
 
     @property
     def readings(self) -> tuple[OpenFile, ...]:
-        """The file itself, once: a disk does not answer in place of another."""
+        """Only the file itself: reading a disk again would not help."""
         return (self,)
 
     def size(self) -> int:
-        """Return how many bytes the file has now. Raises ReadError."""
+        """Return the file's current size in bytes. Raises ReadError."""
         return self.status().st_size
 
     def status(self) -> os.stat_result:
-        """Return the file's status now. Raises ReadError."""
+        """Return the file's current status. Raises ReadError."""
         return self.read_by(os.fstat)
 
     def read_by(self, read: Callable[[int], T]) -> T:
-        """Return `read` of the descriptor, which it must not keep. Raises ReadError where it raises OSError."""
+        """Return `read` of the descriptor, which it must not retain. Raises ReadError if it raises OSError."""
         try:
             return with_retries(lambda: read(self._handle), reopen=self._reopen)
         except OSError as error:
@@ -215,7 +214,7 @@ class OpenFile(DescriptorOwner):
         """Return up to `length` bytes; fewer only at the end of the file. Raises ReadError."""
         parts = []
         try:
-            # The kernel gives less than 2 GiB at a time.
+            # The kernel returns less than 2 GiB at a time.
             while length > 0 and (part := self._read_some(offset, length)):
                 parts.append(part)
                 offset += len(part)
@@ -225,7 +224,7 @@ class OpenFile(DescriptorOwner):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` as far as the file goes, and return how many bytes that are. Raises ReadError."""
+        """Fill `buffer` up to the file's end, and return the number of bytes. Raises ReadError."""
         done = 0
         try:
             while done < len(buffer) and (got := self._read_some_into(buffer[done:], offset + done)):
@@ -241,7 +240,7 @@ class OpenFile(DescriptorOwner):
         return with_retries(lambda: os.pread(self._handle, length, offset), reopen=self._reopen)
 
     def _reopen(self) -> None:
-        """Reopen under the same number, which other threads may be about to read from."""
+        """Reopen under the same descriptor number, which other threads may be about to read from."""
         descriptor = os.open(self.path, _FLAGS)
         try:
             os.dup2(descriptor, self._handle, inheritable=False)
@@ -263,12 +262,12 @@ def read_error(path: bytes, offset: int, error: OSError) -> ReadError:
 
 
 def unreadable(name: str, error: OSError) -> ReadError:
-    """Return the error for a file that messages call `name`."""
+    """Return the error for a file called `name` in messages."""
     return ReadError(f"{name}: could not be read: {error.strerror}. Check its permissions and the disk")
 
 
 def printable_path(path: bytes) -> str:
-    """Return a path for messages: names need not be UTF-8."""
+    """Return a path for messages; file names need not be UTF-8."""
     return path.decode("utf-8", "backslashreplace")
 
 
@@ -296,20 +295,20 @@ def read_whole(file: ReadableFile) -> bytes:
 
 
 def read_member(file: ReadableFile, offset: int, length: int, check: int | None, *, skip: int = 0) -> bytes:
-    """Return `length` bytes from `skip` on of the data at `offset`.
+    """Return `length` bytes of the data at `offset`, starting at its byte `skip`.
 
-    `check`: what `tar_header_check` of the tar header before the data must still be; None: not checked.
+    `check`: expected `tar_header_check` of the tar header before the data; None: unchecked.
 
-    Raises ReadError (transport) or ChangedError (the file is no longer what was indexed).
+    Raises ReadError (transport) or ChangedError (the file is no longer the one that was indexed).
     """
     if check is None:
         return read_exactly(file, offset + skip, length)
     readings = file.readings
     for each in readings:
-        if skip == 0 and len(readings) > 1:  # by one request of a store: the header vouches for the answer
+        if skip == 0 and len(readings) > 1:  # one request to a store: the header validates the response
             both = read_exactly(each, offset - _HEADER_BYTES, _HEADER_BYTES + length)
             header, data = both[:_HEADER_BYTES], both[_HEADER_BYTES:]
-        else:  # a file's data comes in one piece, and is not copied
+        else:  # a file's data is read in one piece, without a copy
             data = read_exactly(each, offset + skip, length)
             header = read_exactly(each, offset - _HEADER_BYTES, _HEADER_BYTES)
         if tar_header_check(header) == check:
@@ -321,7 +320,7 @@ def read_member(file: ReadableFile, offset: int, length: int, check: int | None,
 
 
 def read_exactly(file: ReadableFile, offset: int, length: int) -> bytes:
-    """Return `length` bytes at `offset`. Raises ReadError, or ChangedError if fewer are there."""
+    """Return `length` bytes at `offset`. Raises ReadError, or ChangedError if there are fewer."""
     data = file.read(offset, length)
     if len(data) < length:
         raise ChangedError(

@@ -19,9 +19,9 @@ _MAX_PATHS = 100_000
 
 
 def expand_pattern(pattern: str) -> list[str]:
-    """Return the paths that a pattern names: braces in the order written, as in bash, and globs sorted bytewise.
+    """Return the paths for a pattern: braces in the given order, as in bash, and globs sorted bytewise.
 
-    A part without `*`, `?` or `[` names a path that may not exist; a glob names only what is there, without our own
+    A part without `*`, `?` or `[` may name a missing path; a glob returns only existing paths, without Headrace's
     indices.
     """
     paths: list[str] = []
@@ -35,7 +35,7 @@ def expand_pattern(pattern: str) -> list[str]:
 
 
 def brace_parts(pattern: str) -> list[str]:
-    """Return the texts that braces name, in the order written, as in bash. Raises UsageError."""
+    """Return the expansions of braces in the given order, as in bash. Raises UsageError."""
     if "{" not in pattern:
         return [pattern]
     from braceexpand import braceexpand
@@ -50,7 +50,7 @@ def brace_parts(pattern: str) -> list[str]:
 
 
 def local_path(path: object, expected: str) -> str:
-    """Return `path` as a text with `~` expanded. Raises UsageError, with what was `expected`, for no local path."""
+    """Return `path` as text with `~` expanded. Raises UsageError, with `expected` in the message, for no local path."""
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"expected {expected}, got {path!r}")
     text = os.fsdecode(path)
@@ -62,7 +62,7 @@ def local_path(path: object, expected: str) -> str:
 
 
 def resolve_paths(text: str) -> list[str]:
-    """Return the absolute paths that `text` names; one that exists under exactly this name is no pattern."""
+    """Return the absolute paths for `text`; an existing path is never a pattern."""
     if os.path.lexists(text) or not ("{" in text or glob.has_magic(text)):
         return [os.path.abspath(text)]
     paths = expand_pattern(text)
@@ -72,7 +72,7 @@ def resolve_paths(text: str) -> list[str]:
 
 
 def suggest_path(path: str) -> str:
-    """Return a hint for a missing path: the closest name in the deepest of its folders that exists."""
+    """Return a hint for a missing path: the closest name in its deepest existing folder."""
     while not os.path.isdir(parent := os.path.dirname(path)):
         path = parent
     try:
@@ -88,12 +88,12 @@ def suggest_path(path: str) -> str:
 
 
 def is_folder(entry: os.DirEntry[Any]) -> bool:
-    """Tell whether an entry is a folder. A link that leads to itself is none."""
+    """Return True if an entry is a folder; False for a link to itself."""
     return _unless_circular(entry.is_dir)
 
 
 def is_regular(entry: os.DirEntry[Any]) -> bool:
-    """Tell whether an entry is a regular file. A link that leads to itself is none."""
+    """Return True if an entry is a regular file; False for a link to itself."""
     return _unless_circular(entry.is_file)
 
 
@@ -109,10 +109,10 @@ def _unless_circular(check: Callable[[], bool]) -> bool:
 def walk_folders(
     root: bytes, look: Callable[[bytes], tuple[list[bytes], T]], *, in_circle: Callable[[], object] | None = None
 ) -> Iterator[tuple[bytes, T]]:
-    """Yield each folder's path below `root` (empty for `root` itself) and what `look` finds in it.
+    """Yield each folder's path relative to `root` (empty for `root` itself) and the result of `look`.
 
-    `look` returns the names of the subfolders to visit, and what it finds. A link to a folder above itself is not
-    followed, and `in_circle` is called. Raises ReadError for a folder that cannot be listed.
+    `look` returns the names of the subfolders to visit, and its result. Links to a parent folder are not followed; they
+    call `in_circle` instead. Raises ReadError for a folder that cannot be listed.
     """
     todo: list[tuple[bytes, tuple[tuple[int, int], ...]]] = [(b"", ())]
     while todo:

@@ -1,9 +1,9 @@
-"""Named arrays in one file of the safetensors format: mapped, and checked before use.
+"""Named arrays in a safetensors file, mapped, and verified before use.
 
-The library's numpy reader (https://huggingface.co/docs/safetensors) copies every array. These are mapped, so forked
-processes share their pages and opening costs nothing. Files are untrusted: everything is checked before it is used.
+The library's numpy reader (https://huggingface.co/docs/safetensors) copies every array. Mapped arrays let forked
+processes share pages, and opening them is free. Files are untrusted: everything is verified before use.
 
-One more array, `checksums`, holds a CRC-32 of each CHECKED_BLOCK_BYTES of the bytes behind it. The metadata holds the
+An extra array, `checksums`, holds a CRC-32 of each CHECKED_BLOCK_BYTES of the bytes after it. The metadata holds the
 CRC-32 of that array, and of the header itself.
 """
 
@@ -47,26 +47,26 @@ _IN_MEMORY_BYTES = 8 << 20
 _CHECKSUMS = "checksums"
 _BLANK = "00000000"
 _BEGINNING = b'{"__metadata__": {"checksum": "'
-"""Beginning of each header: its own checksum follows, in eight digits, and counts as `_BLANK`."""
+"""Start of each header: its own checksum follows, in eight digits, which count as `_BLANK`."""
 _CHECKED_AT_ONCE = 1 << 14
-"""Entries: few enough that what is computed of them stays in the processor's cache and takes no memory."""
+"""Entries per check: few enough for temporary arrays to fit in the CPU cache."""
 
 
 class InvalidFileError(Exception):
-    """A file that is not what this module writes, or what it is said to be."""
+    """File that this module did not write, or with unexpected content."""
 
 
 class DamagedFileError(InvalidFileError):
-    """A file that is not as this module wrote it: bytes do not fit their checksum, or it is cut short."""
+    """File that differs from what this module wrote: checksums do not match, or it is cut short."""
 
 
 class UncheckedFileError(InvalidFileError):
-    """A file without checksums, as earlier versions wrote it."""
+    """File without checksums, from earlier versions."""
 
     def __init__(self, format: str | None) -> None:
         super().__init__("it has no checksums")
         self.format = format
-        """Format that its metadata states."""
+        """Format stated in the metadata."""
 
 
 ArrayContent: TypeAlias = npt.NDArray[Any] | SpilledArray
@@ -74,10 +74,10 @@ ArrayContent: TypeAlias = npt.NDArray[Any] | SpilledArray
 
 def write_arrays(file: BinaryIO, arrays: Mapping[str, ArrayContent], metadata: Mapping[str, str]) -> None:
     """Write one-dimensional little-endian arrays, and their checksums, from the start of an empty file."""
-    # Wide items first, after a header padded to 8 bytes: every array is aligned when it is mapped.
+    # Wide items first, after a header padded to 8 bytes: every mapped array is aligned.
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     blocks = -(-sum(array.nbytes for array in arrays.values()) // CHECKED_BLOCK_BYTES)
-    checksums = np.zeros(blocks + blocks % 2, "<u4")  # of 8 bytes together, for what comes after
+    checksums = np.zeros(blocks + blocks % 2, "<u4")  # padded to 8 bytes, for the arrays after it
     entries = {_CHECKSUMS: _entry(checksums, 0)}
     at = checksums.nbytes
     for name in names:
@@ -100,7 +100,7 @@ def _entry(array: ArrayContent, at: int) -> dict[str, Any]:
 
 
 def _header(entries: Mapping[str, Any], metadata: Mapping[str, str], checksums: str) -> bytes:
-    """Return the header with its length before it."""
+    """Return the header, prefixed with its length."""
     known = {"checksum": _BLANK, _CHECKSUMS: checksums, **metadata}
     text = json.dumps({"__metadata__": known, **entries}).encode()
     text += b" " * (-len(text) % 8)
@@ -108,7 +108,7 @@ def _header(entries: Mapping[str, Any], metadata: Mapping[str, str], checksums: 
 
 
 def _signed(header: bytes) -> bytes:
-    """Return a header, which its length precedes, with its checksum filled in."""
+    """Return a header, prefixed with its length, with its checksum filled in."""
     at = 8 + len(_BEGINNING)
     after = header[at + len(_BLANK) :]
     return header[:at] + _crc(header[:at] + _BLANK.encode() + after).encode() + after
@@ -119,7 +119,7 @@ def _crc(data: bytes) -> str:
 
 
 class MappedArrays(dict[str, npt.NDArray[Any]]):
-    """Arrays mapped from a file, read-only, and the file itself for readers that do not map."""
+    """Arrays mapped read-only from a file, and the file itself for readers that do not map."""
 
     def __init__(
         self,
@@ -131,26 +131,26 @@ class MappedArrays(dict[str, npt.NDArray[Any]]):
         super().__init__(arrays)
         self.file = file
         self.at = at
-        """The byte in `file` at which each array begins."""
+        """First byte of each array in `file`."""
         self.checks = checks
-        """None: all is checked, or this process has just written the file."""
+        """Checksums; None: all arrays are verified, or this process has just written the file."""
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.values())
 
     def check_all(self) -> None:
-        """Check all bytes of all arrays, once for all. Raises DamagedFileError, ReadError."""
+        """Verify all bytes of all arrays, once. Raises DamagedFileError, ReadError."""
         for name in self:
             self.check(name)
         self.checks = None
 
     def check(self, name: str) -> None:
-        """Check all bytes of one array that are not checked yet. Raises as `check_all`."""
+        """Verify the bytes of one array that are not verified yet. Raises as `check_all` does."""
         self.check_bytes(self.at[name], self.at[name] + self[name].nbytes)
 
     def check_bytes(self, start: int, stop: int) -> None:
-        """Check these bytes of the file. Raises as `check_all`."""
+        """Verify these bytes of the file. Raises as `check_all` does."""
         checks = self.checks
         if checks is None:
             return
@@ -161,16 +161,16 @@ class MappedArrays(dict[str, npt.NDArray[Any]]):
 
 
 class MappedFile:
-    """File of arrays, or of several such files one after another, mapped once."""
+    """File of arrays, or of several concatenated files of arrays, mapped once."""
 
     def __init__(self, path: str) -> None:
-        """Open it. Raises ReadError."""
+        """Open the file. Raises ReadError."""
         self.file = OpenFile(os.fsencode(path))
 
     def read(self, at: int = 0, size: int | None = None) -> tuple[MappedArrays, dict[str, str]]:
-        """Return the arrays of the file that begins at byte `at` of this one, of `size` bytes, and its metadata.
+        """Return the arrays, and the metadata, of the file of `size` bytes at byte `at` of this file.
 
-        The header is checked here, arrays by `MappedArrays.check` or where they are read. Raises InvalidFileError
+        The header is verified here, arrays by `MappedArrays.check` or on access. Raises InvalidFileError
         (DamagedFileError, UncheckedFileError), or OSError.
         """
         header, length = _read_header(self.file, at)
@@ -196,7 +196,7 @@ def read_arrays(path: str) -> tuple[MappedArrays, dict[str, str]]:
 
 
 def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> BlockChecks:
-    """Take the checksums out of `arrays` and `at`, and return them."""
+    """Remove the checksums from `arrays` and `at`, and return them."""
     checksums, begin = arrays.pop(_CHECKSUMS, None), at.pop(_CHECKSUMS, 0)
     metadata.pop("checksum", None)
     if checksums is None or checksums.dtype != np.uint32:
@@ -212,7 +212,7 @@ def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> Blo
 
 
 def mapped_arrays(contents: Mapping[str, ArrayContent]) -> Arrays:
-    """Return what `read_arrays` would of these, from an unnamed file unless they are small. Raises DatasetError."""
+    """Return the arrays as `read_arrays` would, from an unnamed file unless they are small. Raises DatasetError."""
     if sum(content.nbytes for content in contents.values()) <= _IN_MEMORY_BYTES:
         return {name: np.concatenate([np.empty(0, c.dtype), *_pieces(c)]) for name, c in contents.items()}
     with scratch_file(None) as scratch:
@@ -231,7 +231,7 @@ def _pieces(content: ArrayContent) -> Iterable[npt.NDArray[Any]]:
 
 
 def _read_header(file: OpenFile, at: int) -> tuple[dict[str, Any], int]:
-    """Return the header that begins at byte `at`, and how many bytes it has, its length before it included."""
+    """Return the header at byte `at`, and its size in bytes with the length prefix."""
     lead = file.read(at, 8)
     size = int.from_bytes(lead, "little")
     if len(lead) < 8 or size > _MAX_HEADER_BYTES:
@@ -261,7 +261,7 @@ def _array(entry: Any, data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
             item = np.dtype(_DTYPES[dtype])
             if 0 <= start <= stop <= len(data) and stop - start == count * item.itemsize:
                 array = data[start:stop].view(item)
-                # Another program may write it so. The core reads arrays in place, and so does a memoryview.
+                # Other programs may write unaligned arrays, which the core and memoryviews cannot read in place.
                 if not array.flags.aligned:
                     raise InvalidFileError("an array is not aligned")
                 return array
@@ -269,7 +269,7 @@ def _array(entry: Any, data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
 
 
 def read_outline(text: str, type: type[T]) -> T:
-    """Return the JSON that an index stores besides its arrays, as a `msgspec.Struct`. Raises InvalidFileError."""
+    """Return the JSON outline in an index as a `msgspec.Struct`. Raises InvalidFileError."""
     try:
         return msgspec.convert(json.loads(text), type)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
@@ -277,7 +277,7 @@ def read_outline(text: str, type: type[T]) -> T:
 
 
 def checked_array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None = None) -> npt.NDArray[Any]:
-    """Return an array of `dtype` and of `count` entries (None: any), whose checksums fit. Raises InvalidFileError."""
+    """Return a verified array of `dtype` with `count` entries (None: any). Raises InvalidFileError."""
     found = _expected(arrays, name, (dtype,), count)
     if isinstance(arrays, MappedArrays):
         arrays.check(name)
@@ -287,9 +287,9 @@ def checked_array(arrays: Arrays, name: str, dtype: type[np.generic], count: int
 def stored_numbers(
     arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None = None
 ) -> npt.NDArray[Any] | StoredArray:
-    """Return an array of one of `dtypes` and of `count` entries, which is too long to be checked at once.
+    """Return an array of one of `dtypes` with `count` entries, for arrays too long to verify at once.
 
-    From a file it is checked as it is read, except for its ends. Raises InvalidFileError.
+    An array from a file is verified on access, except its first and last entries. Raises InvalidFileError.
     """
     found = _expected(arrays, name, dtypes, count)
     if not isinstance(arrays, MappedArrays):
@@ -308,7 +308,7 @@ def _expected(arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], cou
 
 
 def checked_strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn:
-    """Return the strings in `name`.blob and `name`.offsets. Raises InvalidFileError unless these divide the blob."""
+    """Return the strings in `name`.blob and `name`.offsets. Raises InvalidFileError unless offsets divide the blob."""
     blob = checked_array(arrays, f"{name}.blob", np.uint8)
     offsets = checked_array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
     if not divides(offsets, len(blob)):
@@ -317,7 +317,7 @@ def checked_strings(arrays: Arrays, name: str, count: int | None = None) -> Stri
 
 
 def stored_strings(arrays: Arrays, name: str, count: int | None = None) -> Strings:
-    """Return strings that are too many to be checked at once: from a file each is checked as it is read.
+    """Return strings too many to verify at once: from a file, each is verified on access.
 
     Raises InvalidFileError.
     """
@@ -346,7 +346,7 @@ def checked_indices(
     dtype: type[np.signedinteger[Any]] = np.int64,
     first: int = 0,
 ) -> npt.NDArray[Any]:
-    """Return positions from `first` to `size` - 1. Raises InvalidFileError."""
+    """Return indices from `first` to `size` - 1. Raises InvalidFileError."""
     found = checked_array(arrays, name, dtype, count)
     if len(found) and not (found.min() >= first and found.max() < size):
         raise InvalidFileError(f"{name} is out of range")
@@ -354,7 +354,7 @@ def checked_indices(
 
 
 def divides(bounds: npt.NDArray[Any], size: int, *, empty: bool = True) -> bool:
-    """Tell whether `bounds` rise from 0 to `size`, and so divide it; `empty`: whether parts may be empty."""
+    """Return True if `bounds` ascend from 0 to `size`, and so divide it; `empty`: True if parts may be empty."""
     if not len(bounds) or bounds[0] != 0 or bounds[-1] != size:
         return False
     rises = np.less_equal if empty else np.less
@@ -364,15 +364,15 @@ def divides(bounds: npt.NDArray[Any], size: int, *, empty: bool = True) -> bool:
 
 
 def ranges_lie_in(offset: Ints, length: Ints, *, first: int, end: int) -> bool:
-    """Tell whether all ranges of bytes lie in [first, end)."""
+    """Return True if all byte ranges are in [first, end)."""
     return all(
         bool(ranges_fit(offset[part], length[part], first=first, end=end).all()) for part in _blocks(len(offset))
     )
 
 
 def ranges_fit(offset: Ints, length: Ints, *, first: int, end: int) -> npt.NDArray[np.bool_]:
-    """Tell of each range of bytes whether it lies in [first, end)."""
-    # Compared by subtraction: a sum of two large numbers could wrap around.
+    """Return a mask of the byte ranges in [first, end)."""
+    # Subtract, since a sum of two large numbers could wrap around.
     fits: npt.NDArray[np.bool_] = (length >= 0) & (length <= end) & (offset >= first) & (offset <= end - length)
     return fits
 

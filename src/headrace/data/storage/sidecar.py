@@ -1,4 +1,4 @@
-"""Indices cached in sidecar files, and the identity of the file that an index describes."""
+"""Indices cached in sidecar files, and the identity of indexed files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 _SUFFIX = ".headrace"
 INDEX_SUFFIXES = (_SUFFIX, _SUFFIX + PARTIAL_SUFFIX)
 _CHECKED_AT_ONCE_BYTES = 32 << 20
-"""A few milliseconds. What is larger and lazy is checked where it is read."""
+"""Limit for verifying on opening, a few milliseconds. Larger lazy indices are verified on access."""
 
 _END_SAMPLE_BYTES = 1 << 16
 _MIDDLE_SAMPLES, _MIDDLE_SAMPLE_BYTES = 6, 1 << 12
@@ -39,7 +39,7 @@ _WHOLE_BYTES, _PIECE_BYTES = 1 << 24, 1 << 18
 
 @dataclass(frozen=True)
 class FileIdentity:
-    """Identity of a file's content, known without reading it all."""
+    """Identity of a file's content, computed without reading all of it."""
 
     bytes: int
     sample: str
@@ -52,7 +52,7 @@ class FileIdentity:
 def identify(file: ReadableFile) -> FileIdentity:
     """Return the identity of a file: its size, and a hash of samples of its content. Raises ReadError.
 
-    They are the first and last 64 KiB, and six pieces evenly between.
+    The samples are the first and last 64 KiB, and six pieces evenly between.
     """
     size = file.size()
     step = size // (_MIDDLE_SAMPLES + 1)
@@ -64,17 +64,17 @@ def identify(file: ReadableFile) -> FileIdentity:
 
 
 def identify_archive(path: FilePath) -> FileIdentity:
-    """Return the identity of the file at `path`: of an object, that which its store states. Raises ReadError."""
+    """Return the identity of the file at `path`; for an object, from its store. Raises ReadError."""
     stated = None if isinstance(path, str) else path.content_name()
     file = open_path(path)
     return identify(file) if stated is None else FileIdentity(file.size(), stated)
 
 
 def identify_closely(file: OpenFile) -> FileIdentity:
-    """Return the identity of a file that may change in places, as a list that is corrected by hand.
+    """Return the identity of a file that may be edited in place, such as a list corrected by hand.
 
-    Up to 16 MiB all of the content counts. Beyond, the time of its last status change counts as well, which nobody can
-    set, so a copy is another file. Raises ReadError.
+    Up to 16 MiB, the identity covers all of the content. Beyond, it also covers the time of the last status change,
+    which cannot be set, so a copy is another file. Raises ReadError.
     """
     size = file.size()
     if size <= _WHOLE_BYTES:
@@ -88,33 +88,33 @@ def identify_closely(file: OpenFile) -> FileIdentity:
 
 
 def identify_rows(path: FilePath) -> FileIdentity:
-    """Return the identity of a file of rows: `identify_closely` of a local one, what the store states of an object."""
+    """Return the identity of a file of rows: `identify_closely` for a local file, else from the store."""
     return identify_closely(OpenFile(os.fsencode(path))) if isinstance(path, str) else identify_archive(path)
 
 
 @dataclass(frozen=True)
 class Sidecar(Generic[T]):
-    """Description of the index of a file: how it is built, and loaded again."""
+    """Functions that build and load the index of a file."""
 
     format: str
-    """Name and version of the format: an index of any other is rebuilt."""
+    """Name and version of the format; an index in any other is rebuilt."""
     build: Callable[[Any, str | None], tuple[Mapping[str, ArrayContent], str]]
-    """Returns named arrays, and a JSON text of all else, for the file at the path given. The second argument is the
-    folder for scratch files; None: where temporary files go. May raise UnwritableError for it."""
+    """Function that returns named arrays, and JSON of all else, for the file at a path. The second argument is the
+    folder for scratch files; None: the temporary folder. It may raise UnwritableError for the folder."""
     load: Callable[[Arrays, str, int], T]
-    """Loads untrusted arrays and text, given the size of the file. Raises InvalidFileError."""
+    """Function that loads untrusted arrays and JSON, given the size of the file. Raises InvalidFileError."""
     identify: Callable[[OpenFile], FileIdentity] = identify
     variant: str = ""
-    """Part of its name, where several indices that differ belong to one file."""
+    """Part of the index's name, if a file has several indices."""
     lazy: bool = False
-    """Whether a large one is checked as it is read; else opening checks it whole."""
+    """True if a large index is verified on access; otherwise opening verifies all of it."""
 
 
 def open_sidecar(sidecar: Sidecar[T], path: FilePath, identity: FileIdentity, *, cache: str | None) -> T:
-    """Return the index of the file at `path`, which has this `identity`: as it was cached, or built and cached now.
+    """Return the index of the file at `path`, which has this `identity`: cached, or built and cached now.
 
-    It lies next to the file; with `cache`, or where that cannot be written, in that folder or the default cache folder.
-    That of an object never lies in its bucket.
+    The index is next to the file. With `cache`, or if that is not writable, it is in that folder or the default cache
+    folder. The index of an object is never in its bucket.
     """
     places = sidecar_places(path, identity, cache, variant=sidecar.variant)
     for place in places:
@@ -153,9 +153,9 @@ def cache_folder() -> str:
 
 
 def sidecar_places(path: FilePath, identity: FileIdentity, cache: str | None, *, variant: str = "") -> list[str]:
-    """Return where the index may lie, best first. In a cache the content names it, so a moved file keeps its index.
+    """Return candidate paths of the index, best first. In a cache, names depend on the content: a moved file matches.
 
-    With `$HEADRACE_CACHE_ONLY` set, nothing is written beside the data: the doctor's trials leave it as it was.
+    With `$HEADRACE_CACHE_ONLY` set, nothing is written next to the data, so the doctor's trials leave it unchanged.
     """
     end = f".{variant}{_SUFFIX}" if variant else _SUFFIX
     cached = f"{file_name(path)}.{identity.sample}{end}"
@@ -167,15 +167,15 @@ def sidecar_places(path: FilePath, identity: FileIdentity, cache: str | None, *,
 
 
 def read_cached(place: str, format: str, load: Callable[[MappedArrays, dict[str, str]], T | None]) -> T | None:
-    """Return `load` of the arrays and the metadata at `place`; None if they are missing, or of another version.
+    """Return `load` of the arrays and metadata at `place`; None if missing, or of another version.
 
-    Raises InvalidFileError if the file is damaged, or none of ours.
+    Raises InvalidFileError if the file is damaged, or not written by Headrace.
     """
     try:
         arrays, metadata = safetensors.read_arrays(place)
         return load(arrays, metadata) if metadata.get("format") == format else None
     except UncheckedFileError as error:
-        # An earlier version wrote it: that is no damage.
+        # An earlier version wrote the file: it is not damaged.
         if error.format is not None and error.format.startswith("headrace ") and error.format != format:
             return None
         raise
@@ -186,20 +186,20 @@ def read_cached(place: str, format: str, load: Callable[[MappedArrays, dict[str,
 def build_cached(
     place: str, load: Callable[[], T | None], build: Callable[[int], object], *, patience_s: float | None = None
 ) -> T:
-    """Return what `load` finds at `place` once one process, of several that may want it, has built it there.
+    """Return `load` of the file at `place`, after one of the processes that want it has built it.
 
     `build` finishes the partial file with the given descriptor. `patience_s`: how long others wait while it writes
-    nothing. Raises UnwritableError, and what `build` raises.
+    nothing. Raises UnwritableError, and as `build` does.
     """
     with partial_file(place, patience_s=patience_s) as partial:
-        # Whoever held the lock before may have finished it. A damaged file is written over.
+        # The previous lock holder may have finished the file. Overwrite a damaged one.
         with suppress(InvalidFileError):
             kept = load()
             if kept is not None:
                 return kept
         build(partial)
         return_freed_memory()
-        # Mapped from the file, its pages are shared with every other process.
+        # Load from the mapped file, so that processes share its pages.
         with suppress(InvalidFileError):
             kept = load()
             if kept is not None:
@@ -208,12 +208,11 @@ def build_cached(
 
 
 def damage_text(expected: str, error: InvalidFileError) -> str:
-    """Return the text of a warning."""
     return f"{expected}, got a damaged file ({error}). It is rebuilt; if that happens again, check the disk"
 
 
 def _load(sidecar: Sidecar[T], place: str, identity: FileIdentity) -> T | None:
-    """Return the index at `place`; None if it is missing, or of another file or version. Raises InvalidFileError."""
+    """Return the index at `place`; None if missing, or of another file or version. Raises InvalidFileError."""
 
     def load(arrays: MappedArrays, metadata: dict[str, str]) -> T | None:
         if metadata.get("of") != identity.to_json():
@@ -227,8 +226,8 @@ def _load(sidecar: Sidecar[T], place: str, identity: FileIdentity) -> T | None:
 
 def _load_or_build(sidecar: Sidecar[T], place: str, path: FilePath, identity: FileIdentity) -> T:
     def build(partial: int) -> None:
-        # The index needs room in its own folder, and temporary files may be kept in memory. The arrays are gone when
-        # this returns: they would take as much memory again as those that are mapped.
+        # The index needs space in its own folder, and the temporary folder may be in memory. The arrays are freed when
+        # this returns: they would double the memory of the mapped ones.
         contents, outline = build_unchanged(sidecar, path, identity, scratch_in=os.path.dirname(place))
         metadata = {"format": sidecar.format, "of": identity.to_json(), "outline": outline}
         finish_partial_file(partial, place, lambda file: safetensors.write_arrays(file, contents, metadata))
@@ -239,9 +238,9 @@ def _load_or_build(sidecar: Sidecar[T], place: str, path: FilePath, identity: Fi
 def build_unchanged(
     sidecar: Sidecar[T], path: FilePath, identity: FileIdentity, *, scratch_in: str | None
 ) -> tuple[Mapping[str, ArrayContent], str]:
-    """Return `sidecar.build` of the file at `path`, which must keep this `identity` all the while.
+    """Return `sidecar.build` of the file at `path`, which must have this `identity` throughout.
 
-    Raises ChangedError rather than what is wrong with a file that is still being written, and what building raises.
+    Raises ChangedError, rather than a misleading error, for a file that is still being written, and as building does.
     """
     try:
         built = sidecar.build(path, scratch_in)
@@ -256,6 +255,6 @@ def build_unchanged(
 
 def _expect_unchanged(sidecar: Sidecar[T], path: FilePath, identity: FileIdentity) -> None:
     if not isinstance(path, str):
-        return  # each read of an object is of the content that was identified, or fails
+        return  # each read of an object is of the identified content, or fails
     if sidecar.identify(OpenFile(os.fsencode(path))) != identity:
         raise ChangedError(f"{path}: it was replaced while it was indexed. Open it again once it is complete")

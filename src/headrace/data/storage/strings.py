@@ -19,20 +19,20 @@ from headrace.errors import ChangedError
 Ints = npt.NDArray[np.int64]
 """Positions, ids, offsets or counts."""
 Bytes = npt.NDArray[np.uint8]
-Raw = bytes  # what `Strings.bytes` gives; in the class the name is the method's
+Raw = bytes  # type of `Strings.bytes`, which shadows `bytes` in the class
 Offsets = npt.NDArray[np.uint64]
 
 T = TypeVar("T")
 
 _SHOWN = 5
 _PIECE = 1 << 16
-_ITERATED = 1 << 12  # at a time: single entries of an array are slow to take
+_ITERATED = 1 << 12  # read in blocks, since single entries of an array are slow
 
 
 class Strings(ABC):
     """Many strings by position, without an object each.
 
-    They are UTF-8; other bytes come back as surrogate escapes, as in the file system's names.
+    They are UTF-8; other bytes become surrogate escapes, as in file names.
     """
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class Strings(ABC):
         """Return the strings at `indices` (non-negative), in that order."""
 
     def pieces(self) -> Iterator[StringColumn]:
-        """Yield all strings in order, so many at a time as take little memory."""
+        """Yield all strings in order, in pieces that take little memory."""
         for start in range(0, len(self), _PIECE):
             yield self.take(np.arange(start, min(start + _PIECE, len(self))))
 
@@ -67,7 +67,7 @@ class Strings(ABC):
             yield from (piece[i] for i in range(len(piece)))
 
     def bytes(self, index: int) -> Raw:
-        """Return string `index` as it is stored; a negative index counts from the end."""
+        """Return string `index` as stored bytes; a negative index counts from the end."""
         size = len(self)
         if not -size <= index < size:
             raise IndexError(f"string {index} of {size}")
@@ -93,14 +93,14 @@ class StringColumn(Strings):
 
     @classmethod
     def from_parts(cls, blob: bytes | Bytes, lengths: npt.NDArray[np.integer[Any]]) -> StringColumn:
-        """Make it from strings joined without separators, and their lengths in bytes."""
+        """Return a column of strings joined without separators, given their lengths in bytes."""
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:], dtype=np.uint64)
         return cls(np.frombuffer(blob, np.uint8), offsets)
 
     @classmethod
     def join(cls, columns: Iterable[StringColumn]) -> StringColumn:
-        """Return the strings of several columns, one column after another."""
+        """Concatenate the strings of several columns."""
         columns = list(columns)
         blobs = [column._used() for column in columns]
         lengths = [column.lengths() for column in columns]
@@ -132,7 +132,7 @@ class StringColumn(Strings):
     def take(self, indices: Ints) -> StringColumn:
         offsets = self.offsets.view(np.int64)
         starts = offsets[:-1][indices]
-        lengths = offsets[1:][indices] - starts  # not out of `lengths`, which looks at all strings
+        lengths = offsets[1:][indices] - starts  # not from `lengths`, which reads all offsets
         ends = np.cumsum(lengths)
         within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
         return StringColumn.from_parts(self.blob[np.repeat(starts, lengths) + within], lengths)
@@ -146,9 +146,9 @@ class StringColumn(Strings):
 
 
 class StoredStrings(Strings):
-    """Strings that stay in a file: read where they are asked for, and checked there.
+    """Strings in a file, read and verified on access.
 
-    Mapped, they would fill memory as they are looked at here and there: `core/names/stored_names.hpp`.
+    Mapped, their pages would fill memory on scattered access: `core/names/stored_names.hpp`.
     """
 
     __slots__ = ("_blob_at", "_blob_bytes", "_checks", "_count", "_file", "_offsets_at")
@@ -189,7 +189,7 @@ class StoredStrings(Strings):
         return _read(self._file, read)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send the strings themselves: another process may find another file, or none."""
+        """Pickle the strings themselves: another process may find another file, or none."""
         return _whole, (StringColumn.join(self.pieces()),)
 
 
@@ -198,10 +198,10 @@ def _whole(found: T) -> T:
 
 
 class StoredArray:
-    """Numbers of a mapped file, each checked before it is returned.
+    """Numbers of a mapped file, verified before they are returned.
 
-    Indexing returns an array, and verifies the checksums of these entries alone. All other attributes are those of the
-    whole array, which is verified first.
+    Indexing returns an array, and verifies only the checksums of its entries. All other attributes belong to the whole
+    array, which is verified first.
     """
 
     __slots__ = ("_at", "_checks", "_file", "_mapped")
@@ -231,7 +231,7 @@ class StoredArray:
 
     @property
     def base(self) -> Any:
-        """The mapping, for `release_pages`."""
+        """Base object of the mapping, for `release_pages`."""
         return self._mapped.base
 
     def __getitem__(self, index: Any) -> Any:
@@ -251,7 +251,7 @@ class StoredArray:
         return self._mapped[index]
 
     def _rows(self, index: Any) -> range | Ints:
-        """Return the rows that `index` asks for, and perhaps others."""
+        """Return the rows for `index`, or a superset."""
         everything = range(len(self._mapped))
         if isinstance(index, slice):
             return everything[index]
@@ -268,17 +268,17 @@ class StoredArray:
         return found.copy() if copy else np.asarray(found)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # protocols must not find the whole array's
+        if name.startswith("__"):  # protocols must not find attributes of the whole array
             raise AttributeError(name)
         return getattr(self[:], name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send the numbers themselves, as `StoredStrings` does."""
+        """Pickle the numbers themselves, as `StoredStrings` does."""
         return _whole, (np.array(self[:]),)
 
 
 def _read(file: OpenFile, read: Callable[[int], T]) -> T:
-    """Return `read` of the file's descriptor. Where it raises ValueError the file is damaged, and is removed."""
+    """Return `read` of the file's descriptor. A ValueError means a damaged file, which is removed."""
     try:
         return file.read_by(read)
     except ValueError as error:
@@ -288,7 +288,7 @@ def _read(file: OpenFile, read: Callable[[int], T]) -> T:
 
 
 def _remove(file: OpenFile) -> bool:
-    """Remove the file unless another has its name, and tell whether it was removed."""
+    """Remove the file unless another has its name, and return True if it was removed."""
     with suppress(OSError):
         if os.path.samestat(file.status(), os.stat(file.path, follow_symlinks=False)):
             os.unlink(file.path)
@@ -297,7 +297,7 @@ def _remove(file: OpenFile) -> bool:
 
 
 class NumberKeys(Strings):
-    """Numbers as the names of samples, without a string each: rows of a manifest, or a column of ids."""
+    """Sample names from numbers, without a string each: rows of a manifest, or a column of ids."""
 
     __slots__ = ("_numbers",)
 
