@@ -19,7 +19,6 @@ from headrace.doctor.measure.diagnosis import Diagnosis, Finding
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.storage import decode_session
 
-HEALTHY = "Not input-bound"
 HEAVY = 0.05
 """Share of a step: a healthy script has no finding that concerns as much."""
 ELSEWHERE = ("cpu-others", "cpu-stolen")
@@ -64,7 +63,7 @@ class Examined:
         return [phrase for phrase in self.case.expected if phrase not in places]
 
     def _unhealthy(self) -> list[str]:
-        verdict = [] if HEALTHY in self.diagnosis.verdict else [said(self.diagnosis)]
+        verdict = [] if self.diagnosis.verdict.code == "not-input-bound" else [said(self.diagnosis)]
         own = [finding for finding in self.diagnosis.findings if finding.code not in ELSEWHERE]
         return verdict + [finding.text for finding in own if finding.weight >= HEAVY]
 

@@ -124,7 +124,7 @@ def reports(name: str, session: Session) -> list[str]:
     """Return the reports of a recording's session: verdict, text, HTML page and trace."""
     diagnosis, prescription = prescribed(name, session)
     return [
-        diagnosis.verdict,
+        diagnosis.verdict.text,
         text(session, diagnosis, prescription),
         html_page(session, diagnosis, prescription),
         "".join(trace(session, diagnosis)),

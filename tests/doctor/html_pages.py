@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from made_reports import balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
 
 from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.measure import Statement
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.session.model import Session
 
@@ -73,7 +74,11 @@ def made_page(**changes: object) -> str:
 
 def calm_page() -> str:
     """Of a run that is not input-bound."""
-    diagnosis = replace(made_diagnosis(), wait_share=0.02, verdict="Not input-bound: the GPU waits 2 % of each step.")
+    diagnosis = replace(
+        made_diagnosis(),
+        wait_share=0.02,
+        verdict=Statement("not-input-bound", "Not input-bound: the GPU waits 2 % of each step."),
+    )
     return html_page(made_session(40), diagnosis, balanced_prescription())
 
 

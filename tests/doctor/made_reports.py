@@ -15,6 +15,7 @@ from headrace.doctor.measure.diagnosis import (
     RankView,
     SlowSampleFinding,
     StagePart,
+    Statement,
     StepBudget,
     TimePart,
     WaitSplit,
@@ -48,8 +49,13 @@ def made_session(steps: int = 4) -> Session:
 
 def made_diagnosis() -> Diagnosis:
     return Diagnosis(
-        verdict="A step takes 100 ms; the GPU waits 70 % of it for data, mostly archive lookup.",
-        statements=["58 % of the wait is archive lookup in 2 workers, 27 % decode.", "Figures are noisy."],
+        verdict=Statement(
+            "input-bound", "A step takes 100 ms; the GPU waits 70 % of it for data, mostly archive lookup."
+        ),
+        statements=[
+            Statement("causes", "58 % of the wait is archive lookup in 2 workers, 27 % decode."),
+            Statement("noise", "Figures are noisy."),
+        ],
         wait_share=0.7,
         seen_by="gpu",
         budgets=[_budget()],

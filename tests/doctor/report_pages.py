@@ -44,7 +44,12 @@ def printed(
 
 def said(diagnosis: Diagnosis) -> str:
     """Everything that the first screen may say of a diagnosis, in its order."""
-    return " ".join([*diagnosis.ending, diagnosis.verdict, *diagnosis.statements])
+    return " ".join(one.text for one in (*diagnosis.ending, diagnosis.verdict, *diagnosis.statements))
+
+
+def codes(diagnosis: Diagnosis) -> list[str]:
+    """Codes of everything that the first screen may say of a diagnosis, in its order."""
+    return [one.code for one in (*diagnosis.ending, diagnosis.verdict, *diagnosis.statements)]
 
 
 def first_gain(prescription: Prescription) -> str:

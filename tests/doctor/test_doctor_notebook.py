@@ -90,7 +90,7 @@ def test_says_what_the_loop_waited_for() -> None:
     shown = file.getvalue()
     assert "watched in this process" in shown
     assert "data wait" in shown
-    assert shown.startswith(watched.diagnosis.verdict[:40])
+    assert shown.startswith(watched.diagnosis.verdict.text[:40])
 
 
 @pytest.fixture

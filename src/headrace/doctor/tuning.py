@@ -83,7 +83,7 @@ def tuned_loader(session: Session, diagnosis: Diagnosis, sources: ScriptSources)
     steps = 0 if view is None or view.training.unit != "step" else len(view.training.steps)
     why, status = "", DOCTOR_FAILED
     if outcome.why in ("failed", "not found", "interrupted"):
-        why, status = " ".join(diagnosis.ending), outcome.status or status
+        why, status = " ".join(one.text for one in diagnosis.ending), outcome.status or status
     elif not steps:
         why = "no optimizer stepped in a process that imports torch: expected a command that trains."
     elif steps < FEWEST_STEPS:

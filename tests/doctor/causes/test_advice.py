@@ -120,7 +120,7 @@ def speed(session: Session) -> str:
     """What the sentence of the first screen says of how fast a step could be."""
     diagnosis, whole = diagnose(session), prescribed(session)
     lead, _, speed = first_screen(diagnosis, replace(whole, remedies=[])).sentence.partition("; ")
-    assert lead.rstrip(".") == diagnosis.verdict.rstrip(".")
+    assert lead.rstrip(".") == diagnosis.verdict.text.rstrip(".")
     return speed
 
 

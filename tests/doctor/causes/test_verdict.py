@@ -33,7 +33,9 @@ def test_a_run_that_waits_says_who_for_what_and_where(tmp_path):
 
 def test_without_a_gpu_the_training_loop_waits(tmp_path):
     diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=LOOKUP, workers=1)))
-    assert diagnosis.verdict == "A step takes 15.2 ms and waits 77 % of it for data, mostly archive lookup (tarfile)."
+    assert (
+        diagnosis.verdict.text == "A step takes 15.2 ms and waits 77 % of it for data, mostly archive lookup (tarfile)."
+    )
     assert "in 1 worker," in said(diagnosis)
     assert diagnosis.seen_by == "cpu"
 
@@ -177,7 +179,7 @@ def test_without_an_optimizer_it_is_each_batch(tmp_path):
     gets = [["get", 0, index, index * 100, 30] for index in range(8)]
     loader = [["loader", 0, 0, {"num_workers": 1}], ["pass", 0, 0, 0, 0, 0, [8]]]
     write_evidence(tmp_path, "a", [process(7), *loader, *gets])
-    assert diagnose(read(tmp_path)).verdict == "A batch takes 91 µs and waits 33 % of it for data."
+    assert diagnose(read(tmp_path)).verdict.text == "A batch takes 91 µs and waits 33 % of it for data."
 
 
 @pytest.mark.parametrize(("batch", "hangs"), [("batch 999 of epoch 0", True), ("batch 3 of epoch 0", False)])

@@ -164,7 +164,7 @@ def misshapen(screen: FirstScreen, diagnosis: Diagnosis, whole: Prescription) ->
         yield f"long: {sentence} {screen.bullets}"
     lines = [sentence, *screen.bullets, *screen.rest]
     found_so = [SPEED.sub(".", line) for line in lines if not line.startswith("The workers slow")]
-    if found_so != [*diagnosis.ending, diagnosis.verdict, *diagnosis.statements]:
+    if found_so != [one.text for one in (*diagnosis.ending, diagnosis.verdict, *diagnosis.statements)]:
         yield f"not as it was found: {lines}"
     how, step, figures = chosen(screen, whole)
     speeds = [one for line in lines for one in SPEED.findall(line) if one]

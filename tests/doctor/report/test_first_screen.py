@@ -8,7 +8,7 @@ import pytest
 from made_reports import balanced_prescription, made_diagnosis, made_prescription
 
 from headrace.doctor.causes import MOST_WORDS
-from headrace.doctor.measure import Finding
+from headrace.doctor.measure import Finding, Statement
 from headrace.doctor.report.first_screen import MOST_BULLETS, first_screen
 
 
@@ -24,22 +24,22 @@ def test_only_the_loader_has_a_coverage() -> None:
 
 
 def test_how_the_command_ended_comes_before_the_verdict() -> None:
-    ending = ["The command failed with exit status 1.", "ValueError: odd"]
+    ending = [Statement("failed", "The command failed with exit status 1."), Statement("failed", "ValueError: odd")]
     screen = first_screen(replace(made_diagnosis(), ending=ending), made_prescription())
-    assert screen.sentence == ending[0]
-    assert screen.bullets[0] == ending[1]
-    assert screen.bullets[1].startswith(made_diagnosis().verdict.rstrip("."))
+    assert [screen.sentence, screen.bullets[0]] == [one.text for one in ending]
+    assert screen.bullets[1].startswith(made_diagnosis().verdict.text.rstrip("."))
 
 
 def test_what_has_no_room_is_left_for_the_notes() -> None:
     statements = [f"Statement {number}." for number in range(9)]
-    screen = first_screen(replace(made_diagnosis(), statements=statements), made_prescription())
+    coded = [Statement("noise", text) for text in statements]
+    screen = first_screen(replace(made_diagnosis(), statements=coded), made_prescription())
     assert (screen.bullets, screen.rest) == (statements[:MOST_BULLETS], statements[MOST_BULLETS:])
 
 
 def test_a_speed_that_makes_the_sentence_too_long_stands_with_the_recommendation_only() -> None:
     verdict = f"A step takes 100 ms; {'word ' * (MOST_WORDS - 5)}."
-    screen = first_screen(replace(made_diagnosis(), verdict=verdict), made_prescription())
+    screen = first_screen(replace(made_diagnosis(), verdict=Statement("input-bound", verdict)), made_prescription())
     assert screen.sentence == verdict
     assert screen.recommendation is not None
     assert "39.0 ms" in screen.recommendation.text
@@ -49,7 +49,7 @@ def test_a_run_that_waits_for_no_data_is_told_so_and_has_no_speed() -> None:
     screen = first_screen(made_diagnosis(), balanced_prescription())
     assert screen.recommendation is not None
     assert (screen.recommendation.text, screen.recommendation.terms) == (balanced_prescription().stop, [])
-    assert screen.sentence == made_diagnosis().verdict
+    assert screen.sentence == made_diagnosis().verdict.text
 
 
 @pytest.mark.parametrize(("weight", "is_first"), [(0.2, True), (0.01, False)])

@@ -36,7 +36,7 @@ from report_pages import first_gain
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Edit
-from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.measure.diagnosis import Diagnosis, Statement
 from headrace.doctor.report.html.charts import FOLDER
 from headrace.doctor.report.html.page import MOST_BYTES, html_page
 from headrace.doctor.report.remedy_text import helping, proved, title
@@ -68,7 +68,7 @@ def test_has_every_part_in_order_and_names_each_in_the_contents() -> None:
 
 def test_says_the_verdict_and_the_first_thing_to_do_at_its_head() -> None:
     (title,) = [tag for tag in parsed(made_page()) if tag.name == "h1"]
-    assert words(title) == f"{made_diagnosis().verdict.rstrip('.')}; 39.0 ms is proved."
+    assert words(title) == f"{made_diagnosis().verdict.text.rstrip('.')}; 39.0 ms is proved."
     (first,) = [tag for tag in parsed(made_page()) if tag.attributes.get("class") == "first"]
     assert words(first) == "→ IndexedTar in place of tarfile.open: proved 39.0 ms a step, 2.6 × as fast"
 
@@ -246,7 +246,7 @@ def test_texts_without_end_are_cut_so_that_the_page_stays_small() -> None:
     making = diagnosis.batch_production[0]
     diagnosis = replace(
         diagnosis,
-        verdict=evil,
+        verdict=Statement("input-bound", evil),
         findings=[replace(diagnosis.findings[0], text=evil, evidence=evil, advice=evil)] * 200,
         batch_production=[
             replace(

@@ -30,7 +30,7 @@ def events() -> list[dict[str, Any]]:
 
 def test_is_one_json_document_with_the_verdict_and_the_cost() -> None:
     whole = json.loads("".join(trace(made_session(8), made_diagnosis())))
-    assert whole["otherData"]["verdict"] == made_diagnosis().verdict
+    assert whole["otherData"]["verdict"] == made_diagnosis().verdict.text
     assert whole["otherData"]["cost_of_measuring"]["step_us"] == 48.0
     assert whole["traceEvents"] == json.loads(json.dumps(list(trace_events(made_session(8)))))
 

@@ -118,7 +118,7 @@ def test_markdown_renders_as_tables(sessions):
 def test_a_report_as_markdown():
     diagnosis, prescription = made_diagnosis(), made_prescription()
     text = markdown(reported_session(), diagnosis, prescription)
-    assert diagnosis.verdict.rstrip(".") in shown(text)
+    assert diagnosis.verdict.text.rstrip(".") in shown(text)
     found = cells(text)
     budget = diagnosis.budgets[0]
     assert [row[0] for row in found if row[0] in {part.name for part in budget.parts}] == [

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from headrace.doctor.causes.remedy import Edit, Prescription
 from headrace.doctor.machine.host import Disks
-from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, ProbeCost, StepBudget
+from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, ProbeCost, Statement, StepBudget
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote
 from headrace.doctor.session.trainers import MeasuredWindow
@@ -148,8 +148,8 @@ def test_remedies_left_out_are_counted() -> None:
 def test_says_first_what_is_wrong_and_then_what_to_do() -> None:
     shown = printed(made_session(), made_diagnosis())
     lines = shown.splitlines()
-    assert lines[0] == made_diagnosis().verdict
-    assert lines[1:3] == [f"  • {text}" for text in made_diagnosis().statements]
+    assert lines[0] == made_diagnosis().verdict.text
+    assert lines[1:3] == [f"  • {one.text}" for one in made_diagnosis().statements]
     assert lines[3] == arrow(shown) == f"→ {made_diagnosis().findings[0].advice}"
     assert lines[-1] == f"Again: {AGAIN}"
 
@@ -350,7 +350,7 @@ def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:
     budget: StepBudget = diagnosis.budgets[0]
     return replace(
         diagnosis,
-        verdict=long,
+        verdict=Statement("input-bound", long),
         batch_production=[replace(making, stages=stages, lines=lines, slow=slow)],
         findings=[replace(one, text=long, evidence=wide, advice=long) for one in diagnosis.findings],
         budgets=[replace(budget, parts=[replace(part, name=wide) for part in budget.parts])],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .case import Case, case_of
 from .cores import CROWDED, SPINNING
-from .findings import MOST_WORDS, diagnose
+from .findings import diagnose
 from .loader import is_lost, is_unsure
 from .prescription import prescribe
 from .processes import LAUNCHERS, failed_process, hanging
@@ -25,4 +25,5 @@ from .remedy import (
     outcomes,
 )
 from .transfers import COPY_LEFT, pinned
+from .verdict import MOST_WORDS
 from .workers import bytes_a_worker

@@ -12,6 +12,7 @@ from .diagnosis import (
     RankView,
     SampleFunction,
     StagePart,
+    Statement,
     StepBudget,
     TimePart,
     WaitCauses,

@@ -207,11 +207,19 @@ class WaitCauses:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """Sentence or two at the top of a report. Programs read the code, whose meaning stays when the text changes."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """The whole answer. Where the command ended well, `verdict` comes first in every report."""
 
-    verdict: str
-    """A sentence: the step's time, how much of it waits for data, and what it waits for."""
+    verdict: Statement
+    """The step's time, how much of it waits for data, and what it waits for."""
     wait_share: float | None
     """Data wait as a share of each step: as the GPU sees it where that was measured, else as the CPU does."""
     seen_by: str
@@ -225,7 +233,7 @@ class Diagnosis:
     cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, None, 0))
     data_share: float | None = None
     """Data wait and the training thread's own work on data, as a share of each step."""
-    ending: list[str] = field(default_factory=list)
-    """How the command ended, a sentence each; empty where it ended well."""
-    statements: list[str] = field(default_factory=list)
-    """What stands behind the verdict, a sentence or two each, the most telling first."""
+    ending: list[Statement] = field(default_factory=list)
+    """How the command ended; empty if it ended well."""
+    statements: list[Statement] = field(default_factory=list)
+    """What stands behind the verdict, the most telling first."""

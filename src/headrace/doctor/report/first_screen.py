@@ -63,12 +63,13 @@ class FirstScreen:
 def first_screen(diagnosis: Diagnosis, prescription: Prescription | None) -> FirstScreen:
     """Return the first screen; every speed on it is that of its recommendation."""
     found = recommendation(diagnosis, prescription)
-    verdict = diagnosis.verdict
+    verdict = diagnosis.verdict.text
     if found is not None and found.speed:
         faster = f"{verdict.rstrip('.')}; {found.speed}."
         verdict = faster if len(faster.split()) <= MOST_WORDS else verdict
-    said = [*diagnosis.ending, verdict, *_slowed(diagnosis, prescription), *diagnosis.statements]
-    return FirstScreen(said[0], said[1 : 1 + MOST_BULLETS], found, said[1 + MOST_BULLETS :])
+    before, after = ([one.text for one in some] for some in (diagnosis.ending, diagnosis.statements))
+    sentence, *others = [*before, verdict, *_slowed(diagnosis, prescription), *after]
+    return FirstScreen(sentence, others[:MOST_BULLETS], found, others[MOST_BULLETS:])
 
 
 def _slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:

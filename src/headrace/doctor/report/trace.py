@@ -67,7 +67,7 @@ def trace(session: Session, diagnosis: Diagnosis) -> Iterator[str]:
         "headrace": safe(session.headrace),
         "created": safe(session.created),
         "command": safe(command_line(session)),
-        "verdict": safe(diagnosis.verdict),
+        "verdict": safe(diagnosis.verdict.text),
         "cost_of_measuring": asdict(diagnosis.cost),
     }
     encode = msgspec.json.Encoder().encode

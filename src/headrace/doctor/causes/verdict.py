@@ -1,0 +1,223 @@
+"""Statements that a report opens with: the verdict, what stands behind it, and how the command ended."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from ..measure import (
+    BOUND,
+    DATA_WORK,
+    OBSERVE,
+    SOURCE,
+    UNSEEN,
+    Finding,
+    RankView,
+    Statement,
+    TrainerView,
+    host_of,
+    is_late,
+    window,
+)
+from ..quantities import counted, duration, percent, times
+from ..session.model import Session
+from .cores import CROWDED, TAKEN
+from .loop_work import at_line, loop_verdict
+from .processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
+from .sample_functions import SAMPLE_FUNCTION, in_short
+from .stage_names import by_category, category, named, who
+
+WORTH_NAMING = 0.1
+"""Share of the wait from which a cause is named beside the first."""
+FUNCTION = 0.15
+"""Share of a step that goes away with a function, from which the verdict names it."""
+OUT_OF_ORDER = "out-of-order"
+BEHIND = CROWDED | {
+    *("cores", "data-parallel", "device-parts", "evaluation", "few-workers", "first-steps", "full-gc"),
+    *("loader-limit", "loop-prints", "loop-reads", OUT_OF_ORDER, "padding", "reads-from-disk", "remote-again"),
+    *("remote-bandwidth", "remote-latency", "shapes-differ", "slower-loader"),
+}
+"""Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
+DIFFER = 1.15
+"""Ratio of the means of two runs of the same command, from which it is worth a word."""
+MOST_CHARACTERS = 300
+"""Of the command's own last line."""
+MOST_WORDS, OF_SPEED = 25, 6
+"""Words of the sentence that a report opens with; those of them that say how fast a step could be."""
+
+
+def verdict(session: Session, view: TrainerView | None) -> Statement:
+    """Return the sentence that a report opens with: the step's time, how much of it waits, and for what."""
+    if view is None:
+        return _untrained(session)
+    unit, budget = view.training.unit, view.budget
+    if budget is None:
+        text = "No step was completed and no batch was received, so there is nothing to say about its data."
+        return Statement("no-steps", text)
+    takes = f"A {unit} takes {duration(budget.mean_us)}"
+    if view.wait_share is None:
+        unseen = "no DataLoader was iterated and no other source of batches was found"
+        if view.trainer.passes:
+            unseen = "a DataLoader was iterated, but the training thread received none of its batches"
+        return Statement("no-batches", f"{takes}; {unseen} in {counted(budget.steps, budget.unit)}.")
+    waiter = ("the GPU" if view.has_gpu else "") if view.only else f"rank {view.trainer.rank}"
+    waits = f"{takes}{f'; {waiter}' if waiter else ' and'} waits {percent(view.wait_share)} of it for data"
+    if loop_verdict(view) and view.share(DATA_WORK) > view.wait_share:
+        return Statement("data-work", f"{waits}; data work in the loop is {percent(view.share(DATA_WORK))}.")
+    if view.wait_share < BOUND:
+        if loop_verdict(view):
+            return Statement("data-work", f"{waits}.")
+        return Statement("not-input-bound", f"Not input-bound: {waits[0].lower()}{waits[1:]}.")
+    first = next(iter(by_category(view.causes)), None)
+    if first is None:
+        return Statement("input-bound", f"{waits}.")
+    name, most = named(first.name), "mostly" if first.share >= 1 / 2 else "above all"
+    forms = (f"{waits}, {most} {one}." for one in (name, name.partition(" (")[0]))
+    short = (one for one in forms if len(one.split()) <= MOST_WORDS - OF_SPEED)
+    return Statement("input-bound", next(short, f"{waits}."))
+
+
+def statements(
+    session: Session, view: TrainerView | None, ranks: Sequence[RankView], findings: Sequence[Finding]
+) -> Iterator[Statement]:
+    """Yield what stands behind the verdict, the most telling first. `findings` come heaviest first."""
+    if view is not None and view.budget is not None:
+        yield from _waiting(view)
+    for rank in ranks:
+        if is_late(rank, len(ranks)):  # all others wait for it
+            peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
+            waiting = f"; the others wait {duration(fmean(peers))} of each step for a peer" if peers else ""
+            yield Statement("late-rank", f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}.")
+    # The heaviest finding that no stage and no part of a step says. That batches are unequal comes last: whatever
+    # disturbs the workers makes them so.
+    heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
+    yield from _found(sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
+    slow = (one for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION)
+    functions = [Statement(SAMPLE_FUNCTION, in_short(one)) for one in slow]
+    yield from functions[:1]
+    # What no figure can tell, since a library is newer than the probe.
+    unknown = (note for note in session.notes if note.code in ("not-known", "not-seen"))
+    yield from dict.fromkeys(Statement(note.code, note.text) for note in unknown)
+    yield from _found([one for one in findings if one.code in ("copy-on-write", "loader-keeps-up", "ranks-apart")])
+    if view is not None and view.budget is not None and view.wait_share is not None:
+        yield from _noise(session, view, view.budget.mean_us)
+        yield from _measured(session, view)
+
+
+def _found(findings: Sequence[Finding]) -> Iterator[Statement]:
+    yield from (Statement(finding.code, finding.text) for finding in findings)
+
+
+def ending(session: Session, view: TrainerView | None) -> Iterator[Statement]:
+    """Yield how the command ended; nothing if it ended well."""
+    yield from (Statement("hangs", f"{who(session, process)} hangs.") for process, _ in hanging(session))
+    outcome = session.outcome
+    steps = 0 if view is None else view.training.seen
+    after = f" after {counted(steps, view.training.unit)}" if view is not None and steps else ""
+    if outcome.why == "not found":
+        command = outcome.command[0] if outcome.command else "nothing"
+        yield Statement("not-found", f"The command could not be started: {command} was not found.")
+    elif outcome.why == "interrupted":
+        yield Statement("interrupted", f"The run was interrupted{after}.")
+    elif outcome.status not in (None, 0) and outcome.why != "steps":
+        failed, last = f"The command failed with {status_words(outcome.status or 0)}{after}", _last_line(session)
+        whole = f"{failed}: {last}{'' if last.endswith(('.', '!', '?')) else '.'}"
+        texts = [whole] if last and len(whole.split()) <= MOST_WORDS else filter(None, (f"{failed}.", last))
+        yield from (Statement("failed", text) for text in texts)
+
+
+def status_words(status: int) -> str:
+    """Name an exit status as a shell has it: 128 + n for signal n."""
+    try:
+        return f"exit status {status} ({signal.Signals(status - 128).name})"
+    except ValueError:
+        return f"exit status {status}"
+
+
+def _last_line(session: Session) -> str:
+    """Return what ended the command: an exception of the script's own; else what was written last."""
+    failed = failed_process(session)
+    if failed is not None and lost_peer(failed) and (gone := gone_first(session)):
+        return gone
+    lines = session.outcome.last_lines if failed is None else (failed.error or "").splitlines()
+    said = [line.strip() for line in lines if line.strip()]
+    raised = [line for line in lines if EXCEPTION.match(line)]
+    return (raised or said or [""])[-1][:MOST_CHARACTERS]
+
+
+def _waiting(view: TrainerView) -> Iterator[Statement]:
+    """Yield the causes of the wait, and the work on data in the loop; where no wait was seen, what else there is."""
+    budget = view.budget
+    assert budget is not None
+    if view.wait_share is not None:
+        causes = cause_words(view) if view.wait_share >= BOUND else ""
+        said = (Statement("causes", causes), Statement("data-work", loop_verdict(view)))
+        yield from (one for one in said if one.text)
+        return
+    yield Statement("unseen-wait", "A wait for batches, if there was any, is in what is called not seen, or in other.")
+    heaviest = max((part for part in budget.device or budget.parts), key=lambda part: part.share, default=None)
+    if where := at_line(view):
+        unseen = f"{percent(view.share(UNSEEN))} of each {view.training.unit}"
+        yield Statement("before-model", f"{unseen} passes before the model is called{where}.")
+    elif heaviest is not None:
+        text = f"The largest part of a {view.training.unit} is {heaviest.name} ({percent(heaviest.share)})."
+        yield Statement("largest-part", text)
+
+
+def _measured(session: Session, view: TrainerView) -> Iterator[Statement]:
+    """Say where the run ended before it gave the steps that were asked for: figures bear less."""
+    measured, unit = len(view.training.steps), view.training.unit
+    is_enough = window(view.trainer, OBSERVE) is not None or any(note.code == "enough" for note in session.notes)
+    if session.mode == "measure" and measured < session.steps and not is_enough:
+        text = f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
+        yield Statement("few-steps", text)
+
+
+def _noise(session: Session, view: TrainerView, step_us: float) -> Iterator[Statement]:
+    """Say by how much figures of another run may differ: what else used the cores, and the run without changes again.
+
+    What others used is said from the share at which it makes a step longer or shorter by itself.
+    """
+    noise, host = [], host_of(session, view.trainer)
+    others = None if host is None else host.mean("cpu_cores_other")
+    if host is not None and host.cores is not None and others is not None and others >= TAKEN * host.cores:
+        noise.append(f"other programs used {percent(min(others / host.cores, 1.0))} of the machine")
+    if session.control is not None and session.control.steps:
+        both = sorted([step_us, fmean(session.control.steps)])
+        if both[1] >= DIFFER * both[0]:
+            noise.append(f"two runs without changes differ by {times(both[1] / both[0])}")
+    if noise:
+        yield Statement("noise", f"Figures are noisy: {'; '.join(noise)}.")
+
+
+def _untrained(session: Session) -> Statement:
+    if session.outcome.why == "not found":
+        return Statement("not-run", "Nothing was run.")
+    seen = "no Python process that could be observed imported torch"
+    if any("torch" in process.facts for process in session.processes):
+        seen = "torch was imported, but no DataLoader was iterated and no optimizer stepped"
+    unreached = f"; {counted(len(session.unreached), 'process')} could not be observed" if session.unreached else ""
+    return Statement("no-training", f"No training was seen: {seen}{unreached}.")
+
+
+def cause_words(view: TrainerView) -> str:
+    """Return `58 % of the wait is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)` as a sentence."""
+    parts = by_category(view.causes)
+    if not parts:
+        return ""
+    first, *others = parts
+    rest = [f"{percent(part.share)} {named(part.name)}" for part in others[:2] if part.share >= WORTH_NAMING]
+    said = [f"{percent(first.share)} of the wait is {named(first.name)}{_where(view, first.name)}", *rest]
+    return f"{', '.join(said)}."
+
+
+def _where(view: TrainerView, cause: str) -> str:
+    """Say where a stage runs; a part of the wait itself has its place in its name."""
+    is_stage = ":" in cause or any(category(part.name) == cause and ":" in part.name for part in view.causes.parts)
+    if not is_stage or category(cause) == SOURCE:
+        return ""
+    first = next(iter(view.batch_production), None)
+    if first is not None and first.workers:
+        return f" in {counted(first.workers, first.makers)}"
+    return " in the training process, which has no workers"
