@@ -92,8 +92,8 @@ class Budget:
 
     Give exactly one of the three:
 
-    `pixels` height x width of the images in the batch, padding included `tokens` the longest length in the batch, times
-    its samples: their tokens after padding. It needs
+    `pixels` height x width of the images in the batch, padding included
+    `tokens` the longest length in the batch, times its samples: their tokens after padding. It needs
              `Buckets("length", source=…)` with lengths in tokens
     `bytes`  the same for lengths in bytes
 
