@@ -1,7 +1,7 @@
 """Operations on the colours of a batch's images, on any device, equal to the core's operations on the CPU.
 
 Each takes bytes [K, C, H, W] of one or three channels and a row of numbers for each image, and returns bytes of the
-same shape, by the core's own formula (core/augment/augment_kernels.inl): the same steps in float32 or integers, in the
+same shape. The formula is the core's (core/augment/augment_kernels.inl): the same steps in float32 or integers, in the
 same order, each rounded once. Nothing waits for the device.
 
 On the CPU the bits are the core's. Elsewhere a device that fuses a multiply and an add may differ by one level per
@@ -44,7 +44,7 @@ def run_chains(images: Tensor, chains: BatchedChains) -> Tensor:
     """Return bytes [N, C, H, W] after the operations of each image's chain, all first ones before all second ones."""
     if not chains.steps:
         return images
-    done = images.clone()  # the images may be in shared memory
+    done = images.clone()  # the images' memory may belong to others
     for kind, start, stop, first_taps in chains.steps:
         rows, numbers = chains.rows[start:stop], chains.numbers[start:stop]
         taps = chains.taps[first_taps : first_taps + stop - start]

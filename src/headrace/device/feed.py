@@ -135,8 +135,8 @@ def begin_iterator(source: Iterable[T]) -> Iterator[T]:
 def end_workers(iterator: Iterator[Any]) -> None:
     """End the workers, unless they are persistent.
 
-    Not left to `__del__`: the traceback of an error holds the iterator, and as long as torch tracks a killed worker,
-    its signal handler raises again, in whatever the main thread does next.
+    Not left to `__del__`: the traceback of an error holds the iterator. As long as torch tracks a killed worker, its
+    signal handler raises again, in whatever the main thread does next.
     """
     if hasattr(iterator, "_shutdown_workers") and not getattr(iterator, "_persistent_workers", False):
         iterator._shutdown_workers()

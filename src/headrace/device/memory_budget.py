@@ -101,11 +101,10 @@ def fit_budget(
 
     Call it before training.
 
-    `step(samples, height, width)` for `shapes`, which gives a budget of pixels, or `step(samples, length)` for
-    `lengths`, which gives a budget of tokens, runs one whole training step on made-up data: forward, backward,
-    optimizer. Give the extreme shapes of the data: the largest, the longest. The search runs two uncounted steps, then
-    steps of growing sizes. A line fitted to the peaks of memory leads to the largest size, which has then run in every
-    shape.
+    `step` runs one whole training step on made-up data: forward, backward, optimizer. With `shapes` it is called as
+    `step(samples, height, width)`, for a budget of pixels; with `lengths` as `step(samples, length)`, for tokens. Give
+    the extreme shapes of the data: the largest, the longest. The search runs two uncounted steps, then steps of growing
+    sizes. A line fitted to the peaks of memory leads to the largest size, which has then run in every shape.
 
     `restore` the models and optimizers of the step, whose states are restored afterwards. While it runs they exchange
         nothing with other ranks; nor may the step itself.

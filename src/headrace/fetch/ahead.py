@@ -1,7 +1,7 @@
 """Prefetch of remote bytes for the next steps of a pass, handed to the core in memory.
 
-The plan lists the samples of every later step, so reads are planned for a round of steps at a time: neighbouring
-samples in one request, the most urgent first, and no more bytes at once than memory has room for.
+The plan lists the samples of every later step, so reads are planned for a round of steps at a time. A request covers
+neighbouring samples, and the most urgent requests go first, within the limit of memory.
 """
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ class FetchAhead:
         return WantedPlaces([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))
 
     def _data(self, part: _Part) -> Any:
-        """Wait for a part's bytes."""
+        """Wait for a part's bytes, and return them."""
         if part.data.done() and not part.data.cancelled():
             return part.data.result()
         try:

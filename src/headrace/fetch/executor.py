@@ -236,8 +236,8 @@ class RequestRunner:
 class _ThreadLoop(asyncio.SelectorEventLoop):
     """Event loop that a fork of this process can close.
 
-    Not on epoll, which is one object of both processes: a loop that ends in the fork would remove its own file
-    descriptors from it, and this loop would never wake up again.
+    Not on epoll, which both processes would share. A loop that ends in the fork would remove its file descriptors from
+    it, and this loop would never wake up again.
     """
 
     def __init__(self) -> None:

@@ -106,7 +106,7 @@ class ReadRound:
 def groups_of(plan: EpochPlan, epoch: int, first_step: int) -> tuple[Iterator[ReadGroup], int]:
     """Return the groups to plan together, in order, and how many of the first groups are requested separately.
 
-    The first steps of a window come before the window, sample by sample: the first batch needs a part of each block,
+    The first steps of a window come before the window, sample by sample. The first batch needs a part of each block,
     and would otherwise wait for half of the window.
     """
     if not isinstance(plan, UniformPlan):

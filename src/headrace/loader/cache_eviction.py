@@ -11,8 +11,8 @@ from headrace.loader.decoding.arrays import Ints
 from headrace.plan import NextUses, choose_eviction
 
 _FREED_SHARE = 32
-"""Part of a cache that is freed at once (1/n). A larger part drops more than needed, a smaller part scans the index
-more often (`benchmarks/node_cache.py`)."""
+"""Part of a cache that is freed at once (1/n). A larger part caches samples that should go, a smaller part scans the
+index more often (`benchmarks/node_cache.py`)."""
 _WATCHED_SHARE = 8
 """Free space at which the ranks begin to compare samples: twice this part (1/n) of the cache."""
 _STEPS_AT_ONCE = 2

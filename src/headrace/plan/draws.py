@@ -77,9 +77,9 @@ class WeightedDraws(Draws):
 class FactorDraws(Draws):
     """Draws that take each sample its factor times, rounded down or up, in a shuffled order.
 
-    Systematic sampling (Madow, 1944): the factors are placed end to end on a line, and draw k is the sample at k + u,
-    where u is uniform in [0, 1) and drawn once per epoch. The number of draws is therefore fixed. Rounding each factor
-    independently, as detectron2 does, does not fix it.
+    Systematic sampling (Madow, 1944): the factors are placed end to end on a line, and draw k is the sample at k + u.
+    The offset u is uniform in [0, 1) and drawn once per epoch. The number of draws is therefore fixed. Rounding each
+    factor independently, as detectron2 does, does not fix it.
     """
 
     ends: Floats
@@ -102,8 +102,8 @@ class RepeatedDraws(Draws):
     """Draws of the shuffled samples in turn, each `repeats` times in a row, as many as an epoch holds.
 
     Repeated augmentation (Hoffer et al., 2020; Berman et al., 2019) as in DeiT's RASampler, which deals the repeats out
-    to ranks in turn. Here a global batch has all first repeats, then all second ones, and so on: with as many ranks as
-    repeats, or more, no rank holds a sample twice in a full batch.
+    to ranks in turn. Here a global batch has all first repeats, then all second ones, and so on. With at least as many
+    ranks as repeats, no rank holds a sample twice in a full batch.
     """
 
     repeats: int

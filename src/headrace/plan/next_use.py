@@ -1,8 +1,8 @@
 """Next uses of samples on a node according to the plan, and the samples that a full cache drops by them.
 
 A node of several reads another part of the dataset each epoch. The plan shows when the node reads each sample again, so
-that a cache stores the samples needed first: Belady's rule (IBM Systems Journal 5(2), 1966), which a cache without
-knowledge of the future cannot follow.
+that a cache stores the samples needed first. This is Belady's rule (IBM Systems Journal 5(2), 1966), which requires
+knowledge of the future.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from headrace.plan.step_views import Ints
 from headrace.plan.windowed import LanePart, Lanes, WindowedEpoch, WindowShape, lanes_of, windowed_epoch
 
 _OF_OWN_WINDOW = 8
-"""Number of replacements drawn from a bad sample's own window, whose blocks are at hand; later ones come from all."""
+"""Number of replacements drawn from a bad sample's own window, whose blocks are in memory; later ones come from all."""
 
 
 @dataclass(frozen=True, kw_only=True)

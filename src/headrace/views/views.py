@@ -282,7 +282,7 @@ class RandomScale(View):
 
     All scales are equally likely, and each sample gets each of them equally often. `long_max` bounds the long side,
     like Resize's `max_size`. Images of one batch that still differ in size are centred on `fill`, up to the largest of
-    the global batch, whose sides are rounded up to a multiple of `multiple_of`: every rank has the same shape. It comes
+    the global batch, with sides rounded up to a multiple of `multiple_of`. Every rank has the same shape. It comes
     first in a list of views; after a view of fixed size, such as RandomCrop, nothing is padded. `flip` is the
     probability of a horizontal flip.
     """

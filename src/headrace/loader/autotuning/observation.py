@@ -12,8 +12,8 @@ WINDOW_STEPS, WINDOW_S = 4, 0.3
 SLOW_STEPS, SLOW_S = 2, 2.0
 """Minimum steps and duration of a window if batches take long."""
 PAUSE_TIMES, PAUSE_S = 8, 0.5
-"""Thresholds of work, as a multiple of the steps before it and in seconds, above which it is an evaluation or a
-checkpoint instead of a step."""
+"""Minimum work of a pause (an evaluation or a checkpoint), as a multiple of the steps before it, and in seconds. It is
+no step."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class StepWindow:
 
 
 class StepMeter:
-    """Meter of step windows, at the place where batches are taken. It leaves out batches promised before a change."""
+    """Meter of step windows, called where batches are taken. It leaves out batches promised before a change."""
 
     def __init__(self, settle: int) -> None:
         self._last_s: float | None = None

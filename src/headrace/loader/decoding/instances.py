@@ -35,7 +35,7 @@ class InstanceColumn:
         return samples if self.dataset.base_ids is None else self.dataset.base_ids[samples]
 
     def expect_counts(self, samples: Ints, counts: Ints, boxes: Ints, what: str, of: str) -> None:
-        """Raise DatasetError, expecting `what` `of`, for the first sample without exactly one item per box."""
+        """Raise DatasetError for the first sample without one item per box; `what` and `of` phrase the error."""
         odd = np.flatnonzero(counts != boxes)
         if len(odd):
             at = int(odd[0])

@@ -143,7 +143,7 @@ class TextContent:
 
 
 def draw_captions(rows: BatchRows, counts: Ints) -> Ints:
-    """Draw one of its captions for each row, uniformly up to 2^-32 of the row's caption count.
+    """Draw one of its captions for each row, uniform to within 2^-32 of the row's caption count.
 
     The draw depends only on the sample, its occurrence and the pass. Two fields with the same number of captions draw
     the same one, on every rank.
