@@ -1,4 +1,4 @@
-"""Description of a cache: where it lies, what it holds, what it did."""
+"""Description of a cache: its place, its content, its statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """`folder` is None in RAM. The limit counts all of one cache, its index included."""
+    """Place and size limit of a cache. `folder` is None in RAM. The limit includes the index."""
 
     kind: Literal["ram", "disk"]
     folder: str | None
@@ -30,7 +30,7 @@ class CacheSpec:
 
 
 def parse_spec(text: str, *, argument: str = "cache") -> CacheSpec:
-    """Read "ram:SIZE" or "disk:FOLDER:SIZE". Raises UsageError for anything else."""
+    """Parse "ram:SIZE" or "disk:FOLDER:SIZE". Raises UsageError for anything else."""
     wanted = f'{argument}: expected "ram:SIZE" or "disk:FOLDER:SIZE", such as "ram:8GB" or "disk:/nvme/cache:200GB"'
     kind, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if kind not in ("ram", "disk") or not colon:
@@ -44,7 +44,7 @@ def parse_spec(text: str, *, argument: str = "cache") -> CacheSpec:
 
 
 def parse_size(size: str, text: str, argument: str) -> int:
-    """Return the bytes of a `size` such as "8GB", which stands in `text`. Raises UsageError."""
+    """Return the bytes of a `size` such as "8GB", a part of `text`. Raises UsageError."""
     match = _SIZE.fullmatch(size.strip())
     unit = None if match is None else _UNITS.get(match[2].upper())
     limit = 0 if match is None or unit is None else int(float(match[1]) * unit)
@@ -58,12 +58,13 @@ _UNIT_NAMES = ("B", "kB", "MB", "GB", "TB")
 
 @dataclass(frozen=True)
 class CacheStats:
-    """Counted in this process.
+    """Statistics of a cache, counted in this process.
 
-    `hits` high beside `misses`: samples come from the cache. `damaged` entries failed their checksum, count as misses,
-    and were made anew: above 0, look at the disk. `used_bytes` is what the cache holds for all processes, index
-    included. `stopped` says why nothing more is kept, such as "full"; None while it is. `cuts` says, by field, what is
-    kept. `evicted` samples were dropped for others that are read earlier; 0 where a node reads all of each epoch.
+    `hits` high relative to `misses`: samples come from the cache. `damaged` entries failed their checksum, count as
+    misses, and were written anew: above 0, check the disk. `used_bytes` is the cache's size for all processes, index
+    included. `stopped` is the reason why no more entries are stored, such as "full"; None while they are. `cuts`
+    describes the cached content by field. `evicted` samples were dropped for others that are read earlier; 0 if a node
+    reads all of each epoch.
     """
 
     where: str
@@ -79,12 +80,12 @@ class CacheStats:
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of look-ups that found their entry; None before the first."""
+        """Share of look-ups that found their entry; None before the first look-up."""
         looked_up = self.hits + self.misses
         return self.hits / looked_up if looked_up else None
 
     def since(self, before: CacheStats) -> CacheStats:
-        """Return what was counted after `before`."""
+        """Return the counts after `before`."""
         return replace(
             self,
             hits=self.hits - before.hits,
@@ -107,7 +108,7 @@ class CacheStats:
 
 
 def size_text(size_bytes: float) -> str:
-    """Write a size as "1.5 GB"."""
+    """Format a size as "1.5 GB"."""
     unit = 0
     while size_bytes >= 1000 and unit < len(_UNIT_NAMES) - 1:
         size_bytes, unit = size_bytes / 1000, unit + 1
@@ -116,9 +117,9 @@ def size_text(size_bytes: float) -> str:
 
 @dataclass(frozen=True)
 class CacheIdentity:
-    """`key` and `stamp` are digests of 32 bytes.
+    """Identity of a cache. `key` and `stamp` are digests of 32 bytes.
 
-    A cache of another key is another cache. One of this key and another stamp is an older state of the same, and is
+    Another key means another cache. The same key with another stamp means an older state of the cache, which is then
     made anew.
     """
 
@@ -134,7 +135,7 @@ class CacheIdentity:
 def identity_of(entries: int, what: Any, stamp: Any = None) -> CacheIdentity:
     """Return the identity of a cache, the same in every process and on every machine.
 
-    `what` and `stamp` are plain JSON values; `what` has to say all that the bytes of an entry depend on.
+    `what` and `stamp` are plain JSON values; `what` must include everything that the bytes of an entry depend on.
     """
     return CacheIdentity(entries, _digest([entries, what]), _digest(stamp))
 

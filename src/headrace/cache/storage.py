@@ -1,8 +1,9 @@
 """`Store`: bytes by number, cached for later epochs and shared by the processes of a node.
 
-In RAM a cache is one piece of anonymous memory for all processes that ask for it by the same name. The first one makes
-it, and hands its descriptor to the others over a socket in Linux's abstract namespace, which is no file and ends with
-its process: nothing can be left behind, and `/dev/shm` is not used. The memory lives on with those who have it.
+In RAM a cache is one piece of anonymous memory, shared by all processes that request it by the same name. The first
+process creates it, and passes its descriptor to the others over a socket in Linux's abstract namespace. The socket is
+not a file and ends with its process, so nothing can be left behind, and `/dev/shm` is not used. The memory lives on
+with its users.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
 
 
 _WAIT_S = 5.0
-"""For an answer. Whoever listens does nothing else."""
+"""Timeout of an answer. The listening thread has no other work."""
 _PASSING = (errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""Errors after which the next one who asks may be answered: this process may have closed some files by then."""
+"""Temporary errors: the next request may succeed, since this process may have closed some files by then."""
 _PAUSE_S = 0.05
 _CREDENTIALS = struct.Struct("3i")
 
 
 class DescriptorServer:
-    """Hands a descriptor to every process of this user that asks, until it is closed."""
+    """Server that passes a descriptor to every process of this user that requests it, until it is closed."""
 
     def __init__(self, listening: socket.socket, descriptor: int) -> None:
         self._socket = listening
@@ -54,7 +55,7 @@ class DescriptorServer:
         self._thread.start()
 
     def close(self) -> None:
-        if os.getpid() != self._owner:  # the thread is the parent's, and must not hear of this
+        if os.getpid() != self._owner:  # the thread belongs to the parent, and must not be woken
             self._socket.close()
             return
         self._closing.set()
@@ -78,13 +79,10 @@ class DescriptorServer:
 
 
 def shared_descriptor(name: str, make: Callable[[], int]) -> tuple[int, DescriptorServer | None]:
-    """Return a descriptor of the memory of that name, and what hands it out if this process made it.
+    """Return a descriptor of the memory with that name, and its server if this process created it.
 
-    The caller owns the descriptor.
-
-    Where another user has taken the name, who has it does not answer, or the system has no such sockets, the memory is
-    this process's own.
-    Raises what `make` raises.
+    The caller owns the descriptor. The memory is private to this process if another user has taken the name, its owner
+    does not answer, or the system has no such sockets. Raises the errors of `make`.
     """
     address = f"\0headrace-cache-{os.getuid()}-{name}"
     until = time.monotonic() + _WAIT_S
@@ -94,7 +92,7 @@ def shared_descriptor(name: str, make: Callable[[], int]) -> tuple[int, Descript
         except OSError:
             return make(), None
         if listening is not None:
-            try:  # whoever asks meanwhile waits in the socket's queue
+            try:  # other processes wait in the socket's queue meanwhile
                 descriptor = make()
                 return descriptor, DescriptorServer(listening, descriptor)
             except BaseException:
@@ -109,7 +107,7 @@ def shared_descriptor(name: str, make: Callable[[], int]) -> tuple[int, Descript
 
 
 def _listen(address: str) -> socket.socket | None:
-    """Listen at an address; None where somebody else does. Raises OSError where nobody can."""
+    """Listen at an address; None if another process does. Raises OSError if listening is impossible."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(address)
@@ -145,16 +143,16 @@ def _peer_user(connection: socket.socket) -> int:
 _ANEW = {
     "damaged": "is damaged",
     "other version": "is of another version of Headrace",
-    "other key": "is damaged",  # its name says this key
+    "other key": "is damaged",  # its name contains this key
     "other stamp": "is of files that have changed since",
 }
 
 
 def open_file(spec: CacheSpec, identity: CacheIdentity, *, reuses: bool) -> tuple[int, DescriptorServer | None]:
-    """Return a descriptor that the caller owns, and what hands it to other processes.
+    """Return a descriptor that the caller owns, and the server that passes it to other processes.
 
-    Raises UsageError (a limit without room for the index, or above the memory that is free), SharedMemoryError,
-    WriteError. Warns where a file has to be made anew.
+    Raises UsageError (a limit without room for the index, or above the free memory), SharedMemoryError, WriteError.
+    Warns if a file has to be made anew.
     """
     index_bytes = _core.cache_bytes(identity.entries, reuses=reuses)
     if spec.limit_bytes <= index_bytes:
@@ -204,7 +202,7 @@ def _on_disk(folder: str, identity: CacheIdentity, reuses: bool) -> int:
         if found is not None:
             return found
         with partial_file(place):
-            found, why = _look(place, identity, reuses)  # whoever held the lock before may have made it
+            found, why = _look(place, identity, reuses)  # the previous holder of the lock may have made it
             if found is not None:
                 return found
             if why is not None:
@@ -218,7 +216,7 @@ def _on_disk(folder: str, identity: CacheIdentity, reuses: bool) -> int:
 
 
 def _look(place: str, identity: CacheIdentity, reuses: bool) -> tuple[int | None, str | None]:
-    """Return the file at `place` if it is ours, or why it is not; (None, None) where there is none."""
+    """Return the file at `place` if it is ours, or the reason why it is not; (None, None) if there is no file."""
     try:
         descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -231,7 +229,7 @@ def _look(place: str, identity: CacheIdentity, reuses: bool) -> tuple[int | None
 
 
 def _make_at(place: str, identity: CacheIdentity, reuses: bool) -> int:
-    """Make it in the locked partial file, which gets its name once it is whole. Who uses what was there keeps it."""
+    """Create the file in the locked partial file, and rename it once complete. Users of the old file retain it."""
     partial = place + PARTIAL_SUFFIX
     descriptor = os.open(partial, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -249,14 +247,15 @@ def _make(descriptor: int, identity: CacheIdentity, reuses: bool) -> None:
 
 
 class Store:
-    """Entries 0 to `identity.entries - 1`, each empty or some bytes. What is kept stays until the cache is made anew.
+    """Entries 0 to `identity.entries - 1`, each empty or some bytes. Stored entries stay until the cache is made anew.
 
-    With `reuses`, `native.evict` drops entries, whose space is used again; an entry takes a multiple of 1,024 bytes.
+    With `reuses`, `native.evict` drops entries and their space is used again; an entry takes a multiple of 1,024 bytes.
 
-    Any number of threads and processes use one cache at a time. Forks have it, a pickle opens the same one again. What
-    is wrong with an entry makes it empty again, and is counted; no call raises because of it. All but `close` raise
-    ValueError once it is closed.
-    Raises UsageError, SharedMemoryError or WriteError where the cache cannot be opened.
+    Any number of threads and processes use one cache at a time. Forks share it; a pickle reopens it. A damaged entry
+    becomes empty and is counted; no call raises because of it. All methods but `close` raise ValueError once it is
+    closed.
+
+    Raises UsageError, SharedMemoryError or WriteError if the cache cannot be opened.
     """
 
     def __init__(self, spec: CacheSpec, identity: CacheIdentity, *, reuses: bool = False) -> None:
@@ -298,23 +297,23 @@ class Store:
         return self._spec.limit_bytes
 
     def get(self, index: int) -> bytes | None:
-        """Return the bytes of an entry; None where it is empty."""
+        """Return the bytes of an entry; None if it is empty."""
         return self.native.get(index)
 
     def put(self, index: int, data: Buffer) -> bool:
         """Cache bytes, below 4 GiB, under a number.
 
-        False where they are not cached: something is there already, or there is no room left. Everybody has to give the
-        same bytes for the same number.
+        Return False if they are not cached: the entry exists already, or there is no room left. All callers must give
+        the same bytes for the same number.
         """
         return self.native.put(index, data)
 
     def get_many(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Return the bytes of many entries on end, and how many each has; -1 where one is empty."""
+        """Return the concatenated bytes of many entries, and the length of each; -1 for an empty entry."""
         return self.native.get_many(indices)
 
     def put_many(self, indices: NDArray[np.int64], data: NDArray[np.uint8], lengths: NDArray[np.int64]) -> int:
-        """Cache many entries, whose bytes lie on end in `data`, and return how many are cached, as `put` says."""
+        """Cache many entries from concatenated bytes in `data`, and return how many are cached, as in `put`."""
         return self.native.put_many(indices, data, lengths)
 
     def stats(self) -> CacheStats:
@@ -331,7 +330,7 @@ class Store:
         )
 
     def close(self) -> None:
-        """Let go of the cache; RAM is freed with the last store, of any process, that has it. May be called twice."""
+        """Close the cache; RAM is freed with the last store of any process that uses it. May be called twice."""
         if self._hand_out is not None:
             self._hand_out.close()
             self._hand_out = None

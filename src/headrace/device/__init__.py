@@ -23,7 +23,7 @@ _HOMES = {
     "nested": ("NO_LEAF", "Path", "map_leaves"),
     "prefetcher": ("DevicePrefetcher",),
 }
-"""Modules, and the names that each gives. They import torch, so each is imported when it is asked for."""
+"""Public names by module. The modules import torch, so each is imported on first access to one of its names."""
 
 __all__ = [
     "NO_LEAF",

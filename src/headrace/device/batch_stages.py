@@ -1,4 +1,4 @@
-"""Work on a batch's images on the device, by numbers that the host has drawn and sent along with the batch."""
+"""Work on a batch's images on the device, with numbers that the host has drawn and sent along with the batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.device.nested import map_tensors
 
 
 def finish_batch(batch: Any, images: ImageSelector) -> Any:
-    """Return a batch that has reached the device as its consumer gets it, without the numbers that came along.
+    """Return the final batch on the device, without the numbers that were sent along.
 
     Colours are changed as bytes; then images get their final type; then they are erased and mixed.
     """
@@ -39,12 +39,12 @@ def _is_note(name: object) -> bool:
 
 
 def _taken(batch: dict[Any, Any], prefix: str) -> dict[str, Any]:
-    """Return what came along under this prefix, by field."""
+    """Return the values sent along under this prefix, by field."""
     return {name.removeprefix(prefix): each for name, each in batch.items() if _is_note(name) and prefix in name}
 
 
 def _each_image(images: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a function of [N, C, H, W] to images, or to images with copies as so many images."""
+    """Apply a function of [N, C, H, W] to images, or to images with copies as N x copies images."""
     if images.ndim == 4:
         return change(images)
     changed: Tensor = change(images.flatten(0, 1)).unflatten(0, images.shape[:2])
@@ -54,9 +54,9 @@ def _each_image(images: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
 def mix_pairs(images: Tensor, pairs: Tensor) -> Tensor:
     """Mix images [N, C, H, W], each with its neighbour, by int32 [N / 2, 5]: weight, left, top, right, bottom.
 
-    Nothing waits for the device: boxes are masks. Whole numbers round half up, as in the core; floats are blended as
-    float32, which differs from blending bytes and then normalising them (the core's way) by rounding alone: below
-    2^-21 of the greatest normalised value. An image without a neighbour stays as it is.
+    Nothing waits for the device: boxes are masks. Integers round half up, as in the core. Floats are blended as
+    float32, which differs only by rounding from the core's way of blending bytes and then normalising: below 2^-21 of
+    the greatest normalised value. An image without a neighbour stays unchanged.
     """
     paired = images[: 2 * len(pairs)]
     own = paired.unflatten(0, (len(pairs), 2))

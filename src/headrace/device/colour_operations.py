@@ -1,11 +1,11 @@
-"""Operations on the colours of a batch's images, on any device, as the core does them on the CPU.
+"""Operations on the colours of a batch's images, on any device, equal to the core's operations on the CPU.
 
-Each takes bytes [K, C, H, W] of one or three channels and a row of numbers for each image, and gives bytes of the same
-shape, by the core's own formula (core/augment/augment_kernels.inl): the same steps in float32 or whole numbers, in the
+Each takes bytes [K, C, H, W] of one or three channels and a row of numbers for each image, and returns bytes of the
+same shape. The formula is the core's (core/augment/augment_kernels.inl): the same steps in float32 or integers, in the
 same order, each rounded once. Nothing waits for the device.
 
-On the CPU the bits are the core's. Elsewhere a device that rounds a product and a sum as one may differ by one level an
-operation; compiled ones may do so on the CPU as well.
+On the CPU the bits are the core's. Elsewhere a device that fuses a multiply and an add may differ by one level per
+operation; compiled operations may do so on the CPU as well.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from headrace.augment import (
 )
 
 Operation: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Of images, of rows of numbers, and of taps, which only a blur has."""
+"""Function of images, of rows of numbers, and of taps, which only a blur has."""
 
 
 def run_chains(images: Tensor, chains: BatchedChains) -> Tensor:
     """Return bytes [N, C, H, W] after the operations of each image's chain, all first ones before all second ones."""
     if not chains.steps:
         return images
-    done = images.clone()  # they may lie in memory that is not ours
+    done = images.clone()  # the images' memory may belong to others
     for kind, start, stop, first_taps in chains.steps:
         rows, numbers = chains.rows[start:stop], chains.numbers[start:stop]
         taps = chains.taps[first_taps : first_taps + stop - start]
@@ -64,7 +64,7 @@ def erase_received(images: Tensor, chains: BatchedChains) -> Tensor:
 
 
 def _with_boxes(images: Tensor, erasures: Tensor) -> Tensor:
-    """Return images with a box of some erased by float32 [M, 8]: row, of each image once, box, a value a channel.
+    """Return images with erased boxes, from float32 [M, 8]: row (each image once), box, and a value per channel.
 
     The box is left, top, width, height.
     """
@@ -90,11 +90,11 @@ def _bytes(values: Tensor) -> Tensor:
 
 
 _LUMA = 1253677, 2462056, 478151
-"""0.2989, 0.587 and 0.114 in 1/2^22."""
+"""Weights 0.2989, 0.587 and 0.114 in 1/2^22."""
 
 
 def _luma(images: Tensor) -> Tensor:
-    """Return the brightness of each pixel, cut to whole numbers: int32 [K, 1, H, W]."""
+    """Return the brightness of each pixel, truncated to integers: int32 [K, 1, H, W]."""
     red, green, blue = (images[:, k : k + 1].int() * weight for k, weight in enumerate(_LUMA))
     return (red + green + blue + 256) >> 22
 
@@ -102,7 +102,7 @@ def _luma(images: Tensor) -> Tensor:
 def _towards(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
     """Move bytes by `1 - factor` of their distance to others: the product's floor, the share in 1/2^(16 - shift).
 
-    The shift is the least, from 1 on, with which 16 bits hold the share.
+    The shift is the smallest, from 1 on, with which 16 bits hold the share.
     """
     value = (1 - factor).clamp(-63.9, 63.9)
     shift = torch.ones_like(value, dtype=torch.int32)
@@ -138,7 +138,7 @@ def _saturation(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
 
 
 def _hue(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
-    """Turn hues in sixteenths of a level: range * hue is all that is needed, with the hue in sixths from cyan."""
+    """Rotate hues in sixteenths of a level: only range * hue is needed, with the hue in sixths from cyan."""
     if _is_grey(images):
         return images
     turn = _of(numbers) * 6 * 4096
@@ -158,7 +158,7 @@ def _hue(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
 
 
 _HUE_SCALE = 257
-"""torchvision multiplies fractions of one by 255.999 and cuts them: by 1 + 257/65536 here."""
+"""Scale of a hue's result: torchvision multiplies fractions of one by 255.999 and truncates; here by 1 + 257/65536."""
 
 
 def _grayscale(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ def _scaled(values: Tensor, tap: Tensor) -> Tensor:
 
 
 def _reflected(places: Tensor, size: int) -> Tensor:
-    """Return the places within 0 to size - 1 that these are mirrored to; the edge itself does not repeat."""
+    """Return the places mirrored into 0 to size - 1; the edge itself does not repeat."""
     if size == 1:
         return torch.zeros_like(places)
     return size - 1 - (places % (2 * size - 2) - (size - 1)).abs()

@@ -1,8 +1,8 @@
 """Thread that takes batches from a source and sends them to the device ahead of the consumer.
 
-The iterator of a DataLoader with worker processes needs some care of whoever drives it from a thread. It is known by
-torch's own attributes, which have had these names since torch 1.2; where they are missing, nothing happens, and torch's
-own ways (`__del__`, its signal handler) remain.
+The iterator of a DataLoader with worker processes needs some care when a thread drives it. It is recognised by torch's
+private attributes, which have had these names since torch 1.2. Without them nothing happens, and torch's own handling
+(`__del__`, its signal handler) remains.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close
 N = TypeVar("N")
 
 DROP_WAIT_S = 1.0
-"""Longer than a batch takes to come; a source that hangs is left to its thread."""
+"""Timeout of a join: longer than a batch takes. A source that hangs is left to its thread."""
 
 
 class DeviceFeed(Generic[N]):
-    """Batches in the order of their source, `depth` of them on the device or on their way beyond the consumer's.
+    """Batches in the order of their source, `depth` of them on the device or on their way ahead of the consumer.
 
-    `produce` gives a batch and a note that comes out beside it; it raises StopIteration or Closed at the end, and an
-    error as it is. `end` lets go of the source, in the feeding thread, once nothing more will be asked of it.
+    `produce` returns a batch and a note, which is delivered with the batch. It raises StopIteration or Closed at the
+    end, and errors unchanged. `end` releases the source, in the feeding thread, after the last call of `produce`.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class DeviceFeed(Generic[N]):
 
     @property
     def foreign(self) -> bool:
-        """Return whether this process is a fork of the one that feeds: its thread is not here."""
+        """True if this process is a fork of the feeding process, so that the thread is missing."""
         return self._origin.is_elsewhere
 
     def take(self) -> tuple[Any, N]:
-        """Return the next batch, on the device, and its note. Raises Closed after the last, or what went wrong."""
+        """Return the next batch, on the device, and its note. Raises Closed at the end, or the source's error."""
         sent, note = self._channel.take()
         return self._lane.receive(sent), note
 
     def close(self, timeout_s: float | None = DROP_WAIT_S) -> None:
-        """Drop what is under way and join the thread; one that the source holds up for longer ends by itself."""
+        """Drop what is under way and join the thread; a thread blocked in the source for longer ends by itself."""
         if self.foreign:
             return
         if self._ended is None:
@@ -67,7 +67,7 @@ class DeviceFeed(Generic[N]):
             self._thread.join(timeout_s)
 
     def stats(self) -> PrefetchStats:
-        """Return what was done so far, or in all once closed."""
+        """Return the statistics so far, or the final ones once closed."""
         channel = self._channel.statistics()
         ended = self._ended if self._ended is not None else time.perf_counter()
         return PrefetchStats(
@@ -106,7 +106,7 @@ class DeviceFeed(Generic[N]):
             batch, note = self._produce()
             self._source_s += time.perf_counter() - since
             sent = self._lane.send(batch)
-            del batch  # its memory goes back while this thread waits
+            del batch  # frees its memory while this thread waits
             self._channel.put((sent, note))
             del sent, note
 
@@ -119,11 +119,11 @@ MORE_ROOM = (
 )
 
 EXIT_WAIT_S = 1.0
-"""A worker closes its sockets when it dies, and is dead a moment later."""
+"""Timeout of a worker's exit: a worker closes its sockets when it dies, and is dead a moment later."""
 
 
 def begin_iterator(source: Iterable[T]) -> Iterator[T]:
-    """Return `iter(source)`. An error for want of room says where: a DataLoader keeps its queues in /dev/shm."""
+    """Return `iter(source)`. Adds a note to an error for lack of space: a DataLoader has its queues in /dev/shm."""
     try:
         return iter(source)
     except OSError as error:
@@ -135,17 +135,17 @@ def begin_iterator(source: Iterable[T]) -> Iterator[T]:
 def end_workers(iterator: Iterator[Any]) -> None:
     """End the workers, unless they are persistent.
 
-    Not left to `__del__`: the traceback of an error holds the iterator, and as long as torch knows of a killed worker
-    its signal handler raises again, in whatever the main thread does next.
+    Not left to `__del__`: the traceback of an error holds the iterator. As long as torch tracks a killed worker, its
+    signal handler raises again, in whatever the main thread does next.
     """
     if hasattr(iterator, "_shutdown_workers") and not getattr(iterator, "_persistent_workers", False):
         iterator._shutdown_workers()
 
 
 def lost_worker(iterator: Iterator[Any], error: Exception) -> RuntimeError | None:
-    """Return what to raise instead of an `error` of transport that a dying worker has left; None if none has died.
+    """Return the replacement of a transport `error` that a dying worker has left; None if no worker has died.
 
-    torch looks whether the worker is alive at once, which it is still, and lets a bare ConnectionResetError out.
+    torch checks at once whether the worker is alive, which it still is, and lets a bare ConnectionResetError out.
     """
     workers = getattr(iterator, "_workers", ())
     if not workers or not isinstance(error, OSError | EOFError):

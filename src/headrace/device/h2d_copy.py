@@ -1,14 +1,14 @@
 """H2D copies: pinned staging, copy and conversion on a side stream, events instead of waiting.
 
-Who may use which memory when:
-- Pinned staging comes from torch's caching host allocator, a batch at a time. A non-blocking copy tells the allocator
-  of itself, so a block that is dropped at once is not handed out again before the copy is done.
-- Device memory is allocated on the side stream. `record_stream` tells the allocator that the training stream uses it
-  too, so what the consumer drops is not reused while a kernel still reads it.
+Ownership of memory:
+- Pinned staging comes from torch's caching host allocator, a batch at a time. A non-blocking copy registers itself
+  with the allocator, so a block that is dropped at once is not handed out again before the copy is done.
+- Device memory is allocated on the side stream. `record_stream` informs the allocator that the training stream uses it
+  too, so memory that the consumer drops is not reused while a kernel still reads it.
 - Bytes that are converted live and die on the side stream, in its order.
-- The stream goes to the next pass once the feeding thread is through; what it was given is waited for by events.
-  torch's caching allocator gives a block that was freed to the stream that it was allocated on, and to no other: a new
-  stream for each pass would leave behind the memory of as many passes as torch has streams in its pool (32).
+- The stream goes to the next pass once the feeding thread is done; events wait for its pending work. torch's caching
+  allocator gives a freed block only to the stream that it was allocated on. A new stream for each pass would leave
+  behind the memory of as many passes as torch has streams in its pool (32).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from headrace.fields import Field, Image
 
 @dataclass(frozen=True)
 class CopyStats:
-    """Counted by a lane. Times on a CUDA device are the device's own, of batches whose events have completed.
+    """Statistics of a lane. Times on a CUDA device are the device's own, of batches whose events have completed.
 
     `stage_s` high: the source's tensors are not pinned, and a thread of the host copies them first. `copy_s` and
     `convert_s` are time of the copy and of the conversion. `exposed_s` is the part of both that the training stream
-    waited for: high, the batch came too late. None: nothing to measure there.
+    waited for: high, the batch came too late. None if it cannot be measured.
     """
 
     bytes: int
@@ -47,17 +47,17 @@ class CopyStats:
 
     @property
     def overlap(self) -> float | None:
-        """Share of copy and conversion that ran beside training. Low: raise depth=, or make the source faster."""
+        """Share of copy and conversion that ran alongside training. Low: raise depth=, or make the source faster."""
         whole = self.copy_s + self.convert_s
         return None if self.exposed_s is None or whole <= 0 else max(0.0, 1 - self.exposed_s / whole)
 
 
 @dataclass(frozen=True)
 class PrefetchStats:
-    """Counted since the pass began.
+    """Statistics since the pass began.
 
     `consumer_wait_s` high: training waits for data. `ahead_wait_s` high: batches wait for training, all is well.
-    `source_s` is time in the source's `next`: near the wall time, the source is the bottleneck. `ready` batches lie on
+    `source_s` is time in the source's `next`: near the wall time, the source is the bottleneck. `ready` batches are on
     the device now.
     """
 
@@ -70,7 +70,7 @@ class PrefetchStats:
     copies: CopyStats
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self) | {"overlap": self.copies.overlap}
 
     def __str__(self) -> str:
@@ -92,34 +92,34 @@ class PrefetchStats:
 
 
 class SentBatch(NamedTuple):
-    """A batch under way. `ticket` is the lane's own."""
+    """Batch under way. `ticket` is private to the lane."""
 
     batch: Any
     ticket: Any
 
 
 class CopyLane(Protocol):
-    """The seam between the prefetcher and a kind of device."""
+    """Interface between the prefetcher and a kind of device."""
 
     def send(self, batch: Any) -> SentBatch:
-        """Start a batch on its way; called by the feeding thread only."""
+        """Start to send a batch; called by the feeding thread only."""
         ...
 
     def receive(self, sent: SentBatch) -> Any:
-        """Return the batch, ready for whatever the calling thread does next on its current stream."""
+        """Return the batch, ready for work of the calling thread on its current stream."""
         ...
 
     def statistics(self) -> CopyStats: ...
 
     def end(self) -> None:
-        """End sending. What was sent can still be received."""
+        """End sending. Sent batches can still be received."""
         ...
 
 
 class PlainLane:
-    """For devices without streams of their own: the work is done when `send` returns.
+    """Lane to devices without streams of their own: the work is done when `send` returns.
 
-    On the CPU, only what is converted is copied.
+    On the CPU, only converted tensors are copied.
     """
 
     def __init__(self, device: torch.device, images: ImageSelector) -> None:
@@ -154,14 +154,14 @@ class PlainLane:
 
 
 def lane_to(device: torch.device, images: ImageSelector) -> CopyLane:
-    """Return the lane to `device`, as `resolve` gave it."""
+    """Return the lane to `device`, a result of `resolve`."""
     if device.type == "cuda":
         return CudaLane(device, images)
     return PlainLane(device, images)
 
 
 def resolve(device: str | torch.device) -> torch.device:
-    """Return the device with its index. Raises UsageError for one that is not here."""
+    """Return the device with its index. Raises UsageError for a device that is not available."""
     try:
         found = torch.device(device)
     except RuntimeError as error:
@@ -181,7 +181,7 @@ def resolve(device: str | torch.device) -> torch.device:
 _idle: dict[torch.device, list[torch.cuda.Stream]] = {}
 """Streams for the next passes. Work of a stream's last user may still be under way: it comes first."""
 MOST_UNRESOLVED = 256
-"""Batches whose events are kept until they complete; a device that is further behind leaves some unmeasured."""
+"""Maximum batches with pending events; if the device lags further behind, some batches stay unmeasured."""
 
 
 @dataclass
@@ -192,14 +192,14 @@ class _Ticket:
     copied: torch.cuda.Event
     ready: torch.cuda.Event
     reached: torch.cuda.Event | None = None
-    """Where the training stream stood when it was told to wait for `ready`."""
+    """Event of the training stream at its wait for `ready`."""
 
     def complete(self) -> bool:
         return self.reached is not None and self.ready.query() and self.reached.query()
 
 
 class CudaLane:
-    """To one CUDA device. Nothing here waits for the device, but where the caching allocators themselves do."""
+    """Lane to one CUDA device. Nothing here waits for the device, except inside the caching allocators."""
 
     def __init__(self, device: torch.device, images: ImageSelector) -> None:
         self._device = device
@@ -209,7 +209,7 @@ class CudaLane:
         except (KeyError, IndexError):
             self._stream = torch.cuda.Stream(device)
         self._unresolved: deque[_Ticket] = deque(maxlen=MOST_UNRESOLVED)
-        self._lock = threading.Lock()  # between the feeding thread and whoever asks for statistics
+        self._lock = threading.Lock()  # between the feeding thread and readers of statistics
         self._bytes = 0
         self._stage_s = self._copy_s = self._convert_s = self._exposed_s = 0.0
 
@@ -251,7 +251,7 @@ class CudaLane:
             return CopyStats(self._bytes, self._stage_s, self._copy_s, self._convert_s, self._exposed_s)
 
     def _stage(self, path: Path, tensor: Tensor) -> Tensor:
-        """Return the tensor in pinned memory, in the same layout; a device's, or a sparse one, as it is."""
+        """Return the tensor in pinned memory, in the same layout; a device's or a sparse tensor unchanged."""
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_pinned():
             return tensor
         since = time.perf_counter()
@@ -261,7 +261,7 @@ class CudaLane:
 
     def _move(self, path: Path, tensor: Tensor) -> Tensor:
         if tensor.device == self._device:
-            # The source made it on a stream of its own: the default one, in the thread that runs this.
+            # The source made it on another stream: the default one, in the thread that runs this.
             self._stream.wait_stream(torch.cuda.default_stream(self._device))
             record_stream(tensor, self._stream)
             return tensor
@@ -274,7 +274,7 @@ class CudaLane:
         return event
 
     def _resolve(self) -> None:
-        """Read the clocks of batches that are through, without waiting for any."""
+        """Read the clocks of finished batches, without waiting for any."""
         while self._unresolved and self._unresolved[0].complete():
             ticket = self._unresolved.popleft()
             assert ticket.reached is not None
@@ -286,14 +286,14 @@ class CudaLane:
 
 
 def record_stream(tensor: Tensor, stream: torch.cuda.Stream) -> None:
-    """Tell the allocator of a stream that uses a tensor; torch has this for dense ones only."""
+    """Inform the allocator that a stream uses a tensor; torch has this for dense tensors only."""
     for part in dense_parts(tensor):
         part.record_stream(stream)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """`fields` as the host makes them; `conversions` is what the device adds to those of the same name."""
+    """Placement of fields: `fields` are the host's, `conversions` the device's additions to fields of the same name."""
 
     device: torch.device
     fields: Mapping[str, Field]
@@ -301,7 +301,7 @@ class Placement:
 
     @property
     def pinned(self) -> bool:
-        """Return whether batches are made in pinned memory."""
+        """True if batches are made in pinned memory."""
         return self.device.type == "cuda"
 
     def lane(self) -> CopyLane:
@@ -311,8 +311,8 @@ class Placement:
 def place(device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool) -> Placement:
     """Divide the work: copy images of floats as bytes, a quarter or half of the size, and convert them on the device.
 
-    `host_floats`: something on the host has to see the floats: the user's `map`, or an erasure. Raises UsageError for
-    a device that is not here.
+    `host_floats`: the host needs the floats, for the user's `map` or an erasure. Raises UsageError for a device that is
+    not available.
     """
     found = resolve(device)
     on_host, conversions = dict(fields), {}

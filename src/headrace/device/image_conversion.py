@@ -17,14 +17,14 @@ from headrace.fields import DTYPES, DType, Normalize
 
 MOST_CHANNELS = 4
 BLOCK = 4096
-"""Elements of one program; 32 a thread, so that bytes are loaded 16 at a time."""
+"""Elements of one program; 32 per thread, so that bytes are loaded 16 at a time."""
 
 _unusable = False
-"""Whether Triton is here and has failed."""
+"""True if Triton is installed and has failed."""
 
 
 def convert_fused(image: Tensor, out: Tensor, subtract: tuple[float, ...], divide: tuple[float, ...]) -> bool:
-    """Write `(image - subtract) / divide` into `out`, both [N, C, H, W]. False where this cannot be done here.
+    """Write `(image - subtract) / divide` into `out`, both [N, C, H, W]. Return False if that is not possible.
 
     It needs CUDA and Triton, at most four channels, and memory without gaps.
     """
@@ -37,8 +37,8 @@ def convert_fused(image: Tensor, out: Tensor, subtract: tuple[float, ...], divid
     try:
         launch_kernel(kernel, image, out, strides, subtract, divide)
     except Exception as error:
-        # Triton compiles at the first launch, for which it wants a C compiler, Python's headers and a GPU it supports;
-        # many containers have it without these. From now on, all is left to torch.
+        # Triton compiles at the first launch, which needs a C compiler, Python's headers and a supported GPU. Many
+        # containers lack them. From then on, torch does all the work.
         _unusable = True
         warnings.warn(
             f"Triton is installed but cannot be used ({type(error).__name__}: {error}); images are converted by torch, "
@@ -52,7 +52,7 @@ def convert_fused(image: Tensor, out: Tensor, subtract: tuple[float, ...], divid
 
 
 def dense_strides(image: Tensor, out: Tensor) -> tuple[bool, bool] | None:
-    """Return whether image and output are channels-last; None where one of them is dense in neither way."""
+    """Return for image and output whether each is channels-last; None if one of them is dense in neither layout."""
     layouts = []
     for tensor in (image, out):
         last = tensor.is_contiguous(memory_format=torch.channels_last)
@@ -85,7 +85,7 @@ def launch_kernel(
 
 @cache
 def load_kernel() -> Any:
-    """Return the compiled kernel's handle; None where there is no Triton."""
+    """Return the compiled kernel's handle; None without Triton."""
     try:
         from headrace.device.triton_kernel import normalise_bytes
     except ImportError:
@@ -98,13 +98,13 @@ TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in D
 
 @dataclass(frozen=True)
 class Conversion:
-    """Of images [N, C, H, W] or [N, copies, C, H, W]. uint8 becomes floats as `headrace.Image` makes them.
+    """Conversion of images [N, C, H, W] or [N, copies, C, H, W]. uint8 becomes floats, as in `headrace.Image`.
 
     `(byte - 255 mean) / (255 std)`, rounded once, so 0…1 without `normalize`, and the same bits on every device.
     """
 
     dtype: DType | None
-    """None: the tensor's own."""
+    """Target dtype; None for the tensor's own."""
     normalize: Normalize | None
     channels_last: bool
 
@@ -113,9 +113,9 @@ class Conversion:
         return self.dtype is not None and self.dtype != "uint8"
 
     def apply(self, image: Tensor) -> Tensor:
-        """Return the converted image, on its own device; the image itself where nothing has to change.
+        """Return the converted image, on its own device; the image itself if nothing has to change.
 
-        Copies, [N, copies, C, H, W], are converted as that many images.
+        Copies, [N, copies, C, H, W], are converted as N x copies images.
         """
         if image.ndim == WITH_COPIES:
             each = self.apply(image.flatten(0, 1))
@@ -133,7 +133,7 @@ class Conversion:
 
 @lru_cache(maxsize=16)
 def channel_scale(normalize: Normalize | None, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return what is subtracted from each channel's bytes, and what they are divided by. float32, as in the core."""
+    """Return the subtrahend and the divisor of each channel's bytes. float32, as in the core."""
     if normalize is None:
         return (0.0,) * channels, (255.0,) * channels
     single = torch.tensor([normalize.mean, normalize.std], dtype=torch.float64).mul(255).to(torch.float32).tolist()
@@ -141,7 +141,7 @@ def channel_scale(normalize: Normalize | None, channels: int) -> tuple[tuple[flo
 
 
 def _convert_with_torch(image: Tensor, out: Tensor, subtract: tuple[float, ...], divide: tuple[float, ...]) -> None:
-    """Three passes over memory where `fused` takes one."""
+    """Convert in three passes over memory instead of one, as the fused kernel does."""
     columns: dict[str, Any] = {"dtype": torch.float32, "device": image.device}
     shape = (1, len(subtract), 1, 1)
     values = out if out.dtype == torch.float32 else torch.empty_like(out, dtype=torch.float32)
@@ -157,26 +157,26 @@ IMAGES, WITH_COPIES = 4, 5
 
 
 class ImageSelector(Protocol):
-    """Picks a batch's images."""
+    """Selector of a batch's images."""
 
     def conversion_of(self, path: Path, tensor: Tensor) -> Conversion | None:
-        """None: no image, copied as it is. Raises UsageError for one that cannot be converted."""
+        """Return the conversion of a tensor; None for other tensors. Raises UsageError for an inconvertible image."""
         ...
 
     def check(self, batch: Any) -> None:
-        """Raise UsageError unless the batch has the images that are to be converted."""
+        """Raise UsageError unless the batch has the images to convert."""
         ...
 
     def converted(self, path: Path, tensor: Tensor) -> Tensor:
-        """Return an image as it is to be, any other tensor as it is."""
+        """Return an image in its final form, any other tensor unchanged."""
         conversion = self.conversion_of(path, tensor)
         return tensor if conversion is None else conversion.apply(tensor)
 
 
 class AnyImages(ImageSelector):
-    """Every tensor [N, 3, H, W] of bytes is an image.
+    """Selector of every tensor [N, 3, H, W] of bytes.
 
-    One of floats only changes its layout: whether it is 0…1, or normalised already, nothing tells.
+    Float images only change their layout: nothing shows whether they are 0…1 or normalised already.
     """
 
     def __init__(self, conversion: Conversion) -> None:
@@ -201,7 +201,7 @@ class AnyImages(ImageSelector):
 
 
 class NamedImages(ImageSelector):
-    """The tensors under these keys, field names or positions, wherever in the batch."""
+    """Selector of the tensors under these keys, field names or positions, wherever in the batch."""
 
     def __init__(self, conversions: Mapping[str | int, Conversion]) -> None:
         self._conversions = conversions

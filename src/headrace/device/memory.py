@@ -13,31 +13,31 @@ from headrace.errors import UsageError
 from headrace.system import memory
 
 WORDS = ("can't allocate memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
-"""Of allocators and libraries that raise a plain RuntimeError: torch's for the CPU, cuBLAS, cuDNN, C++."""
+"""Words in the plain RuntimeErrors of allocators and libraries: torch's for the CPU, cuBLAS, cuDNN, C++."""
 
 
 class DeviceMemory(Protocol):
-    """The seam between fitting a budget and a kind of device."""
+    """Interface between the fitting of a budget and a kind of device."""
 
     def capacity_bytes(self) -> int:
-        """Return all that this process can have, what it has already included."""
+        """Return all memory that this process can have, including what it already has."""
         ...
 
     def begin(self) -> None:
-        """Give back what is cached for later, and forget the peak."""
+        """Release cached memory, and reset the peak."""
         ...
 
     def peak_bytes(self) -> int:
-        """Return the most that this process had since `begin`."""
+        """Return the maximum memory of this process since `begin`."""
         ...
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Return whether the error says that memory ran out."""
+        """Return True if the error means that memory ran out."""
         return says_out_of_memory(error)
 
 
 def says_out_of_memory(error: BaseException) -> bool:
-    """Return whether the error, or what it was raised from, is one that torch, numpy or a GPU's library raises then."""
+    """Return True if the error, or its cause, is an out-of-memory error of torch, numpy or a GPU's library."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if isinstance(error, RuntimeError) and any(word in str(error) for word in WORDS):
@@ -46,10 +46,10 @@ def says_out_of_memory(error: BaseException) -> bool:
 
 
 class CudaMemory(DeviceMemory):
-    """A GPU's, as torch's allocator takes it.
+    """Memory of a GPU, as torch's allocator takes it.
 
-    The peak is what the allocator reserved, which is what the device has to give; with nothing kept from the step
-    before, it is little more than what tensors took. What other processes hold is no part of the capacity.
+    The peak is what the allocator reserved, which the device has to provide. With nothing cached from the step before,
+    it is little more than the tensors' memory. Memory of other processes is not part of the capacity.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -71,7 +71,7 @@ class CudaMemory(DeviceMemory):
 
 
 def memory_of(device: torch.device) -> DeviceMemory:
-    """Return what measures a device's memory. Raises UsageError for a kind of device that is not measured here."""
+    """Return the meter of a device's memory. Raises UsageError for an unsupported kind of device."""
     if device.type == "cuda":
         return CudaMemory(device)
     if device.type == "cpu":
@@ -82,17 +82,18 @@ def memory_of(device: torch.device) -> DeviceMemory:
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
-"""See proc(5), /proc/pid/clear_refs."""
+"""Value that resets the peak; see proc(5), /proc/pid/clear_refs."""
 
 
 class CpuMemory(DeviceMemory):
     """Resident memory of this process, up to its limits.
 
-    These are what is free on the machine and in its control groups, and its address space (RLIMIT_AS). Beyond the last
-    a step gets an error. Beyond the others Linux ends the process, so that only the margin protects it.
+    The limits are the free memory of the machine and of its control groups, and the address space (RLIMIT_AS). Beyond
+    the address space a step gets an error. Beyond the others Linux ends the process, so that only the margin protects
+    it.
 
-    What is mapped and never touched, a library's code say, takes of the address space and is not resident. It is no
-    part of the capacity; what a step adds to it counts to its peak.
+    Memory that is mapped and never touched, such as a library's code, takes address space and is not resident. It is
+    not part of the capacity; what a step adds to it counts towards its peak.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,7 @@ class CpuMemory(DeviceMemory):
 
     def begin(self) -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:  # glibc keeps what was freed, and would count it to the next step
+        if trim is not None:  # glibc retains freed memory, and would count it in the next step
             trim(0)
         try:
             CLEAR_REFS.write_text(RESET_PEAK)

@@ -19,7 +19,7 @@ from headrace.errors import BudgetError, UsageError
 
 
 class Stateful(Protocol):
-    """What models, optimizers, schedules and scalers of torch are."""
+    """Interface of torch's models, optimizers, schedules and scalers."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -28,9 +28,9 @@ class Stateful(Protocol):
 
 @contextmanager
 def kept_state(objects: Sequence[Stateful], device: torch.device) -> Iterator[None]:
-    """Their states, and torch's random state, are afterwards what they were; gradients are cleared.
+    """Restore the objects' states, and torch's random state, afterwards, and clear gradients.
 
-    The copies lie in the host's memory.
+    The copies are in the host's memory.
     """
     states = [_copied(one.state_dict()) for one in objects]
     devices = [device.index or 0] if device.type == "cuda" else []
@@ -48,7 +48,7 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
-        copied = copy.copy(value)  # a module's holds more than its items: the versions of its layers
+        copied = copy.copy(value)  # a module's dict has more than its items: the versions of its layers
         copied.update((key, _copied(item)) for key, item in value.items())
         return copied
     if type(value) in (list, tuple):
@@ -58,7 +58,7 @@ def _copied(value: Any) -> Any:
 
 @contextmanager
 def _apart(objects: Sequence[Stateful]) -> Iterator[None]:
-    """Keep models from exchanging with other ranks, which may be at another size, or out of memory, in that step."""
+    """Stop models from exchanging with other ranks, which may be at another size, or out of memory, in that step."""
     modules = [module for one in objects if isinstance(one, nn.Module) for module in one.modules()]
     wrapped = [module for module in modules if isinstance(module, DistributedDataParallel)]
     synced = [module for module in modules if isinstance(module, nn.SyncBatchNorm)]
@@ -77,7 +77,7 @@ def _apart(objects: Sequence[Stateful]) -> Iterator[None]:
 
 
 def outcomes_of_all_ranks(cost: int | None, why: str) -> list[tuple[int | None, str]]:
-    """Gather what ranks found, in their order: a cost, or None and why not. Alone without a process group."""
+    """Gather the ranks' results in rank order: a cost, or None and the reason. Alone without a group."""
     if not (group.is_available() and group.is_initialized()):
         return [(cost, why)]
     found: list[Any] = [None] * group.get_world_size()
@@ -101,24 +101,23 @@ def fit_budget(
 
     Call it before training.
 
-    `step(samples, height, width)` for `shapes`, which gives a budget of pixels, or `step(samples, length)` for
-    `lengths`, which gives one of tokens, runs one whole training step on made-up data: forward, backward, optimizer.
-    Give the shapes at the ends of what will come: the largest, the longest. It is run for two steps that do not count
-    and then at growing sizes; a line fitted to the peaks of memory leads to the largest, which then has run, in every
-    shape.
+    `step` runs one whole training step on made-up data: forward, backward, optimizer. With `shapes` it is called as
+    `step(samples, height, width)`, for a budget of pixels; with `lengths` as `step(samples, length)`, for tokens. Give
+    the extreme shapes of the data: the largest, the longest. The search runs two uncounted steps, then steps of growing
+    sizes. A line fitted to the peaks of memory leads to the largest size, which has then run in every shape.
 
-    `restore` the models and optimizers of the step, whose states are put back afterwards. While it runs they exchange
+    `restore` the models and optimizers of the step, whose states are restored afterwards. While it runs they exchange
         nothing with other ranks; nor may the step itself.
-    `device` whose memory it is about; the current GPU where torch sees one, else the CPU
-    `margin` the share of the memory that stays free, of 0 … 1
-    `most` the largest budget to look at, in pixels or tokens
+    `device` the measured device; default: the current GPU if torch sees one, else the CPU
+    `margin` the share of the memory that stays free, in 0 … 1
+    `most` the largest budget to try, in pixels or tokens
     `rank_multiple` is Budget's
-    `memory` replaces what measures the device
+    `memory` replaces the meter of the device
 
-    In a process group every rank must call it, and all get the least of what they found.
+    In a process group every rank must call it, and all get the minimum of the ranks' results.
 
-    Raises BudgetError where a single sample does not fit, here or on another rank; what the step raises, if that is not
-    that memory ran out; UsageError for arguments.
+    Raises BudgetError if a single sample does not fit, here or on another rank; errors of the step other than lack of
+    memory; UsageError for invalid arguments.
     """
     sizes = _sizes(shapes, lengths)
     if not 0 <= margin < 1:
@@ -136,7 +135,7 @@ def fit_budget(
 def _agreed(
     search: BatchSearch, sizes: Sequence[Shape], restore: Sequence[Stateful], device: torch.device
 ) -> tuple[int, BudgetFit]:
-    """Take the least of what all ranks find. A rank that fails tells the others first: they wait for it."""
+    """Return the minimum of the ranks' results. A rank that fails first informs the others, which wait for it."""
     try:
         with kept_state(restore, device):
             cost, fit = search.run(sizes)

@@ -16,9 +16,9 @@ from headrace.errors import BudgetError
 from headrace.plan import Budget
 
 GROWTH = 2
-"""The most that a size is taken beyond one that was measured: not all that runs out of memory can be caught."""
+"""Maximum growth of a size beyond a measured one: not every out-of-memory failure can be caught."""
 CLOSE = 0.02
-"""Sizes that differ by a smaller share are not told apart."""
+"""Relative difference below which two sizes count as equal."""
 
 
 Shape = tuple[int, ...]
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class MemoryStep:
-    """One step of the user's: so many samples of a shape. `peak_bytes` is None where it ran out of memory."""
+    """One user step: `samples` samples of a shape. `peak_bytes` is None if it ran out of memory."""
 
     shape: Shape
     samples: int
@@ -46,14 +46,14 @@ class MemoryLine(NamedTuple):
     residual_bytes: float
 
     def samples_at(self, limit_bytes: float) -> float:
-        """Return the size at which the peak is the limit; infinite where the peak does not grow."""
+        """Return the size at which the peak reaches the limit; infinite if the peak does not grow."""
         if self.bytes_per_sample <= 0:
             return float("inf")
         return (limit_bytes - self.fixed_bytes) / self.bytes_per_sample
 
 
 def fit_line(measured: Sequence[MemoryStep]) -> MemoryLine:
-    """Least squares through the sizes that ran, at least two different ones."""
+    """Fit least squares through the sizes that ran, at least two different ones."""
     points = [(one.samples, one.peak_bytes) for one in measured if one.peak_bytes is not None]
     samples, peaks = np.array(points, dtype=np.float64).T
     slope, fixed = np.polyfit(samples, peaks, 1)
@@ -61,17 +61,18 @@ def fit_line(measured: Sequence[MemoryStep]) -> MemoryLine:
 
 
 def largest_that_fits(measured: Sequence[MemoryStep], *, limit_bytes: int) -> int | None:
-    """Return the largest size that ran within the limit, below every one that did not."""
+    """Return the largest size that ran within the limit, below every size that did not."""
     beyond = _smallest_beyond(measured, limit_bytes)
     fits = [one.samples for one in measured if _fits(one, limit_bytes) and (beyond is None or one.samples < beyond)]
     return max(fits, default=None)
 
 
 def next_samples(measured: Sequence[MemoryStep], *, limit_bytes: int, most: int) -> int | None:
-    """Return the next size, at most `most`; None when the largest that fits is found, to within CLOSE, or none fits.
+    """Return the next size, at most `most`; None once the largest fitting size is found to within CLOSE, or none fits.
 
-    It lies where the line meets the limit: that of all points or, where memory grows faster than linearly, that through
-    the two largest, whichever comes first. It is at most GROWTH times what ran, and halves the way to what did not.
+    It is the size where the line meets the limit. The line fits all points or, if memory grows faster than linearly,
+    the two largest, whichever comes first. It is at most GROWTH times a size that ran, and halves the way to one that
+    did not.
     """
     fits = largest_that_fits(measured, limit_bytes=limit_bytes)
     beyond = _smallest_beyond(measured, limit_bytes)
@@ -101,12 +102,12 @@ def _fits(one: MemoryStep, limit_bytes: int) -> bool:
 
 @dataclass(frozen=True)
 class BudgetFit:
-    """How a budget was found on this rank.
+    """Record of the search for a budget on this rank.
 
-    `steps` in the order in which they ran; `line` through those of the largest shape, None if there was but one size;
-    the peak was to stay within `limit_bytes`, which is `capacity_bytes` less the `margin`; `ranks` has what each rank
-    found, of which the least is the budget. `largest` is the step that shows it: the one nearest to the limit that ran
-    on this rank at what this rank found.
+    `steps` are in the order in which they ran. `line` fits the steps of the largest shape, None if there was only one
+    size. `limit_bytes` is the limit of the peak: `capacity_bytes` less the `margin`. `ranks` has each rank's result;
+    the minimum is the budget. `largest` is the decisive step: of the steps at this rank's result, the one nearest to
+    the limit.
     """
 
     steps: tuple[MemoryStep, ...]
@@ -130,24 +131,24 @@ class BudgetFit:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedBudget(Budget):
-    """A Budget that was found by running steps. `print(budget.fit)` says how."""
+    """Budget found by running steps. `print(budget.fit)` describes the search."""
 
     fit: BudgetFit = field(compare=False)
 
 
 WARM_UPS = 2
-"""Steps that are not measured: the first makes the optimizer's state, and libraries choose their workspaces."""
+"""Number of unmeasured steps: the first makes the optimizer's state, and libraries choose their workspaces."""
 MOST_SAMPLES = 1 << 20
-"""Where a step's memory does not grow with its samples, no size is the largest."""
+"""Maximum size, for a step whose memory does not grow with its samples."""
 
 RunStep = Callable[..., object]
 
 
 class BatchSearch:
-    """The largest cost at which a step of every shape fits, a cost being samples x the product of the shape.
+    """Search for the largest cost at which a step of every shape fits; a cost is samples x the product of the shape.
 
-    The largest shape is fitted first. Each other one then runs at the same cost: where its memory is not linear in its
-    size, as attention's, it may need more, and is fitted in turn.
+    The largest shape is fitted first. Each other shape then runs at the same cost. If its memory is not linear in its
+    size, as with attention, it may need more, and is fitted in turn.
     """
 
     def __init__(self, step: RunStep, memory: DeviceMemory, *, margin: float, most: int | None) -> None:
@@ -158,12 +159,12 @@ class BatchSearch:
         self._steps: list[MemoryStep] = []
 
     def run(self, shapes: Sequence[Shape]) -> tuple[int, BudgetFit]:
-        """Search all shapes. Raises BudgetError where not even one sample fits, or `most` holds none."""
+        """Search all shapes. Raises BudgetError if not even one sample fits, or `most` is below one sample."""
         largest, *others = sorted(shapes, key=prod, reverse=True)
         for _ in range(WARM_UPS):
             if self._peak(1, largest) is None:
                 raise self._too_small(largest, self._memory.capacity_bytes())
-        self._memory.begin()  # so that what is kept for later counts to no other process
+        self._memory.begin()  # so that cached memory does not count for other processes
         capacity_bytes = self._memory.capacity_bytes()
         limit_bytes = int(capacity_bytes * (1 - self._margin))
         cost, shown = self._fitted(largest, limit_bytes, self._most)
@@ -180,7 +181,7 @@ class BatchSearch:
     def _fitted(
         self, shape: Shape, limit_bytes: int, most: int | None, *, from_the_top: bool = False
     ) -> tuple[int, MemoryStep]:
-        """Return the largest cost that fits, and the step that shows it; `from_the_top` tries the most of all first."""
+        """Return the largest cost that fits, and its step; `from_the_top` tries the maximum first."""
         highest = MOST_SAMPLES if most is None else min(MOST_SAMPLES, most // prod(shape))
         if highest < 1:
             named = "x".join(map(str, shape))
@@ -204,7 +205,7 @@ class BatchSearch:
         except Exception as error:
             if not self._memory.is_out_of_memory(error):
                 raise
-            traceback.clear_frames(error.__traceback__)  # whose locals hold the tensors of the step
+            traceback.clear_frames(error.__traceback__)  # the frames' locals hold the tensors of the step
         gc.collect()
         self._memory.begin()
         return None

@@ -18,10 +18,10 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def map_tensors(batch: Any, function: Callable[[Path, Tensor], Tensor], path: Path = ()) -> Any:
-    """Return the batch with every tensor replaced by what `function` makes of it; what is no tensor passes through.
+    """Return the batch with every tensor replaced by the result of `function`; other values pass through.
 
-    Containers keep their type and their attributes; a mapping or sequence that cannot be made again from its items
-    becomes a dict or list, as in torch's own walk (`pin_memory`). One in which nothing changes is handed on as it is.
+    Containers retain their type and attributes. A mapping or sequence that cannot be rebuilt from its items becomes a
+    dict or list, as in torch's own `pin_memory`. A container in which nothing changes is returned itself.
     """
 
     def leaf(path: Path, part: Any) -> Any:
@@ -33,11 +33,11 @@ def map_tensors(batch: Any, function: Callable[[Path, Tensor], Tensor], path: Pa
 
 
 NO_LEAF = object()
-"""What a function says of a part that is for `map_leaves` to look into."""
+"""Result of a leaf function for a part that `map_leaves` should descend into."""
 
 
 def map_leaves(batch: Any, leaf: Callable[[Path, Any], Any], path: Path = ()) -> Any:
-    """Map any kind of part, as `map_tensors` does: `leaf` is asked first, for containers too, and may say NO_LEAF."""
+    """Map any part, as `map_tensors` does: `leaf` is called first, also for containers, and may return NO_LEAF."""
     new = leaf(path, batch)
     if new is not NO_LEAF:
         return new
@@ -60,7 +60,7 @@ _BYTES_OR_TEXT = (str, bytes, bytearray, memoryview, array.array)
 
 
 def _rebuilt(batch: Any, parts: dict[Any, Any]) -> Any:
-    """Make a container like `batch` of these parts, or a plain one if its class cannot be made of them."""
+    """Make a container like `batch` from these parts, or a plain one if its class cannot be built from them."""
     if isinstance(batch, tuple):
         return type(batch)(*parts.values()) if hasattr(batch, "_fields") else type(batch)(parts.values())
     if isinstance(batch, Mapping | Sequence) and not isinstance(batch, MutableMapping | MutableSequence):
@@ -69,7 +69,7 @@ def _rebuilt(batch: Any, parts: dict[Any, Any]) -> Any:
             return type(batch)(items)  # type: ignore[call-arg]  # as most containers are made
         except TypeError:
             return items
-    # A copy, since the constructors of defaultdict and of transformers' BatchEncoding take something else first.
+    # A copy, since the constructors of defaultdict and of transformers' BatchEncoding take another first argument.
     new = copy.copy(batch)
     is_container = isinstance(batch, MutableMapping | MutableSequence)
     put: Callable[[Any, Any, Any], None] = operator.setitem if is_container else object.__setattr__  # frozen ones too
@@ -79,7 +79,7 @@ def _rebuilt(batch: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _packed(batch: PackedSequence, function: Callable[[Path, Tensor], Tensor], path: Path) -> PackedSequence:
-    """Map all but the batch sizes, which torch wants on the CPU."""
+    """Map all but the batch sizes, which torch requires on the CPU."""
 
     def moved(name: str) -> Tensor | None:
         part = getattr(batch, name)
@@ -93,9 +93,9 @@ _COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
 
 
 def dense_parts(tensor: Tensor) -> list[Tensor]:
-    """Return the tensors that hold the content; a dense one is its own only part."""
+    """Return the tensors that hold the content; a dense tensor is its own only part."""
     if tensor.layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]  # indices() and values() want it coalesced
+        return [tensor._indices(), tensor._values()]  # indices() and values() require a coalesced tensor
     if tensor.layout in _ROWS:
         return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if tensor.layout in _COLUMNS:

@@ -20,11 +20,11 @@ from headrace.system import Closed
 
 
 def take_on(owner: object, source: object, names: tuple[str, ...]) -> None:
-    """Give `owner` its own `_NAME` as NAME, for each of these names that `source` has.
+    """Publish `_NAME` of `owner` as NAME, for each of these names that `source` has.
 
-    Frameworks ask before they save a run, and a method that is there and then raises would end it. They ask in two
-    ways: `hasattr(loader, "state_dict")`, and isinstance with a runtime protocol, as Lightning does, which looks at the
-    class and never calls a descriptor. So the methods have to be there or not in the class itself.
+    Frameworks check for a method before they save a run, and a method that exists and then raises would end the run.
+    They check in two ways: `hasattr(loader, "state_dict")`, and isinstance with a runtime protocol, as Lightning does,
+    which looks at the class and never calls a descriptor. So the class itself must have the methods, or lack them.
     """
     cls, has = type(owner), tuple(name for name in names if hasattr(source, name))
     if (cls, has) not in _classes:
@@ -45,26 +45,25 @@ HANDED_ON = ("set_epoch", "state_dict", "load_state_dict")
 class DevicePrefetcher(Generic[T]):
     """Batches of `iterable` on `device`, taken, copied and converted by a thread while the training step runs.
 
-    A batch is any nesting of dicts, lists, tuples, named tuples and dataclasses with tensors in it; what is no tensor
-    passes through. On a CUDA device, copies go from pinned memory on a side stream; the batch can be used at once on
-    the stream that is current where it is taken. On the CPU only what is converted is copied, and the source
-    works ahead all the same.
+    A batch is any nesting of dicts, lists, tuples, named tuples and dataclasses with tensors in it; other values pass
+    through. On a CUDA device, copies go from pinned memory on a side stream; the batch can be used at once on the
+    stream current at the `next` call. On the CPU only converted tensors are copied; the source still works ahead.
 
-    `depth`         batches beyond the consumer's that are on the device or on their way
-    `dtype`, `normalize`  uint8 images become floats on the device, 0…1 or normalised, the same bits as those of
+    `depth`         batches on the device or on their way, ahead of the consumer
+    `dtype`, `normalize`  uint8 images become floats on the device, 0…1 or normalised, the same bits as with
                     `headrace.Image(dtype=, normalize=)`; `normalize` alone gives float32
     `channels_last` memory layout of images
     `images`        keys, field names or positions of the images [N, C, H, W]. Default: every tensor [N, 3, H, W] of
-                    uint8; those of floats change their layout only
+                    uint8; tensors of floats only change their layout
 
-    Iterating takes one pass over the source, and ends the pass before it. `len`, `set_epoch`, `state_dict` and
-    `load_state_dict` exist if the source has them. The state is the source's own, as of the batch that the consumer
-    has; whoever breaks off a pass over such a source goes on from there in the next. An error in the source comes out
-    of `next` after the batches before it, with its traceback. Raises UsageError for arguments that do not fit, before
-    the first batch or with it.
+    Iterating takes one pass over the source, and ends the previous pass. `len`, `set_epoch`, `state_dict` and
+    `load_state_dict` exist if the source has them. The state is the source's own, as of the consumer's latest batch.
+    After a pass over such a source is broken off, the next pass continues there. `next` raises an error of the source
+    after the batches before it, with its traceback. Raises UsageError for invalid arguments, at the latest with the
+    first batch.
     """
 
-    if TYPE_CHECKING:  # each is there if the source has it
+    if TYPE_CHECKING:  # each exists if the source has it
 
         def set_epoch(self, epoch: int) -> None: ...
         def state_dict(self) -> State: ...
@@ -106,10 +105,10 @@ class DevicePrefetcher(Generic[T]):
             AnyImages(conversion) if images is None else NamedImages(dict.fromkeys(images, conversion))
         )
         self._feed: DeviceFeed[State | None] | None = None  # of the latest pass
-        self._position: _Position | None = None  # of the latest pass, where it may differ from the source's
+        self._position: _Position | None = None  # of the latest pass, if it may differ from the source's
 
     def __len__(self) -> int:
-        """Return the batches of a pass. Raises TypeError where the source has no length."""
+        """Return the batches of a pass. Raises TypeError if the source has no length."""
         return len(self.source)  # type: ignore[arg-type]
 
     def __iter__(self) -> PrefetchIterator[T]:
@@ -118,33 +117,33 @@ class DevicePrefetcher(Generic[T]):
         return PrefetchIterator(self, self._position)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The class before `take_on`: the present one cannot be found by its name, as pickle would.
+        # The class before `take_on`: pickle cannot find the present class by its name.
         return _rebuilt, (type(self).__bases__[0], vars(self))
 
     def __repr__(self) -> str:
         return f"DevicePrefetcher to {self.device}, depth {self._depth}, of {self.source!r}"
 
     def _set_epoch(self, epoch: int) -> None:
-        """Hand the epoch on, and end a pass that was broken off."""
+        """Pass the epoch on, and end a pass that was broken off."""
         self._settle()
         self.source.set_epoch(epoch)  # type: ignore[attr-defined]
         self._position = None
 
     def _state_dict(self) -> State:
-        """Return the source's state when it had given the batches that the consumer has taken, and no more."""
+        """Return the source's state as of the consumer's latest batch."""
         if self._position is not None and self._position.state is not None:
             return copy.deepcopy(self._position.state)
         state: State = self.source.state_dict()  # type: ignore[attr-defined]
         return state
 
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was saved, in the next pass. Ends the present one."""
+        """Continue where `state` was saved, in the next pass. Ends the present pass."""
         self.close()
         self.source.load_state_dict(state)  # type: ignore[attr-defined]
         self._position = None
 
     def stats(self) -> PrefetchStats | None:
-        """Return what the latest pass has done so far, in numbers and in words; None before the first."""
+        """Return the statistics of the latest pass so far, in numbers and in words; None before the first pass."""
         return None if self._feed is None else self._feed.stats()
 
     def close(self) -> None:
@@ -153,11 +152,11 @@ class DevicePrefetcher(Generic[T]):
             self._feed.close(timeout_s=None)
 
     def _settle(self) -> None:
-        """End the pass before, and put a stateful source back to where its consumer stopped."""
+        """End the previous pass, and put a stateful source back to where its consumer stopped."""
         self.close()
         position, self._position = self._position, None
-        # Not after a whole pass, though the consumer never asked for its end, as in `for step in range(len(loader))`:
-        # from a state of just before it, torchdata's StatefulDataLoader would go on with an empty pass.
+        # Not after a whole pass, though the consumer never requested its end, as in `for step in range(len(loader))`.
+        # From a state just before the end, torchdata's StatefulDataLoader would continue with an empty pass.
         if position is not None and position.state is not None and not position.at_end:
             self.source.load_state_dict(position.state)  # type: ignore[attr-defined]
 
@@ -170,7 +169,7 @@ class DevicePrefetcher(Generic[T]):
 
     def _start(self, position: _Position) -> DeviceFeed[State | None]:
         # Here and not in the feeding thread: DataLoader draws its seed from torch's global generator, and installs the
-        # signal handler that tells of killed workers, in the thread that asks for its iterator.
+        # signal handler for killed workers, in the thread that requests its iterator.
         batches = _Batches(feed.begin_iterator(self.source), self._snapshot, self._images, position)
         self._feed = DeviceFeed(batches.take, lane_to(self.device, self._images), self._depth, end=batches.close)
         return self._feed
@@ -185,7 +184,7 @@ def _rebuilt(cls: type[DevicePrefetcher[Any]], attributes: dict[str, Any]) -> De
 
 @dataclass
 class _Position:
-    """Where the consumer of one pass is. `state` is the source's as of its last batch; None if it keeps none."""
+    """Position of one pass's consumer. `state` is the source's as of its last batch; None for a stateless source."""
 
     state: State | None
     taken: int = 0
@@ -193,11 +192,11 @@ class _Position:
     given: int = 0
     """Batches that the source has given."""
     ended: bool = False
-    """Whether the source has said that there are no more."""
+    """True if the source has no more batches."""
 
     @property
     def at_end(self) -> bool:
-        """Return whether the pass was a whole one, and the consumer has all of it."""
+        """True if the pass was complete, and the consumer has all of it."""
         return self.ended and self.taken == self.given
 
 
@@ -210,7 +209,7 @@ class PrefetchIterator(Iterator[T]):
         self._feed = prefetcher._start(position)
         self._open = True
         self._finalizer = weakref.finalize(self, self._feed.close, DROP_WAIT_S)
-        self._finalizer.atexit = False  # the feed sees to that
+        self._finalizer.atexit = False  # the feed closes itself at exit
 
     def __next__(self) -> T:
         if not self._open:
@@ -242,7 +241,7 @@ class PrefetchIterator(Iterator[T]):
         self._feed.close(timeout_s=None)
 
     def stats(self) -> PrefetchStats:
-        """Return what this pass has done so far."""
+        """Return the statistics of this pass so far."""
         return self._feed.stats()
 
 
@@ -287,9 +286,9 @@ class _Batches(Generic[T]):
             feed.end_workers(iterator)
 
     def _look_for_the_end(self, iterator: Iterator[T]) -> None:
-        """Ask for the next batch where the consumer left with all so far: only that tells whether it had the last.
+        """Request the next batch if the consumer left with all so far: only this shows whether it had the last batch.
 
-        Asked for sources with state alone: what comes instead of the end is dropped, and the state goes back to before.
+        Only for sources with state: a batch that comes instead of the end is dropped, and the state goes back.
         """
         position = self._position
         if position.state is None or self._failed or position.ended or position.taken != position.given:
@@ -299,13 +298,13 @@ class _Batches(Generic[T]):
         except StopIteration:
             position.ended = True
         except Exception:
-            return  # the next pass comes to it again
+            return  # the next pass meets the error again
         else:
             position.given += 1
 
 
 def _dtype(dtype: DType | torch.dtype | None, normalize: Normalize | None) -> DType | None:
-    """Return the dtype by name. Raises UsageError for one that images cannot have."""
+    """Return the dtype by name. Raises UsageError for a dtype that images cannot have."""
     names = {kind: name for name, kind in TORCH_DTYPES.items()}
     name = names.get(dtype) if isinstance(dtype, torch.dtype) else dtype
     if dtype is not None and name not in DTYPES:

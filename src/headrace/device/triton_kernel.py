@@ -1,4 +1,4 @@
-"""Triton kernel that normalises bytes; importing this needs Triton."""
+"""Triton kernel that normalises bytes; importing this module requires Triton."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def normalise_bytes(  # type: ignore  # Triton reads annotations as its own
 ):
     """Compute `out[i] = (image[j] - subtract[c]) / divide[c]`.
 
-    i is in the order of out's memory, so that writes are whole lines; j is the same element in the image's memory.
-    Division is correctly rounded: the bits are those of the CPU.
-
-    Only the block's start takes 64 bits: division of long integers would cost more than all else.
+    i follows the order of out's memory, so that writes are whole lines; j is the same element in the image's memory.
+    Division is correctly rounded: the bits equal the CPU's. Only the block's start takes 64 bits: division of 64-bit
+    integers would cost more than all else.
     """
     start = tl.program_id(0).to(tl.int64) * BLOCK
     offset = tl.arange(0, BLOCK)

@@ -1,6 +1,6 @@
 """Ranks of a training run: process group, DistributedDataParallel, SyncBatchNorm and seeds.
 
-torchrun starts the processes, ends all of them when one fails, and reports which; nothing here does that again.
+torchrun starts the processes, ends all of them when one fails, and reports which; this module does not repeat that.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from headrace.errors import RankError, UsageError
 from headrace.system import launcher_of
 
 _LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Variables that torchrun sets, and others that launch ranks must."""
+"""Variables that torchrun sets. Other launchers of ranks must set them, too."""
 _HINT_S, _PAUSE_S = 2.0, 0.05
-"""Longest time between a connection that breaks and the record of why; time between two looks at the store."""
+"""Longest time from a broken connection to the record of its cause, and the polling interval of the store."""
 _runs = count()
-"""Numbers of the runs of this process, so that a later one does not read what an earlier one left in the store."""
+"""Run numbers in this process, so that a later run does not read an earlier run's entries in the store."""
 _running = threading.Lock()
 
 
 def place_of(environment: Mapping[str, str]) -> tuple[int, int, int] | None:
     """Return rank, world size and local rank by torchrun's variables, else those of MPI or SLURM; None without any.
 
-    Raises UsageError where some of them are missing, are no ints, or do not fit together.
+    Raises UsageError if some of them are missing, are not ints, or do not fit together.
     """
     names = _LAUNCHED
     if "RANK" not in environment and "WORLD_SIZE" not in environment:
@@ -72,7 +72,7 @@ def place_of(environment: Mapping[str, str]) -> tuple[int, int, int] | None:
 
 
 def device_of(local_rank: int, kind: str | None) -> torch.device:
-    """Return cuda:LOCAL_RANK where torch sees a GPU, else cpu; `kind`, "cuda" or "cpu", leaves no choice."""
+    """Return cuda:LOCAL_RANK if torch sees a GPU, else cpu. `kind`, "cuda" or "cpu", forces one of them."""
     if kind not in (None, "cuda", "cpu"):
         raise UsageError(f"device: expected 'cuda', 'cpu' or None, got {kind!r}; LOCAL_RANK says which GPU")
     if kind == "cpu" or (kind is None and not torch.cuda.is_available()):
@@ -89,8 +89,8 @@ def device_of(local_rank: int, kind: str | None) -> torch.device:
 def seeds_of(seed: int, *, rank: int) -> tuple[int, tuple[int, ...], int]:
     """Return the seeds of torch, numpy and random, which differ between ranks and between generators.
 
-    They come from numpy's SeedSequence with the rank as its spawn key: `seed + rank` would give rank 1 of seed 0 what
-    rank 0 of seed 1 draws.
+    They come from numpy's SeedSequence with the rank as its spawn key. With `seed + rank`, rank 1 of seed 0 would draw
+    the same as rank 0 of seed 1.
     """
     if seed < 0:
         raise UsageError(f"seed: expected an int >= 0, got {seed!r}")
@@ -115,15 +115,15 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Return whether this is the rank that prints and saves for all."""
+        """True on the rank that prints and saves for all."""
         return self.rank == 0
 
     def wrap(self, model: nn.Module, *, sync_batchnorm: bool = True, find_unused_parameters: bool = False) -> nn.Module:
         """Return the model on this rank's device, in DistributedDataParallel if there are other ranks.
 
-        Every rank then starts with the parameters and buffers of rank 0. With `sync_batchnorm` BatchNorm layers become
-        SyncBatchNorm on GPUs; on the CPU, where torch has none, they stay as they are, with one warning.
-        `find_unused_parameters` is DistributedDataParallel's.
+        Every rank then starts with the parameters and buffers of rank 0. With `sync_batchnorm`, BatchNorm layers become
+        SyncBatchNorm on GPUs. On the CPU, where torch has none, they stay unchanged, with one warning.
+        `find_unused_parameters` is passed to DistributedDataParallel.
         """
         self._expect_running()
         model = model.to(self.device)
@@ -134,7 +134,7 @@ class Ranks:
         return DistributedDataParallel(model, device_ids=self._gpus, find_unused_parameters=find_unused_parameters)
 
     def no_sync(self, model: nn.Module, *, unless: bool = False) -> AbstractContextManager[object]:
-        """Add up gradients on this rank without exchanging them, `unless` this is the last micro-batch.
+        """Accumulate gradients on this rank without exchanging them, `unless` this is the last micro-batch.
 
         Forward and backward pass belong inside. Does nothing for a model that is not in DistributedDataParallel.
         """
@@ -179,14 +179,14 @@ def _with_sync_batchnorm(model: nn.Module, device: torch.device, *, tell: bool) 
 
 @contextmanager
 def start(*, timeout_s: float = 600.0, device: str | None = None) -> Iterator[Ranks]:
-    """Give the ranks of this run, for the time of a `with` block; without a launcher the one that this process is.
+    """Yield the ranks of this run, for the time of a `with` block; without a launcher, a single rank: this process.
 
-    Reads torchrun's variables, begins torch's process group (nccl and the GPU of LOCAL_RANK where torch sees one, else
-    gloo and the CPU; `device`, "cuda" or "cpu", leaves no choice), and destroys it at the end, for which ranks wait for
-    each other. `timeout_s` is the longest that a rank waits for the others at the start and in a collective operation.
+    Reads torchrun's variables, begins torch's process group (nccl and the GPU of LOCAL_RANK if torch sees one, else
+    gloo and the CPU; `device`, "cuda" or "cpu", forces one of them), and destroys it at the end, where ranks wait for
+    each other. `timeout_s` is the longest wait for the other ranks at the start and in a collective operation.
 
     Raises RankError if the ranks do not come together, and for a collective operation that fails because another rank
-    raised, which it names; UsageError for variables that are wrong, a process group that has begun elsewhere, and a
+    raised, which it names. Raises UsageError for invalid variables, a process group that has begun elsewhere, and a
     second block inside the first.
     """
     if not timeout_s > 0:
@@ -221,14 +221,14 @@ def _process_group(ranks: Ranks, timeout: timedelta) -> Iterator[None]:
         else:
             _explain(store, ranks, error)
             if ranks.device.type == "cuda" and group.group.WORLD is not None:
-                group.group.WORLD.abort()  # nccl would wait for what it exchanges with a rank that is gone
+                group.group.WORLD.abort()  # nccl would wait for exchanges with a rank that is gone
         raise
     finally:
         group.destroy_process_group()
 
 
 def _begin(ranks: Ranks, timeout: timedelta) -> Store:
-    """Begin the process group, and return the store where ranks say how they end. Raises RankError."""
+    """Begin the process group, and return the store where ranks record how they end. Raises RankError."""
     address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     prefix = f"headrace/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_runs)}"
     gpu = ranks.device if ranks.device.type == "cuda" else None
@@ -252,17 +252,17 @@ def _begin(ranks: Ranks, timeout: timedelta) -> Store:
 
 @lru_cache(maxsize=1)
 def _store(url: str, rank: int, world_size: int, timeout: timedelta) -> Store:
-    """Return where the ranks meet, for the life of the process.
+    """Return the store where the ranks meet, for the life of the process.
 
-    Rank 0, or torchrun, keeps it, and a second block of `start` must not find the first one's being closed.
+    Rank 0, or torchrun, hosts it, and a second block of `start` must not find the first block's store being closed.
     """
     store: Store = next(rendezvous(url, rank, world_size, timeout=timeout))[0]
     return store
 
 
 def _wait_for_all(store: Store, ranks: Ranks) -> None:
-    """Wait without a limit, as rank 0 may be saving for long. Raises RankError where another rank raised."""
-    with suppress(DistError):  # rank 0, which kept the store, has left
+    """Wait without a limit, as rank 0 may be saving for long. Raises RankError if another rank raised."""
+    with suppress(DistError):  # rank 0, which hosted the store, has left
         store.set(f"through/{ranks.rank}", "")
         every = [f"through/{rank}" for rank in range(ranks.world_size)]
         _eventually(lambda: store.check(every) or store.check(["failed"]))
@@ -271,11 +271,11 @@ def _wait_for_all(store: Store, ranks: Ranks) -> None:
 
 
 def _explain(store: Store, ranks: Ranks, error: BaseException) -> None:
-    """Say why this rank ends. Raises RankError where another one is behind `error`."""
+    """Record why this rank ends. Raises RankError if another rank caused `error`."""
     if isinstance(error, RankError):
         return
     with suppress(DistError):
-        # A collective operation that fails shows that another rank does not take part, and not why.
+        # A failing collective operation shows that another rank is missing, but not why.
         if isinstance(error, DistError) or any(word in str(error) for word in ("gloo", "NCCL")):
             _eventually(lambda: store.check(["failed"]), within_s=_HINT_S)
             if store.check(["failed"]):
@@ -283,7 +283,7 @@ def _explain(store: Store, ranks: Ranks, error: BaseException) -> None:
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}".removesuffix(": ")
         store.compare_set("failed", "", json.dumps(f"rank {ranks.rank} ended: {text}"))
     if "TORCHELASTIC_ERROR_FILE" in os.environ and isinstance(error, Exception):
-        get_error_handler().record_exception(error)  # which torchrun reports
+        get_error_handler().record_exception(error)  # torchrun reports it
 
 
 def _because_of(store: Store, ranks: Ranks) -> RankError:
@@ -291,7 +291,7 @@ def _because_of(store: Store, ranks: Ranks) -> RankError:
 
 
 def _eventually(condition: Callable[[], bool], *, within_s: float = float("inf")) -> None:
-    """Ask until it holds, or the time is over. To wait in the store would hold up signals, Ctrl-C among them."""
+    """Poll until the condition holds, or the time is over. Waiting in the store would block signals such as Ctrl-C."""
     deadline_s = time.monotonic() + within_s
     while not condition() and time.monotonic() < deadline_s:
         time.sleep(_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Bytes of remote objects, fetched before the loader needs them: the plan of the steps knows what comes."""
+"""Prefetch of bytes from remote objects: the plan shows which samples the next steps need."""
 
 from headrace.fetch.ahead import FetchAhead, FetchCancelled
 from headrace.fetch.fetch_stats import FetchStats

@@ -1,7 +1,7 @@
-"""What the next steps of a pass need of remote objects, fetched before they begin, and handed to the core in memory.
+"""Prefetch of remote bytes for the next steps of a pass, handed to the core in memory.
 
-The plan knows which samples every later step holds, so that reads are planned a round of steps at a time: neighbouring
-samples in one request, the most urgent first, no more bytes at once than there is room for.
+The plan lists the samples of every later step, so reads are planned for a round of steps at a time. A request covers
+neighbouring samples, and the most urgent requests go first, within the limit of memory.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from headrace.fetch.read_groups import (
 from headrace.plan import EpochPlan, ReadGroup
 
 _NOW = -1
-"""Need of what somebody waits for already, ahead of every step."""
+"""Need of bytes that a thread already waits for, ahead of every step."""
 _ROUNDS = 4
-"""Rounds that share the memory: while one is used up, others are on their way."""
+"""Number of rounds that share the memory: while one is used up, others are on their way."""
 _MOST_PLACES = 1 << 16
-"""Samples of columns that are planned ahead. Cached ones take none of the memory for bytes, and time to look up."""
+"""Maximum places (column, sample) planned ahead. Cached samples take no memory for bytes, but time to look up."""
 
 Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
-"""Tells of which samples, by base id, the bytes of a column need not be read."""
+"""Function that returns the samples, by base id, whose bytes of a column are cached and need not be read."""
 
 
 class FetchCancelled(Exception):  # noqa: N818  # how a pass ends, no error
@@ -56,13 +56,13 @@ class _Part:
     data: Future[Any]
     of: NumberedObject
     places: int = 0
-    """Samples of columns that lie in it and that a step begun or planned has."""
+    """Number of places in this part that a step begun or planned uses."""
     unpacked: dict[int, Any] = field(default_factory=dict)
-    """What has been found in it, of a column of packed values."""
+    """Decoded contents of the part, for a column of packed values."""
 
 
 class FetchAhead:
-    """Remote bytes of one pass. One thread begins and ends steps, in order; any thread asks for bytes."""
+    """Remote bytes of one pass. One thread begins and ends steps, in order; any thread requests bytes."""
 
     def __init__(
         self,
@@ -75,32 +75,32 @@ class FetchAhead:
         limit_bytes: int,
         cached: Cached | None = None,
     ) -> None:
-        """Fetch these columns from `first_step` on, but what is `cached`.
+        """Fetch these columns from `first_step` on, except `cached` samples.
 
-        At most `limit_bytes` are in memory or on their way. The step that begins may need more than is left of them:
-        then its own samples come, or its windows, and what lies between samples is not read.
+        At most `limit_bytes` are in memory or on their way. The step that begins may need more than is left of them.
+        Then only its own samples, or its windows, are fetched, without the bytes between samples.
         """
         self._dataset, self._columns = dataset, tuple(columns)
         self._limit, self._cached = limit_bytes, cached
         self._groups, self._alone = groups_of(plan, epoch, first_step)
         self._next = next(self._groups, None)
         self._put_back: deque[LocatedGroup] = deque()
-        """Groups before the next one that there was no room for."""
+        """Groups before the next one that memory had no room for."""
         self._read_share = 1.0
-        """Bytes read of those wanted, of the last round."""
+        """Ratio of read to wanted bytes in the last round."""
         self._objects = Objects()
         self._lock = threading.Lock()
         self._part_of: dict[Place, _Part | None] = {}
-        """None for what is cached, or is to be fetched again."""
+        """Part of each place; None for a cached sample, or one to fetch again."""
         self._by_range: WeakValueDictionary[tuple[int, int, int], _Part] = WeakValueDictionary()
-        """Parts by the pages that lie in them, as (object, start, stop), of columns whose samples share pages."""
+        """Parts by the pages in them, as (object, start, stop), for columns whose samples share pages."""
         self._paged: set[str] = set()
-        """Columns of which pages were located."""
+        """Columns with located pages."""
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
         self._held_bytes = self._wanted_bytes = self._fewest = self._size_requests = 0
         self.waits = WaitClock()
-        self._thread = FetchThread(self._objects)  # last: nobody would close it if something else failed
+        self._thread = FetchThread(self._objects)  # last: nothing would close it if another step failed
 
     @classmethod
     def of(
@@ -113,7 +113,7 @@ class FetchAhead:
         first_step: int,
         cached: Cached | None = None,
     ) -> FetchAhead | None:
-        """Return what fetches the remote ones of these columns; None where all files are on this machine."""
+        """Return a prefetcher for the remote ones of these columns; None if all files are on this machine."""
         remote = [column for column in columns if dataset.files(column).is_remote]
         if not remote:
             return None
@@ -121,18 +121,18 @@ class FetchAhead:
         return cls(dataset, remote, plan, epoch=epoch, first_step=first_step, limit_bytes=limit, cached=cached)
 
     def is_there(self, step: int) -> bool:
-        """Tell whether all bytes that a step needs have arrived; False for one that is not planned yet."""
+        """Return True if all bytes that a step needs have arrived; False for a step that is not planned yet."""
         with self._lock:
             parts = [self._part_of[place] for place in self._steps.get(step, ())]
         return self.is_planned(step) and all(part is None or part.data.done() for part in parts)
 
     def is_planned(self, step: int) -> bool:
-        """Tell whether all that a step needs has been asked for, or is cached."""
+        """Return True if all bytes that a step needs are requested or cached."""
         first = self._unplanned
         return first is None or first > step
 
     def begin(self, step: int) -> None:
-        """Plan what `step` needs, and as many steps after it as there is room for."""
+        """Plan the reads of `step`, and of as many later steps as memory has room for."""
         while self._unplanned is not None:
             is_needed = not self.is_planned(step)
             if not is_needed and not self._has_room():
@@ -141,19 +141,19 @@ class FetchAhead:
                 return
 
     def _has_room(self) -> bool:
-        """Tell whether another round may be planned ahead."""
+        """Return True if another round may be planned ahead."""
         has_memory = self._held_bytes + self._limit // _ROUNDS <= self._limit
         return has_memory and len(self._part_of) < _MOST_PLACES
 
     @property
     def _unplanned(self) -> int | None:
-        """First step of which something is not planned; None where all is."""
+        """First step with unplanned reads; None if everything is planned."""
         if self._put_back:
             return self._put_back[0].first_step
         return None if self._next is None else self._next.first_step
 
     def end(self, step: int) -> None:
-        """Let go of the bytes of a step whose samples have all been decoded."""
+        """Release the bytes of a step once all its samples are decoded."""
         with self._lock:
             for place in self._steps.pop(step, ()):
                 self._uses[place] -= 1
@@ -166,10 +166,10 @@ class FetchAhead:
                     self._held_bytes -= 0 if part.places else part.bytes
 
     def held(self, column: str, samples: Ints, *, all_of_them: bool = False) -> HeldParts | None:
-        """Return the bytes of the samples at these positions; those that no step has are fetched now.
+        """Return the bytes of the samples at these positions; samples that are in no step are fetched now.
 
-        What is cached is not held, unless `all_of_them` are asked for. None for a column whose files are on this
-        machine. Raises FetchCancelled, or what fetching them raised.
+        Cached samples are left out, unless `all_of_them` is set. None for a column whose files are on this machine.
+        Raises FetchCancelled, or the error of the fetch.
         """
         if column not in self._columns:
             return None
@@ -195,7 +195,7 @@ class FetchAhead:
         )
 
     def forget(self, sample: int) -> bool:
-        """Let go of a sample's bytes, so that they are fetched again once they are asked for.
+        """Release a sample's bytes, so that the next request fetches them again.
 
         Return False if all its files are on this machine.
         """
@@ -209,7 +209,7 @@ class FetchAhead:
         return bool(self._columns)
 
     def close(self) -> None:
-        """End the thread and let go of everything. Whoever waits for bytes gets FetchCancelled."""
+        """End the thread and release everything. Threads that wait for bytes get FetchCancelled."""
         self._thread.close()
 
     def stats(self) -> FetchStats:
@@ -220,9 +220,9 @@ class FetchAhead:
         return FetchStats(counts, latency_s, held, wanted, fewest, self.waits.wait_s, self.waits.stall_s)
 
     def _plan_round(self, *, is_needed: bool) -> bool:
-        """Plan the requests of the next steps together, of as many as fit. Tell whether any did.
+        """Plan the requests of as many next steps as fit together. Return True if any fit.
 
-        Where the first one `is_needed`, it is planned in any case.
+        If the first step `is_needed`, it is planned in any case.
         """
         link, room = self._thread.model(), self._limit - self._held_bytes
         found = self._next_round()
@@ -243,7 +243,7 @@ class FetchAhead:
         return True
 
     def _next_round(self) -> ReadRound:
-        """Take groups off what is not planned: as many as are expected to read their part of the memory."""
+        """Take unplanned groups: as many as are expected to read a round's share of the memory."""
         found = ReadRound()
         wanted_bytes = places = 0
         most_bytes, most_places = max(1, self._limit // _ROUNDS), _MOST_PLACES // _ROUNDS
@@ -261,7 +261,7 @@ class FetchAhead:
         return found
 
     def _keep(self, found: ReadRound, parts: list[_Part]) -> None:
-        """Note which part has each sample of a round that is not in memory, and the steps that use each."""
+        """Record the part of each new sample of a round, and the steps that use each sample."""
         with self._lock:
             for group in found.groups:
                 for place in group.cached:
@@ -276,7 +276,7 @@ class FetchAhead:
             self._held_bytes += sum(part.bytes for part in set(parts))
 
     def _fetch(self, ranges: WantedRanges, plan: RequestPlan) -> list[_Part]:
-        """Ask for ranges, and return the part that each will lie in."""
+        """Request ranges, and return the part that will hold each range."""
         parts: dict[int, _Part] = {}
         for number in plan.by_need():
             requests = list(plan.requests(number))
@@ -313,7 +313,7 @@ class FetchAhead:
                     part.places += 1
 
     def _cached_places(self, column: str, places: list[Place]) -> list[Place]:
-        """Return those that need not be fetched, unless they turn out to be damaged."""
+        """Return the places that need not be fetched, unless they turn out to be damaged."""
         if self._cached is None or not places:
             return []
         samples = np.array([sample for _, sample in places], np.int64)
@@ -321,7 +321,7 @@ class FetchAhead:
         return [places[row] for row in np.flatnonzero(self._cached(column, ids)).tolist()]
 
     def _wanted(self, column: str, samples: Ints, need: Ints) -> WantedPlaces:
-        """Locate the samples that are there, with the headers that the core checks before their data."""
+        """Locate the samples that exist, with the headers that the core checks before their data."""
         at = self._dataset.locate(column, samples)
         files = self._dataset.files(column) if at.files is None else at.files
         objects = {number: object_of(files, number) for number in np.unique(at.path_id).tolist()}
@@ -346,7 +346,7 @@ class FetchAhead:
         return WantedPlaces([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))
 
     def _data(self, part: _Part) -> Any:
-        """Wait for a part's bytes."""
+        """Wait for a part's bytes, and return them."""
         if part.data.done() and not part.data.cancelled():
             return part.data.result()
         try:

@@ -1,7 +1,7 @@
-"""Requests under way: the most urgent first, tried again, sent twice where one lags, each with a deadline.
+"""Execution of requests: the most urgent first, with retries, hedged when one lags, each with a deadline.
 
-`RequestRunner` is the whole of it as coroutines, on whatever loop and clock; `FetchThread` gives it a loop in a thread
-of its own, "headrace-fetch", that the loader's threads hand parts to.
+`RequestRunner` implements it as coroutines, on any loop and clock. `FetchThread` runs such a loop in a separate thread,
+"headrace-fetch", to which the loader's threads hand parts.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from headrace.system import THREAD_PREFIX, close_at_exit, close_in_forks
 
 _QUANTILES = (0.5, 0.95, 0.99)
 _LOOK_AGAIN_S = 0.05
-"""Least time after which a request is looked at: again, of a link not yet measured, or where it is not late alone."""
+"""Minimum time before a request is checked (again), on a link not yet measured, or if other requests are late too."""
 _MOST_ANSWERS = 3
-"""Answers to one request that may be under way: a second one may lag, too."""
+"""Maximum answers to one request under way: a second answer may lag, too."""
 _CLOCK_S = 1e-3
-"""Time that is none to an event loop, whose clock may stand still for it."""
+"""Resolution of an event loop's clock, which may stand still for this long."""
 
 
 @dataclass(order=True)
@@ -60,14 +60,14 @@ class _Answer:
     request: Request
     asked_s: float
     beginning: int
-    """Number among those whose answers have not begun."""
+    """Number among the answers that have not begun."""
     ending: int
-    """Number among those whose answers are not whole."""
+    """Number among the answers that are not complete."""
     has_begun: bool = False
 
 
 class RequestRunner:
-    """Requests of one loop, most urgent first. All calls are of the loop's thread."""
+    """Requests of one loop, most urgent first. All calls are made in the loop's thread."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RequestRunner:
         streams: int = STREAMS,
         most_streams: int | None = None,
     ) -> None:
-        """Run `streams` requests at once, and up to `most_streams` where the link is measured to need them."""
+        """Run `streams` requests at once, and up to `most_streams` if measurements show that the link needs them."""
         self._reader = reader
         self.link = LinkMeter()
         self.counts = FetchCounts()
@@ -89,11 +89,11 @@ class RequestRunner:
         self._turn = 0
 
     def model(self, now_s: float) -> LinkModel:
-        """Return what requests are planned by."""
+        """Return the link model for planning requests."""
         return self.link.model(self._limit.now, now_s)
 
     def start(self, request: Request) -> asyncio.Future[Any]:
-        """Queue a request and return what will be its bytes."""
+        """Queue a request and return a future of its bytes."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._turn += 1
         heapq.heappush(self._waiting, _Waiting(request.need, self._turn, request, done))
@@ -101,7 +101,7 @@ class RequestRunner:
         return done
 
     def cancel(self) -> None:
-        """Let go of what waits and of what is under way."""
+        """Drop all waiting and running requests."""
         for each in self._waiting:
             each.done.cancel()
         self._waiting.clear()
@@ -109,7 +109,7 @@ class RequestRunner:
             task.cancel()
 
     def _begin(self) -> None:
-        """Start as many of the waiting as there are free streams."""
+        """Start as many waiting requests as there are free streams."""
         loop = asyncio.get_running_loop()
         while self._waiting and len(self._running) < self._limit.now:
             each = heapq.heappop(self._waiting)
@@ -162,7 +162,7 @@ class RequestRunner:
     async def _hedged(self, request: Request, attempt: int) -> Any:
         """Return the first of up to three answers to the same request.
 
-        A further one is asked for where the last has not begun in time, or is not whole in time, while later ones are.
+        Another answer is requested if the last one has not begun, or is not complete, in time, while later ones are.
         """
         self._budget.requests += 1
         answers = [self._ask(request)]
@@ -173,12 +173,12 @@ class RequestRunner:
                 last = answers[-1]
                 timeout = max(_LOOK_AGAIN_S, self._until_late_s(last)) if len(answers) < _MOST_ANSWERS else None
                 done, tasks = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-                for error, task in [(task.exception(), task) for task in done]:  # asyncio logs what nobody asks for
+                for error, task in [(task.exception(), task) for task in done]:  # or asyncio logs the exception
                     if error is None:
                         self.counts.hedges_won += task not in first
                         return task.result()
                     failure = error if isinstance(error, Exception) else failure
-                if not done and self._is_late(last) and self._budget.take():  # requests of others add to the budget
+                if not done and self._is_late(last) and self._budget.take():  # other requests add to the budget
                     self.counts.hedges += 1
                     answers.append(self._ask(request))
                     tasks = tasks | {asyncio.ensure_future(self._read(answers[-1], attempt))}
@@ -196,7 +196,7 @@ class RequestRunner:
         return _Answer(request, now_s, self._beginning.begin(), self._ending.begin())
 
     def _until_late_s(self, answer: _Answer) -> float:
-        """Return the time left to an answer, as far as is known: others that come meanwhile tell what is late."""
+        """Return the time left to an answer, as far as known; answers that arrive meanwhile change the estimate."""
         after_s = self.link.hedge_after_s(answer.request.bytes, has_begun=answer.has_begun)
         if math.isinf(after_s):
             return _LOOK_AGAIN_S
@@ -221,7 +221,7 @@ class RequestRunner:
             async with asyncio.timeout(deadline_s):
                 data = await self._reader.read_range(request.object, request.start, request.stop, begin)
         except TimeoutError as error:
-            self._limit.throttled()  # what shares the link with fewer others may come in time
+            self._limit.throttled()  # with fewer requests on the link, answers may come in time
             raise FailedRequestError(FailureKind.PASSING, f"no whole answer within {deadline_s:.0f} s") from error
         size = memoryview(data).nbytes
         if size != request.bytes:
@@ -236,8 +236,8 @@ class RequestRunner:
 class _ThreadLoop(asyncio.SelectorEventLoop):
     """Event loop that a fork of this process can close.
 
-    Not on epoll: that is one object of both processes, and a loop that ends in the fork would take its own file
-    descriptors out of it, so that this one never woke up again.
+    Not on epoll, which both processes would share. A loop that ends in the fork would remove its file descriptors from
+    it, and this loop would never wake up again.
     """
 
     def __init__(self) -> None:
@@ -246,7 +246,7 @@ class _ThreadLoop(asyncio.SelectorEventLoop):
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if this process is a fork of that one, so that no thread runs the loop here."""
+        """True if this process is a fork of the creating one, so that no thread runs the loop here."""
         return self._process != os.getpid()
 
     def is_running(self) -> bool:
@@ -254,40 +254,40 @@ class _ThreadLoop(asyncio.SelectorEventLoop):
 
     def close_in_fork(self) -> None:
         """Close this process's copies of the file descriptors."""
-        self.set_default_executor(ThreadPoolExecutor(1))  # a thread that is not here may hold that one's lock
+        self.set_default_executor(ThreadPoolExecutor(1))  # a thread missing in the fork may hold the executor's lock
         self.close()
 
 
 class FetchThread:
-    """Thread that runs requests for others, until it is closed. Futures of a closed one are cancelled."""
+    """Thread that runs requests for others, until it is closed. Futures of a closed thread are cancelled."""
 
     def __init__(self, reader: RangeReader, *, streams: int = STREAMS) -> None:
         self._loop = _ThreadLoop()
         self._runner = RequestRunner(reader, streams=streams, most_streams=MOST_STREAMS)
         self._futures: set[Future[Any]] = set()
         self._ending = threading.Lock()
-        """Held from the first `close` on."""
+        """Lock held from the first `close` on."""
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}fetch", daemon=True)
         close_in_forks(self)
         try:
             self._thread.start()
-        except RuntimeError:  # a process may have no more threads
+        except RuntimeError:  # the process may be out of threads
             self._loop.close()
             raise
-        except BaseException:  # of a signal: the thread begins, and nobody could close it
+        except BaseException:  # from a signal: the thread begins, and nothing could close it
             self._end()
             raise
         close_at_exit(self)
 
     def fetch(self, requests: Sequence[Request]) -> Future[Any]:
-        """Fetch one part by its requests, and return what will be its bytes: a buffer."""
+        """Fetch one part with its requests, and return a future of its bytes: a buffer."""
         future = self._future()
         if not self._call(lambda: self._loop.create_task(self._part(requests, future))):
             raise HeadraceError("the fetching thread has ended: this pass is closed")
         return future
 
     def model(self) -> LinkModel:
-        """Return what the link is like now."""
+        """Return the current model of the link."""
         model: LinkModel = self._asked(lambda: self._runner.model(self._loop.time()))
         return model
 
@@ -300,7 +300,7 @@ class FetchThread:
         return found
 
     def close(self) -> None:
-        """End the thread; what is under way is let go of. Any thread may call this, at the same time as others."""
+        """End the thread and drop its requests. Any thread may call this, at the same time as others."""
         if self._loop.is_elsewhere:
             self._loop.close_in_fork()
             return
@@ -309,7 +309,7 @@ class FetchThread:
             self._thread.join()
 
     def _end(self) -> None:
-        if self._ending.acquire(blocking=False):  # a second stop would break off what the loop does before it closes
+        if self._ending.acquire(blocking=False):  # a second stop would break off the loop's cleanup
             self._call(self._loop.stop)
 
     def _run(self) -> None:
@@ -324,7 +324,7 @@ class FetchThread:
                     task.cancel()
                 loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             loop.close()
-            for future in list(self._futures):  # what the loop had not heard of yet
+            for future in list(self._futures):  # requests that had not reached the loop
                 future.cancel()
 
     def _future(self) -> Future[Any]:
@@ -334,7 +334,7 @@ class FetchThread:
         return future
 
     def _call(self, work: Callable[[], object]) -> bool:
-        """Run `work` in the thread soon. Return False if that has ended."""
+        """Run `work` in the thread soon. Return False if the thread has ended."""
         try:
             self._loop.call_soon_threadsafe(work)
         except RuntimeError:
@@ -342,7 +342,7 @@ class FetchThread:
         return True
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        """Return what `ask` returns in the thread, or here once that has ended."""
+        """Return the result of `ask`, called in the thread, or here once the thread has ended."""
         answer = self._future()
 
         def work() -> None:

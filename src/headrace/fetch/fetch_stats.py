@@ -1,4 +1,4 @@
-"""Figures of a pass's remote reads, and the clock of the waits for them."""
+"""Statistics of a pass's remote reads, and the clock of the waits for them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class FetchCounts:
     """Counts of the requests so far."""
 
     requests: int = 0
-    """Requests for bytes, with those that were tried again or sent twice, and for sizes that nothing states."""
+    """Requests for bytes, including retries and hedges, and requests for unknown sizes."""
     bytes: int = 0
     retries: int = 0
     throttled: int = 0
     hedges: int = 0
     hedges_won: int = 0
-    """Second requests that came first."""
+    """Hedged requests that answered first."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class FetchStats:
     held_bytes: int
     """Bytes in memory or on their way, now."""
     wanted_bytes: int
-    """Bytes of the samples themselves. What was fetched beyond them lay between."""
+    """Bytes of the samples themselves. Fetched bytes beyond them are gaps between samples."""
     fewest_requests: int
-    """Requests that the samples take at least, planned round by round over this link."""
+    """Minimum number of requests for the samples, planned round by round over this link."""
     wait_s: float
-    """Time in which no batch could begin because its bytes were not there. High: decoding idles, though the consumer
-    may have batches that are ready."""
+    """Time in which no batch could begin because its bytes were missing. High: decoding idles, though the consumer may
+    have ready batches."""
     stall_s: float
-    """Part of it in which the consumer waited for a batch, too. High: the store limits the run."""
+    """Part of `wait_s` in which the consumer waited for a batch, too. High: the store limits the run."""
 
     def totals(self) -> dict[str, float]:
-        """Return what grows over a pass, by name."""
+        """Return the totals that grow over a pass, by name."""
         counts = self.counts
         return {
             "fetch_requests": counts.requests,
@@ -73,10 +73,10 @@ class FetchStats:
 
 
 class WaitClock:
-    """Clock that goes on while a batch waits for its bytes. Any thread reads it.
+    """Clock that runs while a batch waits for its bytes. Any thread reads it.
 
-    What the consumer notices of it is how far it goes on while the consumer waits. All of the consumer's waits would
-    have decoding in them, too, and all of the bytes' what batches ahead make up for.
+    `stall_s` is the time it advances while the consumer waits. The total of the consumer's waits would include
+    decoding, and the total of the waits for bytes would include waits that prefetched batches hide.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
@@ -84,7 +84,7 @@ class WaitClock:
         self._lock = threading.Lock()
         self._before_s = 0.0
         self._since: list[float] = []
-        """When those began that wait now: the first counts."""
+        """Start times of the current waits: the first one counts."""
         self.stall_s = 0.0
 
     @property
@@ -97,7 +97,7 @@ class WaitClock:
 
     @contextmanager
     def batch_waits(self) -> Iterator[None]:
-        """Let the clock go on inside the block."""
+        """Run the clock inside the block."""
         with self._lock:
             now_s = self._now_s()
             self._since.append(self._since[0] if self._since else now_s)
@@ -111,7 +111,7 @@ class WaitClock:
 
     @contextmanager
     def consumer_waits(self) -> Iterator[None]:
-        """Count how far the clock goes on inside the block, in which the consumer waits for a batch."""
+        """Count the clock's advance inside the block, in which the consumer waits for a batch."""
         before_s = self.wait_s
         try:
             yield

@@ -1,4 +1,4 @@
-"""Objects in stores as requests name them, by number, how they are read, and their sizes."""
+"""Objects in stores under the numbers that requests use, their reader, and their sizes."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from headrace.system import work_through
 
 @dataclass(eq=False)
 class NumberedObject:
-    """Object under the number by which requests name it."""
+    """Object under the number that requests use."""
 
     number: int
     path: ObjectPath
 
 
 class Attempts(Protocol):
-    """Attempts at one request, as `StoreAttempts` are."""
+    """Attempts at one request, the interface of `StoreAttempts`."""
 
     @property
     def count(self) -> int:
         """Number of attempts so far."""
 
     def start(self) -> None:
-        """Note that the next attempt begins."""
+        """Record that the next attempt begins."""
 
     def after(self, failure: FailedRequestError, now_s: float) -> float | None:
-        """Return the pause before the next attempt, in seconds; None where there is none."""
+        """Return the pause before the next attempt, in seconds; None if there is no next attempt."""
 
 
 class RangeReader(Protocol):
@@ -49,18 +49,18 @@ class RangeReader(Protocol):
     async def read_range(self, number: int, start: int, stop: int, begun: Callable[[], None]) -> Any:
         """Return the bytes [start, stop) as a buffer. Call `begun` once the answer begins.
 
-        Raises FailedRequestError, which says what kind of failure it is.
+        Raises FailedRequestError, which has the kind of failure.
         """
 
     def attempts(self, number: int, now_s: float) -> Attempts:
-        """Return the attempts at a range of an object, the first of which begins now."""
+        """Return the attempts at a range of an object. The first attempt begins now."""
 
     def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
-        """Return the error for a request that failed for good; it names the object and what to do."""
+        """Return the error for a request that failed for good; it names the object and the remedy."""
 
 
 class Objects:
-    """Objects by number, as long as anybody has one: loose images are as many as samples."""
+    """Objects by number, for as long as they are referenced: a dataset may have one file per sample."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -96,14 +96,14 @@ class Objects:
 
 
 def object_of(files: ColumnFiles, number: int) -> ObjectPath | None:
-    """Return an object of a column; None where a sample has none, or a local file. Raises as `path` does."""
+    """Return an object of a column; None if a sample has none, or a local file. Raises as `path` does."""
     path = files.object(number)
     assert path is None or isinstance(path, ObjectPath), "objects in stores are of one kind"
     return path
 
 
 def ask_sizes(paths: Sequence[ObjectPath]) -> None:
-    """Ask for the sizes of objects that nothing states, several at once. Raises as opening them does."""
+    """Request the unknown sizes of objects, several at once. Raises as opening them does."""
 
     def ask(path: ObjectPath) -> None:
         path.open().size()
@@ -113,5 +113,5 @@ def ask_sizes(paths: Sequence[ObjectPath]) -> None:
 
 
 def object_bytes(path: ObjectPath | None) -> int:
-    """Return the bytes of a whole object. Raises as opening it does."""
+    """Return the size of a whole object in bytes. Raises as opening it does."""
     return 0 if path is None else path.open().size()

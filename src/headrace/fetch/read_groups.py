@@ -1,4 +1,4 @@
-"""What of a pass is planned together: steps, or windows; and how many bytes of it may be in memory at once."""
+"""Groups of reads that are planned together (steps, or windows), and the limit of their bytes in memory."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _log = logging.getLogger("headrace")
 
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 1 << 30
 _MEMORY_SHARE = 8
-"""Of the memory that is available, the part that bytes ahead may take."""
+"""Share (1/n) of the available memory that prefetched bytes may take."""
 _WINDOWS = 2
-"""Windows in memory: one of which batches are made, and the next on its way. A part of one is let go of with its last
-sample, which is near the window's end."""
+"""Windows in memory: batches are made from one while the next is on its way. A part of a window is released with its
+last sample, which is near the window's end."""
 _FIRST_SHARE = 16
-"""Of the first window, the part whose samples are fetched one by one."""
+"""Share (1/n) of the first window whose samples are fetched one by one."""
 
 Ints: TypeAlias = NDArray[np.int64]
 Place: TypeAlias = tuple[str, int]
-"""A column, and a sample's position in the dataset."""
+"""Column, and a sample's position in the dataset."""
 
 
 @dataclass(frozen=True, eq=False)
 class WantedPlaces:
-    """Ranges of samples that there are, and which sample of which column each is of."""
+    """Ranges of existing samples, with the column and sample of each range."""
 
     places: list[Place]
     ranges: WantedRanges
     objects: list[NumberedObject]
-    """Those that the ranges are of."""
+    """Objects of the ranges."""
 
     def only(self, rows: Ints) -> WantedPlaces:
         return WantedPlaces([self.places[row] for row in rows.tolist()], self.ranges.only(rows), self.objects)
@@ -48,7 +48,7 @@ class WantedPlaces:
 
 @dataclass(frozen=True, eq=False)
 class LocatedGroup:
-    """Samples that are planned together, with their ranges column by column, and those that are cached."""
+    """Samples that are planned together, with their ranges column by column, and the cached samples."""
 
     first_step: int
     wanted: list[WantedPlaces]
@@ -66,14 +66,14 @@ class LocatedGroup:
 
 @dataclass(eq=False)
 class ReadRound:
-    """Groups whose requests are planned at once, and what of each is to be fetched: the rest is in memory or cached."""
+    """Groups with requests that are planned at once, and the ranges to fetch: the rest is in memory or cached."""
 
     groups: list[LocatedGroup] = field(default_factory=list)
     _fetched: list[list[WantedPlaces]] = field(default_factory=list)
     _places: set[Place] = field(default_factory=set)
 
     def add(self, group: LocatedGroup, in_memory: Container[Place]) -> int:
-        """Add a group, and return the bytes that are to be fetched for it."""
+        """Add a group, and return the bytes to fetch for it."""
         fetched = []
         for wanted in group.wanted:
             rows = []
@@ -87,27 +87,27 @@ class ReadRound:
         return sum(each.ranges.bytes for each in fetched)
 
     def cut(self, count: int) -> list[LocatedGroup]:
-        """Keep `count` groups, at least one and not all, and return the others."""
+        """Retain the first `count` groups, at least one and not all, and return the others."""
         count = min(max(1, count), len(self.groups) - 1)
         cut = self.groups[count:]
         del self.groups[count:], self._fetched[count:]
         return cut
 
     def fresh(self) -> Iterator[Place]:
-        """Yield the samples that are to be fetched, as their ranges come."""
+        """Yield the samples to fetch, in the order of their ranges."""
         for wanted in chain.from_iterable(self._fetched):
             yield from wanted.places
 
     def ranges(self) -> WantedRanges:
-        """Return what is to be fetched."""
+        """Return the ranges to fetch."""
         return WantedRanges.joined([wanted.ranges for wanted in chain.from_iterable(self._fetched)])
 
 
 def groups_of(plan: EpochPlan, epoch: int, first_step: int) -> tuple[Iterator[ReadGroup], int]:
-    """Return what is planned together, in turn, and how many of the first of these are requested by themselves.
+    """Return the groups to plan together, in order, and how many of the first groups are requested separately.
 
-    Before a window come the first of its steps, sample by sample: the first batch needs a part of each block, and would
-    wait for half of the window.
+    The first steps of a window come before the window, sample by sample. The first batch needs a part of each block,
+    and would otherwise wait for half of the window.
     """
     if not isinstance(plan, UniformPlan):
         return reads_by_step(plan, epoch, first_step), 0
@@ -126,11 +126,11 @@ def memory_limit(dataset: Dataset, plan: EpochPlan) -> int:
 
 
 def check_window_memory(dataset: Dataset, columns: Sequence[str], plan: EpochPlan) -> None:
-    """Raise UsageError where a plan's windows of remote samples do not fit into the memory that this rank may take.
+    """Raise UsageError if a plan's windows of remote samples do not fit into the memory that this rank may take.
 
-    Samples count with the mean of the dataset; nothing is checked where it does not know how long they are. Of values
-    that are read by pages, a batch of the global order has to fit with a page for each of its samples.
-    A log line says where ranks share lanes.
+    Samples count with the mean of the dataset; nothing is checked if the lengths are unknown. For values that are read
+    by pages, a batch of the global order has to fit with a page for each of its samples. A log line warns if ranks
+    share lanes.
     """
     if not any(dataset.files(column).is_remote for column in columns):
         return
@@ -153,7 +153,7 @@ def check_window_memory(dataset: Dataset, columns: Sequence[str], plan: EpochPla
 def _report_shared_lanes(plan: EpochPlan) -> None:
     """Log, on the first rank, that ranks share lanes: each then fetches the same blocks for its part of their samples.
 
-    More lanes would be another order, which a saved state does not go on with.
+    More lanes would be another order, which cannot resume a saved state.
     """
     window = plan.window if isinstance(plan, UniformPlan) else None
     if window is not None and plan.rank == 0 and plan.world_size > window.lanes:
@@ -170,7 +170,7 @@ def _report_shared_lanes(plan: EpochPlan) -> None:
 def _windows_bytes(dataset: Dataset, plan: EpochPlan) -> int:
     """Return the bytes of the windows in memory, by the mean of the dataset; 0 without windows.
 
-    A block of values that are read by pages begins and ends in the middle of one.
+    A block of values that are read by pages begins and ends in the middle of a page.
     """
     if not isinstance(plan, UniformPlan) or not plan.window_samples:
         return 0
@@ -193,6 +193,6 @@ def _check_batch_memory(dataset: Dataset, columns: Sequence[str], plan: EpochPla
 
 
 def _unit_bytes(dataset: Dataset, columns: Iterable[str]) -> list[int]:
-    """Return, of each column whose values are read by pages, the mean bytes of one."""
+    """Return the mean bytes of a page of each column whose values are read by pages."""
     held = [dataset.table.bytes_of(column).unit_bytes for column in columns if dataset.has_bytes(column)]
     return [each for each in held if each is not None]

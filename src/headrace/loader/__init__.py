@@ -1,4 +1,4 @@
-"""`Loader` and what runs it: decode, replace bad samples, map, deliver; autotuning; mixtures."""
+"""The `Loader`, its stages (decode, replace bad samples, map, deliver), autotuning, and mixtures of loaders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HOMES = {
     "stats": ("StageStats", "Stats", "sums"),
     "user_functions": ("batch_rng", "sample_rng"),
 }
-"""Modules, and the names that each gives. They are imported when they are asked for."""
+"""Public names by module. A module is imported on first access to one of its names."""
 
 __all__ = [
     "DECLINED",

@@ -1,4 +1,4 @@
-"""Checks of a Loader's arguments. Each raises UsageError before anything is read."""
+"""Checks of a Loader's arguments. Each check raises UsageError before any data is read."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def check_mixing(on_error: str, pack: SequencePacking | None) -> None:
 def check_augment(
     program: AugmentProgram | None, images: Sequence[tuple[str, Spatial, str]], *, has_places: bool
 ) -> None:
-    """Raise UsageError where fields cannot take the sample's augmentations. `has_places`: boxes, keypoints and such."""
+    """Raise UsageError if fields cannot take the sample's augmentations. `has_places`: boxes, keypoints or masks."""
     if program is None:
         return
     pictures = [field for _, field, _ in images if isinstance(field, Image)]
@@ -119,7 +119,7 @@ def check_augment(
 
 
 def check_views(images: Sequence[tuple[str, Spatial, str]], view: object, program: Program) -> None:
-    """Check that the Loader's view, `program`, is one that its fields of pixels can take."""
+    """Raise UsageError if the fields of pixels cannot take `program`, the Loader's view."""
     if program.copies is not None:
         raise UsageError(
             f"view: expected one window a sample, got {view!r}, which cuts {program.copies}; give it to a field: "
@@ -141,7 +141,7 @@ def check_views(images: Sequence[tuple[str, Spatial, str]], view: object, progra
 
 
 def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
-    """Refuse `map` where a rank may get no sample: it could not know the fields that `map` returns."""
+    """Refuse `map` if a rank may get no sample, since the rank could not know the fields that `map` returns."""
     if map is not None and plan.empty_parts:
         raise UsageError(
             f"map: expected a sample for each of the {plan.world_size} ranks in every batch of an epoch, got "
@@ -152,7 +152,7 @@ def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
 def place_fields(
     device: str | torch.device, output: str, fields: Mapping[str, Field], *, host_floats: bool
 ) -> Placement | None:
-    """Return how fields are placed on `device`; None on the CPU. `host_floats`: something here has to see floats."""
+    """Return the placement of fields on `device`; None on the CPU. `host_floats`: a stage on the host needs floats."""
     if output != "torch":
         raise UsageError(f"device: expected output='torch' with it, got output={output!r}; leave device out")
     from headrace.device import place

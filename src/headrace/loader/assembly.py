@@ -1,4 +1,4 @@
-"""One batch in the native core: its memory, its jobs, and what came of each row."""
+"""One batch in the native core: its memory, its jobs, and the result of each row."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from headrace.plan import BatchPlan, output_sizes
 
 Ints = NDArray[np.int64]
 Item = bytes | NDArray[np.generic] | None
-"""A field's content that Python already holds: encoded, or pixels [H, W, C] of uint8, uint16 or float32; None is read
-from its range."""
+"""Content of a field that Python already holds: encoded bytes, or pixels [H, W, C] of uint8, uint16 or float32. The
+core reads the byte range of the file for None."""
 
 DECLINED, CANCELLED = 1, 7
-"""Codes of the core's failures (core/common/fault.hpp) that are no fault of the sample's."""
+"""Failure codes of the core (core/common/fault.hpp) that do not make a sample bad."""
 
 
 class Cancelled(Exception):  # noqa: N818  # how a pass ends, no error
@@ -38,25 +38,25 @@ class Cancelled(Exception):  # noqa: N818  # how a pass ends, no error
 
 @dataclass
 class Pending:
-    """Batch that the core works on. Skipped rows are gone from it."""
+    """Batch that the core works on, without the rows that were skipped."""
 
     rows: BatchRows
     size: tuple[int, int]
     """Height and width of every image that follows the Loader's view."""
     memory: list[NDArray[np.uint8]]
-    """One block for each part of the fields of pixels, as the core writes it."""
+    """Blocks of memory, one for each part of the fields of pixels, in the core's layout."""
     raws: list[list[bytes]]
     job: _core.Job
     views: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 16)))
-    """[N, 16] (core/batch/job.hpp), once the core is done."""
+    """Views of the rows, [N, 16] (core/batch/job.hpp), once the core is done."""
     sizes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
-    """[N, 2]: width and height of the images that the views are drawn from."""
+    """Width and height of the images from which the views are drawn, [N, 2]."""
     contents: list[list[Any]] = field(default_factory=list)
     """Contents of each field that Python makes, by row, once the core is done."""
 
 
 class Assembly:
-    """Description of batches to one engine.
+    """Builder and submitter of batches for one engine.
 
     One thread uses it at a time, except for `start_rows`, `resize` and `read`.
     """
@@ -70,7 +70,7 @@ class Assembly:
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
-        shared = {id(each): native_paths(each) for each in held.values()}  # an archive of two columns is open once
+        shared = {id(each): native_paths(each) for each in held.values()}  # opens an archive of two columns only once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
         self._augment = None if recipe.augment is None else recipe.augment.native
         self._options = [_core.ImageOptions(**options) for options in all_options(recipe.images, recipe.program)]
@@ -80,7 +80,7 @@ class Assembly:
         self._outputs = [slice(start, end) for start, end in pairwise([0, *ends])]
 
     def start(self, plan: BatchPlan) -> Pending:
-        """Submit a batch to the core. If the output's size depends on the images, read their headers first."""
+        """Submit a batch to the core. If the output size depends on the images, read their headers first."""
         recipe = self._recipe
         key = recipe.plan.key(plan.epoch)
         rows = BatchRows(recipe.dataset, plan, key, plan.samples.copy(), plan.passes.copy(), plan.positions)
@@ -90,7 +90,7 @@ class Assembly:
         return Pending(rows, size, memory, [], self._submit(rows, size, memory, None))
 
     def resize(self, pending: Pending) -> None:
-        """Take the size of a replacement where it is the only image of the batch and the view leaves the size open."""
+        """Adopt the size of a replacement if it is the only image of the batch and the view does not fix a size."""
         left = self._recipe.program.output_size is None and pending.rows.plan.view is None
         if left and self._recipe.followers and len(pending.rows) == 1:
             pending.size = self._measure(pending.rows)
@@ -101,12 +101,12 @@ class Assembly:
 
     @property
     def is_remote(self) -> bool:
-        """True where bytes are fetched, so that the core finds no file for what is not held."""
+        """True if bytes are fetched, so that the core has no local file for a sample that was not fetched."""
         return self._ahead is not None
 
     @contextmanager
     def memory_for(self, nbytes: int) -> Iterator[None]:
-        """Wait until a library may take `nbytes` to decode an image, alongside the core and other threads."""
+        """Wait until a library may use `nbytes` to decode an image, alongside the core and other threads."""
         self._engine.take_memory(nbytes)
         try:
             yield
@@ -119,7 +119,7 @@ class Assembly:
             paths.close()
 
     def start_rows(self, pending: Pending, row: int, items: list[Item]) -> _core.Job:
-        """Submit one row of a batch again, with `items` instead of the bytes of its images."""
+        """Resubmit one row of a batch, with `items` instead of the bytes of its images."""
         memory = []
         for part, block in zip(self._parts, pending.memory, strict=True):
             one = part.nbytes(pending.size)
@@ -127,7 +127,7 @@ class Assembly:
         return self._submit(pending.rows[row : row + 1], pending.size, memory, [[item] for item in items])
 
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
-        """Keep only `rows`, moved to the start of the same memory. No job of the batch may be running."""
+        """Reduce the batch to `rows`, moved to the start of the same memory. No job of the batch may be running."""
         for part, block in zip(self._parts, pending.memory, strict=True):
             one = part.nbytes(pending.size)
             images = block[: len(pending.rows) * one].reshape(len(pending.rows), one)
@@ -157,7 +157,7 @@ class Assembly:
                 valid=out[1] if len(out) > 1 else None,
                 height=height,
                 width=width,
-                cache=self._cached(name) if self._alone[i] else None,  # the others are decoded with one before
+                cache=self._cached(name) if self._alone[i] else None,  # other fields share a decode
             )
         for name, _, column in self._recipe.raws:
             job.add_raw(self._ranges(column, rows.samples, again=items is not None), cache=self._cached(name))
@@ -183,7 +183,7 @@ class Assembly:
         return job.raw(0)[0]
 
     def forget(self, sample: int) -> bool:
-        """Have the bytes of a sample fetched again by what asks for them next. Return False if they are local."""
+        """Drop a sample's fetched bytes so that the next read fetches them again. Return False if they are local."""
         return self._ahead is not None and self._ahead.forget(sample)
 
     def _job(self, rows: BatchRows, ops: NDArray[np.float64]) -> _core.Job:
@@ -198,7 +198,7 @@ class Assembly:
         )
 
     def _keeps(self, rows: BatchRows) -> NDArray[np.uint8] | None:
-        """Tell which rows the cache is to keep; None for all."""
+        """Return a flag per row, 1 if the cache should store the row; None for all rows."""
         cache = self._recipe.cache
         if cache is None or cache.eviction is None:
             return None
@@ -209,7 +209,7 @@ class Assembly:
         return None if cache is None else cache.place(field)
 
     def _ranges(self, column: str, samples: Ints, *, again: bool = False) -> _core.Ranges:
-        """Return where the bytes are. `again`: those that seemed to be cached are fetched, too."""
+        """Return the byte ranges of `samples`. `again`: also fetch samples that seemed to be cached."""
         try:
             held = None if self._ahead is None else self._ahead.held(column, samples, all_of_them=again)
         except FetchCancelled:
@@ -217,11 +217,10 @@ class Assembly:
         return self._recipe.dataset.locate(column, samples).native(self._paths.get(column), held)
 
     def _measure(self, rows: BatchRows) -> tuple[int, int]:
-        """Return the one (height, width) that the view gives every image of the batch.
+        """Return the single (height, width) that the view gives every image of the batch.
 
-        Images with unreadable headers, and those that the view does not fit, do not count: decoding reports them. A
-        batch of one such image has no size until a replacement gives it one (`resize`). Raises UsageError where sizes
-        differ.
+        Images with unreadable headers, or that the view does not fit, do not count: decoding reports them. A batch of
+        one such image has no size until a replacement provides it (`resize`). Raises UsageError if the sizes differ.
         """
         recipe = self._recipe
         if not recipe.followers or len(rows) == 0:
@@ -232,7 +231,7 @@ class Assembly:
         height, width = output_sizes(recipe.program.ops, sizes[readable, 1], sizes[readable, 0])
         found, height, width = (each[height > 0] for each in (readable, height, width))
         if len(found) == 0:
-            if len(rows) == 1 or recipe.on_error == "skip":  # which leaves the batch empty
+            if len(rows) == 1 or recipe.on_error == "skip":  # "skip" leaves the batch empty
                 return 0, 0
             raise UsageError(
                 f"field {name!r}: expected images of readable size, got none among {len(rows)} of a batch, and "
@@ -251,7 +250,7 @@ class Assembly:
         return int(height[0]), int(width[0])
 
     def _source_sizes(self, rows: BatchRows) -> NDArray[np.int32]:
-        """Return (width, height) of the first field's images from their headers; 0 where one is unreadable."""
+        """Return (width, height) of the first field's images from their headers; 0 for an unreadable header."""
         name, image, column = self._recipe.images[0]
         job = self._job(rows, self._recipe.program.ops)
         job.probe_only()

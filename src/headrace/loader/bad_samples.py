@@ -28,8 +28,8 @@ from headrace.errors import (
 class Quarantine:
     """File of bad samples, one JSON line each, for people: nothing reads it back.
 
-    Each bad sample of a loader is written once, whatever the number of epochs, with key, shard, offset, field, why,
-    epoch, position and time. Ranks and runs may share the file. Thread-safe, also across a fork.
+    Each bad sample of a loader is written once over all epochs, with key, shard, offset, field, why, epoch, position
+    and time. Ranks and runs may share the file. Thread-safe, also across a fork.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,9 +44,9 @@ class Quarantine:
             ) from error
 
     def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
-        """Write a bad sample. A full disk costs the record, not the run: it warns."""
+        """Write a bad sample. A full disk costs the record, not the run: it only warns."""
         mine = object()
-        if self._writer_of.setdefault(sample, mine) is not mine:  # atomic: no lock that a fork could leave taken
+        if self._writer_of.setdefault(sample, mine) is not mine:  # atomic, without a lock that a fork could leave taken
             return
         record = {
             "key": error.key,
@@ -58,7 +58,8 @@ class Quarantine:
             "position": position,
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
-        # One write per line, so that writers do not mix. JSON escapes the surrogates of undecodable names.
+        # One write per line, so that the lines of several writers do not mix. JSON escapes the surrogates of
+        # undecodable names.
         try:
             with self.path.open("ab", buffering=0) as file:
                 file.write(json.dumps(record).encode() + b"\n")
@@ -90,7 +91,7 @@ def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, 
         where = dataset.table.place
         return ReadError(f"{_place(key, named, field)}: {why} {where}; correct it, or leave the sample out")
     shard, offset = dataset.where(column, sample)
-    if code == _CHANGED and dataset.files(column).is_remote:  # the store states the version that was indexed
+    if code == _CHANGED and dataset.files(column).is_remote:  # the store reports the version that was indexed
         return ChangedError(
             f"{_place(key, named, field)}: {shard} at byte {offset}: expected what was indexed, got other bytes at "
             f"each of 2 reads. It was replaced, or a proxy answers in place of the store: check both, and open it again"
@@ -101,7 +102,7 @@ def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, 
 def error_at(
     code: int, why: str, *, key: str, shard: str, offset: int | None, field: str, named: str | None = None
 ) -> HeadraceError:
-    """Return the exception for a failure code (core/common/fault.hpp). `named` is what names the file."""
+    """Return the exception for a failure code (core/common/fault.hpp). `named` is the text that names the file."""
     if code in _KINDS:
         if named is not None:
             why = f"{why} ({named})"
@@ -123,13 +124,13 @@ def _place(key: str, named: str | None, field: str) -> str:
 
 
 _NAMED = 5
-"""Bad samples that the error names, and the last one."""
+"""Bad samples that the error lists, besides the last one."""
 
 
 class BadSamples:
     """Bad samples of one pass: counted, and written to the quarantine. Thread-safe.
 
-    `samples` is how many one pass takes. Each rank judges by its own part.
+    `samples` is the number of samples that one pass takes. Each rank judges by its own part.
     """
 
     def __init__(self, *, samples: int, max_bad: float, quarantine: Quarantine | None) -> None:
@@ -154,7 +155,7 @@ class BadSamples:
         return self._counts[what]
 
     def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
-        """Count a bad sample. Raises TooManyBadSamplesError once more than `max_bad` are bad."""
+        """Count a bad sample. Raises TooManyBadSamplesError if the share of bad samples exceeds `max_bad`."""
         with self._lock:
             if sample in self._seen:
                 return

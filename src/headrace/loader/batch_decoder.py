@@ -24,7 +24,7 @@ from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
 
 RowFailure: TypeAlias = tuple[int, int, int, int, str]
-"""Failure of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""
+"""Failure of one row: row, field, code, stage, and reason (core/batch/job.hpp)."""
 
 _CORRUPT, _LIMIT, _IO = 2, 3, 5
 
@@ -38,15 +38,15 @@ class RowMender:
         self._bad = bad
         self._contents = contents
         self.narrowed = 0
-        """Images of more than 8 bits a channel that a library cut to 8. Threads count at once: only 0 is exact."""
+        """Images of more than 8 bits per channel that a library cut to 8. Threads count at once: only 0 is exact."""
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
     def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError) -> list[bytes] | None:
-        """Decode the row by a library or a replacement, into the batch's memory; update `pending` accordingly.
+        """Decode the row with a library or a replacement into the batch's memory, and update `pending`.
 
-        `failure` is the core's, or the error of a content that Python makes. Bytes of a store are read once more first:
-        a proxy may have answered in its place. Returns the row's raw fields, or None to skip it. Raises what the error
-        policy says.
+        `failure` comes from the core, or is the error of a content that Python makes. Bytes from a store are read once
+        more first, since a proxy may have answered in its place. Returns the row's raw fields, or None to skip the row.
+        Raises what the error policy says.
         """
         attempt, is_first = 0, True
         known: RowFailure | SampleError | None = failure
@@ -84,10 +84,10 @@ class RowMender:
         self._assembly.resize(pending)
 
     def _decode(self, pending: Pending, row: int, failure: RowFailure | None) -> list[bytes]:
-        """Decode in the core, unless its `failure` is known. Fields that it declines are decoded by a library first."""
+        """Decode in the core, unless its `failure` is known. A library first decodes fields that the core declines."""
         items: list[Item] = [None] * len(self._recipe.images)
         if failure is not None and failure[2] == _IO and self._assembly.is_remote:
-            failure = None  # not held, since it seemed to be cached, and what was cached is damaged
+            failure = None  # not fetched because it seemed to be cached, and the cached entry is damaged
         while True:
             if failure is None:
                 job = self._assembly.start_rows(pending, row, items)
@@ -105,7 +105,7 @@ class RowMender:
             failure = None
 
     def _take(self, pending: Pending, row: int, raws: list[bytes]) -> None:
-        """Make the row's contents in Python. Raises the SampleError of the first bad one."""
+        """Make the row's contents in Python. Raises the SampleError of the first bad content."""
         rows = pending.rows[row : row + 1]
         for values, content in zip(pending.contents, self._contents, strict=True):
             (value,) = content.take(rows, [[raw] for raw in raws])
@@ -121,7 +121,7 @@ class RowMender:
             self.narrowed += pixels.is_narrowed(data, spatial, self._recipe.limits)
             with self._assembly.memory_for(pixels.decode_bytes(data, spatial, self._recipe.limits)):
                 return pixels.decode_declined(data, spatial, self._recipe.limits)
-        except UsageError:  # a library that is not installed is no fault of the sample's
+        except UsageError:  # a missing library does not make the sample bad
             raise
         except TooLargeError as error:
             raise self._error(pending, row, field, _LIMIT, str(error)) from error
@@ -135,7 +135,7 @@ class RowMender:
 
 
 class SourceWarnings:
-    """Warnings about images that are not what the dataset or a field said, each given once."""
+    """Warnings about images that differ from what the dataset or a field declares, each given once."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._dataset = recipe.dataset
@@ -165,7 +165,7 @@ class SourceWarnings:
         )
 
     def check_bits(self, narrowed: int) -> None:
-        """Warn of the `narrowed` images of a batch, of 16 bits a channel, that are read as 8 without being asked to."""
+        """Warn of the `narrowed` images of a batch: 16 bits per channel, read as 8 without the user's request."""
         if not narrowed or self._bits_lost:
             return
         names = [
@@ -186,7 +186,7 @@ class SourceWarnings:
 
 
 class Converter:
-    """Conversion of a batch's parts to the type that the loader's `output` asks for."""
+    """Conversion of a batch's parts to the type of the loader's `output`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._torch: Any = None
@@ -196,11 +196,11 @@ class Converter:
             self._torch = torch
 
     def labels(self, values: NDArray[Any]) -> Any:
-        """Return numbers as one array; whole numbers as int64, whatever type the column has."""
+        """Return numbers as one array; integers as int64, whatever type the column has."""
         return self.values(values if values.dtype.kind == "f" else values.astype(np.int64, copy=False))
 
     def values(self, values: NDArray[Any] | list[Any]) -> Any:
-        """Return numbers as one array; a list stays as it is, but for the arrays in a PerSample."""
+        """Return numbers as one array. A list stays unchanged, except for the arrays in a PerSample."""
         if self._torch is None:
             return values
         if isinstance(values, PerSample):
@@ -209,7 +209,7 @@ class Converter:
 
 
 class BatchDecoder:
-    """Decoding of batches, finished in any order. One thread uses it."""
+    """Decoder of batches, which may finish in any order. One thread uses it."""
 
     def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples, threads: PythonThreads) -> None:
         self._recipe = recipe

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MAPPED_BLOCKS = 256
-"""Blocks that a worker keeps mapped: more than are ever in flight, few compared to the kernel's limit of 65,530."""
+"""Blocks that a worker leaves mapped: more than are ever in flight, few compared to the kernel's limit of 65,530."""
 
 
 class SharedFile:
@@ -35,7 +35,7 @@ class SharedFile:
 
     @classmethod
     def make(cls) -> SharedFile | None:
-        """Return a new file; None where the system has none (Linux's memfd_create)."""
+        """Return a new file; None if the system lacks Linux's memfd_create."""
         try:
             return cls(os.memfd_create("headrace-map"))
         except (AttributeError, OSError):
@@ -62,10 +62,10 @@ def _handed(duplicate: Any) -> SharedFile:
 
 
 class SharedBlocks:
-    """Blocks of one anonymous file, which the loader shares with its workers. The loader's side.
+    """Blocks of one anonymous file that the loader shares with its workers. The loader's side.
 
-    A block belongs to its holders and is reused after the last one is gone. A fork of this process keeps the blocks
-    that were held when it was made.
+    A block belongs to its holders and is reused after the last reference is gone. A fork of this process retains the
+    blocks that were held at the fork.
     """
 
     def __init__(self, file: SharedFile, *, most_idle: int) -> None:
@@ -93,7 +93,7 @@ class SharedBlocks:
         return block, offset
 
     def offset_of(self, array: NDArray[Any]) -> int | None:
-        """Return the offset in the file of an array that lies at a block's start; None for any other array."""
+        """Return the file offset of an array that starts at a block's start; None for any other array."""
         try:
             return self._pool.offset(array.__array_interface__["data"][0])
         except IndexError:
@@ -104,7 +104,7 @@ class SharedBlocks:
         return self._pool.usage()[0]
 
     def retire(self) -> None:
-        """Hand out no more blocks: idle and returned ones give their memory to the system."""
+        """Hand out no more blocks: idle and returned blocks give their memory back to the system."""
         forget_ended_forks()
         self._pool.retire()
         self.file.close()
@@ -118,7 +118,7 @@ class MappedBlocks:
         self._mapped: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
 
     def fresh(self, offset: int, bytes: int) -> NDArray[np.uint8]:
-        """Return the block's first bytes as an array of its own, which dies with the last reference to it."""
+        """Return the block's first bytes as a separate array, which dies with the last reference to it."""
         # A memoryview in between: numpy would let views of views refer to the oldest array, which lives on here.
         return np.frombuffer(memoryview(self._block(offset, bytes).data), np.uint8, bytes)
 
@@ -133,7 +133,7 @@ class MappedBlocks:
 
 
 HELD_BATCHES = 16
-"""Batches that a consumer may hold beyond the prefetched ones before it is warned of the cost."""
+"""Batches that a consumer may hold beyond the prefetched ones before a warning about the cost."""
 
 
 class BatchMemory(Protocol):
@@ -143,9 +143,9 @@ class BatchMemory(Protocol):
 
 
 class ProcessBlocks:
-    """Pool of blocks that keeps at most `most_idle` for reuse.
+    """Pool of blocks that retains at most `most_idle` for reuse.
 
-    A forked child gets a pool of its own: the parent's may be locked for good in its copy.
+    A forked child gets its own pool: in the child's copy, the parent's pool may be locked forever.
     """
 
     def __init__(self, most_idle: int) -> None:
@@ -180,7 +180,7 @@ class PooledMemory(ProcessBlocks):
         self._warned = False
 
     def set_prefetch(self, prefetch: int) -> None:
-        """Keep idle blocks for this many prefetched batches from now on."""
+        """Retain idle blocks for this many prefetched batches from now on."""
         if prefetch != self._prefetch:
             self._prefetch = prefetch
             self.set_most_idle((prefetch + 1) * self._images)
@@ -219,14 +219,14 @@ class PinnedMemory:
 
 
 def memory_of(placement: Placement | None, *, prefetch: int, images: int) -> PinnedMemory | PooledMemory:
-    """Return the memory for batches of so many images: pinned where the device wants it."""
+    """Return the memory for batches of `images` images: pinned if the device requires it."""
     if placement is not None and placement.pinned:
         return PinnedMemory(placement.device)
     return PooledMemory(prefetch, images)
 
 
 def tensor_over(memory: NDArray[np.uint8]) -> torch.Tensor:
-    """Return the tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
+    """Return the tensor that owns pinned memory, so that torch's allocator learns of copies from it."""
     import torch
 
     return memory.base if isinstance(memory.base, torch.Tensor) else torch.from_numpy(memory)

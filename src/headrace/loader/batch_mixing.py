@@ -1,4 +1,4 @@
-"""`batch=` of a Loader: mixing of each batch's images and labels, on the host or for the device to do."""
+"""`batch=` of a Loader: mixing of each batch's images and labels, on the host or later on the device."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Pairs = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class BatchMixing:
-    """A Loader's `batch=`, resolved against its dataset and fields."""
+    """Loader's `batch=`, resolved against its dataset and fields."""
 
     mixing: AnyMixing
     num_classes: int
     floats: Image | None
-    """The image field as the batch has it, where the core hands on bytes and mixing makes the floats; else None."""
+    """Image field of the batch if the core hands on bytes and the mixing makes the floats; else None."""
     on_device: bool
 
     @property
     def choice(self) -> Mixing:
-        """One of the choices: they agree on fields and classes."""
+        """First of the choices: all choices agree on fields and classes."""
         return choices_of(self.mixing)[0]
 
     def on_host(self, fields: Mapping[str, Field]) -> dict[str, Field]:
@@ -50,9 +50,9 @@ class BatchMixing:
 def resolve_mixing(
     mixing: AnyMixing, dataset: Dataset, fields: Mapping[str, Field], *, core_floats: bool, on_device: bool
 ) -> BatchMixing:
-    """Return what a Loader does for `batch=`. Raises UsageError for what does not fit its fields or its dataset.
+    """Return the mixing of a Loader's `batch=`. Raises UsageError if it does not fit the fields or the dataset.
 
-    `core_floats`: the core has to make the floats, for what comes before the mixing.
+    `core_floats`: the core has to make the floats, for a stage before the mixing.
     """
     if not isinstance(mixing, Mixing | RandomChoice):
         raise UsageError(
@@ -122,13 +122,13 @@ def _class_count(choice: Mixing, dataset: Dataset, fields: Mapping[str, Field]) 
 
 
 def _numbers(column: HeldColumn) -> Any:
-    """Return the column's numbers, or those that its texts stand for; None for bytes, which hold whole numbers."""
+    """Return the column's numbers, or the labels of its texts; None for bytes, which hold integers."""
     labels = getattr(column, "labels", None)
     return getattr(column if labels is None else labels, "values", None)
 
 
 def check_pairs(plan: EpochPlan, world_size: int) -> None:
-    """Raise UsageError where a rank's part of a full batch cannot be cut into pairs."""
+    """Raise UsageError if a rank's part of a full batch cannot be cut into pairs."""
     if not isinstance(plan, UniformPlan | ShapedPlan) or plan.part_multiple % 2 == 0:
         return
     if isinstance(plan, UniformPlan) or plan.part_multiple == plan.batch_size:
@@ -156,7 +156,7 @@ class Mixer:
         self._items = self._bytes = 0
 
     def mix(self, batch: dict[str, Any], rows: BatchRows) -> dict[str, Any]:
-        """Return the batch with soft labels, and its images mixed unless it is a short last one."""
+        """Return the batch with soft labels, and with mixed images unless it is a short last batch."""
         began = time.perf_counter()
         field, labels = self._choice.field, self._choice.labels
         for name in (field, labels):
@@ -183,7 +183,7 @@ class Mixer:
         count, plan = len(rows), rows.plan
         if not plan.whole or count == 0:
             return DrawnMixing.none(count // 2)
-        # Parts of a whole batch have one size on every rank, so that this is the pair's place in the global batch.
+        # Parts of a full batch have the same size on every rank, so this is the pair's place in the global batch.
         first = self._rank * count // 2
         return draw_mixing(
             self._mixing.mixing, key=rows.key, step=plan.step, first_pair=first, pairs=count // 2, size=size
@@ -237,7 +237,7 @@ class Mixer:
         return value
 
     def _floats(self, image: NDArray[np.uint8], field: Image, pairs: Pairs) -> Any:
-        """Return what mixing makes of the bytes in the field's own type, normalised once."""
+        """Mix the bytes and return floats of the field's dtype, normalised once."""
         (part,) = parts_of(self._choice.field, field)
         options = image_options(field, (0,))
         planes = _planes(image)
@@ -276,7 +276,7 @@ def soft_labels(
 
 
 def mix_any(image: PlainArray, pairs: Pairs) -> None:
-    """Mix images [N, C, H, W] of any type in place: whole numbers round half up, halves are blended as float32."""
+    """Mix images [N, C, H, W] of any type in place. Integers round half up; 16-bit floats are blended as float32."""
     narrow = image.tensor == "bfloat16"
     for (one, other), (weight, left, top, right, bottom) in zip(
         image.array[: 2 * len(pairs)].reshape(len(pairs), 2, *image.array.shape[1:]), pairs.tolist(), strict=True
@@ -297,7 +297,7 @@ def _blend(own: NDArray[Any], other: NDArray[Any], weight: int) -> NDArray[Any]:
 
 
 def _wide(values: NDArray[Any], narrow: bool) -> NDArray[Any]:
-    if narrow:  # the bits of bfloat16 are the upper ones of a float32's
+    if narrow:  # a bfloat16 is the upper 16 bits of a float32
         return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     if values.dtype.kind == "f":
         return values.astype(np.float64 if values.dtype == np.float64 else np.float32)
@@ -312,7 +312,7 @@ def _narrow(values: NDArray[Any], dtype: np.dtype[Any], narrow: bool) -> NDArray
 
 
 def _planes(images: NDArray[Any]) -> NDArray[Any] | None:
-    """Return images [N, C, H, W] as the core has them: [N, planes, H, W, values] over the same memory."""
+    """Return images [N, C, H, W] in the core's layout, [N, planes, H, W, values], over the same memory."""
     count, channels, height, width = images.shape
     last = images.transpose(0, 2, 3, 1)
     shaped: NDArray[Any] | None = None

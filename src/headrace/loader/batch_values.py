@@ -1,4 +1,4 @@
-"""Values of a batch: arrays and tensors alike, how they lie in memory, and nested fields under flat names."""
+"""Values of a batch: arrays and tensors alike, their memory layout, and nested fields under flat names."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from headrace.data import Dataset
 from headrace.plan import BatchPlan
 
 SMALL_BYTES = 4096
-"""Arrays of fewer bytes, less than a page, are copied instead of getting memory of their own."""
+"""Size below which arrays are copied instead of getting their own memory; less than a page."""
 
 _NUMBERS = "biufc"
-"""Kinds of numpy dtypes whose values lie in the array itself."""
+"""Kinds of numpy dtypes that store their values in the array itself."""
 
 
 @dataclass(frozen=True)
 class PlainArray:
-    """Numbers on the CPU; `tensor` names torch's dtype where they are a tensor's."""
+    """Numbers on the CPU; `tensor` is the name of torch's dtype if they belong to a tensor."""
 
     array: NDArray[Any]
     tensor: str | None
 
     @classmethod
     def of(cls, value: object) -> PlainArray | None:
-        """Share the value's memory; return None for more than plain numbers (sparse, with a gradient, …)."""
+        """Share the value's memory; return None unless it holds plain numbers (not sparse, no gradient, …)."""
         if type(value) is np.ndarray:
             return cls(value, None) if value.dtype.kind in _NUMBERS and value.dtype.isnative else None
         torch = sys.modules.get("torch")
         return _plain_tensor(value, torch) if torch is not None and isinstance(value, torch.Tensor) else None
 
     def restore(self) -> Any:
-        """Return the array, or the tensor over it."""
+        """Return the array, or a tensor over it."""
         if self.tensor is None:
             return self.array
         import torch
@@ -63,7 +63,7 @@ def _plain_tensor(value: Any, torch: Any) -> PlainArray | None:
     name = str(value.dtype).removeprefix("torch.")
     try:
         return PlainArray(value.numpy(), name)
-    except TypeError:  # a type that numpy has not, such as bfloat16
+    except TypeError:  # a type that numpy lacks, such as bfloat16
         return PlainArray(value.view({1: torch.uint8, 2: torch.int16}[value.element_size()]).numpy(), name)
 
 
@@ -71,7 +71,7 @@ _stacked: dict[type, bool] = {}
 
 
 def _stacks_as_tensor(value: Any, torch: Any) -> bool:
-    """Tell whether a stack of such values is a plain tensor. Each class is asked once."""
+    """Return True if a stack of such values is a plain tensor. Each class is tried once."""
     kind = type(value)
     if kind is torch.Tensor:
         return True
@@ -104,12 +104,12 @@ class RowLayout:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def fits(self, row: PlainArray) -> bool:
-        """Tell whether a row has this type and shape; its memory order may differ."""
+        """Return True if a row has this type and shape; its memory order may differ."""
         array = row.array
         return array.shape == self.shape and array.dtype.str == self.dtype and row.tensor == self.tensor
 
     def batch(self, memory: NDArray[np.uint8], count: int) -> PlainArray:
-        """Return [count, *shape] over the first bytes of `memory`."""
+        """Return an array [count, *shape] over the first bytes of `memory`."""
         lying = memory[: count * self.row_bytes].view(self.dtype).reshape(count, *(self.shape[d] for d in self.order))
         back = np.argsort(self.order) + 1
         return PlainArray(lying.transpose(0, *back), self.tensor)
@@ -125,12 +125,12 @@ def part_name(field: str, part: str) -> str:
 
 
 def shown(name: Any) -> Any:
-    """Return a flat name as messages show it; a name that `map` returned may be anything."""
+    """Return a flat name in the form for messages; a name that `map` returned may be any object."""
     return name.replace(_BETWEEN, ".") if isinstance(name, str) else name
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields as the user has them: parts in a dict under their field's name."""
+    """Return the fields in the user's form: parts in a dict under their field's name."""
     fields: dict[str, Any] = {}
     for name, value in flat.items():
         field, between, part = name.partition(_BETWEEN)
@@ -142,7 +142,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flattened(fields: Mapping[str, Any], of_parts: Collection[str]) -> dict[str, Any]:
-    """Undo `nested` for the fields named in `of_parts`; other dicts are values like any other."""
+    """Undo `nested` for the fields named in `of_parts`; other dicts are ordinary values."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if name in of_parts and isinstance(value, dict) and all(isinstance(part, str) for part in value):
@@ -161,8 +161,8 @@ def fields_of_parts(flat: Iterable[str]) -> set[str]:
 class BatchRows:
     """Rows of one rank's batch. Arrays are [N].
 
-    `samples` are positions in the dataset and `positions` those in the epoch. `passes` tell the draws of a sample that
-    comes again from its earlier ones. A replacement changes `samples` and `passes` in place.
+    `samples` are positions in the dataset, `positions` are positions in the epoch. `passes` gives a repeated sample
+    other draws than before. A replacement changes `samples` and `passes` in place.
     """
 
     dataset: Dataset
@@ -181,16 +181,16 @@ class BatchRows:
 
     @property
     def base_ids(self) -> NDArray[np.int64]:
-        """The samples' ids before any selection."""
+        """Ids of the samples before any selection."""
         ids = self.dataset.base_ids
         return self.samples if ids is None else ids[self.samples]
 
     @property
     def draw_ids(self) -> NDArray[np.int64]:
-        """Keys of random draws, so that a sample that a selection repeats gets others each time."""
+        """Keys of random draws: a sample that a selection repeats gets other draws each time."""
         return self.dataset.draw_ids(self.samples)
 
     def name(self, row: int) -> str:
-        """Name a row's sample in an error."""
+        """Return a row's sample, epoch and position as text for an error."""
         key, position = self.dataset.key(int(self.samples[row])), int(self.positions[row])
         return f"sample {key!r}, epoch {self.plan.epoch}, position {position}"

@@ -1,4 +1,4 @@
-"""What a loader caches between epochs: files' bytes, the deterministic part of the pixels, and token ids."""
+"""Cache of a loader between epochs: files' bytes, the deterministic part of the pixels, and token ids."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ FILES_BYTES = "files' bytes"
 
 
 def cut_of(field: Spatial, program: Program, *, one_view: bool) -> tuple[Cut, str]:
-    """Return the deepest cut that is the same in every epoch, by the core's name for it, and in words.
+    """Return the deepest cut that is identical in every epoch: the core's name for it, and a description.
 
-    `one_view` says that all batches have the program's own view, without padding to a planned shape.
+    `one_view`: all batches have the program's own view, without padding to a planned shape.
     """
     flips = any(int(op[0]) in _FLIP_KINDS and op[1] > 0 for op in program.ops)
     drawn = any(
@@ -89,15 +89,15 @@ Encode = Callable[[list[str]], Sequence[Sequence[int]]]
 
 @dataclass(frozen=True)
 class TokenCache:
-    """Cached token ids of one text field, by the numbers of its texts."""
+    """Cached token ids of one text field, by text number."""
 
     store: Store
     first: int
     most: int
-    """Most ids of a text."""
+    """Maximum number of ids of a text."""
 
     def encoded(self, texts: Sequence[str], numbers: Ints, encode: Encode) -> Sequences:
-        """Return the ids of each text. Encode those that are missing by one call of `encode`, and cache them."""
+        """Return the ids of each text. Encode the missing texts with one call of `encode`, and cache their ids."""
         entries = self.first + numbers
         found = from_entries(*self.store.get_many(entries), most=self.most)
         missing = np.flatnonzero(found.lengths == ABSENT)
@@ -109,10 +109,10 @@ class TokenCache:
 
 
 PIXELS_VERSION = 2
-"""Part of a cache's identity. Raise it with any change to the pixels that the core makes of the same file."""
+"""Part of a cache's identity. Raise it with any change to the pixels that the core makes from the same file."""
 
 _AFTER_BYTES = ("dtype", "subtract", "divide")
-"""Options that come after the cached pixels: floats are made of the bytes anew."""
+"""Options applied after the cached pixels: floats are computed from the bytes on every read."""
 
 Fields = tuple[tuple[str, Field, str], ...]
 Images = tuple[tuple[str, Spatial, str], ...]
@@ -121,29 +121,29 @@ Texts = tuple[ResolvedText, ...]
 
 @dataclass(frozen=True)
 class EpochCache:
-    """Cache of a Loader. Entries lie field after field, by base id, so that all selections of a dataset share them."""
+    """Cache of a Loader. Entries are ordered by field, then base id, so that all selections of a dataset share them."""
 
     store: Store
     cuts: Mapping[str, Cut]
-    """Depth of the entries of each field that the core reads (core/batch/cached_image.hpp)."""
+    """Cut of the entries of each field that the core reads (core/batch/cached_image.hpp)."""
     words: Mapping[str, str]
-    """What is cached of each field, in words."""
+    """Description of the cached content of each field."""
     length: int
-    """Samples of the whole dataset."""
+    """Number of samples in the whole dataset."""
     columns: Mapping[str, str]
-    """Column that each of these fields reads."""
+    """Column that each cached field reads."""
     first_tokens: Mapping[str, int]
-    """First entry of each text field whose ids are cached. They come after all others, by the texts' numbers."""
+    """First entry of each text field with cached ids. Token entries follow all others, by text number."""
 
     eviction: CacheEviction | None = None
-    """What is dropped for what the node reads earlier; None where nothing is, as on one node."""
+    """Eviction in favour of samples that the node reads earlier; None if nothing is evicted, as on one node."""
 
     def place(self, field: str) -> tuple[_core.Store, int, str]:
-        """Return where the core caches a field: the store, its first entry, and what of it is cached."""
+        """Return the place of a field in the cache: the store, the field's first entry, and its cut."""
         return self.store.native, list(self.cuts).index(field) * self.length, self.cuts[field]
 
     def has_all(self, column: str, base_ids: Ints) -> NDArray[np.bool_]:
-        """Tell of which samples all that is made of a column is cached, so that its bytes need not be read."""
+        """Return for each sample whether all fields of `column` are cached, so that its bytes need not be read."""
         fields = [field for field in self.cuts if self.columns[field] == column]
         found = np.full(len(base_ids), bool(fields))
         for field in fields:
@@ -172,8 +172,8 @@ def open_cache(
 ) -> EpochCache:
     """Open the cache of earlier runs or other ranks, or create it.
 
-    `fields` are those of pixels, of raw bytes and of texts; `node` has the ranks that share the cache, if they are
-    known. Raises UsageError for a bad `text`, and what a Store raises.
+    `fields` are the fields of pixels, of raw bytes and of texts. `node` has the ranks that share the cache, if known.
+    Raises UsageError for a bad `text`, and the errors of a Store.
     """
     spec = parse_spec(text)
     images, raws, texts = fields
@@ -187,7 +187,7 @@ def open_cache(
         if isinstance(field, Spatial):
             cuts[name], words[name] = cut_of(field, views[name], one_view=one_view or views[name] is not program)
     for (name, field, _), first in zip(images, decoded_with(images), strict=True):
-        if first >= 0:  # pictures of several views, of one decode
+        if first >= 0:  # fields with several views of one decode
             short_side = field.shrink_to if isinstance(field, Image) else None
             cuts[name] = "file" if short_side is None else "shrunk"
             words[name] = f"{FILES_BYTES if short_side is None else _shrunk_words(short_side)}, for several views"
@@ -197,7 +197,7 @@ def open_cache(
     length = len(dataset.table)
     entries = len(cuts) * length
     first_tokens: dict[str, int] = {}
-    for each in texts:  # tokens are cached where something identifies the tokenizer
+    for each in texts:  # tokens are cached if the tokenizer has an identity
         bytes_too = f"{FILES_BYTES}, " if each.held is None else ""
         if each.encoder.identity is None:
             words[each.name] = f"{bytes_too or 'nothing, '}for its tokenizer has no version"
@@ -205,7 +205,7 @@ def open_cache(
         words[each.name] = f"{bytes_too}and tokens" if bytes_too else "tokens"
         first_tokens[each.name] = entries
         entries += length if each.held is None else len(each.held)
-    from importlib import metadata  # imports all of email
+    from importlib import metadata  # slow: imports all of email
 
     try:
         pillow = metadata.version("pillow")
@@ -233,15 +233,15 @@ def open_cache(
     if node is not None and node.nodes(plan.world_size) > 1 and isinstance(plan, UniformPlan) and can_plan_uses(plan):
         uses = NextUses(plan, node, base_ids=dataset.base_ids, count=length)
         eviction = CacheEviction(uses, fields=len(cuts), length=length, steps=plan.steps)
-        what.append("reused")  # a file of another layout, beside that of one node
+        what.append("reused")  # another file layout than on one node, in a separate file
     store = Store(spec, identity_of(entries, what, stamp), reuses=eviction is not None)
     return EpochCache(store, cuts, words, length, of, first_tokens, eviction)
 
 
 def _content_stamp(dataset: Dataset, files: ByteColumn, length: int) -> list[Any]:
-    """Return what tells one content of the files from another: versions, and a sample of local files' bytes.
+    """Return a fingerprint of the files' content: versions, and a sample of local files' bytes.
 
-    Objects whose store states versions are not read: it would take dozens of requests, one after another, and a store
+    Objects are not read if their store reports versions. Reading would take dozens of sequential requests, and a store
     that fails for a moment would look like other content.
     """
     versions = file_versions(dataset, files)
@@ -250,7 +250,7 @@ def _content_stamp(dataset: Dataset, files: ByteColumn, length: int) -> list[Any
 
 
 def _entry_identity(field: Field, cut: Cut, program: Program) -> list[Any]:
-    """Return all that the bytes of a field's entries depend on, apart from the files."""
+    """Return everything that the bytes of a field's entries depend on, apart from the files."""
     if not isinstance(field, Spatial) or cut == "file":
         return [cut]
     options = {name: _plain(value) for name, value in core_options(field, program.fill).items()}

@@ -1,4 +1,4 @@
-"""Eviction by plan: a node that reads a part of the dataset an epoch keeps what it reads again first."""
+"""Eviction by plan: a node that reads a part of the dataset per epoch caches the samples that it reads next."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from headrace.loader.decoding.arrays import Ints
 from headrace.plan import NextUses, choose_eviction
 
 _FREED_SHARE = 32
-"""Part of a cache that is freed at once. More keeps what should go, less looks at the index more often
-(`benchmarks/node_cache.py`)."""
+"""Part of a cache that is freed at once (1/n). A larger part caches samples that should go, a smaller part scans the
+index more often (`benchmarks/node_cache.py`)."""
 _WATCHED_SHARE = 8
-"""Twice this part of a cache is still free when its ranks begin to compare what they keep."""
+"""Free space at which the ranks begin to compare samples: twice this part (1/n) of the cache."""
 _STEPS_AT_ONCE = 2
-"""Steps of the node that what is freed has room for at least, whatever its share."""
+"""Steps of the node for which the freed space has room at least, whatever its share."""
 _LOOKS_PER_EPOCH = 16
-"""Times an epoch that a rank at least compares what it keeps, while others of its node free space."""
+"""Minimum comparisons of a rank per epoch, while other ranks of its node free space."""
 
 
 class CacheEviction:
-    """What a Loader keeps and drops, once its cache is full. Used by one thread at a time.
+    """Choice of the samples that a Loader stores and drops, once its cache is full. Used by one thread at a time.
 
-    Each rank decides by itself, for all that its node shares: what the node reads last is dropped, a part of the cache
-    at once, and samples that are read still later are not kept. Two ranks that do so at a time drop the same.
+    Each rank decides by itself, for the whole node. It drops the samples that the node reads last, a part of the cache
+    at once, and does not store samples that are read still later. Two ranks that decide at once drop the same samples.
     """
 
     def __init__(self, uses: NextUses, *, fields: int, length: int, steps: int) -> None:
-        """Look at the first `fields` x `length` entries of a store. Others, such as tokens, are never dropped."""
+        """Cover the first `fields` x `length` entries of a store. Other entries, such as tokens, are never dropped."""
         self._uses, self._fields, self._length, self._steps = uses, fields, length, steps
         self._keep_before: int | None = None
         self._looked = -steps
         self._steps_bytes = 0
         self.evicted = 0
-        """Samples that this process dropped."""
+        """Number of samples that this process dropped."""
 
     def make_room(self, store: Store, *, epoch: int, step: int) -> None:
-        """Free a part of a store that is full. `step` is the first one whose samples are still to be read."""
+        """Free a part of a full store. `step` is the first step that has not read its samples."""
         native, now = store.native, epoch * self._steps + step
         room, all_room = store.limit_bytes - native.used_bytes, native.room_bytes
         part = max(all_room // _FREED_SHARE, min(self._steps_bytes, all_room // _WATCHED_SHARE))
@@ -52,7 +52,7 @@ class CacheEviction:
         taken = native.taken(0, self._fields * self._length).reshape(self._fields, self._length).sum(axis=0)
         kept = np.flatnonzero(taken)
         self._steps_bytes = _STEPS_AT_ONCE * self._uses.step_samples * int(taken.sum()) // max(1, len(kept))
-        # Where one is full that has room, that lies in pieces that are too small.
+        # A full store that still has room has it only in pieces that are too small.
         wanted = max(part - room, part // 4 if is_full else 0)
         next_use = self._uses.of(kept, epoch, step - 1)
         eviction = choose_eviction(kept, taken[kept], next_use, free_bytes=wanted)
@@ -68,7 +68,7 @@ class CacheEviction:
         return max(1, self._steps // _LOOKS_PER_EPOCH)
 
     def keeps(self, base_ids: Ints, *, epoch: int, step: int) -> NDArray[np.uint8] | None:
-        """Tell which samples of a step to keep, 1 or 0; None for all."""
+        """Return a flag per sample of a step, 1 to store it; None for all samples."""
         if self._keep_before is None:
             return None
         return (self._uses.of(base_ids, epoch, step) < self._keep_before).view(np.uint8)

@@ -1,4 +1,4 @@
-"""`augment_on="device"`: which colour operations a device does, and what is drawn for them on the host."""
+"""`augment_on="device"`: colour operations that a device runs, and their draws on the host."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _CPU_ALONE = {
 
 @dataclass(frozen=True)
 class DeviceAugment:
-    """Colour operations of a Loader's images that the device does, with the draws of the core."""
+    """Colour operations on a Loader's images that the device runs, with the core's draws."""
 
     sample: AugmentProgram | None
     fields: Mapping[str, Image]
-    """The image fields as the user has them, augmentations included."""
+    """Image fields as the user declared them, augmentations included."""
     compiled: bool
 
     def on_host(self, fields: Mapping[str, Field]) -> dict[str, Field]:
@@ -50,7 +50,7 @@ class DeviceAugment:
         return dict(fields) | bare
 
     def notes(self, batch: Mapping[str, Any], rows: BatchRows) -> dict[str, BatchedChains]:
-        """Return what the device has to know, by the names that it has in the batch."""
+        """Return the device's instructions, by their names in the batch."""
         return {
             CHAINS + name: _as_tensors(
                 BatchedChains.of(self._chains(name, image, batch[name], rows), compiled=self.compiled)
@@ -59,7 +59,7 @@ class DeviceAugment:
         }
 
     def _chains(self, name: str, image: Image, pixels: Any, rows: BatchRows) -> Sequence[DrawnChain]:
-        """Return the chain of each image, of all copies of the first sample before those of the second."""
+        """Return the chain of each image: all copies of the first sample, then all copies of the second, and so on."""
         height, width = pixels.shape[-2:]
         own = compile_augment(name, image.augment)
         sample, of_field = (None if program is None else program.native for program in (self.sample, own))
@@ -67,7 +67,7 @@ class DeviceAugment:
         keys = [_core.hash64(field_key, copy) for copy in range(image.copy_count or 1)]
         chains: list[DrawnChain] = []
         for id_, pass_ in zip(rows.draw_ids.tolist(), rows.passes.tolist(), strict=True):
-            for key in keys:  # as core/batch/sample_worker.cpp draws them
+            for key in keys:  # same draws as core/batch/sample_worker.cpp
                 chain: list[tuple[int, list[float]]] = []
                 if sample is not None:
                     under = _core.hash64(key, 1) if image.draws_view else rows.key
@@ -86,9 +86,9 @@ def resolve_device_augment(
     device: object,
     python: bool,
 ) -> DeviceAugment | None:
-    """Return what the device augments; None where nothing is. `python`: the host's Python has to see the images.
+    """Return the device's augmentations; None if there are none. `python`: Python code on the host needs the images.
 
-    Raises UsageError for what a device does not do, and names it.
+    Raises UsageError that names the operations a device cannot run.
     """
     if augment_on not in AUGMENT_ON:
         raise UsageError(f"augment_on: expected one of {AUGMENT_ON}, got {augment_on!r}")

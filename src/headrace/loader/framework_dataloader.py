@@ -25,11 +25,11 @@ class FrameworkPasses:
         self.source = source
         self._convert = convert
         self._announced: int | None = None
-        self._offset = 0  # from epochs as announced to the loader's
+        self._offset = 0  # from announced epochs to the loader's epochs
         self._served: ServedPass | None = None
 
     def announce(self, epoch: int) -> None:
-        """Note that a framework's next pass is for this epoch."""
+        """Record that a framework's next pass is for this epoch."""
         self._announced = epoch
 
     def batches(self) -> Iterator[Any]:
@@ -48,7 +48,7 @@ class FrameworkPasses:
         return iterator if self._convert is None else _converted(iterator, self._convert)
 
     def parts(self) -> Iterator[RankPart]:
-        """Yield the parts of a pass. A framework takes those of its rank, perhaps from a later step on."""
+        """Yield the parts of a pass. A framework takes its own rank's parts, perhaps from a later step on."""
         self._settle()
         source = self.source
         served = self._served = ServedPass(source, self.begin)
@@ -62,10 +62,10 @@ class FrameworkPasses:
         served.finish()
 
     def _settle(self) -> None:
-        """Move the loader to where the pass starts.
+        """Move the loader to the start of the pass.
 
-        Some frameworks announce epochs; others count the passes of this process, from 0 again after a resume. So the
-        pass starts at a position that the user chose, and later announcements count from there.
+        Some frameworks announce epochs; others count the passes of this process, from 0 again after a resume. Therefore
+        the pass starts at a position that the user chose, and later announcements count from there.
         """
         if self._announced is None:
             return
@@ -75,20 +75,20 @@ class FrameworkPasses:
             self.source.set_epoch(self._announced + self._offset)
 
     def start_state(self) -> dict[str, Any]:
-        """Return the loader's state at the start of the pass whose parts are being taken, else of the next pass."""
+        """Return the loader's state at the start of the pass in progress, else of the next pass."""
         if self._served is not None and self._served.open:
             return self.source._state_at(self._served.epoch, self._served.first_step)
         return self.source._state_at(*self.source._next_start)
 
     def state_dict(self, *, before_latest: bool) -> dict[str, Any]:
-        """Return the loader's state: `before_latest` batch for a framework that has not handed that on yet."""
+        """Return the loader's state: `before_latest` batch for a framework that has not delivered the latest batch."""
         if not before_latest or self._served is None or self.source._positioned:
             return self.source.state_dict()
         return self._served.state_before_latest
 
 
 class ServedPass:
-    """Pass whose batches a framework takes one by one. Its iterator starts with the first."""
+    """Pass that a framework takes batch by batch. Its iterator starts with the first batch."""
 
     def __init__(self, source: LoaderSource, begin: Callable[[], Iterator[Any]]) -> None:
         self.source = source
@@ -100,7 +100,7 @@ class ServedPass:
         self._next_step = self.first_step
 
     def take(self, step: int, rank: int) -> Any:
-        """Return the loader's next batch, which must be that of this step and rank."""
+        """Return the loader's next batch, which must belong to this step and rank."""
         if rank != self.source.rank:
             raise UsageError(
                 f"expected the parts of rank {self.source.rank}, got one of rank {rank}: a loader reads its own rank's "
@@ -131,7 +131,7 @@ class ServedPass:
         return batch
 
     def finish(self) -> None:
-        """End the pass: all parts were given out. Where none was taken, the epoch is complete as well."""
+        """End the pass: all parts were given out. If none was taken, the epoch is complete as well."""
         self.open = False
         if self._iterator is None:
             self.source.seek(self.epoch + 1, 0)
@@ -144,7 +144,7 @@ class ServedPass:
 
 
 class RankPart(Sequence[int]):
-    """One rank's part of the global batch of one step: its positions in the epoch, those of a whole batch always."""
+    """One rank's part of a step's global batch: its positions in the epoch, always as many as in a full batch."""
 
     def __init__(self, served: ServedPass, *, step: int, rank: int) -> None:
         source = served.source
@@ -173,10 +173,10 @@ def as_dataloader(loader: LoaderSource | Iterates, convert: Conversion | None = 
     `convert` is a generator function that gets the loader's batches and yields each in the structure that a script
     takes, such as `[images, labels]`.
 
-    `loader` is a `Loader`, a `ThreadDataLoader`, or anything else that has `len` and iterates over its rank's batches,
-    an epoch each time. `state_dict` and `load_state_dict`, `set_epoch`, `epoch`, `batch_size`, `rank` and `world_size`
-    are used where it has them; rank and world size default to the process group's, or torchrun's. From then on, set
-    its epoch and its state through the DataLoader.
+    `loader` is a `Loader`, a `ThreadDataLoader`, or any object that has `len` and iterates over its rank's batches, one
+    epoch per iteration. `state_dict` and `load_state_dict`, `set_epoch`, `epoch`, `batch_size`, `rank` and `world_size`
+    are used if it has them. Rank and world size default to the process group's, or torchrun's. From then on, set the
+    loader's epoch and state through the DataLoader.
 
     Raises UsageError for a loader without a length, and for a ThreadDataLoader that gives all samples to every rank.
     """
@@ -184,7 +184,7 @@ def as_dataloader(loader: LoaderSource | Iterates, convert: Conversion | None = 
 
 
 def _converted(batches: Iterator[Any], convert: Conversion) -> Iterator[Any]:
-    """Yield a pass's batches in their other structure; closed, it ends the pass."""
+    """Yield a pass's batches in another structure. Closing it ends the pass."""
     try:
         yield from convert(batches)
     finally:
@@ -195,17 +195,17 @@ class LoaderDataLoader(DataLoader[Any]):
     """DataLoader that `as_dataloader` returns: the loader's batches, its length and its state.
 
     Frameworks announce epochs through the sampler or the dataset. A position that the user chose (`set_epoch` or
-    `load_state_dict`, here or on the loader) outranks that: the next pass starts there, and later announcements count
-    from it.
+    `load_state_dict`, here or on the loader) takes precedence: the next pass starts there, and later announcements
+    count from it.
     """
 
     def __init__(self, source: LoaderSource, convert: Conversion | None = None) -> None:
         passes = FrameworkPasses(source, convert)
         dataset = PartDataset(passes)
-        parts: Any = PartSampler(passes)  # torch asks for lists; Accelerate is content with sequences, as is `dataset`
+        parts: Any = PartSampler(passes)  # torch's type is a list; Accelerate accepts a sequence, as is `dataset`
         super().__init__(dataset, batch_sampler=parts, collate_fn=unchanged)
-        # DataLoader takes a sampler or a batch sampler, but frameworks look at both: at the sampler for whether ranks
-        # are taken care of, at the batch sampler for what to deal out. Once built it refuses to have them set.
+        # DataLoader takes a sampler or a batch sampler, but frameworks look at both. The sampler shows whether ranks
+        # are handled, the batch sampler what to distribute. After construction, DataLoader refuses to set them.
         vars(self).update(sampler=RankSampler(passes, dataset), batch_size=source.batch_size)
         self._passes = passes
 
@@ -216,7 +216,7 @@ class LoaderDataLoader(DataLoader[Any]):
         return len(self._passes.source)
 
     def set_epoch(self, epoch: int) -> None:
-        """Start the next pass at this epoch. For the current one, a restored position is kept."""
+        """Start the next pass at this epoch. The current epoch continues from a restored position."""
         self._passes.source.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -224,12 +224,12 @@ class LoaderDataLoader(DataLoader[Any]):
         return self._passes.state_dict(before_latest=_fetched_ahead(self.dataset))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume the next pass where `state` was saved. Raises StateError where it is another loader's."""
+        """Resume the next pass where `state` was saved. Raises StateError for another loader's state."""
         self._passes.source.load_state_dict(state)
 
 
 class PartDataset(Dataset[Any]):
-    """Dataset of the loader's batches, by RankPart; as long as an epoch over all ranks, repeated samples apart."""
+    """Dataset of the loader's batches, by RankPart. Its length is an epoch over all ranks, without repeated samples."""
 
     def __init__(self, passes: FrameworkPasses) -> None:
         self._passes = passes
@@ -251,7 +251,7 @@ class PartDataset(Dataset[Any]):
         return part.take()
 
     def set_epoch(self, epoch: int) -> None:
-        """Note the epoch of the next pass, which Accelerate announces."""
+        """Record the epoch of the next pass, which Accelerate announces."""
         self._passes.announce(epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class PartDataset(Dataset[Any]):
 class PartSampler(Sampler[RankPart]):
     """Batch sampler of every rank's part of each step, in the order in which Accelerate deals batches out to ranks."""
 
-    drop_last = False  # what the loader drops is not in its length
+    drop_last = False  # the loader's length excludes dropped samples
 
     def __init__(self, passes: FrameworkPasses, *, batch_size: int | None = None, drop_last: bool = False) -> None:
         if not isinstance(passes, FrameworkPasses):  # Lightning passes a sampler, a batch size and drop_last
@@ -288,7 +288,7 @@ class PartSampler(Sampler[RankPart]):
 
 
 class RankSampler(DistributedSampler[Any]):
-    """Sampler that draws nothing: it marks ranks as taken care of, and receives the epoch from Lightning."""
+    """Sampler that draws nothing: it marks ranks as handled, and receives the epoch from Lightning."""
 
     def __init__(self, passes: FrameworkPasses, dataset: PartDataset) -> None:
         source = passes.source
@@ -296,7 +296,7 @@ class RankSampler(DistributedSampler[Any]):
         self._passes = passes
 
     def set_epoch(self, epoch: int) -> None:
-        """Note the epoch of the next pass, which Lightning announces."""
+        """Record the epoch of the next pass, which Lightning announces."""
         self._passes.announce(epoch)
 
 
@@ -306,7 +306,7 @@ def unchanged(batch: T) -> T:
 
 
 def _fetched_ahead(dataset: Dataset[Any]) -> bool:
-    """Tell whether Accelerate holds a batch that it has not handed on: it fetches one ahead, to know the last."""
+    """Return True if Accelerate holds a batch back: it fetches one batch ahead to detect the last one."""
     if "accelerate" not in sys.modules:
         return False
     from accelerate.state import GradientState  # type: ignore[import-untyped]  # it ships no types

@@ -1,4 +1,4 @@
-"""Sources of `as_dataloader`: loaders that have all that it needs, and an adapter for those that have less."""
+"""Sources of `as_dataloader`: the full interface of a loader, and an adapter for loaders that lack some of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.system import rank_of_process
 
 
 class Iterates(Protocol):
-    """Loader of the simplest kind: it iterates over an epoch's batches each time, and has a length."""
+    """Simplest kind of loader: it has a length, and each iteration runs over one epoch's batches."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
@@ -19,7 +19,7 @@ class Iterates(Protocol):
 
 @runtime_checkable
 class LoaderSource(Protocol):
-    """Loader whose passes can start at any step. `Loader` is one, and documents each name."""
+    """Loader with passes that can start at any step. `Loader` is one, and documents each name."""
 
     @property
     def batch_size(self) -> int: ...
@@ -47,7 +47,7 @@ class LoaderSource(Protocol):
 
 
 def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
-    """Return `loader` itself where it is a LoaderSource, else an adapter. Raises UsageError where it has no length."""
+    """Return `loader` itself if it is a LoaderSource, else an adapter. Raises UsageError if it has no length."""
     if isinstance(loader, LoaderSource):
         return loader
     try:
@@ -64,35 +64,34 @@ def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
 class CountedLoader:
     """Adapter that counts epochs and steps for a loader that only iterates.
 
-    An abandoned pass counts as its epoch's. Only a DevicePrefetcher over a source without epochs, which would go on,
-    is moved back to where the pass began. To reach a later step it drops the batches before, which costs their loading.
-    Its state holds the loader's own next to the count, where the loader has one. Move the loader only through this
-    adapter.
+    An abandoned pass counts as its whole epoch. Only a DevicePrefetcher over a source without epochs, which would
+    continue, is moved back to the start of the pass. To reach a later step, the adapter loads and drops the batches
+    before it. Its state holds the count and the loader's own state, if any. Move the loader only through this adapter.
     """
 
     def __init__(self, loader: Any) -> None:
-        """Take an `Iterates`. What else it has is looked up where it is used."""
+        """Take an `Iterates`. Its optional attributes are looked up at use."""
         self._loader = loader
         self._epoch: int = getattr(loader, "epoch", 0)
         self._received = 0
         self._next_step = 0
         self._drop = 0  # batches to drop when the next pass starts
-        self._latest: object = None  # the latest pass: an older one moves nothing when it is closed
-        self._restart: Mapping[str, Any] | None = None  # the loader's state where the pass broken off began
+        self._latest: object = None  # the latest pass: closing an older one moves nothing
+        self._restart: Mapping[str, Any] | None = None  # the loader's state at the start of the pass broken off
         self._positioned = False
         rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
-        own = rank is not None and world_size is not None  # else this process's
+        own = rank is not None and world_size is not None  # else from this process
         self._place = rank_of_process(rank, world_size) if own else rank_of_process()
         self.rank, self.world_size = self._place.rank, self._place.world_size
 
     @property
     def batch_size(self) -> int:
-        """Samples per rank; 1 where the loader does not say, as a DataLoader with a batch sampler does not."""
+        """Samples per rank; 1 if the loader has no batch size, as a DataLoader with a batch sampler."""
         return getattr(self._loader, "batch_size", None) or 1
 
     @property
     def samples(self) -> int:
-        """Samples of whole batches: which of them repeat others is not known here."""
+        """Samples of full batches: the number of repeated samples is unknown here."""
         return len(self) * self.batch_size * self.world_size
 
     @property
@@ -129,7 +128,7 @@ class CountedLoader:
         return self._pass(drop)
 
     def _pass(self, drop: int) -> Iterator[Any]:
-        from headrace.device import DevicePrefetcher  # brings torch
+        from headrace.device import DevicePrefetcher  # imports torch
 
         latest = self._latest = object()
         epoch, first_step = self._epoch, self._received
@@ -143,7 +142,7 @@ class CountedLoader:
                 if self._received == len(self):
                     self._epoch, self._received = epoch + 1, 0
                 yield batch
-            if self._epoch == epoch:  # it had fewer left than the count says
+            if self._epoch == epoch:  # fewer batches were left than counted
                 self._epoch, self._received = epoch + 1, 0
         finally:
             close(iterator)
@@ -175,7 +174,7 @@ class CountedLoader:
         return count | ({"loader": self._loader.state_dict()} if _has_state(self._loader) else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume the next pass where `state` was saved. Raises StateError for anything but what `state_dict` gave."""
+        """Resume the next pass where `state` was saved. Raises StateError for anything but a dict from `state_dict`."""
         expected = {"epoch", "step"} | ({"loader"} if _has_state(self._loader) else set())
         if not isinstance(state, Mapping) or set(state) != expected:
             got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
@@ -189,7 +188,7 @@ class CountedLoader:
 
 
 def _has_state(loader: object) -> bool:
-    # Not isinstance(): it looks at the class, and a wrapper may have what the loader in it has.
+    # Not isinstance(), which looks at the class: a wrapper may forward attributes of the loader inside it.
     return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
 
 

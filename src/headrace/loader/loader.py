@@ -79,57 +79,58 @@ class Loader(LoaderPosition):
     """Batches of a dataset, decoded and cropped by native threads, the same on every machine and thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
-    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label, Raw or Key; without it the obvious columns
-    are taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
+    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label, Raw or Key; the default is the obvious
+    columns. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
     boxes a list of N, texts a dict of ids and mask [N, L].
 
-    `view`       one geometry for all fields of pixels of a sample, or a list of views that compose; a field may have a
-                 view of its own: `Image(view=)`
+    `view`       one geometry for all fields of pixels of a sample, or a list of views that compose; a field may have
+                 its own view: `Image(view=)`
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
-    `augment`    augmentations of the sample, run after the view: images take all of them, the other fields of pixels
-                 and of places the geometric ones, with the same draw. `Image(augment=…)` is for one field
-    `augment_on` "device": operations on colours are done by `device`, with the same draws; others are refused there.
-                 "device-compiled" has torch.compile make a kernel of each
+    `augment`    augmentations of the sample, run after the view: images take all of them, other fields of pixels and
+                 places take the geometric ones, with the same draw. `Image(augment=…)` is for one field
+    `augment_on` "device": `device` runs the colour operations, with the same draws, and other operations raise.
+                 "device-compiled" builds a kernel of each with torch.compile
     `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget, which sizes each batch
-    `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
-                 have one shape, the same on every rank; without, batches of unequal images are refused
+    `buckets`    which samples may share a batch. With buckets, a Budget or a RandomScale, all images of a global batch
+                 have one shape, the same on every rank; without, batches of unequal images raise
     `pack`       texts that share rows of tokens. `batch_size` then counts rows
-    `shuffle`, `seed`  the order of each epoch and every random view follow from these two and the epoch
-    `order`      how `shuffle` does it: "global", over the whole epoch, or "windowed", by blocks of neighbouring samples
-                 in windows, so that reads are large: for data in an object store. Windowed(…) sets their sizes
-    `weights`    one number a sample, or the name of a column: samples are drawn with replacement in proportion
+    `shuffle`, `seed`  these two and the epoch determine the order of each epoch and every random view
+    `order`      scope of `shuffle`: "global", over the whole epoch, or "windowed", by blocks of neighbouring samples in
+                 windows, so that reads are large: for data in an object store. Windowed(…) sets their sizes
+    `weights`    one number per sample, or the name of a column: samples are drawn with replacement in proportion
     `balanced`   the name of a column of classes: each class is drawn equally often. Or RepeatFactor
-    `repeats`    how often an epoch takes each of its samples, with another view each time, on other ranks if possible
-    `samples_per_epoch`  draws of an epoch over all ranks; default: as many as samples, or as RepeatFactor says
+    `repeats`    repetitions of each sample in an epoch, each with another view, on different ranks if possible
+    `samples_per_epoch`  draws of an epoch over all ranks; default: the number of samples, or RepeatFactor's number
     `remainder`  the epoch's last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
     `threads`    native threads that read, decode and resample; default: autotuned, at first and at most the available
                  cores, shared by the ranks of the node
-    `prefetch`   batches in flight or ready beyond the consumer's; default: autotuned, at first 3
-    `on_error`   "replace" a sample that cannot be decoded by another; it is named in `quarantine` and counted in
-                 `stats()`. "raise" raises. "skip", for one rank only, leaves it out: the batch is shorter, an empty
-                 batch does not come, so that a pass may have fewer batches than `len(loader)`, and the state counts
-                 both as consumed. More than `max_bad` of this rank's samples of a pass end the run in any case
+    `prefetch`   batches in flight or ready ahead of the consumer; default: autotuned, at first 3
+    `on_error`   "replace" replaces a sample that cannot be decoded; it is named in `quarantine` and counted in
+                 `stats()`. "raise" raises. "skip", for one rank only, leaves the sample out: the batch is shorter.
+                 An empty batch is not delivered, so a pass may have fewer batches than `len(loader)`. The state counts
+                 skipped samples and batches as consumed. More than `max_bad` of this rank's samples of a pass end
+                 the run in any case
     `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
     `batch`      `MixUp`, `CutMix` or a RandomChoice of them: each image is mixed with its neighbour in the batch, after
                  `map` and before `batch_map`, and labels become float32 [N, classes]. `batch_size` must be even; a
                  short last batch is not mixed
-    `map_workers`  number of processes for `map` instead of threads, for Python that holds the GIL. Results do not
-                 depend on it. Processes start with each pass, and know what `map` knows then
-    `multiprocessing_context`  how they start: "fork", "forkserver", "spawn" or a context; default: the program's
-    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else of the launcher's variables
+    `map_workers`  number of processes for `map` instead of threads, for Python code that holds the GIL. Results do not
+                 depend on it. Processes start with each pass, with the state of `map` at that time
+    `multiprocessing_context`  start method: "fork", "forkserver", "spawn" or a context; default: the program's
+    `rank`, `world_size`  default: from torch.distributed once it is initialised, else from the launcher's variables
                  (torchrun, Lightning, MPI, SLURM), else 0 and 1
     `output`     "torch" tensors or "numpy" arrays
-    `device`     where batches are delivered, such as "cuda". They are made in pinned memory and copied on a side
-                 stream. Float images travel as bytes and become floats on the device (the same bits), unless `map` or
-                 `batch_map` has to see them
+    `device`     device of the batches, such as "cuda". Batches are made in pinned memory and copied on a side stream.
+                 Float images travel as bytes and become floats on the device (the same bits), unless `map` or
+                 `batch_map` needs them
     `cache`      "ram:8GB" or "disk:/nvme/cache:200GB": caches the deterministic part of the pipeline as far as it goes
                  (finished pixels, pixels of a bounded size, tokens, or files' bytes), for all ranks of the node
-    `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
+    `limits`     upper bounds for one image (pixels, JPEG scans, bytes); a sample beyond them is bad
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
     Each pass takes one epoch, and the next pass the next epoch, also after a `break`, unless `set_epoch` sets it. A
-    restored position is continued once. Raises UsageError for arguments that do not fit the dataset, before anything is
-    read, and UnknownArgumentError, a TypeError, for those of torch's DataLoader, naming what replaces them.
+    restored position is continued once. Raises UsageError for arguments that do not fit the dataset, before any data is
+    read. Raises UnknownArgumentError, a TypeError, for arguments of torch's DataLoader, naming the replacement.
     """
 
     def __init__(
@@ -210,7 +211,7 @@ class Loader(LoaderPosition):
             host_floats = colours is None and (core_floats or batch_map is not None)
             self._placement = place_fields(device, output, given, host_floats=host_floats)
         if self._placement is None:
-            colours = None  # on the CPU the core does it
+            colours = None  # on the CPU the core augments
         else:
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
@@ -224,7 +225,7 @@ class Loader(LoaderPosition):
         program = compile_view(view)
         check_views(columns.images, view, program)
         texts = resolve_texts(dataset, chosen)
-        first_images = None  # whose sizes views are drawn from
+        first_images = None  # views are drawn from the sizes of these images
         if columns.followers:
             _, field, column = columns.followers[0]
             exif = isinstance(field, Image) and field.exif
@@ -305,22 +306,22 @@ class Loader(LoaderPosition):
 
     @property
     def samples(self) -> int:
-        """Samples or draws of an epoch over all ranks; those that "wrap" repeats count once."""
+        """Samples or draws of an epoch over all ranks; samples that "wrap" repeats count once."""
         plan = self._recipe.plan
         return plan.length - plan.left_out
 
     @property
     def threads(self) -> int:
-        """Native threads that read, decode and resample: the number given, or the one that autotuning has set."""
+        """Native threads that read, decode and resample: the given number, or the autotuned one."""
         return self._tuner.setting.threads
 
     @property
     def prefetch(self) -> int:
-        """Batches in flight or ready beyond the consumer's: the number given, or the one that autotuning has set."""
+        """Batches in flight or ready ahead of the consumer: the given number, or the autotuned one."""
         return self._tuner.setting.prefetch
 
     def __len__(self) -> int:
-        """Steps of an epoch, the same on every rank."""
+        """Return the steps of an epoch, the same on every rank."""
         return self._recipe.plan.steps
 
     def __repr__(self) -> str:
@@ -350,9 +351,9 @@ class Loader(LoaderPosition):
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Continue where `state` was saved, also at another world size of the same global batch.
 
-        Raises StateError for a state of another dataset, seed, order or global batch, and ChangedError where a file or
-        object that holds samples was replaced since; `allow_changed=True` goes on with as many samples of what is there
-        now.
+        Raises StateError for a state of another dataset, seed, order or global batch. Raises ChangedError if a file or
+        object that holds samples was replaced since; `allow_changed=True` continues at the same count of samples with
+        the current content.
         """
         saved = State.from_dict(state)
         found = resume(
@@ -372,9 +373,9 @@ class Loader(LoaderPosition):
         self._place.check(type(self).__name__)
 
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
-        """Start what makes the batches of `epoch` from `step` on."""
-        # The lane first: its errors leave no thread behind, and pinned memory, which the runner allocates in a
-        # thread of its own, finds the device's context and does not make one on device 0.
+        """Start the pass over `epoch` from `step` on."""
+        # The lane first: its errors leave no thread behind. The runner allocates pinned memory in its own thread, which
+        # then finds the device's context and does not create one on device 0.
         lane = None if self._placement is None else self._placement.lane()
         runner = self._begin_feed(self._recipe, self._tuner, epoch, step)
         self._pass = runner if lane is None else DevicePass(runner, lane)

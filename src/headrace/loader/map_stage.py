@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class PythonThreads:
-    """Threads that run a function for many rows in parallel. None exists before the first use."""
+    """Threads that run a function for many rows in parallel. They start at the first use."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -65,7 +65,7 @@ Deliver: TypeAlias = Callable[[DecodedBatch, Batch], None]
 
 
 class MapStage:
-    """Stage that takes batches in order and delivers them in order. This one, without a map, as they are.
+    """Stage that takes batches in order and delivers them in order. This base class has no map.
 
     The feeding thread owns it.
     """
@@ -77,26 +77,26 @@ class MapStage:
         self._deliver = deliver
 
     def put(self, decoded: DecodedBatch) -> None:
-        """Take a batch; may wait until it is delivered. Raises what went wrong with it, or Closed."""
+        """Take a batch; may wait until it is delivered. Raises the batch's error, or Closed."""
         self._deliver(decoded, decoded.batch)
 
     def finish(self) -> None:
-        """Return once all batches are delivered. Raises what went wrong with one."""
+        """Return once all batches are delivered. Raises the error of a batch."""
 
     def cancel(self) -> None:
         """Skip rows that have not begun. Callable from any thread at any time."""
 
     def close(self) -> BaseException | None:
-        """End all threads and processes. Return what went wrong that has not been raised."""
+        """End all threads and processes. Return an error that has not been raised, if any."""
         return None
 
     def stats(self) -> StageStats:
-        """Return the time in the user's function, over all threads or processes, its calls, and bytes given to it."""
+        """Return the time in the user's function over all threads or processes, its calls, and its input bytes."""
         return StageStats(0.0, 0, 0)
 
     @property
     def held_batches(self) -> int | None:
-        """Batches of memory shared with processes that the consumer holds; None without such memory."""
+        """Batches in memory shared with processes that the consumer holds; None without shared memory."""
         return None
 
 

@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("headrace")
 
 DEVICE_DEPTH = 2
-"""Batches on the device or on their way, beyond the consumer's: one to use next, one to copy meanwhile."""
+"""Batches on the device or on their way, ahead of the consumer: one to use next, one to copy meanwhile."""
 
 
 DROP_WAIT_S = 1.0
 """Longest wait for an abandoned pass, as the caller may hold a lock that `map` waits for.
 
-It is far longer than the cancellation of a batch takes, unless the user's `map` is in the middle of something.
-"""
+Cancelling a batch takes far less, unless the user's `map` is in the middle of a call."""
 
 
 class LoaderPass(Protocol):
@@ -47,13 +46,13 @@ class LoaderPass(Protocol):
 
     @property
     def held_batches(self) -> int | None:
-        """Batches of memory shared with workers that the consumer holds; None without such memory."""
+        """Batches in memory shared with workers that the consumer holds; None without shared memory."""
         ...
 
     def take(self) -> tuple[Batch, int]:
-        """Return the next batch, and the steps of the epoch that are then done.
+        """Return the next batch, and the number of steps of the epoch done with it.
 
-        Raises Closed after the last batch, or what went wrong.
+        Raises Closed after the last batch, or the pass's error.
         """
         ...
 
@@ -68,7 +67,7 @@ class LoaderPass(Protocol):
 
 
 class DevicePass:
-    """Batches of a pass on the host, sent to a device by a thread of its own."""
+    """Batches of a pass on the host, sent to a device by a separate thread."""
 
     def __init__(self, host: LoaderPass, lane: CopyLane) -> None:
         from headrace.device import DeviceFeed
@@ -86,7 +85,7 @@ class DevicePass:
 
     @property
     def held_batches(self) -> None:
-        return None  # the consumer has copies of them
+        return None  # the consumer holds copies
 
     def take(self) -> tuple[Batch, int]:
         return self._feed.take()
@@ -113,7 +112,7 @@ class DevicePass:
 class LoaderIterator(Iterator[Batch]):
     """One pass over one epoch. It ends its threads at the end of the epoch, on `close`, on an error, or when dropped.
 
-    In a process forked in mid-epoch it continues from the same batch with threads of its own.
+    In a process forked in mid-epoch it continues from the same batch with its own threads.
     """
 
     def __init__(self, loader: LoaderPosition, *, epoch: int, step: int) -> None:
@@ -160,7 +159,7 @@ class LoaderIterator(Iterator[Batch]):
         self._pass.close()
 
     def stats(self) -> Stats:
-        """Return the statistics of this pass so far; printed, they say which stage is the bottleneck."""
+        """Return the statistics of this pass so far; printed, they name the bottleneck stage."""
         self._go_on_after_fork()
         return self._pass.stats()
 
@@ -171,17 +170,17 @@ class LoaderIterator(Iterator[Batch]):
 
 
 class LoaderPosition(LoaderSource):
-    """Position of a loader's consumer, for loaders of our own passes.
+    """Position of a loader's consumer, for loaders with Headrace's own passes.
 
-    It counts batches that the consumer has received, not those that are prefetched.
+    It counts batches that the consumer has received, not prefetched batches.
     """
 
     _positioned = False
 
     def __init__(self) -> None:
         self._epoch = 0
-        self._first_step = 0  # the step at which the latest pass started, or the next one starts
-        self._received = 0  # batches that the consumer has of epoch _epoch
+        self._first_step = 0  # step at which the latest pass started, or the next one starts
+        self._received = 0  # batches of epoch _epoch that the consumer has
         self._logged_abandoned = False
         self._latest: weakref.ref[LoaderIterator] | None = None
         self._pass: LoaderPass | None = None  # the latest one, for its statistics
@@ -189,7 +188,7 @@ class LoaderPosition(LoaderSource):
 
     @abstractmethod
     def _check_place(self) -> None:
-        """Raise UsageError where a process group that began later has another place for this process."""
+        """Raise UsageError if a process group that began later has another place for this process."""
 
     @abstractmethod
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass: ...
@@ -199,20 +198,21 @@ class LoaderPosition(LoaderSource):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the current or the next pass."""
+        """Epoch of the current or the next pass."""
         return self._epoch
 
     @property
     def next_step(self) -> int:
-        """The step at which the next pass starts: 0, or as set by `seek` or a loaded state."""
+        """Step at which the next pass starts: 0, or as set by `seek` or a loaded state."""
         return self._next_start[1]
 
     @property
     def _next_start(self) -> tuple[int, int]:
         """Epoch and step at which the next pass starts.
 
-        A pass of which nothing was received leaves its start to the next one, so that a restored position is not lost.
-        An abandoned pass counts as its epoch's, as in torch's DataLoader, unless `set_epoch` asked for it again.
+        A pass that delivered no batch leaves its start to the next pass, so that a restored position is not lost. An
+        abandoned pass counts as its whole epoch, as in torch's DataLoader, unless `set_epoch` requested the epoch
+        again.
         """
         if self._received == self._first_step:
             return self._epoch, self._first_step
@@ -242,7 +242,7 @@ class LoaderPosition(LoaderSource):
         self._positioned = True
 
     def seek(self, epoch: int, step: int) -> None:
-        """Start the next pass at this step of this epoch. Nothing is read to get there."""
+        """Start the next pass at this step of this epoch, without reading the samples before it."""
         for name, value, end in (("epoch", epoch, 1 << 64), ("step", step, len(self))):
             if type(value) is not int or not 0 <= value < end:
                 raise UsageError(f"seek: expected {name} to be an int from 0 to {end - 1}, got {value!r}")
@@ -251,7 +251,7 @@ class LoaderPosition(LoaderSource):
     def _move(self, epoch: int, step: int) -> None:
         self._epoch, self._first_step, self._received = epoch, step, step
         self._positioned = True
-        self._latest = None  # a pass still held no longer moves the position
+        self._latest = None  # an iterator from before no longer moves the position
 
     def as_dataloader(self, convert: Callable[[Iterator[Any]], Iterator[Any]] | None = None) -> LoaderDataLoader:
         """Return a torch DataLoader of these batches, for frameworks and scripts that insist on one.
@@ -267,12 +267,12 @@ class LoaderPosition(LoaderSource):
     def state_dict(self) -> dict[str, Any]:
         """Return the consumer's position as small JSON, the same on every rank.
 
-        It counts batches that the consumer has received, not those that are prefetched.
+        It counts batches that the consumer has received, not prefetched batches.
         """
         return self._state_at(self._epoch, self._received)
 
     def stats(self) -> Stats | None:
-        """Return the statistics of the latest pass; printed, they say which stage is the bottleneck.
+        """Return the statistics of the latest pass; printed, they name the bottleneck stage.
 
         Returns None before this process has begun a pass (a fork is another process).
         """
@@ -297,7 +297,7 @@ class LoaderPosition(LoaderSource):
         self._added = self.counts(), self._pass
 
     def _note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
-        """Note that the consumer has `steps` batches of `epoch`; only the latest iterator moves the position."""
+        """Record that the consumer has `steps` batches of `epoch`; only the latest iterator moves the position."""
         if self._latest is None or self._latest() is not iterator or self._epoch != epoch:
             return
         self._received = steps

@@ -1,4 +1,4 @@
-"""`Recipe`: all that a pass needs to know, and the columns of the dataset that each field reads."""
+"""`Recipe`, the full description of a pass, and the dataset's columns that each field reads."""
 
 from __future__ import annotations
 
@@ -55,17 +55,16 @@ Output: TypeAlias = Literal["torch", "numpy"]
 
 @dataclass(frozen=True)
 class FieldColumns:
-    """Fields grouped by how they are made, with their columns."""
+    """Fields grouped by the way they are made, with their columns."""
 
     images: tuple[tuple[str, Spatial, str], ...]
-    """(field, description, column) of the fields of pixels, in the order in which the core works on them.
+    """Fields of pixels as (name, field, column), in the order in which the core works on them.
 
-    Views are drawn from the size of the first. Those with views of their own come last.
-    """
+    Views are drawn from the size of the first field. Fields with their own views come last."""
     raws: tuple[tuple[str, Field, str], ...]
-    """Fields made of a column's undecoded bytes."""
+    """Fields made from a column's undecoded bytes."""
     values: tuple[tuple[str, HeldColumn], ...]
-    """(field, column) of what the dataset holds."""
+    """Fields that the dataset holds, as (name, column)."""
     points: PointFields
     """Fields of places in the images, which follow the views."""
 
@@ -77,7 +76,7 @@ class FieldColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(FieldColumns):
-    """All that a pass needs to know, frozen and resolved against the dataset."""
+    """Full description of a pass, frozen and resolved against the dataset."""
 
     dataset: Dataset
     plan: EpochPlan
@@ -85,24 +84,24 @@ class Recipe(FieldColumns):
     augment: AugmentProgram | None
     """Augmentations of the sample, with one draw for all its fields."""
     colours: DeviceAugment | None
-    """Augmentations that the device does instead of the core, of samples and of fields."""
+    """Augmentations of samples and fields that the device runs instead of the core."""
     fields: Mapping[str, Field]
     texts: tuple[ResolvedText, ...]
     packed: str | None
-    """The text field whose texts share rows, as the plan has them."""
+    """Name of the text field that the plan packs into shared rows."""
     measured: str | None
-    """The text field by whose lengths samples share batches."""
+    """Name of the text field with the lengths that decide which samples share a batch."""
     threads: int
-    """Most threads at a time; a pass's setting says how many work."""
+    """Maximum threads at a time; a pass's setting is the number at work."""
     prefetch: int
-    """Most batches in flight or ready."""
+    """Maximum batches in flight or ready."""
     on_error: OnError
     max_bad: float
     quarantine: Quarantine | None
     output: Output
     map: SampleMap | None
     map_workers: int
-    """Processes for `map`; 0: threads."""
+    """Processes for `map`; 0 for threads."""
     multiprocessing_context: str | BaseContext | None
     batch_map: BatchMap | None
     mixing: BatchMixing | None
@@ -110,26 +109,26 @@ class Recipe(FieldColumns):
     limits: Limits
     cache: EpochCache | None = None
     pass_samples: int | None = None
-    """Different samples that this rank takes in a pass; None: its part of the plan's epoch."""
+    """Number of different samples that this rank takes in a pass; None for its part of the plan's epoch."""
 
     @property
     def parts(self) -> list[PixelPart]:
-        """Return what the core writes for `images`, in their order."""
+        """Arrays that the core writes for `images`, in their order."""
         return [part for name, field, _ in self.images for part in parts_of(name, field)]
 
     @property
     def read_columns(self) -> list[str]:
-        """Return the columns of bytes that the core reads, each once."""
+        """Columns of bytes that the core reads, each once."""
         return list(dict.fromkeys(column for _, _, column in (*self.images, *self.raws)))
 
     @property
     def names(self) -> list[str]:
-        """Return the batch's flat names, in order."""
+        """Flat names of the batch, in order."""
         return names_of(self.fields, self.packed)
 
 
 def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str]:
-    """Return the flat names of a batch of these fields, in order. Raises UsageError if two things share a name."""
+    """Return the flat names of a batch of these fields, in order. Raises UsageError if two parts share a name."""
     names: list[str] = []
     for name, field in fields.items():
         if isinstance(field, Spatial):
@@ -154,7 +153,7 @@ _FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
 
 
 def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> FieldColumns:
-    """Find each field's column. Raises UsageError where there is none, or one of another kind."""
+    """Find each field's column. Raises UsageError for a missing column, or one of another kind."""
     images: list[tuple[str, Spatial, str]] = []
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
@@ -181,7 +180,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         elif isinstance(field, Array):
             assert not isinstance(column, ByteColumn), "those come before"
             check_held(name, column_name, column)
-        elif not isinstance(field, Text):  # whose columns `resolve_texts` finds
+        elif not isinstance(field, Text):  # `resolve_texts` finds the columns of texts
             if isinstance(field, Label):
                 column = label_column(column, f"field {name!r}", advice="; use Raw()")
             elif field.text and not isinstance(column, TextColumn):
@@ -217,7 +216,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
 
 
 def _column_of_paths(name: str, field: Key, images: Sequence[tuple[str, Spatial, str]]) -> str:
-    """Return the column whose files are asked for: that of the images by default."""
+    """Return the column of the requested files; by default the images' column."""
     if field.source is None and not images:
         raise UsageError(f"field {name!r}: expected a field of pixels, whose files are meant, got none; give source=")
     return images[0][2] if field.source is None else field.source
@@ -228,7 +227,7 @@ def _draws_view(field: Spatial) -> bool:
 
 
 def obvious_fields(dataset: Dataset) -> dict[str, Field]:
-    """Return the fields of a Loader that was given none: the image, the label, and the bytes of the rest.
+    """Return the default fields of a Loader: the image, the label, and the bytes of the rest.
 
     Aliases win over the extensions that they stand for.
     """
@@ -247,7 +246,7 @@ def obvious_fields(dataset: Dataset) -> dict[str, Field]:
 
 
 def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[FieldContent, ...]:
-    """Return the recipe's fields that Python makes, for one pass. `meter` counts what encoding texts costs."""
+    """Return the recipe's fields that Python makes, for one pass. `meter` counts the cost of encoding texts."""
     raws = {name: number for number, (name, _, _) in enumerate(recipe.raws)}
     texts = [
         (PackedTextContent if text.name == recipe.packed else TextContent)(

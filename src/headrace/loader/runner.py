@@ -1,8 +1,8 @@
 """`Runner`: one pass over an epoch on the host. It decodes batches ahead and delivers them in order.
 
-One thread, "headrace-feed", does the Python side. The core's own threads do the work per sample. If that has to be
-Python (Pillow, `map`), a pool of threads does it, which exists only then. `map` may also run in processes; a thread
-then collects their results.
+One thread, "headrace-feed", runs the Python side. The core's own threads do the work per sample. Work per sample in
+Python (Pillow, `map`) runs in a pool of threads, which exists only then. `map` may also run in processes; a thread then
+collects their results.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Runner:
             samples = -(-recipe.plan.length // recipe.plan.world_size)
         self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
         self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
-        self._pending: deque[Pending] = deque()  # the feeding thread's own
+        self._pending: deque[Pending] = deque()  # owned by the feeding thread
         self._python = PythonThreads(recipe.threads)
         # Guards the engine's end against its users. Reentrant: the garbage collector may call `close` anywhere.
         self._lock = threading.RLock()
-        self._core: dict[str, tuple[int, int, int]] | None = None  # its counts once it has ended
+        self._core: dict[str, tuple[int, int, int]] | None = None  # its counters once it has ended
         with ExitStack() as undo:
             self._start(memory, undo)
             undo.pop_all()
@@ -71,7 +71,7 @@ class Runner:
         recipe = self._recipe
         workers: MapWorkers | None = None
         if recipe.map_workers:
-            from headrace.loader.map_workers.pool import MapWorkers  # here, since multiprocessing is slow to import
+            from headrace.loader.map_workers.pool import MapWorkers  # multiprocessing is slow to import
 
             # First: they may be forked, and this pass has no threads yet.
             workers = MapWorkers(recipe, seed=recipe.plan.key(self._epoch), deliver=self._deliver, failed=self._give_up)
@@ -143,7 +143,7 @@ class Runner:
         if self._ahead is not None:
             self._ahead.close()
         self._map.cancel()
-        # Our own threads must not wait, and may hold the executor's lock. The feeding thread ends everything.
+        # Headrace's own threads must not wait, and may hold the executor's lock. The feeding thread ends everything.
         if in_own_thread():
             return
         self._python.cancel()
@@ -160,7 +160,7 @@ class Runner:
         except BaseException as caught:
             error = caught
         try:
-            error = self._retire() or error  # that of an earlier batch comes first
+            error = self._retire() or error  # an error of an earlier batch comes first
         finally:
             self._channel.finish(error)
             del error  # its traceback holds this frame
@@ -187,7 +187,7 @@ class Runner:
                     self._channel.give_back()  # all were skipped: no batch is better than an empty one
                 else:
                     self._map.put(decoded)
-                del decoded  # its memory goes back while this thread waits
+                del decoded  # frees its memory while this thread waits
             self._python_s = time.thread_time()
         self._map.finish()
         if error is not None:
@@ -200,7 +200,7 @@ class Runner:
             cache.eviction.make_room(cache.store, epoch=self._epoch, step=first)
 
     def _may_start(self, step: int) -> bool:
-        """Tell whether a step is to be started: not where its bytes are on their way and another can be finished."""
+        """Return False if another batch can be finished while the bytes of `step` are on their way, else True."""
         return not self._pending or self._ahead is None or self._ahead.is_there(step)
 
     def _deliver(self, decoded: DecodedBatch, batch: Batch) -> None:
@@ -229,7 +229,7 @@ class Runner:
             self._engine.cancel()
 
     def _retire(self) -> BaseException | None:
-        """End the other threads and cancel batches that nobody will take. Return what went wrong there."""
+        """End the other threads and cancel batches that nobody will take. Return their error, if any."""
         with self._lock:
             self._engine.cancel()
         self._pending.clear()
@@ -243,7 +243,7 @@ class Runner:
             self._ahead.close()
         return error
 
-    # --- what is tuned ---
+    # --- autotuning ---
 
     def readings(self) -> Readings:
         with self._lock:
@@ -262,7 +262,7 @@ class Runner:
     # --- statistics ---
 
     def stats(self) -> Stats:
-        """Return the counts so far, or in all once closed. Not for a forked child."""
+        """Return the counts so far, or the final ones once closed. Not for a forked child."""
         with self._lock:
             core = self._core if self._core is not None else self._engine.counters()
         channel, plan = self._channel.statistics(), self._recipe.plan

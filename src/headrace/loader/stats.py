@@ -22,7 +22,7 @@ class StageStats:
 
     @property
     def us_per_item(self) -> float | None:
-        """Microseconds that one item takes in this stage; None before the first."""
+        """Microseconds per item in this stage; None before the first item."""
         return self.busy_s / self.items * 1e6 if self.items else None
 
 
@@ -30,21 +30,22 @@ class StageStats:
 class Stats:
     """Statistics of a pass since it began.
 
-    `stages` has those of the core, "text" where texts are tokenised (its time is the feed's, which waits for the
-    tokenizer), "map" where there is one, and "mixing" with `batch=`.
+    `stages` has the core's stages. It also has "text" if texts are tokenised (the time is the feed's, which waits for
+    the tokenizer), "map" if there is one, and "mixing" with `batch=`.
 
     `consumer_wait_s` high: training waits for data (a data stall). `feed_wait_s` high: data waits for training, all is
-    well. `idle_s` is time in which the core's threads had no work, over all of them. `python_s` is the CPU time of the
-    feed's own Python; high relative to the wall time, it keeps the GIL from training.
+    well. `idle_s` is time in which the core's threads had no work, summed over threads. `python_s` is the CPU time of
+    the feed's own Python code; high relative to the wall time, it blocks training on the GIL.
 
-    `bad` samples could not be decoded; `replaced` and `skipped` count what became of them. `declined` samples were
-    decoded by Pillow instead of the core (slower). `retries` counts repeated reads: above 0, a disk or a network fails
-    now and then. `left_out` and `repeated` are what the epoch's remainder leaves out or takes twice, over all ranks.
+    `bad` samples could not be decoded; `replaced` and `skipped` count their outcomes. `declined` samples were decoded
+    by Pillow instead of the core (slower). `retries` counts repeated reads: above 0, a disk or a network fails now and
+    then. `left_out` and `repeated` count the samples that the epoch's remainder leaves out or repeats, over all ranks.
 
     `copy_s` and `convert_s` are device time for H2D copies and for cast and normalise. `overlap` is the share of both
-    that ran alongside training; low, batches come too late. None: not measured, as on the CPU. `cache` is what `cache=`
-    did in this pass; None without one.
-    `fetch` has the reads of a store, None where all files are on this machine.
+    that ran alongside training; low, batches come too late. None: not measured, as on the CPU. `cache` has the counts
+    of `cache=` in this pass; None without one.
+
+    `fetch` has the reads of a store; None if all files are on this machine.
     """
 
     batches: int
@@ -76,7 +77,7 @@ class Stats:
 
     @property
     def limit(self) -> str:
-        """The bottleneck: "start" (nothing taken yet), "consumer", "store" (remote reads), or the name of a stage."""
+        """Bottleneck: "start" (nothing taken yet), "consumer", "store" (remote reads), or the name of a stage."""
         if self.batches == 0 or self.wall_s <= 0:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
@@ -85,7 +86,7 @@ class Stats:
             return "store"
         core_s = sum(self.stages[name].busy_s for name in STAGES)
         core_share = core_s / (core_s + self.idle_s) if core_s else 0.0
-        # Shares of their time in which map workers work, and in which the feed waits for a tokenizer.
+        # Busy share of map workers, and share of time in which the feed waits for a tokenizer.
         if self.map_workers and self.stages["map"].busy_s / (self.map_workers * self.wall_s) > max(core_share, 0.5):
             return "map"
         if "text" in self.stages and self.stages["text"].busy_s / self.wall_s > max(core_share, 0.5):
@@ -98,9 +99,9 @@ class Stats:
         return asdict(self) | {"limit": self.limit}
 
     def counts(self) -> dict[str, float]:
-        """Return what grows over a pass, as flat numbers that several passes add up.
+        """Return the counts that grow over a pass, as flat numbers that sum over passes.
 
-        A figure of one stage is called `stage_seconds/decode`. Times are seconds.
+        A count of one stage is named like `stage_seconds/decode`. Times are seconds.
         """
         found = {
             "batches": self.batches,
@@ -182,7 +183,7 @@ def sums(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, f
 
 
 _LIMITING = 0.1
-"""Share of the time that the consumer waits, from which data is said to limit the run."""
+"""Consumer's share of waiting time from which data counts as limiting the run."""
 _SUMS = (
     "batches", "samples", "consumer_wait_s", "python_s", "idle_s", "ready_batches", "bad", "replaced", "declined",
     "retries", "left_out", "repeated", "map_workers",
@@ -193,7 +194,7 @@ _TOTALS: dict[str, Callable[[Iterable[Any]], Any]] = {
 
 
 def total_stats(sources: Iterable[Stats]) -> Stats:
-    """Return the sums. `wall_s` is the longest, `feed_wait_s` that of the source that waits least for training."""
+    """Return the totals. `wall_s` is the longest; `feed_wait_s` is the minimum over the sources."""
     found = list(sources)
     totals = {name: total(getattr(each, name) for each in found) for name, total in _TOTALS.items()}
     stages: dict[str, StageStats] = {}

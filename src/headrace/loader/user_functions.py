@@ -1,4 +1,4 @@
-"""The user's Python: `map` for a sample and `batch_map` for a batch, each with its own random source."""
+"""Calls of the user's functions: `map` for a sample and `batch_map` for a batch, each with its own random source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAP, _BATCH_MAP = 1, 2
 
 
 class ValuePlace(Enum):
-    """Marker for a value that already lies where the batch will have it."""
+    """Marker for a value that is already in its final place in the batch."""
 
     UNTOUCHED = "in the batch that map was given"
     IN_PLACE = "in the memory of the batch to be"
@@ -52,10 +52,10 @@ def call(function: Callable[[], T], stage: str) -> T:
 def map_row(
     function: SampleMap, batch: Batch, row: int, rng: np.random.Generator, untouched: Callable[[str, Any], bool]
 ) -> Any:
-    """Return what `function` makes of a row, under flat names.
+    """Return the result of `function` for a row, under flat names.
 
-    `ValuePlace.UNTOUCHED` stands for a value that it returned as given, if `untouched` says that the batch would show
-    what `function` wrote to it.
+    `ValuePlace.UNTOUCHED` stands for a value that it returned as given, if `untouched` confirms that the batch shows
+    writes of `function` to the value.
     """
     given = {name: values[row] for name, values in batch.items()}  # views of the batch's memory
     result = call(lambda: function(nested(given), rng), "map=")
@@ -69,9 +69,9 @@ def map_row(
 
 
 def collate(samples: list[Any], batch: Batch, placed: Mapping[str, Any], output: Output) -> Batch:
-    """Stack what `map_row` returned: arrays and tensors by shape, numbers as one array, all else as lists.
+    """Stack the results of `map_row`: arrays and tensors by shape, numbers as one array, other values as lists.
 
-    A field that lies in `batch` or in `placed` is taken from there as a whole.
+    A field that is complete in `batch` or in `placed` is taken from there.
     """
     names = list(samples[0]) if isinstance(samples[0], dict) else None
     for row, sample in enumerate(samples):
@@ -116,7 +116,7 @@ def _join(values: list[Any], name: str, output: Output) -> Any:
 
 
 def _stack_tensors(tensors: list[Any]) -> Any:
-    """Stack like torch.stack, but keep the first row's memory order.
+    """Stack like torch.stack, but preserve the first row's memory order.
 
     Channels-last images stay channels-last, at a seventh of the time that a transposition takes.
     """
@@ -149,7 +149,7 @@ class DecodedBatch:
     rows: BatchRows
     batch: Batch
     nbytes: int
-    """Bytes of its images."""
+    """Bytes of the batch's images."""
 
     def __post_init__(self) -> None:
         self.draw_ids = self.rows.draw_ids

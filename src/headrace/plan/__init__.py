@@ -1,6 +1,6 @@
-"""Which samples are in batch k of epoch e: pure functions of an order, without I/O, threads or a clock.
+"""Samples of batch k of epoch e: pure functions of an order, without I/O, threads or a clock.
 
-`plan_of` alone reads: it asks the dataset for the sizes and lengths that a Loader's buckets, budget and packing need.
+Only `plan_of` reads: it asks the dataset for the sizes and lengths that a Loader's buckets, budget and packing need.
 """
 
 from __future__ import annotations

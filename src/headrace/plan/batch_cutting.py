@@ -1,4 +1,4 @@
-"""Global batches cut from buckets and scales: as many samples as a batch size or a budget allows."""
+"""Cutting of global batches from buckets and scales: as many samples as a batch size or a budget allows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from headrace.plan.step_views import Ints
 
 ANY = -1
-"""Scale of the few samples that are left over where a bucket is divided evenly: each as likely as the others."""
+"""Scale of the few samples left over when a bucket is divided evenly: every scale is equally likely."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Cells of samples: those of one bucket that get one scale. Epochs are cut from them, one cell after another.
+    """Cells of samples: the samples of one bucket with one scale. Epochs are cut from them, one cell after another.
 
-    Slots 0 to length - 1 are dealt to cells; a bucket's slots lie together. Each bucket is divided over the scales in
+    Slots 0 to length - 1 are dealt to cells; a bucket's slots are contiguous. Each bucket is divided over the scales in
     equal shares. Every second bucket has its scales in reverse, so that neighbours have a bucket or a scale in common.
     """
 
     offsets: Ints
-    """Cell c has the slots from offsets[c] to offsets[c + 1]; none is empty."""
+    """Slots of the cells: cell c has offsets[c] to offsets[c + 1]; none is empty."""
     buckets: Ints
     scales: Ints
     """Number of the scale, or ANY."""
@@ -51,21 +51,21 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Capacity:
-    """Samples of a whole global batch: as many as cost at most `total` over all ranks, in a multiple of `multiple`."""
+    """Samples of a full global batch: as many as cost at most `total` over all ranks, in a multiple of `multiple`."""
 
     total: int
     multiple: int
     bounds: tuple[Ints, Ints] | None = None
-    """The greatest height and width that a member of each bucket has at each scale, [buckets, scales]: a sample costs
-    as much as the largest of its cell. None: each costs 1."""
+    """Greatest height and width of a member of each bucket at each scale, [buckets, scales]: a sample costs as much as
+    the largest of its cell. None: each sample costs 1."""
 
     @property
     def alike(self) -> bool:
-        """True if every scale has the same."""
+        """True if every scale has the same capacity."""
         return self.bounds is None or all(bool((bound == bound[:, :1]).all()) for bound in self.bounds)
 
     def of(self, buckets: Ints, scales: Ints) -> int:
-        """Return how many samples of these buckets fit at any one of these scales; 0 where none does."""
+        """Return how many samples of these buckets fit at any one of these scales; 0 if none fits."""
         if self.bounds is None:
             return self.total
         chosen = slice(None) if ANY in scales else np.unique(scales)
@@ -75,7 +75,7 @@ class Capacity:
 
 @dataclass(frozen=True, eq=False)
 class BatchRuns:
-    """Runs of batches of one size: a table as long as there are cells, the same in every epoch.
+    """Runs of batches of one size: a table proportional to the cells, the same in every epoch.
 
     Run i has `batches[i]` batches of `sizes[i]` slots, from slot `starts[i]` on and none beyond `stops[i]`: a last
     batch has fewer samples than its size.
@@ -101,7 +101,7 @@ class BatchRuns:
 
 
 def cut_alike(cells: Cells, size: int) -> BatchRuns:
-    """Cut each cell into batches of `size` by itself: two runs, the second of the last batch where that is smaller."""
+    """Cut each cell into batches of `size`: a run of full batches, and a run of the last batch if it is smaller."""
     begins, ends = cells.offsets[:-1], cells.offsets[1:]
     full = (ends - begins) // size
     between = begins + full * size
@@ -115,12 +115,11 @@ def cut_alike(cells: Cells, size: int) -> BatchRuns:
 
 
 def cut(cells: Cells, capacity: Capacity, *, joined: bool) -> BatchRuns:
-    """Cut full batches from each cell; what is left of one joins the next, if both together fit.
+    """Cut full batches from each cell; the rest of a cell joins the next one, if both together fit.
 
-    A rest that is larger than that is a batch itself, but for what is beyond a multiple of the capacity's.
-
-    `joined`: over all buckets, so that one batch in all is not a multiple, unless two cells have no room in one batch;
-    else within each bucket, where each has such a last batch.
+    A larger rest is a batch itself, without the samples beyond a multiple of the capacity's `multiple`. `joined`: rests
+    join over all buckets. Then only the very last batch is not a multiple, unless two cells do not fit in one batch.
+    Else rests join within each bucket, and each bucket has such a last batch.
     """
     ends = np.flatnonzero(np.diff(cells.buckets, append=-1)) + 1
     if not joined and len(ends) == len(cells) and capacity.bounds is None:
@@ -138,7 +137,7 @@ class _Cutting:
     capacity: Capacity
     rows: list[tuple[int, int, int, int]] = field(default_factory=list)
     start: int = 0
-    """The first slot that is in no batch yet."""
+    """First slot that is in no batch yet."""
 
     def cut_group(self, first: int, last: int) -> None:
         for cell in range(first, last):
@@ -151,7 +150,7 @@ class _Cutting:
         self._end(int(self.cells.offsets[last]))
 
     def _cut_rest(self, begin: int, end: int, cell: int) -> None:
-        """Cut what was left before this cell, together with the cell's first samples if these are enough."""
+        """Cut the rest before this cell, together with the cell's first samples if there are enough."""
         room, rest, multiple = self._room(cell), begin - self.start, self.capacity.multiple
         if room == 0:
             return self._end(begin)
@@ -163,7 +162,7 @@ class _Cutting:
         return None
 
     def _room(self, last: int) -> int:
-        """Return the capacity of a batch from the next slot's cell to this one."""
+        """Return the capacity of a batch that extends from the next slot's cell to `last`."""
         part = slice(self.cells.at(self.start), last + 1)
         return self.capacity.of(self.cells.buckets[part], self.cells.scales[part])
 
@@ -174,7 +173,7 @@ class _Cutting:
             self.start = stop
 
     def _end(self, stop: int) -> None:
-        """Cut what is left before `stop` as a batch that need not be full."""
+        """Cut the rest before `stop` as a batch that need not be full."""
         rest, multiple = stop - self.start, self.capacity.multiple
         if rest:
             self.rows.append((self.start, 1, -(-rest // multiple) * multiple, stop))

@@ -1,4 +1,4 @@
-"""`Buckets`, `Budget` and `SequencePacking`: which samples share a batch, and what a batch may cost."""
+"""`Buckets`, `Budget` and `SequencePacking`: which samples share a batch, and the cost limit of a batch."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Buckets:
 
     `by`     "aspect" (width / height), "orientation" (landscape or portrait; a square is landscape), "size" (each
              height x width is a bucket; with `count` or `edges`, its pixels), "length" (of `source`), or a function.
-             The length is the tokens of a text field, or of a column that one reads, truncated to the field's length;
-             of other columns it is the number, the UTF-8 bytes of the text, or the bytes of the member. The function
-             is called once a sample with what the dataset holds of it (values, texts, "__key__", and "height" and
-             "width" of the image). It returns a number if `count` or `edges` is given, else a hashable category
-    `count`  number of buckets, each with about as many samples; 8 where neither `count` nor `edges` is given for
-             "aspect" and "length". Edges are quantiles of at most 65,536 samples, drawn by the loader's seed
-    `edges`  where one bucket ends and the next begins, ascending; a value that equals an edge is above it
+             The length of a text field, or of its column, is its tokens, truncated to the field's length. For other
+             columns it is the number, the UTF-8 bytes of the text, or the bytes of the member. The function is called
+             once per sample with the values that the dataset holds (numbers, texts, "__key__", and the image's "height"
+             and "width"). It returns a number if `count` or `edges` is given, else a hashable category
+    `count`  number of buckets, each with about as many samples; default: 8 for "aspect" and "length" without `edges`.
+             Edges are quantiles of at most 65,536 samples, drawn with the loader's seed
+    `edges`  ascending boundaries between buckets; a value equal to an edge belongs above it
     `source` the column to measure (default for sizes: the image column that views are drawn from)
 
     Raises UsageError for arguments that do not go together.
@@ -75,7 +75,7 @@ class Buckets:
         return self.by in ("aspect", "length") or self.count is not None or self.edges is not None
 
     def __str__(self) -> str:
-        """Describe the buckets, apart from the samples in them; short, as it is part of a state."""
+        """Describe the buckets without their samples; short, as the text is part of a state."""
         parts = ["function" if callable(self.by) else str(self.by)]
         if self.edges is not None:
             parts.append(f"edges={list(self.edges) if len(self.edges) <= SHOWN_EDGES else len(self.edges)}")
@@ -92,12 +92,13 @@ class Budget:
 
     Give exactly one of the three:
 
-    `pixels` height x width of the images as the batch holds them, padding included
-    `tokens` the longest of the batch's lengths, times its samples: their tokens after padding. It needs
-             `Buckets("length", source=…)`, whose lengths are the tokens
-    `bytes`  the same of lengths in bytes
+    `pixels` height x width of the images in the batch, padding included
+    `tokens` the longest length in the batch, times its samples: their tokens after padding. It needs
+             `Buckets("length", source=…)` with lengths in tokens
+    `bytes`  the same for lengths in bytes
 
     A batch has as many samples as fit in any case: each counts as the largest of its bucket at the batch's scale.
+
     The global batch is a multiple of `rank_multiple` (default: the world size). If you set it, a state resumes at every
     world size that divides it, as long as the budget of all ranks together is the same.
     """
@@ -120,24 +121,24 @@ class Budget:
 
     @property
     def unit(self) -> str:
-        """The unit: "pixels", "tokens" or "bytes"."""
+        """Unit of the bound: "pixels", "tokens" or "bytes"."""
         return next(name for name, value in self._amounts().items() if value is not None)
 
     @property
     def amount(self) -> int:
-        """The bound for one rank, in its unit."""
+        """Bound for one rank, in its unit."""
         return next(value for value in self._amounts().values() if value is not None)
 
 
 MOST_TOKENS = 1 << 20
-"""Of a row: tables as long as one are made for a plan."""
+"""Maximum tokens of a row: a plan builds tables of this length."""
 
 
 @dataclass(frozen=True)
 class SequencePacking:
     """Rows of `length` tokens, each filled with as many whole texts as fit.
 
-    `field`  the text field that is packed; it need not be named where there is only one
+    `field`  the text field to pack; optional if there is only one
     """
 
     length: int

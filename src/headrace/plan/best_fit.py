@@ -16,8 +16,9 @@ from headrace.plan.bucket_members import Allocate
 from headrace.plan.step_views import Ints
 
 _EXACT_BITS = 12
-"""Lengths up to 4,096 are classes of their own; longer ones are rounded up to 12 significant bits, which leaves less
-than 1 / 2,048 of each unused. Without it best fit in rows of 131,072 tokens would look at that many classes."""
+"""Significant bits of a class's length. Lengths up to 4,096 each have a class; longer ones are rounded up to 12
+significant bits, which leaves less than 1 / 2,048 of each unused. Without rounding, best fit in rows of 131,072 tokens
+would scan as many classes."""
 _PIECE = 1 << 20
 
 
@@ -25,19 +26,18 @@ _PIECE = 1 << 20
 class Patterns:
     """Patterns of rows: the lengths that a row may hold.
 
-    Rows are numbered pattern by pattern, from the fullest to the emptiest. Pattern p's rows are those from
-    `first_row[p]` on. Each has the `places[p]` places from `first_place[p]` on, the longest sequence first: at place i
-    the pattern's k-th row has sequence number `first[i] + k * times[i]` of `classes[i]`. There are no more places than
-    sequences.
+    Rows are numbered pattern by pattern, from the fullest to the emptiest. Pattern p has the rows from `first_row[p]`
+    on. Each has the `places[p]` places from `first_place[p]` on, the longest sequence first. At place i, the pattern's
+    k-th row has sequence number `first[i] + k * times[i]` of `classes[i]`. There are no more places than sequences.
     """
 
     first_row: Ints
-    """[patterns + 1]"""
+    """First row of each pattern, [patterns + 1]."""
     first_place: Ints
-    """[patterns]"""
+    """First place of each pattern, [patterns]."""
     places: Ints
     classes: Ints
-    """[places of all patterns]"""
+    """Length class of each place, [places of all patterns]."""
     first: Ints
     times: Ints
 
@@ -54,7 +54,7 @@ class Patterns:
 
 
 class _Held(NamedTuple):
-    """Content of a row: so many sequences of a class, and before them `others`."""
+    """Content of a row: `times` sequences of a class, after `others`."""
 
     size_class: int
     times: int
@@ -65,9 +65,9 @@ def best_fit(sizes: Ints, counts: Ints, row: int) -> Patterns:
     """Put `counts[c]` sequences of `sizes[c]` tokens each, ascending sizes of at most `row`, in rows of `row` tokens.
 
     It opens as many rows as best-fit decreasing, sequence by sequence (each goes where it leaves the least room), at
-    the cost of the distinct lengths: rows alike are filled together, since equal sequences go on into the row that has
-    just taken one. Packing of histograms: Krell et al., "Efficient sequence packing without
-    cross-contamination", 2021, whose SPFHP takes the row with the most room instead.
+    the cost of the distinct lengths. Equal rows are filled together, since equal sequences continue in the row that has
+    just taken one. Packing of histograms: Krell et al., "Efficient sequence packing without cross-contamination", 2021,
+    whose SPFHP takes the row with the most room instead.
     """
     packing = _Packing(row)
     for size_class in reversed(range(len(sizes))):
@@ -80,7 +80,7 @@ class _Packing:
         self._row = row
         self._rooms: list[int] = []
         self._alike: dict[int, list[tuple[int, _Held | None]]] = {}
-        """By the room left: (rows, what each holds)."""
+        """Groups of equal rows by remaining room: (number of rows, content of each)."""
 
     def put(self, size_class: int, size: int, count: int) -> None:
         first = at = bisect_left(self._rooms, size)
@@ -130,7 +130,7 @@ class _Packing:
         self._alike[room].append((rows, held))
 
     def groups(self) -> list[tuple[int, _Held | None]]:
-        """Return rows alike and what each holds, the fullest first."""
+        """Return groups of equal rows with the content of each, the fullest first."""
         return [group for room in self._rooms for group in self._alike[room]]
 
 
@@ -161,7 +161,7 @@ def _sums(values: list[int]) -> Ints:
 
 
 def _taken_before(classes: Ints, taken: Ints, count: int) -> Ints:
-    """Return how many sequences of its class the entries before each take, of `count` classes."""
+    """Return, for each entry, how many sequences of its class the entries before it take. There are `count` classes."""
     order = np.argsort(classes, kind="stable")
     sums = np.cumsum(taken[order]) - taken[order]
     firsts = np.searchsorted(classes[order], np.arange(count))
@@ -174,20 +174,20 @@ def _taken_before(classes: Ints, taken: Ints, count: int) -> Ints:
 class SequencesByLength:
     """Index of samples by length: class by class from the shortest, and in the dataset's order within a class.
 
-    Four bytes a sample. CodedMembers would take three where there are thousands of classes, but look through a block of
-    codes for each sequence, which grows with the classes (benchmarks/packing.py).
+    It takes four bytes per sample. With thousands of classes CodedMembers would take three, but scan a block of codes
+    for each sequence, which grows with the classes (benchmarks/packing.py).
     """
 
     samples: NDArray[Any]
     """Positions in the dataset, int32 or int64 [length]."""
     offsets: Ints
-    """Class c has samples[offsets[c] : offsets[c + 1]]."""
+    """Bounds of the classes: class c has samples[offsets[c] : offsets[c + 1]]."""
     sizes: Ints
-    """Tokens that a sequence of each class has at most; ascending. A sample without any counts as one."""
+    """Maximum tokens of a sequence of each class; ascending. An empty sample counts as one token."""
     tokens: int
-    """Of all sequences, each cut to a row."""
+    """Number of tokens of all sequences, each cut to a row."""
     digest: str
-    """Equal for equal classes of as many samples."""
+    """Digest, equal for equal classes and the same number of samples."""
 
     @classmethod
     def of(cls, lengths: NDArray[Any], row: int, allocate: Allocate = np.zeros) -> SequencesByLength:
@@ -213,7 +213,7 @@ class SequencesByLength:
 
     @cached_property
     def counts(self) -> Ints:
-        """Samples of each class."""
+        """Number of samples in each class."""
         return np.diff(self.offsets)
 
 
@@ -227,13 +227,13 @@ def _classes(held: Ints, row: int) -> tuple[Ints, NDArray[np.uint16]]:
     lengths = np.arange(row + 1).clip(1)
     bits = np.frexp((lengths - 1).astype(np.float64))[1]
     step = 1 << (bits - _EXACT_BITS).clip(0).astype(np.int64)
-    rounded = np.minimum(-(-lengths // step) * step, row)  # the most tokens that a sample of each length's class has
+    rounded = np.minimum(-(-lengths // step) * step, row)  # the maximum tokens of a sample in each length's class
     sizes = np.unique(rounded[held > 0])
     return sizes, np.searchsorted(sizes, rounded).clip(max=max(0, len(sizes) - 1)).astype(np.uint16)
 
 
 def _deal(samples: NDArray[Any], ends: Ints, codes: NDArray[np.uint16], first: int) -> None:
-    """Append each sample of a piece to its class, and advance `ends`, where each class's samples end so far."""
+    """Append each sample of a piece to its class, and advance `ends`, the current end of each class's samples."""
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes, minlength=len(ends))
     starts = np.cumsum(counts) - counts

@@ -19,7 +19,7 @@ from headrace.plan.step_views import ImageSizes, Ints, StepViews, output_sizes, 
 _SAMPLED = 1 << 16
 _PARTS = 64
 _EDGES = 1 << 33
-"""Draws the samples of which edges are quantiles."""
+"""Stream that draws the samples for quantile edges."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Coding:
     """Mapping of samples to buckets."""
 
     code: Callable[[Ints], Ints]
-    """Positions to buckets; -1 where it is not known."""
+    """Function from positions to buckets; -1 for an unknown bucket."""
     buckets: int
     names: Callable[[int], str]
     """Name of a bucket, for messages."""
@@ -58,12 +58,12 @@ def by_numbers(
 def _quantiles(
     numbers: Numbers, count: int, *, length: int, seed: int, used: NDArray[np.int32] | None
 ) -> NDArray[np.float64]:
-    """Return edges between `count` parts, as equal as ties allow; fewer where there are fewer values."""
+    """Return edges between `count` parts, as equal as ties allow; fewer if there are fewer values."""
     positions = np.arange(min(length, _SAMPLED), dtype=np.int64)
     if length > _SAMPLED:
         positions = np.sort(_core.permute(length, _core.hash64(seed, _EDGES), positions))
     found = []
-    for part in np.array_split(positions, _PARTS):  # which are all over a mapped file: not all of it at once
+    for part in np.array_split(positions, _PARTS):  # spread over a mapped file: read it in parts
         found.append(numbers(part))
         release_pages(used)
     values = np.sort(np.concatenate(found))
@@ -76,7 +76,7 @@ def _quantiles(
 
 
 def by_categories(categories: Categories, *, length: int) -> Coding:
-    """Return a bucket for each category that occurs, in their order."""
+    """Return a bucket for each category that occurs, in the order of categories."""
     there: Ints = np.empty(0, np.int64)
     for positions in position_blocks(length):
         there = np.union1d(there, categories(positions))
@@ -94,7 +94,7 @@ def by_categories(categories: Categories, *, length: int) -> Coding:
 
 
 def members_of(coding: Coding, *, length: int, used: NDArray[np.int32] | None) -> CodedMembers:
-    """Index samples by bucket; those whose bucket is not known go to the largest.
+    """Index samples by bucket; samples of an unknown bucket go to the largest bucket.
 
     `used` is the array that the coding reads, which may be mapped from a file.
     """
@@ -137,7 +137,7 @@ def shape_bounds(members: BucketMembers, sizes: ImageSizes | None, views: StepVi
     heights, widths = np.ones(shape, np.int64), np.ones(shape, np.int64)
     for scale, table in enumerate(views.tables):
         found = output_sizes(table, *largest.reshape(-1, 2).T)
-        if not found[0].all():  # the greatest aspect is beyond what the view can make, and so no bound of others
+        if not found[0].all():  # the view cannot produce the greatest aspect, so it bounds no other
             return _bounds_of_all(members, sizes, views)
         for bound, side in zip((heights, widths), found, strict=True):
             bound[:, scale] = rounded_up(side.reshape(shape[0], _EXTREMES).max(axis=1), views.multiple_of)
@@ -145,7 +145,7 @@ def shape_bounds(members: BucketMembers, sizes: ImageSizes | None, views: StepVi
 
 
 def _bounds_of_all(members: BucketMembers, sizes: ImageSizes, views: StepViews) -> tuple[Ints, Ints]:
-    """Return the same from what the view makes of each image, which takes long."""
+    """Return the same bounds from the view's output for each image, which takes long."""
     shape = (len(members.counts), len(views.tables))
     heights, widths = np.ones(shape, np.int64), np.ones(shape, np.int64)
     for positions in position_blocks(int(members.counts.sum())):
@@ -180,8 +180,8 @@ def codes_of(members: BucketMembers, positions: Ints) -> NDArray[np.integer]:
 def _extremes(members: BucketMembers, sizes: ImageSizes) -> NDArray[np.int32]:
     """Return sizes of members, int32[buckets, 4, 2]: least aspect, greatest aspect, highest, widest.
 
-    No view makes a member higher than the highest of these, or wider than the widest: a resize that keeps the shape
-    gives the greatest width to the greatest aspect, and the greatest height to the least.
+    No view makes a member higher than the highest of these, or wider than the widest. A resize that preserves the
+    aspect gives the greatest width to the greatest aspect, and the greatest height to the least.
     """
     best = np.full((_EXTREMES, len(members.counts)), -np.inf)
     found = np.ones((len(members.counts), _EXTREMES, 2), np.int32)

@@ -15,11 +15,11 @@ from headrace.plan.batching import MOST_BUCKETS
 from headrace.plan.step_views import ImageSizes, Ints
 
 Numbers: TypeAlias = Callable[[Ints], NDArray[np.float64]]
-"""Positions to numbers; NaN where there is none."""
+"""Function from positions to numbers; NaN for a missing number."""
 Categories: TypeAlias = Callable[[Ints], Ints]
-"""Positions to whole numbers that stand for categories; -1 where there is none."""
+"""Function from positions to category numbers; -1 for a missing category."""
 
-_CALLED = 1 << 12  # samples of one block of calls
+_CALLED = 1 << 12  # samples per block of calls
 
 
 _MEASURES = {"aspect": lambda height, width: width / height, "size": lambda height, width: height * width}
@@ -42,7 +42,7 @@ def size_numbers(by: str, sizes: ImageSizes) -> Numbers:
 
 
 def size_categories(by: str, sizes: ImageSizes) -> Categories:
-    """Return 0 for landscape and squares, 1 for portrait ("orientation"), or height and width in one ("size")."""
+    """Return 0 for landscape and squares, 1 for portrait ("orientation"), or height and width combined ("size")."""
 
     def of(positions: Ints) -> Ints:
         height, width = sizes(positions).astype(np.int64).T
@@ -52,7 +52,7 @@ def size_categories(by: str, sizes: ImageSizes) -> Categories:
 
 
 def lengths(dataset: Dataset, name: str) -> Numbers:
-    """Return a column's numbers, or the lengths of its entries. Raises UsageError where there is no such column."""
+    """Return a column's numbers, or the lengths of its entries. Raises UsageError for an unknown column."""
     column = dataset.columns.get(name)
     if column is None:
         have = ", ".join(dataset.columns)
@@ -75,7 +75,7 @@ def lengths(dataset: Dataset, name: str) -> Numbers:
 
 
 def token_lengths(dataset: Dataset, known: NDArray[np.int32]) -> Numbers:
-    """Return the tokens that `known` has by base id; below 0 there means none."""
+    """Return the token counts in `known`, which are by base id; a negative count is missing."""
 
     def of(positions: Ints) -> NDArray[np.float64]:
         found = known[positions if dataset.base_ids is None else dataset.base_ids[positions]]
@@ -113,11 +113,11 @@ def called_numbers(by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes |
 
 
 def called_categories(by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes | None) -> Categories:
-    """Call `by` once for each sample, and return its categories, numbered as they appear."""
+    """Call `by` once for each sample, and return its categories, numbered by first appearance."""
     found: NDArray[np.int64] = mapped_zeros((len(dataset),), np.int64)
     seen: dict[Hashable, int] = {}
     for position, sample, value in _calls(by, dataset, sizes):
-        if isinstance(value, float) and np.isnan(value):  # equal to nothing, so that each would be a bucket
+        if isinstance(value, float) and np.isnan(value):  # nan equals nothing, so each would be a bucket
             raise UsageError(
                 f"Buckets: expected by to return a category, got nan for sample {sample['__key__']!r}; for numbers "
                 "give count or edges"
@@ -154,7 +154,7 @@ def _calls(
 
 
 def _known(dataset: Dataset, positions: Ints, sizes: ImageSizes | None) -> Iterator[dict[str, Any]]:
-    """Yield what the dataset holds of these samples, without reading one."""
+    """Yield the values of these samples that the dataset holds, without reading a sample."""
     ids = positions if dataset.base_ids is None else dataset.base_ids[positions]
     columns: dict[str, list[Any]] = {"__key__": list(dataset.table.keys.take(ids))}
     for name, column in dataset.columns.items():

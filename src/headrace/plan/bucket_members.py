@@ -1,4 +1,4 @@
-"""Index of which samples are in which bucket."""
+"""Index of the samples in each bucket."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headrace.errors import UsageError
 from headrace.plan.step_views import Ints
 
 Allocate: TypeAlias = Callable[[tuple[int, ...], Any], NDArray[Any]]
-"""(shape, dtype) to an array of zeros: in memory, or in a mapped file."""
+"""Function from (shape, dtype) to an array of zeros: in memory, or in a mapped file."""
 
 _LEAST_BLOCK = 1 << 10
-_SCANNED = 1 << 21  # codes looked at together
+_SCANNED = 1 << 21  # codes scanned at once
 _COUNTED = 1 << 20
 
 
@@ -27,11 +27,11 @@ class OneBucket:
 
     length: int
     digest: str = ""
-    """Equal for equal buckets of as many samples."""
+    """Digest, equal for equal buckets and the same number of samples."""
 
     @property
     def counts(self) -> Ints:
-        """Samples in each bucket."""
+        """Number of samples in each bucket."""
         return np.array([self.length])
 
     def select(self, bucket: int, indices: Ints) -> Ints:
@@ -41,16 +41,16 @@ class OneBucket:
 
 @dataclass(frozen=True, eq=False)
 class ListedMembers:
-    """Any number of buckets, as a list of their samples: eight bytes a sample.
+    """Any number of buckets, as a list of their samples: eight bytes per sample.
 
-    Buckets are numbered by their first samples, so a plan depends on which samples share a bucket, and not on what the
-    buckets are called.
+    Buckets are numbered by their first samples, so a plan depends on which samples share a bucket, not on the buckets'
+    names.
     """
 
     members: Ints
     """Dataset positions [length], bucket by bucket, ascending in each."""
     offsets: Ints
-    """Bucket b is members[offsets[b] : offsets[b + 1]]."""
+    """Bounds of the buckets: bucket b is members[offsets[b] : offsets[b + 1]]."""
     digest: str
 
     @classmethod
@@ -78,21 +78,21 @@ class ListedMembers:
 
 @dataclass(frozen=True, eq=False)
 class CodedMembers:
-    """Up to 4,096 buckets, as a byte or two a sample and no list of members.
+    """Up to 4,096 buckets, as one or two bytes per sample and no list of members.
 
-    Members are found by rank and select: a binary search in counts by block, then a look at one block's codes.
-    Method: Jacobson, "Space-efficient static trees and graphs", FOCS 1989, with one level of counts.
+    Members are found by rank and select: a binary search in counts by block, then a scan of one block's codes. Method:
+    Jacobson, "Space-efficient static trees and graphs", FOCS 1989, with one level of counts.
     """
 
     codes: NDArray[Any]
-    """Each sample's bucket, uint8 or uint16 [blocks, block]; the last block is filled up with `no_bucket`."""
+    """Bucket of each sample, uint8 or uint16 [blocks, block]; the last block is padded with `no_bucket`."""
     before: Ints
-    """[buckets, blocks + 1]: members in all blocks before each."""
+    """Members in all blocks before each block, [buckets, blocks + 1]."""
     digest: str
 
     @classmethod
     def of(cls, codes: NDArray[Any], buckets: int, allocate: Allocate = np.zeros) -> CodedMembers:
-        """Index `codes`, laid out by `blank_codes` and written full."""
+        """Index `codes`, allocated by `blank_codes` and fully written."""
         blocks, block = codes.shape
         before = allocate((buckets, blocks + 1), np.int64)
         digest = hashlib.blake2b(digest_size=8)
@@ -129,11 +129,11 @@ class CodedMembers:
 
 
 BucketMembers: TypeAlias = OneBucket | ListedMembers | CodedMembers
-"""Samples by bucket: member `i` of bucket `b` is the i-th of its samples in the dataset's order."""
+"""Samples by bucket: member `i` of bucket `b` is its i-th sample in the dataset's order."""
 
 
 def blank_codes(length: int, buckets: int, allocate: Allocate = np.zeros) -> NDArray[Any]:
-    """Return room for each sample's code, in blocks: rows so long that the counts take at most a byte a sample."""
+    """Allocate each sample's code, in blocks: rows long enough that the counts take at most a byte per sample."""
     block = max(_LEAST_BLOCK, 1 << (8 * buckets - 1).bit_length())
     codes = allocate((-(-length // block), block), np.uint8 if buckets < no_bucket(np.uint8) else np.uint16)
     codes.reshape(-1)[length:] = no_bucket(codes.dtype)
@@ -187,5 +187,5 @@ def _codes_of_array(array: NDArray[Any]) -> Ints:
 
 
 def _labels(values: NDArray[Any]) -> Ints:
-    """Return each value's place among the distinct ones."""
+    """Return each value's rank among the distinct values."""
     return np.unique(values, return_inverse=True)[1]

@@ -1,4 +1,4 @@
-"""Draws that fill an epoch's positions: by weights, by repeat factors, also of buckets, and repeated."""
+"""Draws that fill an epoch's positions: by weights, by repeat factors (also of buckets), and repeated."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from headrace.plan.step_views import Ints
 Floats = NDArray[np.float64]
 
 MOST_DRAWS = FIRST_REPLACEMENT_PASS - MAX_GLOBAL_BATCH
-"""Of an epoch: a draw's position is its pass, and a wrapped batch goes on beyond them."""
+"""Maximum draws of an epoch: a draw's position is its pass, and a wrapped batch extends beyond these positions."""
 
 _DRAWS = 252 << 8
-"""Dataset 0, stage 252, draw 0: above every stage of a view (core/rng/stream.hpp)."""
+"""Random stream of the draws: dataset 0, stage 252, draw 0. Above every stage of a view (core/rng/stream.hpp)."""
 _OFFSETS = 251 << 8
-"""The same of the offset that an epoch's repeat factors are rounded by."""
+"""Random stream of the offset that rounds an epoch's repeat factors."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Draws(ABC):
     """Draws that fill an epoch's positions, instead of every sample once.
 
-    Pure, as an order is: what stands at a position follows from the order's seed, the epoch and the position.
+    Pure, as an order is: the sample at a position follows from the order's seed, the epoch and the position.
     """
 
     count: int
-    """Draws of an epoch."""
+    """Number of draws in an epoch."""
     samples: int
-    """Samples to draw from."""
+    """Number of samples to draw from."""
     words: str
-    """Description of all that the draws depend on, apart from the order: part of a state."""
+    """Description of everything that the draws depend on, apart from the order: part of a state."""
 
     @abstractmethod
     def draw(self, order: Order, epoch: int, positions: Ints, *, first: int, size: int) -> tuple[Ints, Ints]:
         """Return the samples at positions of the global batch of `size` that begins at `first`, and their passes.
 
-        A sample never has one pass twice in an epoch. Positions from `count` on are those of a wrapped batch.
+        A sample never has one pass twice in an epoch. Positions from `count` on belong to a wrapped batch.
         """
 
     @abstractmethod
@@ -52,15 +52,15 @@ class Draws(ABC):
     @property
     @abstractmethod
     def different(self) -> int:
-        """Most different samples that an epoch may hold."""
+        """Maximum number of different samples in an epoch."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WeightedDraws(Draws):
-    """Draws with replacement: each is of a sample in proportion to its weight, whatever the others are."""
+    """Draws with replacement: each draw picks a sample in proportion to its weight, independent of the others."""
 
     ends: Floats
-    """Cumulative weights: sample i has what lies between ends[i - 1] and ends[i]."""
+    """Cumulative weights: sample i has the interval from ends[i - 1] to ends[i]."""
 
     def draw(self, order: Order, epoch: int, positions: Ints, *, first: int, size: int) -> tuple[Ints, Ints]:
         return _sample_at(self.ends, _uniform(order.key(epoch), positions, _DRAWS) * self.ends[-1]), positions
@@ -77,9 +77,9 @@ class WeightedDraws(Draws):
 class FactorDraws(Draws):
     """Draws that take each sample its factor times, rounded down or up, in a shuffled order.
 
-    Systematic sampling (Madow, 1944): the factors lie end to end on a line, and draw k is the sample at k + u, where u
-    is uniform in [0, 1) and drawn once an epoch. So the number of draws is fixed, which rounding each by itself, as
-    detectron2 does, does not give.
+    Systematic sampling (Madow, 1944): the factors are placed end to end on a line, and draw k is the sample at k + u.
+    The offset u is uniform in [0, 1) and drawn once per epoch. The number of draws is therefore fixed. Rounding each
+    factor independently, as detectron2 does, does not fix it.
     """
 
     ends: Floats
@@ -99,11 +99,11 @@ class FactorDraws(Draws):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RepeatedDraws(Draws):
-    """Draws of the shuffled samples in turn, each `repeats` times on end, as many as an epoch holds.
+    """Draws of the shuffled samples in turn, each `repeats` times in a row, as many as an epoch holds.
 
     Repeated augmentation (Hoffer et al., 2020; Berman et al., 2019) as in DeiT's RASampler, which deals the repeats out
-    to ranks in turn. Here a global batch has all first repeats, then all second ones, and so on: with as many ranks as
-    repeats, or more, no rank holds a sample twice in a whole batch.
+    to ranks in turn. Here a global batch has all first repeats, then all second ones, and so on. With at least as many
+    ranks as repeats, no rank holds a sample twice in a full batch.
     """
 
     repeats: int
@@ -130,17 +130,17 @@ class BucketFactors:
     """Draws that take each bucket's members their factors times, as `FactorDraws` takes all samples."""
 
     counts: Ints
-    """Draws of each bucket."""
+    """Number of draws of each bucket."""
     samples: int
-    """Samples in all buckets."""
+    """Number of samples in all buckets."""
     ends: Floats
     """Cumulative factors of the members, scaled so that each bucket's last is its count; bucket by bucket."""
     offsets: Ints
-    """Bucket b has ends[offsets[b] : offsets[b + 1]]."""
+    """Bounds of the buckets: bucket b has ends[offsets[b] : offsets[b + 1]]."""
 
     @classmethod
     def of(cls, members: BucketMembers, factors: Floats) -> BucketFactors:
-        """Line up the factors, which are by dataset position, in the order of the buckets' members."""
+        """Arrange the factors, given by dataset position, in the order of the buckets' members."""
         counts = members.counts
         parts = [scaled_ends(factors[members.select(bucket, np.arange(count))]) for bucket, count in enumerate(counts)]
         draws = np.array([round(part[-1]) if len(part) else 0 for part in parts], np.int64)
@@ -148,7 +148,7 @@ class BucketFactors:
         return cls(counts=draws, samples=len(factors), ends=np.concatenate(parts), offsets=offsets)
 
     def members_at(self, key: int, bucket: int, turns: Ints) -> Ints:
-        """Return the numbers of the members that have these turns of the bucket, below its count."""
+        """Return the numbers of the members at these turns of the bucket, below its count."""
         return _at_turns(self.ends[self.offsets[bucket] : self.offsets[bucket + 1]], turns, key, bucket)
 
 
@@ -167,8 +167,8 @@ def _at_turns(ends: Floats, turns: Ints, key: int, bucket: int) -> Ints:
 
 
 def _sample_at(ends: Floats, points: Floats) -> Ints:
-    """Return the samples on whose part of the line the points lie. A sample without a part has none."""
-    # A point may be rounded up to the line's end: the last sample that has a part is there.
+    """Return the sample whose interval of the line holds each point. A sample with an empty interval holds none."""
+    # A point may be rounded up to the line's end, which belongs to the last sample with an interval.
     last = np.searchsorted(ends, ends[-1], side="left")
     found: Ints = np.minimum(np.searchsorted(ends, points, side="right"), last).astype(np.int64)
     return found

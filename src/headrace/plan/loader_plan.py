@@ -34,7 +34,7 @@ from headrace.views import Program
 Lengths = NDArray[np.int32]
 
 MOST_TOKENS_A_BATCH = (1 << 31) - 1
-"""Limit of one rank: kernels take boundaries as int32."""
+"""Upper bound for one rank: kernels take boundaries as int32."""
 
 
 def packed_plan(
@@ -47,9 +47,9 @@ def packed_plan(
     buckets: Buckets | None,
     program: Program,
 ) -> PackedPlan:
-    """Return a plan of rows of the dataset's texts, whose tokens are counted unless the counts are cached.
+    """Return a plan of rows of the dataset's texts. It counts their tokens unless the counts are cached.
 
-    Raises UsageError for what is no SequencePacking, or does not go with one.
+    Raises UsageError if `pack` is not a SequencePacking, and for arguments that do not go with it.
     """
     if not isinstance(pack, SequencePacking):
         raise UsageError(f"pack: expected hr.SequencePacking(…) or None, got {pack!r}")
@@ -76,7 +76,7 @@ def packed_plan(
 
 
 def text_packed(pack: SequencePacking, texts: Sequence[ResolvedText]) -> ResolvedText:
-    """Return the text field to pack. Raises UsageError where there is none, several, or one that does not fit."""
+    """Return the text field to pack. Raises UsageError if there is none, several, or one that does not fit."""
     names = [text.name for text in texts]
     if not names:
         raise UsageError("pack: expected a field of text, such as {'text': hr.Text(…)}, got none")
@@ -102,8 +102,8 @@ def text_packed(pack: SequencePacking, texts: Sequence[ResolvedText]) -> Resolve
 def known_lengths(dataset: Dataset, lengths: Lengths, name: str) -> Lengths:
     """Return `lengths`, which are by base id, by position in the dataset.
 
-    A sample whose text cannot be used, -1, gets the median length of the others: there is a sample of that length to
-    replace it.
+    A sample with an unusable text, -1, gets the median length of the others: a sample of that length exists to replace
+    it.
     """
     found = lengths if dataset.base_ids is None else lengths[dataset.base_ids]
     unknown = found < 0
@@ -147,9 +147,9 @@ def plan_of(
     sampling: Sampling,
     windowed: Windowed | None = None,
 ) -> EpochPlan:
-    """Return the plan that these arguments ask for. Sizes of images are read where they matter, unless cached.
+    """Return the plan for these arguments. It reads sizes of images if they matter and are not cached.
 
-    Raises UsageError for what does not go together, and for a budget smaller than what it must hold.
+    Raises UsageError for arguments that do not go together, and for a budget that is too small.
     """
     if buckets is not None and not isinstance(buckets, Buckets):
         raise UsageError(f"buckets: expected hr.Buckets(…) or None, got {buckets!r}")
@@ -173,7 +173,7 @@ def plan_of(
 def _grouped_by(
     batch_size: int | Budget, buckets: Buckets | None, pack: SequencePacking | None, program: Program
 ) -> str | None:
-    """Name the argument that groups samples into batches; None where there is none."""
+    """Return the name of the argument that groups samples into batches; None if there is none."""
     groups = {
         "pack=": pack is not None,
         "buckets=": buckets is not None,
@@ -184,7 +184,7 @@ def _grouped_by(
 
 
 def text_of_buckets(buckets: Buckets | None, texts: Sequence[ResolvedText]) -> ResolvedText | None:
-    """Return the field whose tokens are measured for buckets. Raises UsageError where several could be meant."""
+    """Return the field with the tokens that buckets measure. Raises UsageError if several fields qualify."""
     if buckets is None or buckets.by != "length" or buckets.source is None:
         return None
     return text_measured(texts, buckets.source)
@@ -275,7 +275,7 @@ class _ShapedPlanner:
             )
 
     def _needs_sizes(self) -> bool:
-        """Return whether the sizes of the viewed images matter, to the shape or to the buckets."""
+        """Return True if the sizes of the viewed images matter, to the shape or to the buckets."""
         by = None if self.buckets is None or self.buckets.source is not None else self.buckets.by
         if self.images is None:
             if by in BY_SIZE:
@@ -302,7 +302,7 @@ class _ShapedPlanner:
         return ImageSizes(image_sizes(self.dataset, column, exif=exif, threads=images.threads, limits=images.limits))
 
     def _expect_sizes(self, sizes: ImageSizes) -> None:
-        """Raise UsageError where no size is known: nothing then decides the shape of a batch."""
+        """Raise UsageError if no size is known, since nothing would decide the shape of a batch."""
         if any(sizes(positions).any() for positions in position_blocks(len(self.dataset))):
             return
         assert self.images is not None

@@ -23,13 +23,13 @@ from headrace.plan.uniform_plan import UniformPlan
 Until: TypeAlias = Literal["largest", "smallest"]
 
 MIXTURE_VERSION = 1
-"""Part of every saved state. Raise it with any change to which source stands where."""
+"""Part of every saved state. Raise it with any change to the sources' positions."""
 
 MAX_WINDOW = 1 << 30
-"""Keeps the products of a place in a window and a count below 64 bits."""
+"""Maximum window: the product of a place in a window and a count stays below 64 bits."""
 
 _DENOMINATOR = 10**6
-"""A float within 10^-9 of a fraction of at most this denominator means that fraction: 0.1 is a tenth."""
+"""Maximum denominator: a float within 10^-9 of such a fraction means that fraction (0.1 is a tenth)."""
 
 _WINDOWS = 1 << 48
 _TURN_BITS = 32
@@ -40,10 +40,10 @@ class Mixture:
     """Source of every position of a mixture, in exact proportions.
 
     Endless positions are cut into windows of `window`; source i has `counts[i]` positions of every window. Within a
-    window each source's positions are spread evenly, like the pixels of a slanted line (J. E. Bresenham, "Algorithm
-    for computer control of a digital plotter", 1965): the heaviest source takes its positions, the next one takes its
-    own of those that are left, and so on. A keyed draw rotates each window, so that a source does not always fall on
-    the same place of a batch.
+    window each source's positions are spread evenly, like the pixels of a slanted line (J. E. Bresenham, "Algorithm for
+    computer control of a digital plotter", 1965). The heaviest source takes its positions first, the next one takes its
+    own from the remaining positions, and so on. A keyed draw rotates each window, so that a source does not always fall
+    on the same place of a batch.
     """
 
     counts: tuple[int, ...]
@@ -70,13 +70,13 @@ class Mixture:
         return taken
 
     def between(self, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Return the source of each position from `start` to `stop`, and its number among that source's. int64 [N]."""
+        """Return the source of each position from `start` to `stop`, and its number within that source. int64 [N]."""
         taken = self.before(np.arange(start, stop + 1, dtype=np.int64))
         sources = np.diff(taken, axis=0).argmax(axis=1)
         return sources, taken[np.arange(stop - start), sources]
 
     def taken(self, position: int) -> list[int]:
-        """Count the positions that each source has below `position`. Raises UsageError beyond what can be counted."""
+        """Count the positions that each source has below `position`. Raises UsageError beyond the countable range."""
         most = min(self.window * _WINDOWS, 1 << 62)
         if position >= most:
             raise UsageError(f"mixture: expected an epoch below {most} batches or samples in all, got {position}")
@@ -85,7 +85,7 @@ class Mixture:
 
     @cached_property
     def deviations(self) -> list[Fraction]:
-        """Upper bounds on how much a source's positions below any place of a window differ from its share of them."""
+        """Upper bounds on the deviation of a source's positions from its share, below any place of a window."""
         found, of_rest, wide = [Fraction(0)] * len(self.counts), Fraction(0), self.window
         for source in self._order:
             share = Fraction(self.counts[source], wide)
@@ -95,14 +95,14 @@ class Mixture:
         return found
 
     def steps_of_epoch(self, lengths: list[int], *, until: Until, positions_a_step: int) -> int:
-        """Return the fewest steps of an epoch in which sources come at least as often as `lengths` says.
+        """Return the fewest steps of an epoch in which sources come at least as often as `lengths`.
 
-        That holds in any epoch for all of them ("largest") or for one of them ("smallest"). Either an epoch's edges are
-        those of windows, where counts are exact, or there are enough steps to spare.
+        This holds in any epoch for all of them ("largest") or for one of them ("smallest"). Either an epoch's edges
+        coincide with edges of windows, where counts are exact, or there are enough steps to spare.
         """
         fit = max if until == "largest" else min
         needed = [Fraction(length) / share for length, share in zip(lengths, self.shares, strict=True)]
-        # Less than that many are missing, so it takes one less to have them all.
+        # Fewer than this many are missing, so one less suffices to have them all.
         spare = [
             max(2 * most - 1, Fraction(0)) / share for most, share in zip(self.deviations, self.shares, strict=True)
         ]
@@ -113,11 +113,11 @@ class Mixture:
 
     @cached_property
     def _order(self) -> list[int]:
-        """Sources, heaviest first, which keeps the deviations of the others small."""
+        """Sources, heaviest first, which minimises the deviations of the others."""
         return sorted(range(len(self.counts)), key=lambda source: -self.counts[source])
 
     def _turns(self, level: int, windows: Ints, wide: int) -> Ints:
-        """Draw by how much each window is rotated, below `wide`."""
+        """Draw the rotation of each window, below `wide`."""
         key = _core.hash64(_core.hash64(self.seed, level), wide)
         drawn = _core.permute(_WINDOWS, key, windows) >> (_WINDOWS.bit_length() - 1 - _TURN_BITS)
         return drawn * wide >> _TURN_BITS
@@ -127,14 +127,14 @@ class Mixture:
 class SourceBatches:
     """Plan of one source of a mixture: its own batches, numbered through from its first epoch, up to `steps`.
 
-    All else is the source's own plan's: `left_out`, for example, counts in each of the source's epochs.
+    All other attributes are the source plan's: `left_out`, for example, counts in each of the source's epochs.
     """
 
     plan: EpochPlan
     steps: int
 
     def __getattr__(self, name: str) -> Any:
-        if name == "plan" or name.startswith("__"):  # copy and pickle ask for these before there is a plan
+        if name == "plan" or name.startswith("__"):  # copy and pickle look these up before there is a plan
             raise AttributeError(name)
         return getattr(self.plan, name)
 
@@ -147,11 +147,11 @@ class SourceBatches:
 class SourceSamples(SourceBatches):
     """Plan of one source's samples in each of the mixture's batches.
 
-    The sample of position q is number q mod length of the source's own epoch q // length. A batch that holds none of
-    them has an empty part.
+    The sample of position q is number q mod length of the source's own epoch q // length. A batch without any of them
+    has an empty part.
 
     Positions count through all epochs. Views are drawn by the mixture's epoch, and by the source's own as the pass, so
-    a sample that comes again gets another one, also within a batch.
+    a repeated sample gets another view, also within a batch.
     """
 
     plan: UniformPlan
@@ -174,7 +174,7 @@ class SourceSamples(SourceBatches):
         return BatchPlan(epoch, step, samples, passes, positions)
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
-        """Return what replaces a bad sample: in a windowed order one of its own window."""
+        """Return the replacement of a bad sample; in a windowed order it comes from the same window."""
         if self.plan.window is None:
             return self.plan.replacement(epoch, position, attempt)
         of_source, within = divmod(position, self.plan.length)
@@ -182,14 +182,14 @@ class SourceSamples(SourceBatches):
 
 
 EpochPlan: TypeAlias = UniformPlan | ShapedPlan | PackedPlan | SourceBatches
-"""Plan of any kind: which samples this rank holds at each step of each epoch. Every rank takes `steps` steps."""
+"""Plan of any kind: the samples of this rank at each step of each epoch. Every rank takes `steps` steps."""
 
 
 def counts_of(weights: Mapping[str, float]) -> tuple[int, ...]:
-    """Return the smallest whole numbers in the proportions of `weights`, which are at least one and above 0.
+    """Return the smallest integers in the proportions of `weights`, of which there is at least one, all above 0.
 
-    Where their sum would exceed 2^30, they sum to 2^30 and no share differs by more than 2^-29. Raises UsageError for a
-    weight that is none.
+    If their sum would exceed 2^30, they sum to 2^30 and no share differs by more than 2^-29. Raises UsageError for an
+    invalid weight.
     """
     fractions = {name: _fraction(name, weight) for name, weight in weights.items()}
     total = sum(fractions.values(), Fraction(0))

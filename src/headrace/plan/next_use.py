@@ -1,8 +1,8 @@
-"""Next uses of samples on a node, as the plan has them, and what a cache that is full drops by them.
+"""Next uses of samples on a node according to the plan, and the samples that a full cache drops by them.
 
-A node of several reads another part of the dataset each epoch. The plan says when it reads each sample again, so that a
-cache keeps what comes first: Belady's rule (IBM Systems Journal 5(2), 1966), which no cache can follow that does not
-know the future.
+A node of several reads another part of the dataset each epoch. The plan shows when the node reads each sample again, so
+that a cache stores the samples needed first. This is Belady's rule (IBM Systems Journal 5(2), 1966), which requires
+knowledge of the future.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from headrace.plan.step_views import Ints
 from headrace.plan.uniform_plan import UniformPlan
 
 NEVER = np.iinfo(np.int64).max
-"""Step of a sample that the node does not read again as far as it looks."""
+"""Step of a sample that the node does not read again within the epochs ahead."""
 
 EPOCHS_AHEAD_PER_NODE = 2
-"""Epochs to look ahead for each node: with a cache of half the data on each, further ones change nothing."""
+"""Epochs to look ahead per node: with a cache of half the data on each, further epochs change nothing."""
 _MOST_EPOCHS_AHEAD = 128
 
 Uses: TypeAlias = NDArray[Any]
-"""Samples or steps as int32, or int64 where there are too many."""
+"""Samples or steps as int32, or int64 if there are too many."""
 
 
 @dataclass(frozen=True)
@@ -41,36 +41,36 @@ class NodeRanks:
 
 
 def can_plan_uses(plan: UniformPlan) -> bool:
-    """Tell whether it pays to know when a sample is next read: each comes once an epoch, in an order that changes."""
+    """Return True if next uses are worth planning: each sample comes once per epoch, in an order that changes."""
     return plan.draws is None and plan.shuffle
 
 
 class NextUses:
     """Steps at which a node reads each sample next, counted over all epochs: step s of epoch e is e * steps + s.
 
-    It holds the samples of the epochs that it looks ahead to, and two uses of each sample of the dataset: eight bytes
-    each below two billion samples and steps ahead.
+    It holds the samples of the epochs ahead, and two uses of each sample of the dataset: eight bytes each below two
+    billion samples and steps ahead.
     """
 
     def __init__(self, plan: UniformPlan, node: NodeRanks, *, base_ids: Ints | None, count: int) -> None:
-        """Look at the part of these ranks. Samples are told by base id, of which there are `count`."""
+        """Cover the part of these ranks. Samples are identified by base id, from 0 to `count` - 1."""
         self._plan, self._node = plan, node
         self._base_ids, self._count = base_ids, count
         self._ahead = min(_MOST_EPOCHS_AHEAD, EPOCHS_AHEAD_PER_NODE * node.nodes(plan.world_size))
         most = max(count, (self._ahead + 1) * plan.steps)
         self._type = np.int32 if most < np.iinfo(np.int32).max else np.int64
         self._far = np.iinfo(self._type).max
-        # Replaced as a whole: two passes of a loader may ask at a time, and find what either of them has made.
+        # Replaced as a whole: two passes of a loader may call at once, and either's result is valid.
         self._epochs: dict[int, tuple[Uses, Uses]] = {}
         self._now: tuple[int, Uses, Uses] | None = None
 
     @property
     def step_samples(self) -> int:
-        """Samples that the node reads in a whole step."""
+        """Samples that the node reads in a full step."""
         return self._plan.batch_size * (self._node.stop - self._node.first)
 
     def of(self, base_ids: Ints, epoch: int, step: int) -> Ints:
-        """Return the step of the next use of samples after this one; NEVER for what is not read soon."""
+        """Return the step of the next use of samples after this one; NEVER for a sample not read soon."""
         this_epoch, later = (column[base_ids].astype(np.int64) for column in self._of_epoch(epoch))
         found = np.where(this_epoch > step, this_epoch, later)
         return np.where(found == self._far, NEVER, found + epoch * self._plan.steps)
@@ -82,7 +82,7 @@ class NextUses:
         return now[1:]
 
     def _uses(self, epoch: int) -> tuple[Uses, Uses]:
-        """Return the step of each sample's use in `epoch`, or -1, and that of its first one later, or the largest int.
+        """Return the step of each sample's use in `epoch`, or -1, and of its first later use, or the largest int.
 
         Both count from the first step of `epoch` on.
         """
@@ -100,7 +100,7 @@ class NextUses:
         return this_epoch, later
 
     def _part(self, epoch: int) -> tuple[Uses, Uses]:
-        """Return what the node reads in an epoch, base ids and steps: last steps first, so that the first counts."""
+        """Return the node's reads in an epoch, base ids and steps: last steps first, so that the first step wins."""
         found = list(self._reads(epoch))
         samples, steps = (np.concatenate(column) for column in zip(*found, strict=True)) if found else _NOTHING
         order = np.argsort(-steps, kind="stable")
@@ -129,16 +129,16 @@ _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class Eviction:
-    """Samples to drop, and the step from which on a cache that is full keeps nothing more."""
+    """Samples to drop, and the next use from which on a full cache stores no more samples."""
 
     samples: Ints
     keep_before: int
 
 
 def choose_eviction(kept: Ints, taken_bytes: NDArray[np.integer[Any]], next_use: Ints, *, free_bytes: int) -> Eviction:
-    """Return the samples needed last, of those that are kept, that free `free_bytes` together, or all.
+    """Return the samples of `kept` needed last that free `free_bytes` together, or all.
 
-    Where nothing is to be freed, what is kept from now on is needed before the last of those that are kept.
+    If nothing has to be freed, samples stored from now on must be needed before the last of `kept`.
     """
     if not len(kept):
         return Eviction(kept, NEVER)

@@ -1,4 +1,4 @@
-"""Order of every epoch's samples: seed, shuffle, ranks, remainder and replacements, and what a plan cuts from it."""
+"""Order of every epoch's samples: seed, shuffle, ranks, remainder and replacements. Plans cut batches from it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from headrace.errors import UsageError
 from headrace.plan.step_views import Ints, StepView
 
 PLAN_VERSION = 2
-"""Part of every saved state. Raise it with any change to which samples a step holds, or to what keys their draws.
+"""Part of every saved state. Raise it with any change to the samples of a step, or to the keys of their draws.
 
-Version 2 keys them by a sample's occurrence in a selection as well, where version 1 drew the same for each.
-"""
+Version 2 also keys draws by a sample's occurrence in a selection; version 1 drew the same for each occurrence."""
 
 MAX_GLOBAL_BATCH = 1 << 30
-"""Keeps the passes of a wrapped batch below those of replacements."""
+"""Maximum global batch: the passes of a wrapped batch stay below replacement passes."""
 
 FIRST_REPLACEMENT_PASS = 0x8000_0000
 """Passes from here up are replacements, so a replacement never shares a view with a planned sample."""
 
 _REPLACEMENTS = 255 << 8
-"""Dataset 0, stage 255, draw 0: above every stage of a view (core/rng/stream.hpp)."""
+"""Random stream of replacements: dataset 0, stage 255, draw 0. Above every stage of a view (core/rng/stream.hpp)."""
 
 Remainder: TypeAlias = Literal["short", "drop", "wrap"]
 
@@ -38,13 +37,13 @@ def epoch_key(seed: int, epoch: int) -> int:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Order:
-    """Order of every epoch's samples, and the part of it that this rank takes. Every plan is one.
+    """Order of every epoch's samples, and this rank's part of it. Every plan is an Order.
 
     An epoch's order follows from `seed` and the epoch alone; no list of it is ever made. Global batches do not depend
-    on the world size: the parts of all ranks, joined in rank order, are the batch that world size 1 has.
+    on the world size: the parts of all ranks, joined in rank order, are the batch of world size 1.
 
-    `remainder` decides what becomes of the last samples where global batches do not divide an epoch: "short" makes a
-    smaller last batch, "drop" leaves them out, "wrap" fills the last batch from the epoch's start.
+    `remainder` handles the last samples if global batches do not divide an epoch: "short" makes a smaller last batch,
+    "drop" leaves the samples out, "wrap" fills the last batch from the epoch's start.
     """
 
     world_size: int = 1
@@ -69,7 +68,7 @@ class Order:
         check_int("batch_size x world_size", batch_size * self.world_size, 1, MAX_GLOBAL_BATCH, "lower batch_size")
 
     def check_drop(self, steps: int, most: str, *, batch_size: int) -> None:
-        """Raise UsageError where an epoch has no steps. `most` says what the largest possible global batch holds."""
+        """Raise UsageError if an epoch has no steps. `most` describes the largest possible global batch."""
         if steps == 0:
             raise UsageError(
                 f"remainder='drop' leaves nothing: expected a global batch of at most {most}, got {batch_size} x "
@@ -81,9 +80,9 @@ class Order:
         return epoch_key(self.seed, epoch)
 
     def shuffled(self, places: Ints, *, count: int, epoch: int, stream: int | None = None) -> Ints:
-        """Return what stands at `places` (int64 [N], below `count`) in this epoch.
+        """Return the items at `places` (int64 [N], below `count`) in this epoch's order.
 
-        `stream` numbers an order of its own, such as that of one bucket; None is the order of the whole dataset.
+        `stream` numbers a separate order, such as one bucket's order; None is the order of the whole dataset.
         """
         if not self.shuffle:
             return places
@@ -97,8 +96,8 @@ class Order:
     def part(self, count: int, *, batch_size: int) -> tuple[int, int]:
         """Return the half-open part of a global batch of `count` samples that this rank takes.
 
-        A whole batch (`count` is `batch_size` * `world_size`) gives rank r [r * batch_size, (r + 1) * batch_size). A
-        short one of m samples gives [r * m // n, (r + 1) * m // n): parts differ by one sample at most. With fewer
+        A full batch (`count` is `batch_size` * `world_size`) gives rank r [r * batch_size, (r + 1) * batch_size). A
+        short batch of m samples gives [r * m // n, (r + 1) * m // n): parts differ by one sample at most. With fewer
         samples than ranks some parts are empty, so that every rank takes every step.
         """
         if count == batch_size * self.world_size:
@@ -106,14 +105,14 @@ class Order:
         return self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size
 
     def empty_parts_of(self, rests: Ints | int) -> int:
-        """Return how many ranks get nothing of short last batches that hold `rests` samples (0: there is none)."""
+        """Return how many ranks get nothing from short last batches that hold `rests` samples (0: no such batch)."""
         some = np.atleast_1d(rests)
         return int(np.clip(self.world_size - some[some > 0], 0, None).sum()) if self.remainder == "short" else 0
 
     def draw_replacement(self, *, length: int, epoch: int, position: int, attempt: int) -> tuple[int, int]:
         """Draw the (dataset position, pass) that replaces a bad sample at this position of the epoch.
 
-        The position is uniform over range(length) and may itself be bad: ask again with the next `attempt` (from 0).
+        The position is uniform over range(length) and may itself be bad: call again with the next `attempt` (from 0).
         Every rank and every resume draws the same.
         """
         bits, pass_ = self.replacement_bits(epoch=epoch, position=position, attempt=attempt)
@@ -128,26 +127,26 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """One rank's part of one global batch; the arrays are parallel, and empty where a short batch leaves it nothing."""
+    """One rank's part of one global batch. The arrays are parallel, and empty if a short batch leaves it nothing."""
 
     epoch: int
     step: int
     samples: Ints
     """Positions in the dataset."""
     passes: NDArray[np.uint32]
-    """Another number each time that a position comes in this epoch, so that a sample that comes again gets another
-    view: how often it came before, or where it stands if samples are drawn. (`Dataset.draw_ids` does so for one that
-    the dataset holds at several positions.)"""
+    """Number that differs each time a position comes in this epoch, so that a repeated sample gets another view. It
+    counts earlier occurrences, or is the place in the epoch if samples are drawn. (`Dataset.draw_ids` does the same for
+    a sample at several positions of the dataset.)"""
     positions: Ints
-    """Positions in the epoch, over all ranks. Those of a wrapped batch go on beyond the dataset's length."""
+    """Positions in the epoch, over all ranks. A wrapped batch continues beyond the dataset's length."""
     longest: int | None = None
-    """The most tokens of a text in the global batch, where the plan measures texts; the same on every rank."""
+    """Maximum tokens of a text in the global batch if the plan measures texts; the same on every rank."""
     view: StepView | None = None
-    """The view that images get instead of the loader's own, the same on every rank; None: the loader's."""
+    """View of the images instead of the loader's own, the same on every rank; None for the loader's."""
     whole: bool = True
-    """False for a short last batch: the parts of its ranks differ in size."""
+    """True unless this is a short last batch, in which the ranks' parts differ in size."""
     rows: PackedRows | None = None
-    """The rows of tokens that the samples share, where texts are packed."""
+    """Rows of tokens that the samples share, if texts are packed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,13 +154,13 @@ class PackedRows:
     """Rows of one rank's part of a batch of packed sequences; each holds its samples one after another."""
 
     count: int
-    """Rows of the part; 0 where a short batch leaves the rank none."""
+    """Number of rows of the part; 0 if a short batch leaves the rank none."""
     length: int
     """Tokens of a row."""
     first: int
-    """The first of these rows, counted over the epoch and all ranks."""
+    """First of these rows, counted over the epoch and all ranks."""
     slots: int
-    """Positions of an epoch that each row has, whether it needs them or not."""
+    """Number of epoch positions reserved for each row."""
 
     def of(self, positions: Ints) -> Ints:
         """Return the rows, from 0 to `count` - 1, that hold the samples at these positions of the epoch."""
@@ -175,7 +174,7 @@ def world_sizes(global_batch: int) -> list[int]:
 
 
 def check_place(epoch: int, step: int, *, steps: int) -> None:
-    """Raise UsageError for what is no step of an epoch."""
+    """Raise UsageError unless `epoch` and `step` are valid."""
     check_int("epoch", epoch, 0, (1 << 64) - 1, "epochs count from 0")
     check_int("step", step, 0, steps - 1, "steps count from 0 and end with the epoch")
 

@@ -1,4 +1,4 @@
-"""Plan whose batches are rows of tokens, each filled with whole sequences."""
+"""Plan with batches of rows of tokens, each filled with whole sequences."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from headrace.plan.order import BatchPlan, Order, PackedRows, check_place
 from headrace.plan.step_views import Ints
 
 _ROW_ORDER = 0
-"""Draws the order of an epoch's rows; the order of class c's samples is drawn with 1 + c."""
+"""Stream that draws the order of an epoch's rows; 1 + c draws the order of class c's samples."""
 _OF_OWN_LENGTH = 8
-"""Replacements drawn from a bad sample's own class. It may be the only one of its length, so further ones are drawn
-from all that are no longer."""
+"""Number of replacements drawn from a bad sample's own class. It may be the only one of its length, so later ones are
+drawn from all that are no longer."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackedPlan(Order):
     """Order of rows, cut into global batches of `batch_size` x `world_size` rows.
 
-    The lengths that rows hold are the same in every epoch; which sample of a length is in which row, and when the row
-    comes, is drawn anew. So an epoch always has as many rows, and any of them is found without the others. Each sample
-    comes once.
+    The lengths that rows hold are the same in every epoch. The sample of each length in a row, and the place of the
+    row, are drawn anew. An epoch therefore always has the same number of rows, and any row is found without the others.
+    Each sample comes once.
 
     `remainder` applies to rows: the last batch has fewer ("short"), the emptiest rows are left out so that the others
-    fill batches ("drop"), or the fullest rows' samples come once more ("wrap"). Without `shuffle` the fullest rows come
-    first, and samples of one length in the dataset's order.
+    fill batches ("drop"), or the samples of the fullest rows come once more ("wrap"). Without `shuffle` the fullest
+    rows come first, and samples of one length in the dataset's order.
     """
 
     sequences: SequencesByLength
@@ -50,7 +50,7 @@ class PackedPlan(Order):
 
     @property
     def rows(self) -> int:
-        """Rows that hold all samples of the dataset."""
+        """Number of rows that hold all samples of the dataset."""
         return self.patterns.rows
 
     @property
@@ -78,7 +78,7 @@ class PackedPlan(Order):
 
     @property
     def repeated(self) -> int:
-        """Samples that an epoch takes once more under "wrap"; of the same lengths in every epoch. Low is good."""
+        """Samples that an epoch repeats under "wrap"; of the same lengths in every epoch. Low is good."""
         if self.remainder != "wrap":
             return 0
         passes, rest = divmod(self.steps * self.global_batch - self.rows, self.rows)
@@ -127,7 +127,7 @@ class PackedPlan(Order):
     def _at(self, epoch: int, rows: Ints) -> tuple[Ints, Ints]:
         """Return the (passes, numbers) of the rows at these places of the epoch.
 
-        Rows that come once more are not drawn, so that they are as many samples in every epoch.
+        Repeated rows are not drawn, so that they hold the same number of samples in every epoch.
         """
         passes, numbers = np.divmod(rows, self._kept_rows)
         drawn = passes == 0
@@ -135,7 +135,7 @@ class PackedPlan(Order):
         return passes, numbers
 
     def _sequences(self, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return how many sequences each row has, and of each its place in the row, its class and its number there."""
+        """Return each row's count of sequences, and each sequence's place in the row, class and number in it."""
         patterns = self.patterns
         kinds = patterns.first_row.searchsorted(rows, side="right") - 1
         alike = rows - patterns.first_row[kinds]
@@ -154,10 +154,10 @@ class PackedPlan(Order):
 
     @cached_property
     def _kept_rows(self) -> int:
-        """Rows that an epoch has before any comes once more."""
+        """Number of rows of an epoch before any row repeats."""
         return self.steps * self.global_batch if self.remainder == "drop" else self.rows
 
     @cached_property
     def _stride(self) -> int:
-        """Positions are numbered row by row, with room for the most sequences in each."""
+        """Positions per row: room for the maximum number of sequences. Positions are numbered row by row."""
         return int(self.patterns.places.max())

@@ -1,4 +1,4 @@
-"""`RepeatFactor`, and the arguments of a Loader that say how its samples are drawn, resolved to draws."""
+"""`RepeatFactor`, and the sampling arguments of a Loader, resolved to draws."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MOST_REPEATS = 1 << 16
 class RepeatFactor:
     """Images of rare categories repeated within an epoch, as for LVIS (Gupta et al., CVPR 2019, section 5.1).
 
-    A category that is in a share f of the images has the factor max(1, sqrt(threshold / f)), an image the largest of
-    its categories', and 1 without any. An epoch has ceil(sum of factors) draws. It holds each image its factor times on
+    A category in a share f of the images has the factor max(1, sqrt(threshold / f)). An image has the largest factor of
+    its categories, and 1 without any. An epoch has ceil(sum of factors) draws. It holds each image its factor times on
     average, rounded down or up anew in each epoch, so at least once.
 
     `threshold`  the share below which a category is repeated; 0.001 for LVIS
@@ -62,7 +62,7 @@ class RepeatFactor:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sampling:
-    """A Loader's arguments that say how its samples are drawn."""
+    """Sampling arguments of a Loader."""
 
     weights: str | Sequence[float] | NDArray[Any] | None = None
     balanced: str | RepeatFactor | None = None
@@ -71,13 +71,13 @@ class Sampling:
 
     @property
     def given(self) -> list[str]:
-        """Names of the arguments that are given."""
+        """Names of the given arguments."""
         values = {name: value for name, value in vars(self).items() if value is not None}
         return [name for name, value in values.items() if name != "repeats" or value != 1]
 
     @property
     def replaces(self) -> str | None:
-        """Name of the argument by which samples are drawn with replacement; None where there is none."""
+        """Name of the argument that draws samples with replacement; None if there is none."""
         if self.weights is not None:
             return "weights="
         return None if self.balanced is None or isinstance(self.balanced, RepeatFactor) else "balanced="
@@ -85,7 +85,7 @@ class Sampling:
     def check(self, order: Order, dataset: Dataset, besides: str | None) -> None:
         """Raise UsageError for arguments that do not go together, before anything is read.
 
-        `besides` says which other argument decides what shares a batch. Only repeat factors can do with one.
+        `besides` names another argument that groups samples into batches. Only repeat factors go with such an argument.
         """
         if not self.given:
             return
@@ -108,9 +108,9 @@ class Sampling:
         check_int("length", len(dataset), 1, 1 << 62, "the dataset holds no sample")
 
     def draws(self, dataset: Dataset) -> Draws | None:
-        """Return what these arguments ask for, once `check` has passed; None for nothing. Reads labels in members.
+        """Return the draws of these arguments, once `check` has passed; None for no draws. Reads labels in members.
 
-        Raises UsageError for weights, labels or categories that are none.
+        Raises UsageError for invalid weights, labels or categories.
         """
         size = len(dataset)
         if not self.given:
@@ -130,7 +130,7 @@ class Sampling:
         )
 
     def factors(self, dataset: Dataset) -> Floats | None:
-        """Return each sample's repeat factor; None without these. Reads labels in members."""
+        """Return each sample's repeat factor; None without repeat factors. Reads labels in members."""
         if not isinstance(self.balanced, RepeatFactor):
             return None
         return self.balanced.factors(*_categories(dataset, self.balanced), count=len(dataset))
@@ -154,7 +154,7 @@ class Sampling:
 
 
 def digest_of(numbers: Floats) -> str:
-    """Return a short hex identity of the numbers, the same on every machine."""
+    """Return a short hex digest of the numbers, the same on every machine."""
     return hashlib.blake2b(np.ascontiguousarray(numbers, "<f8").data, digest_size=8).hexdigest()
 
 
@@ -174,7 +174,7 @@ def _weights(dataset: Dataset, weights: object) -> NDArray[Any]:
 
 
 def _checked_weights(weights: NDArray[Any], size: int) -> Floats:
-    """Return the weights as float64. Raises UsageError, which names the first that is none."""
+    """Return the weights as float64. Raises UsageError that names the first invalid weight."""
     if weights.ndim != 1 or weights.dtype.kind not in "biuf":
         raise UsageError(
             f"weights: expected {size:,} numbers, one a sample, got an array of {weights.dtype} of shape "
@@ -197,7 +197,7 @@ def _checked_weights(weights: NDArray[Any], size: int) -> Floats:
 
 
 def _classes(dataset: Dataset, column: object) -> Ints:
-    """Return each sample's class. Raises UsageError for a column without classes, or samples without one."""
+    """Return each sample's class. Raises UsageError for a column without classes, or samples without a class."""
     if not isinstance(column, str):
         raise UsageError(
             f"balanced: expected the name of a column of classes, such as 'label', or hr.RepeatFactor(…), got "

@@ -1,4 +1,4 @@
-"""Plan in which each global batch comes from one bucket, or neighbouring ones, and has one shape."""
+"""Plan with global batches of one shape each, from one bucket or neighbouring buckets."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from headrace.plan.order import BatchPlan, Order, check_place
 from headrace.plan.step_views import NO_VIEWS, Ints, StepViews
 
 _BATCH_ORDER = 0
-"""Draws the order of an epoch's batches; bucket b's own order is drawn with 1 + b."""
+"""Stream that draws the order of an epoch's batches; 1 + b draws bucket b's own order."""
 _SCALES = 1 << 32
-"""Draws the scales of batches that more than one could have."""
+"""Stream that draws the scale of a batch with several possible scales."""
 _OF_OWN_BUCKET = 8
-"""Replacements drawn from a bad sample's own bucket. The bucket may hold nothing else, as one of a rare size does, so
-further ones are drawn from all samples."""
+"""Number of replacements drawn from a bad sample's own bucket. A bucket of a rare size may hold nothing else, so later
+ones are drawn from all samples."""
 _ASKED = 16
-"""Replacements asked for the size of a sample that has none, if those of its own bucket have none either."""
+"""Number of replacements whose size is tried for a sample without a size, if none in its own bucket has a size."""
 
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """One global batch of an epoch: slots from `start` to `stop`, and `extra` samples once more after them."""
+    """One global batch of an epoch: slots from `start` to `stop`, and `extra` repeated samples after them."""
 
     number: int
     start: int
@@ -41,15 +41,14 @@ class GlobalBatch:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ShapedPlan(Order):
-    """Order whose buckets are divided over the scales, cut into global batches, and mixed.
+    """Order with buckets that are divided over the scales, cut into global batches, and mixed.
 
-    Which samples are in a cell together, and with which a batch, is drawn anew each epoch. The number of batches of
-    each size is not, so any step is computed without the others, in time and memory that only its own batch
-    determines. Each sample gets each scale equally often; under a budget that is exact for a bucket as a whole, if no
-    batch of its samples and a neighbour's is a large part of it. A batch over several cells gets the scale of one of
-    them, drawn by how many of its samples each has.
+    The composition of cells and batches is drawn anew each epoch. The number of batches of each size is not, so any
+    step is computed without the others, with time and memory only for its own batch. Each sample gets each scale
+    equally often. Under a budget that is exact for a bucket as a whole, if batches shared with a neighbour are a small
+    part of it. A batch over several cells gets the scale of one of them, drawn in proportion to its samples.
 
-    `joined`: what is left of one bucket may join the next in a batch. `remainder` applies to the batches that are not
+    `joined`: the rest of one bucket may join the next bucket in a batch. `remainder` applies to batches that are not
     full; a bucket smaller than the global batch never comes under "drop". Without `shuffle`, samples come in the
     dataset's order within each bucket, and batches in the order of buckets, or of their first samples.
     """
@@ -59,13 +58,13 @@ class ShapedPlan(Order):
     views: StepViews = NO_VIEWS
     joined: bool = False
     by_first_sample: bool = False
-    """Whether batches come in the order of their first samples where nothing is shuffled."""
+    """True if unshuffled batches come in the order of their first samples."""
     grouping: str = ""
-    """Description of all that the batches depend on, apart from the order."""
+    """Description of everything that the batches depend on, apart from the order."""
     lengths: Callable[[Ints], NDArray[np.float64]] | None = None
-    """Tokens of texts, by dataset position, NaN where a sample has none: where these decide a sample's bucket."""
+    """Text lengths in tokens by dataset position, if they decide a sample's bucket; NaN for a sample without a text."""
     factors: BucketFactors | None = None
-    """How often each sample comes; None: once."""
+    """Repeat factors of the samples; None if each comes once."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,19 +78,19 @@ class ShapedPlan(Order):
 
     @property
     def batch_size(self) -> int:
-        """Samples of a full batch per rank; where a budget makes batches of several sizes, about their mean."""
+        """Samples of a full batch per rank; about their mean if a budget makes batches of several sizes."""
         return self.global_batch // self.world_size
 
     @cached_property
     def global_batch(self) -> int:
-        """Samples of a full batch over all ranks, or about their mean: what a state counts as consumed a step."""
+        """Samples of a full batch over all ranks, or about their mean: the number that a state counts per step."""
         multiple, runs = self.capacity.multiple, self._every_run
         mean = int((runs.sizes * runs.batches).sum()) / int(runs.batches.sum())
         return max(1, round(mean / multiple)) * multiple
 
     @property
     def part_multiple(self) -> int:
-        """Number of which a rank's samples of a whole batch are a multiple."""
+        """Divisor of a rank's number of samples in a full batch."""
         return self.capacity.multiple // self.world_size
 
     @property
@@ -137,7 +136,7 @@ class ShapedPlan(Order):
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
         """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.
 
-        It is one of its own bucket, so that it has about the same shape; from attempt 8 on one of any bucket.
+        It comes from the sample's own bucket, so that it has about the same shape; from attempt 8 on, from any bucket.
         """
         step, row = divmod(position, self._stride)
         return self._replacement(epoch, self._at(epoch, step), position, row, attempt)
@@ -151,7 +150,7 @@ class ShapedPlan(Order):
         return int(self._select(epoch, bucket, np.array([index]))[0]) if of_own else index, pass_
 
     def _stand_ins(self, epoch: int, batch: GlobalBatch, position: int, row: int, of_all: bool) -> Ints:
-        """Return the first that would replace the sample in this row, of its own bucket, or also of all."""
+        """Return the first replacements of the sample in this row, from its own bucket, or also from all samples."""
         attempts = range(_ASKED if of_all else _OF_OWN_BUCKET)
         return np.array([self._replacement(epoch, batch, position, row, attempt)[0] for attempt in attempts])
 
@@ -167,7 +166,7 @@ class ShapedPlan(Order):
         return GlobalBatch(number, start, stop, start + size - stop if self.remainder == "wrap" else 0, size)
 
     def _samples(self, epoch: int, batch: GlobalBatch) -> tuple[Ints, NDArray[np.uint32]]:
-        """Return the global batch's samples and passes; those that come once more are of its last bucket's start."""
+        """Return the global batch's samples and passes; repeated samples come from the start of its last bucket."""
         samples, passes, slot = [], [], batch.start
         while slot < batch.stop:
             bucket = self._bucket_at(slot)
@@ -178,13 +177,13 @@ class ShapedPlan(Order):
             again, turns = np.divmod(places, count)
             turns = self.shuffled(turns, count=count, epoch=epoch, stream=1 + bucket)
             samples.append(self._select(epoch, bucket, turns))
-            # A sample that comes several times has several places of its bucket.
+            # A repeated sample has several places in its bucket.
             passes.append((again if self.factors is None else places).astype(np.uint32))
             slot = end
         return np.concatenate(samples), np.concatenate(passes)
 
     def _scale(self, epoch: int, batch: GlobalBatch) -> int:
-        """Return the scale of one of the batch's samples, each as likely as the others."""
+        """Return the scale of one of the batch's samples, each equally likely."""
         scales = len(self.views.tables)
         if scales == 1:
             return 0
@@ -193,12 +192,13 @@ class ShapedPlan(Order):
         slot = batch.start + (drawn * (batch.stop - batch.start) >> 64)
         scale = int(self._cells.scales[self._cells.at(slot)])
         scale = _core.hash64(drawn, 0) * scales >> 64 if scale == ANY else scale
-        # So that even a bucket that is less than a batch has all scales: any of them could stand for any other.
+        # Rotate the scales, so that even a bucket smaller than a batch gets all of them: equal scales are
+        # interchangeable.
         turn = _core.hash64(key, self.steps) * scales >> 64 if self.capacity.alike else 0
         return (scale + turn) % scales
 
     def _select(self, epoch: int, bucket: int, turns: Ints) -> Ints:
-        """Return the dataset positions of those that have these turns of a bucket."""
+        """Return the dataset positions of the samples at these turns of a bucket."""
         members = turns if self.factors is None else self.factors.members_at(self.key(epoch), bucket, turns)
         return self.members.select(bucket, members)
 
@@ -211,7 +211,7 @@ class ShapedPlan(Order):
 
     @cached_property
     def _bucket_ends(self) -> Ints:
-        """Ends of each bucket's slots."""
+        """End of each bucket's slots."""
         return np.cumsum(self._counts)
 
     @cached_property
@@ -228,7 +228,7 @@ class ShapedPlan(Order):
 
     @cached_property
     def _first_batch(self) -> Ints:
-        """Batches are numbered run by run: each run's first, and how many there are."""
+        """First batch of each run, and the number of batches at the end. Batches are numbered run by run."""
         return np.concatenate([[0], np.cumsum(self._runs.batches)])
 
     @cached_property
@@ -243,7 +243,7 @@ class ShapedPlan(Order):
 
     @cached_property
     def _stride(self) -> int:
-        """Positions are numbered step by step, with room for the largest batch in each."""
+        """Positions per step: room for the largest batch. Positions are numbered step by step."""
         return int(self._every_run.sizes.max())
 
 

@@ -1,4 +1,4 @@
-"""Position of a run as a few hundred bytes of JSON, and whether a saved one belongs to a plan."""
+"""Position of a run as a few hundred bytes of JSON, and the check that a saved position belongs to a plan."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from headrace.plan.order import MAX_GLOBAL_BATCH, PLAN_VERSION, world_sizes
 from headrace.plan.uniform_plan import SamplePlan
 
 STATE_VERSION = 3
-"""Version of the dict. Raise it when a key comes, goes or changes its meaning."""
+"""Version of the dict. Raise it when a key is added, removed or changes its meaning."""
 _WITHOUT_CONTENT = 2
-"""Version of the dict that has no `content`, which is then unknown."""
+"""Version of the dict without `content`, which is then unknown."""
 
 _ONE_DRAW_OF_REPEATS = 1
-"""The plan version whose samples stood where they stand now, and whose repeats in a selection shared a draw."""
+"""Plan version with the samples in the same places as now, but one draw for all repeats of a sample in a selection."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
     """Position of the consumer, and the plan that it belongs to.
 
-    `samples` counts those consumed in `epoch` over all ranks, `global_batch` a step; an epoch's edge is (epoch + 1, 0).
-    `grouping` describes the draws and a windowed order, or the buckets, scales and budget that cut the batches.
-    `dataset` is the dataset's fingerprint, `content` pins what its files hold ("": unknown), and `core` are the codec
-    versions, which decide the bits of pixels. `plan` and `rng` are the versions of the plan and of the random source.
+    `samples` counts the samples consumed in `epoch` over all ranks, `global_batch` per step; the end of an epoch is
+    (epoch + 1, 0). `grouping` describes the draws and a windowed order, or the buckets, scales and budget that cut the
+    batches. `dataset` is the dataset's fingerprint, `content` pins its files' content ("": unknown). `core` has the
+    codec versions, which decide the bits of pixels. `plan` and `rng` are the versions of the plan and of the random
+    source.
     """
 
     plan: int = PLAN_VERSION
@@ -52,7 +53,7 @@ class State:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> State:
-        """Return the state that `to_dict` gave. Raises StateError for anything else: nothing is filled in."""
+        """Read a state from `to_dict`. Raises StateError for anything else: nothing is filled in."""
         if not isinstance(data, Mapping):
             raise StateError(f"state: expected the dict that state_dict() gave, got {type(data).__name__}")
         if "counts" in data:  # a MixedState
@@ -78,7 +79,7 @@ _EXPECTED = {int: "an int from 0 to 2**64 - 1", str: "a str", bool: "a bool", li
 
 
 def check_state(values: Mapping[str, object], kinds: Mapping[str, Any]) -> None:
-    """Raise StateError unless `values` has a value of each of these kinds (types, or one and None), and no other."""
+    """Raise StateError unless `values` has exactly these keys, with values of these kinds (`type` or `type | None`)."""
     missing = sorted(kinds.keys() - values.keys())
     unknown = sorted(str(name) for name in values.keys() - kinds.keys())
     if missing or unknown:
@@ -94,7 +95,7 @@ def check_state(values: Mapping[str, object], kinds: Mapping[str, Any]) -> None:
             continue
         too_far = type(value) is int and not 0 <= value < 1 << 64
         of_others = isinstance(value, list) and not all(type(each) is str for each in value)
-        # type(), not isinstance(): True is an int to Python, and to_dict never made a state that holds it.
+        # type(), not isinstance(): True is an int to Python, and no state from to_dict holds it.
         if type(value) is not kind or too_far or of_others:
             expected = _EXPECTED[kind] + (" or None" if or_none else "")
             raise StateError(f"state[{name!r}]: expected {expected}, got {value!r}; pass the saved dict unchanged")
@@ -103,7 +104,7 @@ def check_state(values: Mapping[str, object], kinds: Mapping[str, Any]) -> None:
 def state_after(plan: EpochPlan, *, epoch: int, steps: int, dataset: str, core: str, content: str = "") -> State:
     """Return the state once the consumer holds `steps` batches of `epoch`, the same on every rank.
 
-    A short batch counts as a whole one.
+    A short batch counts as a full one.
     """
     if steps == plan.steps:
         return state_at(plan, epoch=epoch + 1, samples=0, dataset=dataset, core=core, content=content)
@@ -114,7 +115,7 @@ def state_after(plan: EpochPlan, *, epoch: int, steps: int, dataset: str, core: 
 def state_at(
     plan: EpochPlan | SamplePlan, *, epoch: int, samples: int, dataset: str, core: str, content: str = ""
 ) -> State:
-    """Return the state at a position of an epoch, which need not be where the plan cuts."""
+    """Return the state at a position of an epoch, which may be inside a batch of the plan."""
     return State(
         dataset=dataset,
         length=plan.length,
@@ -148,14 +149,12 @@ def resume(
     past_end: bool = False,
     repeats: bool = False,
 ) -> Resume:
-    """Return where `plan` resumes from `state`. With None for `dataset`, it may be another of as many samples.
+    """Return the position where `plan` resumes from `state`. None for `dataset` accepts any dataset of the same size.
 
-    The world size may differ from the one that saved, as long as the global batch is the same. Other codecs (`core`)
-    only warn: the samples are the same, their pixels may differ in the last bits. So does a state of plan version 1
-    where the dataset `repeats` samples: those now have draws of their own. `past_end` also accepts a state whose epoch
-    has no step left (`step` is then `plan.steps`).
-
-    Raises StateError where the run that saved would have held other batches.
+    The world size may differ from the saved run's, as long as the global batch is the same. Other codecs (`core`) only
+    warn: the samples are the same, their pixels may differ in the last bits. A state of plan version 1 also warns if
+    the dataset `repeats` samples, which now have separate draws. `past_end` also accepts a state whose epoch has no
+    step left (`step` is then `plan.steps`). Raises StateError if the saved run would have had other batches.
     """
     _check_order(state, plan, dataset=dataset)
     hint = (
@@ -195,7 +194,7 @@ def resume(
 def resume_samples(state: State, plan: SamplePlan, *, dataset: str) -> tuple[int, int]:
     """Return the (epoch, samples consumed over all ranks) from which `plan` resumes.
 
-    Raises StateError where the run that saved had another order, or cut it in whole batches.
+    Raises StateError if the saved run had another order, or cut it in whole batches.
     """
     _check_order(state, plan, dataset=dataset)
     if state.global_batch != 1:
@@ -212,7 +211,7 @@ def resume_samples(state: State, plan: SamplePlan, *, dataset: str) -> tuple[int
 
 
 def _check_order(state: State, plan: EpochPlan | SamplePlan, *, dataset: str | None) -> None:
-    """Raise StateError where the samples of the run that saved stood in another order."""
+    """Raise StateError if the saved run had its samples in another order."""
     afresh = "resume with the Headrace that saved it, or start the epoch afresh"
     version = PLAN_VERSION if state.plan == _ONE_DRAW_OF_REPEATS else state.plan
     same_data = "open the dataset that the state was saved with"

@@ -13,11 +13,11 @@ from headrace import _core
 
 Ints: TypeAlias = NDArray[np.int64]
 Sizes: TypeAlias = Callable[[Ints], NDArray[np.int32]]
-"""Dataset positions to the images' (height, width), int32[N, 2]; 0 0 where it is not known."""
+"""Function from dataset positions to the images' (height, width), int32[N, 2]; 0 0 if unknown."""
 
 MOST_ASPECT = 250
-"""An image more than so many times as long as it is wide counts as one of unknown size: it must neither set the shape
-of a batch nor what a budget allows."""
+"""Maximum ratio of the sides. A longer image counts as one of unknown size: it must affect neither a batch's shape nor
+its budget."""
 
 _CENTER_CROP = 4  # core/view/program.hpp
 _WIDTH, _HEIGHT = 8, 9  # columns of a view
@@ -28,7 +28,7 @@ class ImageSizes:
     """Sizes of a dataset's images, by position."""
 
     known: NDArray[np.int32]
-    """(height, width), int32[N, 2]; 0 0 where it is not known."""
+    """Known sizes as (height, width), int32[N, 2]; 0 0 if unknown."""
 
     def __call__(self, positions: Ints) -> NDArray[np.int32]:
         sizes = self.known[positions]
@@ -42,12 +42,12 @@ class StepView:
     """View that all samples of one step share, on every rank."""
 
     ops: NDArray[np.float64]
-    """The core's numbers of the view, its last step included that pads to `size`."""
+    """The core's numbers of the view, including the last step that pads to `size`."""
     size: tuple[int, int]
     """(height, width) of every image."""
     sources: NDArray[np.int32] | None = None
-    """(height, width) of the images before the view, int32[N, 2], from which `size` follows; 0 0 where it is not known.
-    None where they do not matter."""
+    """(height, width) of the images before the view, int32[N, 2], which determine `size`; 0 0 if unknown. None if they
+    do not matter."""
 
     def of_rows(self, rows: slice) -> StepView:
         """Return the view for these of the batch's samples."""
@@ -58,8 +58,8 @@ class StepView:
 class StepViews:
     """Views that a step may draw: `tables` has the core's numbers of the view at each scale, float64[ops, 10].
 
-    `output` is the size that the view gives whatever the source is. Where that is None, images are padded to the
-    largest of the step, rounded up to `multiple_of`, and `sizes` is asked for those of all of the step's samples.
+    `output` is the size of the view's output, whatever the source is. If it is None, images are padded to the largest
+    of the step, rounded up to `multiple_of`. `sizes` then gives the sizes of all samples of the step.
     """
 
     tables: tuple[NDArray[np.float64], ...]
@@ -70,8 +70,8 @@ class StepViews:
     def of(self, scale: int, samples: Ints, stand_ins: Callable[[int, bool], Ints]) -> StepView:
         """Return the view of a global batch.
 
-        Where a sample has no size, the first of `stand_ins(row, False)` that has one counts instead; where then none
-        has, the first of `stand_ins(0, True)`.
+        A sample without a size counts with the first known size of `stand_ins(row, False)`. If no size is known, the
+        first known size of `stand_ins(0, True)` counts.
         """
         if self.output is not None:
             return StepView(self.tables[scale], self.output)
@@ -91,24 +91,24 @@ class StepViews:
         return sizes if len(sizes) else self._first_known(stand_ins(0, True))
 
     def _first_known(self, samples: Ints) -> NDArray[np.int32]:
-        """Return the first known size, [1, 2], or [0, 2] where none is known."""
+        """Return the first known size, [1, 2], or [0, 2] if none is known."""
         assert self.sizes is not None, "the output depends on them"
         sizes = self.sizes(samples)
         return sizes[sizes[:, 0] > 0][:1]
 
 
 NO_VIEWS = StepViews(tables=(np.zeros((0, 10)),), output=(0, 0), sizes=None)
-"""For plans of samples without images."""
+"""Views for plans of samples without images."""
 
 
 def output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: NDArray[np.int32]) -> tuple[Ints, Ints]:
-    """Return the (heights, widths) that the view makes of sources of these sizes, 0 where it cannot be applied.
+    """Return the (heights, widths) of the view's outputs for sources of these sizes, 0 if it cannot be applied.
 
-    The core's own arithmetic decides. The size of an output never depends on what is drawn.
+    The core's own arithmetic decides. The size of an output never depends on random draws.
     """
     try:
         return _output_sizes(ops, heights, widths)
-    except ValueError:  # one of them, and the core does not say which
+    except ValueError:  # one size fails, and the core does not report which
         half = len(heights) // 2
         if half == 0:
             return np.zeros(1, np.int64), np.zeros(1, np.int64)

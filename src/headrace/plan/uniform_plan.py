@@ -1,4 +1,4 @@
-"""Plans that cut an epoch's order as it comes: batch by batch, or sample by sample."""
+"""Plans that cut an epoch's order in sequence: batch by batch, or sample by sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.plan.step_views import Ints
 from headrace.plan.windowed import LanePart, Lanes, WindowedEpoch, WindowShape, lanes_of, windowed_epoch
 
 _OF_OWN_WINDOW = 8
-"""Replacements drawn from a bad sample's own window, whose blocks are at hand; further ones are drawn from all."""
+"""Number of replacements drawn from a bad sample's own window, whose blocks are in memory; later ones come from all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,12 @@ class UniformPlan(Order):
     """Order cut into global batches of `batch_size` x `world_size` samples."""
 
     length: int
-    """Samples of an epoch: all of the dataset's, each once, or the number of `draws`."""
+    """Samples of an epoch: each of the dataset's samples once, or the number of `draws`."""
     batch_size: int
     draws: Draws | None = None
-    """How samples are drawn; None: each comes once."""
+    """Draws of the samples; None if each sample comes once."""
     window: WindowShape | None = None
-    """How samples are shuffled in blocks and windows; None: over the whole epoch."""
+    """Blocks and windows of the shuffle; None for a shuffle over the whole epoch."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,12 +44,12 @@ class UniformPlan(Order):
 
     @property
     def part_multiple(self) -> int:
-        """Number of which a rank's samples of a whole batch are a multiple."""
+        """Divisor of a rank's number of samples in a full batch."""
         return self.batch_size
 
     @property
     def grouping(self) -> str:
-        """Description of how samples are drawn and windowed; "" where each comes once, in the order as it is."""
+        """Description of the draws and windows; "" if each sample comes once, in the global order."""
         parts = [None if self.draws is None else self.draws.words, None if self.window is None else str(self.window)]
         return "; ".join(part for part in parts if part is not None)
 
@@ -60,23 +60,23 @@ class UniformPlan(Order):
 
     @property
     def rank_samples(self) -> int:
-        """Most different samples that this rank takes in an epoch, apart from replacements."""
+        """Maximum different samples that this rank takes in an epoch, apart from replacements."""
         share = -(-self.length // self.world_size)
         return share if self.draws is None else min(share, self.draws.different)
 
     @property
     def left_out(self) -> int:
-        """Samples that an epoch leaves out under "drop"; other ones each epoch when shuffled. Low is good."""
+        """Samples that an epoch leaves out under "drop"; other samples each epoch when shuffled. Low is good."""
         return max(0, self.length - self.steps * self.global_batch)
 
     @property
     def repeated(self) -> int:
-        """Samples that an epoch takes once more under "wrap". Low is good."""
+        """Samples that an epoch repeats under "wrap". Low is good."""
         return self.steps * self.global_batch - self.length if self.remainder == "wrap" else 0
 
     @property
     def empty_parts(self) -> int:
-        """Parts of an epoch's batches that are empty, because a batch has fewer samples than there are ranks."""
+        """Number of empty parts in an epoch's batches, if a batch has fewer samples than there are ranks."""
         return self.empty_parts_of(self.length % self.global_batch)
 
     def batch(self, epoch: int, step: int) -> BatchPlan:
@@ -102,8 +102,8 @@ class UniformPlan(Order):
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
         """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.
 
-        `attempt` counts from 0, for a replacement that is bad as well. It is drawn as likely as any draw; in a windowed
-        order, it is one of the window, until attempt 8.
+        `attempt` counts from 0, for a replacement that is bad as well. The replacement has the same distribution as a
+        draw; in a windowed order, it comes from the window, until attempt 8.
         """
         if self.draws is not None:
             bits, pass_ = self.replacement_bits(epoch=epoch, position=position, attempt=attempt)
@@ -118,9 +118,9 @@ class UniformPlan(Order):
         return int(order.samples_at(start + within)[0]), pass_
 
     def reads(self, epoch: int, first_step: int) -> Iterator[ReadGroup]:
-        """Yield what this rank needs from `first_step` of `epoch` on, in the order of need.
+        """Yield the reads of this rank from `first_step` of `epoch` on, in the order of need.
 
-        A group is what is to be read together: a step's samples, or in a windowed order those of a window of a lane.
+        A group is read together: a step's samples, or in a windowed order the samples of a window of a lane.
         """
         if self.window is None or self.draws is not None:
             yield from reads_by_step(self, epoch, first_step)
@@ -134,20 +134,20 @@ class UniformPlan(Order):
 
     @property
     def window_samples(self) -> int:
-        """Samples of the windows that this rank mixes at a time; 0 where none are read as a whole."""
+        """Samples of the windows that this rank mixes at a time; 0 if no windows are read."""
         if self.window is None or self.draws is not None:
             return 0
         lanes = len(self._lanes(self.length).takes(self.rank * self.batch_size, (self.rank + 1) * self.batch_size))
         return min(lanes * self.window.lane_blocks * self.window.block, self.rank_samples)
 
     def _lanes(self, count: int) -> Lanes:
-        """Return the lanes of the order; one where samples are drawn, of which batches are not cut as they come."""
+        """Return the lanes of the order; a single lane with draws, whose batches do not follow the order."""
         assert self.window is not None
         return lanes_of(count, self.global_batch, self.window.lanes if self.draws is None else 1)
 
 
 class Planned(Protocol):
-    """Plan of steps, as far as reading ahead of them needs it."""
+    """Steps of a plan, the interface that prefetching needs."""
 
     @property
     def steps(self) -> int: ...
@@ -156,7 +156,7 @@ class Planned(Protocol):
 
 
 class ReadGroup(NamedTuple):
-    """Samples that are read together, and the step that each is of."""
+    """Samples that are read together, and the step of each sample."""
 
     first_step: int
     samples: Ints
@@ -172,7 +172,7 @@ def reads_by_step(plan: Planned, epoch: int, first_step: int) -> Iterator[ReadGr
 
 
 def _lane_reads(order: WindowedEpoch, part: LanePart, first_step: int, steps: int) -> Iterator[ReadGroup]:
-    """Yield what a rank takes of one lane, window by window, in its whole batches."""
+    """Yield a rank's samples of one lane, window by window, for its full batches."""
     place, end = part.first + first_step * part.stride, part.first + steps * part.stride
     while place < end:
         stop = min(end, int(order.bounds(order.window_at(np.array([place], np.int64)))[1][0]))
@@ -189,8 +189,8 @@ class SamplePlan(Order):
     """Order dealt out to the ranks one sample at a time.
 
     Rank r of n takes positions r, r + n, r + 2n, … After any number of samples each, all ranks together have a prefix
-    of the epoch, however they batch them. Any world size and batch size goes on from there. Every rank takes equally
-    many: `remainder` "wrap" fills up the last round from the epoch's start, "drop" leaves it out.
+    of the epoch, however they batch them. A run of any world size and batch size continues from there. Every rank takes
+    equally many: `remainder` "wrap" fills up the last round from the epoch's start, "drop" leaves it out.
     """
 
     length: int
@@ -208,7 +208,7 @@ class SamplePlan(Order):
 
     @property
     def global_batch(self) -> int:
-        """The unit in which a state counts: one sample, at every world size."""
+        """Unit in which a state counts: one sample, at every world size."""
         return 1
 
     @property

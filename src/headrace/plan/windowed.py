@@ -1,10 +1,10 @@
-"""`Windowed`: a shuffle whose reads are local. Blocks of neighbours are shuffled, and samples within windows of blocks.
+"""`Windowed`: a shuffle with local reads. It shuffles blocks of neighbours, and samples within windows of blocks.
 
-An epoch is cut into windows of many blocks each, and a block into samples that lie next to one another in storage. So
-large ranges are read, each once an epoch, and no more than a window of them is needed at a time.
+An epoch is cut into windows of many blocks each, and a block into samples that are contiguous in storage. The loader
+therefore reads large ranges, each once per epoch, and needs at most a window of them at a time.
 
-Batches take from several lanes of that order at once, each a part of the epoch with windows of its own. A rank whose
-part of a batch is whole lanes reads no other rank's blocks, and the batches are the same at every world size.
+Batches take from several lanes of that order at once. Each lane is a part of the epoch with its own windows. A rank
+with whole lanes as its part of a batch reads no other rank's blocks, and the batches are the same at every world size.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from headrace.plan.step_views import Ints
 
 DEFAULT_BLOCK_BYTES = 8 << 20
 DEFAULT_BLOCK_SAMPLES = 64
-"""Of a block, where the dataset does not know how long its samples are: files of a folder."""
+"""Samples of a block if the dataset does not know their lengths, as for files of a folder."""
 DEFAULT_WINDOW_BLOCKS = 128
 DEFAULT_LANES = 8
-"""As many as the ranks of most nodes."""
+"""Default number of lanes: the number of ranks on most nodes."""
 MOST_LANES = 1 << 20
 
 MOST_BLOCK_SAMPLES = 1 << 31
@@ -34,25 +34,25 @@ MOST_WINDOW_BLOCKS = 1 << 20
 MOST_BLOCK_BYTES = 1 << 40
 
 _MEASURED = 4096
-"""Samples, evenly spread, whose lengths give the mean."""
+"""Number of samples, evenly spread, that the mean length is measured on."""
 
 _MOST_RUNS = 32
-"""Runs of positions that are looked up window by window; scattered positions are not."""
+"""Runs of positions up to which each run is looked up window by window; more runs count as scattered."""
 _BLOCK_ORDER, _WITHIN = 0, 1
-"""Streams of an epoch's key: the order of blocks, and that of samples within the windows."""
+"""Streams of an epoch's key: the order of blocks, and the order of samples within windows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windowed:
-    """Shuffled order that reads large ranges: samples are shuffled within windows of shuffled blocks.
+    """Shuffled order with large reads: samples are shuffled within windows of shuffled blocks.
 
-    `block_samples`  neighbouring samples of the dataset that make a block
-    `block_bytes`    the same as bytes: as many samples as take about that much, by the dataset's mean. Give one of the
-                     two; default: about 8 MB, or 64 samples where the dataset does not know how long its samples are
-    `window_blocks`  blocks that a batch is mixed from, over all lanes: what memory has to hold
-    `lanes`          parts of the epoch that a batch takes equally from, each with windows of its own. A rank reads
-                     only its own blocks where the number of ranks divides it: take a multiple of the most ranks that
-                     the run may have
+    `block_samples`  number of neighbouring samples of the dataset in a block
+    `block_bytes`    the same in bytes: as many samples as take about that much, by the dataset's mean. Give one of the
+                     two; default: about 8 MB, or 64 samples if the dataset does not know the lengths of its samples
+    `window_blocks`  blocks that a batch is mixed from, over all lanes: the amount that memory has to hold
+    `lanes`          parts of the epoch that a batch takes equally from, each with its own windows. A rank reads
+                     only its own blocks if the number of ranks divides `lanes`: use a multiple of the maximum number of
+                     ranks of the run
 
     Larger windows mix better, larger blocks read faster.
     """
@@ -76,9 +76,10 @@ class Windowed:
         check_int("lanes", self.lanes, 1, MOST_LANES, "8 suit up to 8 ranks")
 
     def check(self, *, shuffle: bool, grouped_by: str | None, replaces: str | None) -> None:
-        """Raise UsageError where samples are not shuffled, or not in an order that windows could be cut from.
+        """Raise UsageError if samples are not shuffled, or in an order that windows cannot be cut from.
 
-        `grouped_by` names the argument that groups samples into batches, `replaces` that which draws with replacement.
+        `grouped_by` names the argument that groups samples into batches, `replaces` the one that draws with
+        replacement.
         """
         if not shuffle:
             raise UsageError(
@@ -97,11 +98,11 @@ class Windowed:
             )
 
     def resolve(self, dataset: Dataset) -> WindowShape:
-        """Return the samples of a block and the blocks of a window. Reads lengths that the dataset holds, no files."""
+        """Return the samples per block and blocks per window. Reads lengths held by the dataset, no files."""
         return WindowShape(block=self._block(dataset), blocks=self.window_blocks, lanes=self.lanes)
 
     def resolve_samples(self) -> WindowShape:
-        """Return the same where nothing but the number of samples is known. Raises UsageError for `block_bytes`."""
+        """Return the shape if only the number of samples is known. Raises UsageError for `block_bytes`."""
         if self.block_bytes is not None:
             raise UsageError(
                 f"order: expected a Windowed with block_samples=, since the bytes of samples are not known here, got "
@@ -124,14 +125,14 @@ class Windowed:
         wanted = DEFAULT_BLOCK_BYTES if self.block_bytes is None else self.block_bytes
         block = min(max(1, wanted // mean), MOST_BLOCK_SAMPLES)
         rows = max((each.unit_rows or 1 for each in _byte_columns(dataset)), default=1)
-        return block if 2 * block < rows else max(1, round(block / rows)) * rows  # whole chunks, where these are alike
+        return block if 2 * block < rows else max(1, round(block / rows)) * rows  # whole chunks, if these are alike
 
 
 ShuffleOrder: TypeAlias = Literal["global", "windowed"] | Windowed
 
 
 def windowed_of(order: ShuffleOrder) -> Windowed | None:
-    """Return the windowed order that `order` asks for; None for the global one."""
+    """Return the windowed order for the argument `order`; None for the global order."""
     if isinstance(order, Windowed):
         return order
     if order not in ("global", "windowed"):
@@ -142,9 +143,9 @@ def windowed_of(order: ShuffleOrder) -> Windowed | None:
 
 
 def mean_sample_bytes(dataset: Dataset) -> int | None:
-    """Return the mean bytes of a sample in storage, over all columns of bytes; None where no column knows lengths.
+    """Return the mean bytes of a sample in storage, over all columns of bytes; None if no column knows lengths.
 
-    It is that of the dataset as it was opened, so that selections have the blocks of the whole.
+    It is the mean of the dataset as opened, so that selections have the blocks of the whole dataset.
     """
     count = len(dataset.table)
     if count == 0:
@@ -164,7 +165,7 @@ def _byte_columns(dataset: Dataset) -> list[ByteColumn]:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowShape:
-    """Samples of a block, blocks that a batch is mixed from at most, and lanes."""
+    """Samples of a block, maximum blocks that a batch is mixed from, and lanes."""
 
     block: int
     blocks: int
@@ -172,19 +173,19 @@ class WindowShape:
 
     @property
     def lane_blocks(self) -> int:
-        """Blocks of one lane's window, at most."""
+        """Maximum blocks of one lane's window."""
         return max(1, self.blocks // self.lanes)
 
     def __str__(self) -> str:
-        """Return how a Loader is given the same; part of a state."""
+        """Return a Loader's argument for the same shape; part of a state."""
         return f"order Windowed(block_samples={self.block}, window_blocks={self.blocks}, lanes={self.lanes})"
 
 
 class Lanes:
     """Places of a windowed order that batches take. Each lane has a range of them, and gives a part of each batch.
 
-    The parts are those that `lanes` ranks would have of a batch, short ones included, so that they agree with the
-    ranks' own parts where lanes are a multiple of the ranks.
+    The parts equal the parts of `lanes` ranks, including those of short batches. They therefore agree with the ranks'
+    own parts if lanes are a multiple of the ranks.
     """
 
     def __init__(self, count: int, *, batch: int, lanes: int) -> None:
@@ -214,7 +215,7 @@ class Lanes:
         return places
 
     def takes(self, start: int, stop: int) -> list[LanePart]:
-        """Return what the part [start, stop) of each whole batch takes of the lanes."""
+        """Return the lane parts that [start, stop) of each full batch takes."""
         found = []
         for first, end, base in zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), self._edges, strict=False):
             low, high = max(start, first), min(stop, end)
@@ -233,11 +234,11 @@ class LanePart(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedEpoch:
-    """Windowed order of one epoch of `count` samples: which sample stands where, and the inverse, by arithmetic.
+    """Windowed order of one epoch of `count` samples: the sample at each position, and the inverse, by arithmetic.
 
-    A block's turn is its place in the shuffled order of blocks; window w has consecutive turns. All windows have as
-    many blocks, or one less. The last block of the dataset may be short, wherever its turn is: positions from there on
-    are fewer by what it lacks. Arithmetic is that of whole blocks, and `_lack` is put in and taken out at the edges.
+    A block's turn is its place in the shuffled order of blocks; window w has consecutive turns. All windows have the
+    same number of blocks, or one less. The last block of the dataset may be short, wherever its turn is, which shifts
+    the positions after it. The arithmetic uses whole blocks, and adds and removes `_lack` at the edges.
     """
 
     count: int
@@ -253,7 +254,7 @@ class WindowedEpoch:
         return -(-self.blocks // self.shape.lane_blocks)
 
     def samples_at(self, positions: Ints) -> Ints:
-        """Return the samples that stand at these positions of the epoch."""
+        """Return the samples at these positions of the epoch."""
         runs = 1 + np.flatnonzero(np.diff(positions) != 1)
         if len(runs) >= _MOST_RUNS or not len(positions):
             return self._samples_anywhere(positions)
@@ -287,7 +288,7 @@ class WindowedEpoch:
         return starts, starts + self._sizes(windows)
 
     def _in_window(self, window: _Window, positions: Ints) -> Ints:
-        """Return the samples at positions that one window has all of."""
+        """Return the samples at positions that are all in one window."""
         places = _core.permute(window.stop - window.start, window.key, positions - window.start)
         if window.is_short:
             places += self._lack * (places >= self._short_end)
@@ -308,14 +309,14 @@ class WindowedEpoch:
         return np.maximum(turns // (narrow + 1), (turns - wider) // narrow)
 
     def _sizes(self, windows: Ints) -> Ints:
-        """Return the samples of each window."""
+        """Return the number of samples in each window."""
         narrow, wider = self._widths
         sizes: Ints = (narrow + (windows < wider)) * self.shape.block - self._lack * (windows == self._short_window)
         return sizes
 
     @cached_property
     def _widths(self) -> tuple[int, int]:
-        """Fewest blocks of a window, and how many windows have one more."""
+        """Minimum blocks of a window, and the number of windows with one more."""
         return divmod(self.blocks, self.windows)
 
     @cached_property
@@ -328,7 +329,7 @@ class WindowedEpoch:
 
     @cached_property
     def _lack(self) -> int:
-        """Samples by which the dataset's last block is short."""
+        """Samples that the dataset's last block lacks."""
         return self.blocks * self.shape.block - self.count
 
     @cached_property
@@ -357,13 +358,13 @@ class _Window(NamedTuple):
 
     start: int
     stop: int
-    """Half-open range of positions."""
+    """End of the half-open range of positions."""
     key: int
-    """Of the permutation within it."""
+    """Key of the permutation within the window."""
     blocks: Ints
-    """In the order of their turns."""
+    """Blocks in the order of their turns."""
     is_short: bool
-    """True if it has the dataset's last block, and that is short."""
+    """True if the window has the dataset's last block, and this block is short."""
 
 
 @lru_cache(maxsize=64)
@@ -378,7 +379,7 @@ def _window(epoch: WindowedEpoch, window: int) -> _Window:
 
 @lru_cache(maxsize=16)
 def windowed_epoch(count: int, shape: WindowShape, key: int) -> WindowedEpoch:
-    """Return the windowed order of the epoch that has this key; the same object for each of its steps."""
+    """Return the windowed order of the epoch with this key; the same object for each of its steps."""
     return WindowedEpoch(count=count, shape=shape, key=key)
 
 

@@ -1,4 +1,4 @@
-"""What this process may use: cores, memory, control groups, threads, forks, channels and its rank."""
+"""Resources of this process: cores, memory, control groups, threads, forks, channels and its rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounded channel from one thread to another, with statistics of who waits for whom."""
+"""Bounded channel from one thread to another, with statistics of the waits on both sides."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 class Closed(Exception):  # noqa: N818  # the normal end of a channel
-    """Signal that the channel has ended: nothing will come, or nobody will take."""
+    """Signal that the channel has ended: no item will come, or none will be taken."""
 
 
 @dataclass(frozen=True)
 class ChannelStatistics:
     """Statistics of a channel.
 
-    A high `consumer_wait_s` means that the producer is too slow; a high `producer_wait_s`, that the consumer is, and
-    all is well. `waiting` counts the items that are ready now.
+    A high `consumer_wait_s` means that the producer is too slow. A high `producer_wait_s` means that the consumer is,
+    and all is well. `waiting` counts the items that are ready now.
     """
 
     taken: int
@@ -33,9 +33,9 @@ class ChannelStatistics:
 class Channel(Generic[T]):
     """Bounded queue from one thread to one other: in order, at most `capacity` items reserved and not yet taken.
 
-    A producer reserves a place before it starts work (`reserve`), so that the capacity bounds work in progress too. It
-    may change at any time (`set_capacity`). Waiting is never by polling; closing and failing wake both sides. Two C
-    queues, of items and of free places, cost the consumer 14 µs an item after a training step; a condition over a
+    A producer reserves a place before it starts work (`reserve`), so that the capacity bounds work in progress too. The
+    capacity may change at any time (`set_capacity`). Waiting never polls; closing and failing wake both sides. Two C
+    queues, of items and of free places, cost the consumer 14 µs per item after a training step; a condition over a
     deque cost 40 (benchmarks/device_wait.py).
     """
 
@@ -45,7 +45,7 @@ class Channel(Generic[T]):
         for _ in range(capacity):
             self._places.put(None)
         self._capacity = capacity
-        self._owed = 0  # places that are taken away as soon as they come back
+        self._owed = 0  # places that are removed as soon as they come back
         self._resizing = threading.Lock()
         self._taken = 0
         self._finished = False  # by the producer
@@ -59,11 +59,11 @@ class Channel(Generic[T]):
 
     @property
     def ready(self) -> int:
-        """Items that are ready now, the end among them; cheaper than `statistics`."""
+        """Number of items ready now, including the end mark; cheaper than `statistics`."""
         return self._items.qsize()
 
     def set_capacity(self, capacity: int) -> None:
-        """Change the capacity, from any thread. Items reserved beyond a smaller one are still put and taken."""
+        """Change the capacity, from any thread. Items reserved beyond a smaller capacity are still put and taken."""
         with self._resizing:
             self._owed += self._capacity - capacity
             self._capacity = capacity
@@ -74,11 +74,11 @@ class Channel(Generic[T]):
             while self._owed < 0:
                 self._places.put(None)
                 self._owed += 1
-        if self._ended:  # one of those may have been there to wake the producer
+        if self._ended:  # a removed place may have been there to wake the producer
             self._places.put(None)
 
     def reserve(self, *, block: bool) -> bool:
-        """Reserve a place for one item. False where there is no room and `block` is False. Raises Closed."""
+        """Reserve a place for one item. Return False if there is no room and `block` is False. Raises Closed."""
         if not self._ended:
             try:
                 self._places.get_nowait()
@@ -92,7 +92,7 @@ class Channel(Generic[T]):
         return True
 
     def put(self, item: T) -> None:
-        """Deliver an item whose place was reserved. Raises Closed."""
+        """Deliver an item to its reserved place. Raises Closed."""
         if self._ended:
             raise Closed
         self._items.put(item)
@@ -108,30 +108,30 @@ class Channel(Generic[T]):
     def stop(self) -> None:
         """Stop the producer, from any thread of its side: its `reserve` and `put` raise Closed.
 
-        Items already put are still handed out, and `finish` says why.
+        Items already put are still delivered, and `finish` gives the reason.
         """
         self._finished = True
         self._places.put(None)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """End the producer's side: items already put are still handed out, then `error` or the end.
+        """End the producer's side: items already put are still delivered, then `error` or the end.
 
-        Once the consumer has closed, an error is dropped: its traceback would keep alive whatever the producer held.
+        Once the consumer has closed, an error is dropped: its traceback would hold the producer's objects alive.
         """
         self._error = error
         self._finished = True
         if self._closed:  # checked last: whichever comes second, here or in `close`, drops all
             self._error = None
-            self._drop_items()  # one may have come between `close` and the producer's noticing it
+            self._drop_items()  # an item may have come between `close` and the producer's noticing it
         self._items.put(END)
 
     def close(self) -> None:
-        """End the consumer's side: everything waiting is dropped, an error that was not taken included."""
+        """End the consumer's side: all waiting items are dropped, and an error that was not taken, too."""
         self._closed = True
         self._error = None
         self._drop_items()
         self._items.put(END)
-        self._places.put(None)  # a producer that waits for one finds the channel closed
+        self._places.put(None)  # a producer that waits for a place finds the channel closed
 
     def take(self) -> T:
         """Return the next item. Raises Closed at the end, or the producer's error."""
@@ -148,7 +148,7 @@ class Channel(Generic[T]):
             try:
                 raise error
             finally:
-                del error  # its traceback holds this frame: a cycle would keep the batch's memory
+                del error  # its traceback holds this frame: a cycle would hold the batch's memory
         self._taken += 1
         self.give_back()
         return item
@@ -187,7 +187,7 @@ class _Wait:
 
 
 class _End:
-    """Mark that follows the last item."""
+    """Mark after the last item."""
 
 
 END = _End()

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Text: TypeAlias = Callable[[str], str | None]
-"""Returns a file's text; None where it is absent or forbidden."""
+"""Function that returns a file's text; None if the file is absent or forbidden."""
 
 UNLIMITED_BYTES = 1 << 60
-"""Version 1 writes "no limit" as the largest multiple of a page; no machine has this much."""
+"""Bound of real limits: version 1 writes "no limit" as the largest multiple of a page, beyond any machine's memory."""
 
 MOST_DIGITS = 20
 _KIB = 1024
 NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "virtiofs")
 )
-"""Kinds of file systems whose bytes come from another machine, or from the host of this one."""
+"""Kinds of file systems that read bytes from another machine, or from the host of this one."""
 
 
 def read_text(path: str) -> str | None:
-    """Return the text of a file of the kernel's; None where it is absent or forbidden."""
+    """Return the text of a kernel file; None if it is absent or forbidden."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read().decode("utf-8", "replace")
@@ -31,7 +31,7 @@ def read_text(path: str) -> str | None:
 
 
 def pairs(text: str | None) -> dict[str, int]:
-    """Parse lines such as `key 12`, `key: 12` or `key:  12 kB`, kB in bytes. Lines of another form are left out."""
+    """Parse lines such as `key 12`, `key: 12` or `key:  12 kB`, kB in bytes. Other lines are left out."""
     found = {}
     for words in rows(text):
         if len(words) >= 2 and is_whole(words[1]):
@@ -40,18 +40,18 @@ def pairs(text: str | None) -> dict[str, int]:
 
 
 def rows(text: str | None) -> list[list[str]]:
-    """Return the words of each line that has any."""
+    """Return the words of each non-empty line."""
     return [words for line in (text or "").splitlines() if (words := line.split())]
 
 
 def whole(text: str | None) -> int | None:
-    """Return the number that is all of the text; None where it is none."""
+    """Return the number if the text is nothing else; None otherwise."""
     text = (text or "").strip()
     return int(text) if is_whole(text) else None
 
 
 def is_whole(text: str) -> bool:
-    """Return whether the text is a number as the kernel writes one, of 64 bits at most."""
+    """Return True if the text is a number in the kernel's form, of 64 bits at most."""
     return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
@@ -61,21 +61,21 @@ class Mount:
 
     point: str
     root: str
-    """The folder of the file system that is mounted."""
+    """Folder of the file system that is mounted."""
     kind: str
     source: str
     number: str
-    """Of the device, `major:minor`; `0:…` where there is none."""
+    """Device number as `major:minor`; `0:…` if the file system has no device."""
     options: tuple[str, ...]
 
     @property
     def is_network(self) -> bool:
-        """True if its bytes come from elsewhere. FUSE counts: what serves it is mostly an object store."""
+        """True if the bytes come from elsewhere. FUSE counts: its server is mostly an object store."""
         return self.kind in NETWORK or self.kind.startswith("fuse")
 
 
 def mounts(text: Text, pid: int | str) -> list[Mount]:
-    """Return the file systems that a process sees, in the order in which they were mounted."""
+    """Return the file systems that a process sees, in mount order."""
     lines = text(f"/proc/{pid}/mountinfo") or ""
     return [mount for line in lines.splitlines() if (mount := _mount(line)) is not None]
 
@@ -103,14 +103,14 @@ class Throttling:
     periods: int | None
     throttled_periods: int | None
     throttled_s: float | None
-    """Of all cores together."""
+    """Throttled time, summed over all cores."""
 
 
 class ControlGroups:
     """Control groups of one process: version 1, 2 or both at once, each with all of its ancestors.
 
-    They are found once. `unified` lists the folders of version 2, from the process's own group up to the highest that
-    can be seen. A limit is the smallest on that path, since each binds all below it.
+    They are found once. `unified` lists the folders of version 2, from the process's own group up to the highest
+    visible one. A limit is the smallest on that path, since each binds all groups below it.
     """
 
     def __init__(self, text: Text, pid: int | str) -> None:
@@ -128,11 +128,11 @@ class ControlGroups:
 
     @property
     def path(self) -> str | None:
-        """Folder of the process's own group, of version 2 where both are there."""
+        """Folder of the process's own group, of version 2 if both exist."""
         return next((levels[0] for levels in (self.unified, self._legacy.get("memory", [])) if levels), None)
 
     def quota_cores(self) -> float | None:
-        """Return the smallest CPU quota, in cores; None where none can be seen."""
+        """Return the smallest CPU quota, in cores; None if none is visible."""
         new = [_quota(self._file(folder, "cpu.max")) for folder in self.unified]
         old = [
             _quota(f"{self._file(folder, 'cpu.cfs_quota_us')} {self._file(folder, 'cpu.cfs_period_us')}")
@@ -141,7 +141,7 @@ class ControlGroups:
         return min((quota for quota in new + old if quota is not None), default=None)
 
     def throttling(self) -> Throttling:
-        """Return the counters of the group that was throttled most often; all None where no group counts."""
+        """Return the counters of the group that was throttled most often; all None if no group counts."""
         found = [pairs(self._file(folder, "cpu.stat")) for folder in self.unified + self._legacy.get("cpu", [])]
         counted = max(
             (stat for stat in found if "nr_periods" in stat),
@@ -153,27 +153,27 @@ class ControlGroups:
         return Throttling(counted.get("nr_periods"), counted.get("nr_throttled"), seconds)
 
     def memory_limit_bytes(self) -> int | None:
-        """Return the smallest memory limit; None where none can be seen."""
+        """Return the smallest memory limit; None if none is visible."""
         return min((limit for limit, _ in self._limits()), default=None)
 
     def memory_used_bytes(self) -> int | None:
-        """Return the memory used in the group with the smallest limit, or in the process's own where there is none.
+        """Return the memory used in the group with the smallest limit, else in the process's own group.
 
-        It leaves out file cache that the kernel drops at need, so that the limit is near when this is.
+        It leaves out file cache that the kernel drops at need, so that a value near the limit is critical.
         """
         tightest = min(self._limits(), default=None)
         folders = [tightest[1]] if tightest is not None else self._memory_levels()
         return next((used for folder in folders if (used := self._used(folder)) is not None), None)
 
     def memory_available_bytes(self) -> int | None:
-        """Return what is left below the limits of all groups; None where no limit can be seen."""
+        """Return the memory left below the limits of all groups; None if no limit is visible."""
         left = [limit - used for limit, folder in self._limits() if (used := self._used(folder)) is not None]
         return max(0, min(left)) if left else None
 
     def oom_kills(self) -> int | None:
         """Return how many processes the kernel ever killed for lack of memory, in the own group and below.
 
-        None where it does not count them. The groups above also count other jobs' processes.
+        None if it does not count them. The groups above also count other jobs' processes.
         """
         new = [pairs(self._file(folder, "memory.events")).get("oom_kill") for folder in self.unified[:1]]
         old = [
@@ -207,7 +207,7 @@ class ControlGroups:
 
 
 def _memberships(text: str | None) -> dict[str, str]:
-    """Return the path of each controller in /proc/PID/cgroup; that of version 2 under the empty name."""
+    """Return the path of each controller in /proc/PID/cgroup; version 2 has the empty name."""
     found = {}
     for line in (text or "").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -218,8 +218,8 @@ def _memberships(text: str | None) -> dict[str, str]:
 def _levels(point: str, root: str, path: str) -> list[str]:
     """Return the folders from `path` up to the mount point.
 
-    A container may mount only its own group (`root`), or get a path outside what it sees (`/..`): the mount point is
-    its own group then.
+    A container may mount only its own group (`root`), or get a path outside its view (`/..`). The mount point is then
+    its own group.
     """
     below = path[len(root.rstrip("/")) :] if path.startswith(root.rstrip("/")) else ""
     parts = [] if ".." in below else [part for part in below.split("/") if part]

@@ -1,4 +1,4 @@
-"""Forks of this process: what they close at once, and what this process keeps for them."""
+"""Forks of this process: the objects that they close at once, and the memory that this process retains for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Closeable(Protocol):
 
 
 class _Fork:
-    """Fork of this process, all that it forks in turn, and the memory that they may read."""
+    """Fork of this process, its own forks, and the memory that they may read."""
 
     def __init__(self, memory: list[Any]) -> None:
         self.memory = memory
@@ -34,7 +34,7 @@ class _Fork:
     def lives(self) -> bool:
         """True if any of them still runs this program.
 
-        Nobody closes the write end there, so the system does when they end or run another program.
+        No process closes the write end there, so the system does when they end or run another program.
         """
         ended = select.poll()
         ended.register(self._read, 0)
@@ -43,7 +43,7 @@ class _Fork:
 
 _to_close: weakref.WeakSet[Closeable] = weakref.WeakSet()
 _kept: tuple[int, tuple[Closeable, ...]] | None = None
-"""The thread that forks a child of Headrace's own, and what that child keeps."""
+"""Thread that forks a child of Headrace's own, and the objects that the child leaves open."""
 _starting = threading.Lock()
 _shared: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Memory by identity: arrays have no hash."""
@@ -52,15 +52,15 @@ _forking = threading.local()
 
 
 def close_in_forks(thing: Closeable) -> None:
-    """Close `thing` in every fork of this process at once, except one that is made under `kept_by_fork`.
+    """Close `thing` in every fork of this process at once, except a fork made under `kept_by_fork`.
 
-    A descriptor held there would hide this process's end from those that wait for it.
+    A descriptor held there would hide this process's end from processes that wait for it.
     """
     _to_close.add(thing)
 
 
 def keep_for_forks(memory: Any) -> None:
-    """Keep `memory`, which forks share and do not copy, for as long as any fork lives that is made while it is alive.
+    """Retain `memory`, which forks share without a copy, until every fork made during its lifetime has ended.
 
     Otherwise this process would reuse it while the fork still reads it. Forks under `kept_by_fork` read none.
     """
@@ -68,7 +68,7 @@ def keep_for_forks(memory: Any) -> None:
 
 
 def forget_ended_forks() -> None:
-    """Release the memory of forks that have ended, at two system calls for each that has not."""
+    """Release the memory of forks that have ended, at two system calls for each fork that has not."""
     for fork in list(_forks):
         if not fork.lives:
             _forks.discard(fork)
@@ -76,7 +76,7 @@ def forget_ended_forks() -> None:
 
 @contextmanager
 def kept_by_fork(*things: Closeable) -> Iterator[None]:
-    """Let a fork that this thread makes meanwhile keep these: it is a child of Headrace's own."""
+    """Leave these open in a fork that this thread makes meanwhile: it is a child of Headrace's own."""
     global _kept
     with _starting:
         _kept = threading.get_ident(), things
@@ -113,7 +113,7 @@ def _in_child() -> None:
             thing.close()
             _to_close.discard(thing)
     _kept, _starting = None, threading.Lock()
-    _shared = weakref.WeakValueDictionary()  # the parent's, and it keeps it
+    _shared = weakref.WeakValueDictionary()  # these are the parent's, which retains them
     _forks.clear()
     _forking.fork = None
 

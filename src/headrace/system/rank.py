@@ -1,8 +1,8 @@
-"""Rank and world size of this process, as given, of torch.distributed, or of a launcher's variables.
+"""Rank and world size of this process: as given, from torch.distributed, or from a launcher's variables.
 
-torch.distributed comes first wherever it has begun: gradients are averaged over its group, and `DistributedSampler`
-asks it too. Launchers come next, the innermost first: torchrun may run inside a task of SLURM, and so may mpirun, whose
-daemons are tasks of a step of their own, with that step's SLURM_PROCID.
+torch.distributed comes first once it has begun: gradients are averaged over its group, and `DistributedSampler` uses it
+too. Launchers come next, the innermost first. torchrun may run inside a SLURM task, and so may mpirun, whose daemons
+are tasks of a separate step, with that step's SLURM_PROCID.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from headrace.errors import UsageError
 
 GROUP = "torch.distributed"
 TORCHRUN = ("RANK", "WORLD_SIZE")
-"""Set by torchrun, and by Accelerate, DeepSpeed, Ray Train and the PyTorch operators of Kubernetes as it does."""
+"""Variables of torchrun; Accelerate, DeepSpeed, Ray Train and the PyTorch operators of Kubernetes set them, too."""
 LIGHTNING = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
-"""Set by Lightning's `ddp` in the processes that it starts, and then in the first one."""
+"""Variables that Lightning's `ddp` sets in the processes that it starts, and then in the first process."""
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """Variables by which a launcher that knows nothing of torch numbers the processes that it starts."""
+    """Variables of a launcher without knowledge of torch, by which it numbers the processes that it starts."""
 
     name: str
     rank: str
     world_size: str
     local_rank: str
     started: bool
-    """Whether `rank` is set only in processes that the launcher started together with `world_size` - 1 others."""
+    """True if `rank` is set only in processes that the launcher started together with `world_size` - 1 others."""
 
 
 LAUNCHERS = (
     Launcher("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", started=True),
     Launcher("MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", started=True),
     Launcher("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", started=True),
-    # Of a step: SLURM_NTASKS is the allocation's, which a batch script, a shell of salloc and one of `srun --pty` see
-    # as well, each of them one process. A batch script has SLURM_PROCID=0 beside it, and no step.
+    # Variables of a step. SLURM_NTASKS belongs to the allocation: a batch script, a shell of salloc and a process of
+    # `srun --pty` see it as well, each a single process. A batch script also has SLURM_PROCID=0, but no step.
     Launcher("SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", started=False),
 )
 
@@ -58,10 +58,10 @@ class ProcessRank:
         return self.said_by == "rank= and world_size="
 
     def check(self, what: str) -> None:
-        """Raise UsageError where a process group that began later has another place for this process.
+        """Raise UsageError if a process group that began later has another place for this process.
 
-        `what` is what was made for this place, such as "Loader". Call it before the first batch: a loader that is made
-        before its process group takes rank 0 of 1 for granted, or what a launcher's variables say.
+        `what` is the object made for this place, such as "Loader". Call it before the first batch: a loader made before
+        its process group assumes rank 0 of 1, or the place in a launcher's variables.
         """
         if self.given:
             return
@@ -85,7 +85,7 @@ class ProcessRank:
 def rank_of_process(rank: int | None = None, world_size: int | None = None) -> ProcessRank:
     """Return this process's rank and world size.
 
-    The arguments come first, then torch.distributed's default group where it has begun, then the launcher's variables;
+    The arguments come first, then torch.distributed's default group if it has begun, then the launcher's variables;
     without any it is 0 of 1. It never imports torch. Raises UsageError for one of the two without the other, and for
     variables that do not fit together.
     """
@@ -98,9 +98,9 @@ def rank_of_process(rank: int | None = None, world_size: int | None = None) -> P
 
 
 def ranks_of_node(place: ProcessRank, environment: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return the first of the ranks on this node, and one beyond the last; None where that is not known.
+    """Return the first of the ranks on this node, and one beyond the last; None if unknown.
 
-    torchrun, and launchers that set LOCAL_RANK and LOCAL_WORLD_SIZE as it does, number the ranks of a node in turn.
+    torchrun, and launchers that also set LOCAL_RANK and LOCAL_WORLD_SIZE, number the ranks of a node consecutively.
     mpirun and srun need not.
     """
     local = [environment.get(name, "") for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")]
@@ -115,18 +115,19 @@ def ranks_of_node(place: ProcessRank, environment: Mapping[str, str]) -> tuple[i
 
 
 def _place_in_group() -> tuple[int, int] | None:
-    """Return the place in torch.distributed's default group; None where nobody imported it, or began one."""
+    """Return the place in torch.distributed's default group; None if it is not imported, or has not begun."""
     group: Any = sys.modules.get("torch.distributed")
-    # A build without it, and a module that is just being imported, lack the second function.
+    # A build without it, and a module during its import, lack the second function.
     if group is None or not getattr(group, "is_available", bool)() or not getattr(group, "is_initialized", bool)():
         return None
     return group.get_rank(), group.get_world_size()
 
 
 def place_of_variables(environment: Mapping[str, str]) -> ProcessRank:
-    """Return the place that the variables of the innermost launcher give; 0 of 1 without any.
+    """Return the place in the variables of the innermost launcher; 0 of 1 without any.
 
-    Raises UsageError for a variable without its fellows, for one that is no int, and for a rank outside the world.
+    Raises UsageError for an incomplete set of variables, for a value that is not an int, and for a rank outside the
+    world.
     """
     names = [name for name in TORCHRUN if environment.get(name)]
     if len(names) == 2:
@@ -139,7 +140,7 @@ def place_of_variables(environment: Mapping[str, str]) -> ProcessRank:
         found = _place_of(environment, launcher.name, launcher.rank, launcher.world_size)
     if not names or (names == ["WORLD_SIZE"] and found.world_size == _int(environment, "WORLD_SIZE")):
         return found
-    # Scripts for SLURM set WORLD_SIZE by hand, and say something else by it than srun does only by mistake.
+    # Scripts for SLURM set WORLD_SIZE by hand; another value than srun's is a mistake.
     if (environment.get("RANK") or "0", environment.get("WORLD_SIZE") or "1") == ("0", "1"):
         return found
     _int(environment, names[0])
@@ -151,7 +152,7 @@ def place_of_variables(environment: Mapping[str, str]) -> ProcessRank:
 
 
 def launcher_of(environment: Mapping[str, str]) -> Launcher | None:
-    """Return the launcher whose variables these are, of those that know nothing of torch; None for a process alone."""
+    """Return the launcher of these variables, of those without knowledge of torch; None for a single process."""
     alone = ""
     for launcher in LAUNCHERS:
         names = [name for name in (launcher.rank, launcher.world_size) if environment.get(name)]
@@ -170,7 +171,7 @@ def launcher_of(environment: Mapping[str, str]) -> Launcher | None:
 def _place_of_lightning(environment: Mapping[str, str]) -> ProcessRank:
     """Return the rank of a process that knows its number on the node.
 
-    On all nodes but the first, the number of processes on a node is needed as well.
+    On all nodes but the first, the number of processes per node is needed as well.
     """
     local_rank, node_rank, world_size = (_int(environment, name) for name in LIGHTNING)
     if node_rank and not environment.get("LOCAL_WORLD_SIZE"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.system.control_groups import ControlGroups, Text, pairs, read_text
 
 _ROOT = Path("/")
-"""Where proc and sys are."""
+"""Parent folder of proc and sys."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ProcessMemory:
 
 
 def memory(root: Path = _ROOT) -> ProcessMemory:
-    """Return the least of the machine and of the control groups. Raises OSError where the kernel does not say."""
+    """Return the minimum over the machine and the control groups. Raises OSError if the kernel does not report it."""
     text = _reader(root)
     info = pairs(text("/proc/meminfo"))
     missing = sorted({"MemAvailable", "MemTotal"} - info.keys())
@@ -37,7 +37,7 @@ def memory(root: Path = _ROOT) -> ProcessMemory:
 
 
 def available_bytes(root: Path = _ROOT) -> int | None:
-    """Return the memory available to this process; None where the kernel does not say."""
+    """Return the memory available to this process; None if the kernel does not report it."""
     try:
         return memory(root).available_bytes
     except OSError:
@@ -45,7 +45,7 @@ def available_bytes(root: Path = _ROOT) -> int | None:
 
 
 def available_to_rank(root: Path = _ROOT) -> int | None:
-    """Return this rank's share of the memory available on the node."""
+    """Return this rank's share of the memory available on the node; None if unknown."""
     available = available_bytes(root)
     return None if available is None else available // _ranks_of_node()
 
@@ -63,7 +63,7 @@ def default_threads() -> int:
 
 
 def share_cores(threads: int) -> None:
-    """Declare this thread one of `threads` that share the cores: what it starts from now on gets its part of them."""
+    """Declare this thread one of `threads` that share the cores: pools that it starts later get its part of them."""
     _sharing.threads = threads
 
 

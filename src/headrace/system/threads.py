@@ -19,14 +19,14 @@ _live: weakref.WeakSet[Closeable] = weakref.WeakSet()
 
 
 class ProcessOrigin:
-    """Mark of the process that made it. Asking costs no system call, so every batch may ask."""
+    """Mark of the process that created it. `is_elsewhere` costs no system call, so every batch may check it."""
 
     def __init__(self) -> None:
         self._forks = _forks
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if this process is a fork of that one, so that its threads are not here."""
+        """True if this process is a fork of the creating process, so that its threads are missing here."""
         return self._forks != _forks
 
 
@@ -51,7 +51,7 @@ def close_at_exit(owner: Closeable) -> None:
 
 
 def in_own_thread() -> bool:
-    """Return whether one of Headrace's own threads runs this.
+    """Return True in one of Headrace's own threads.
 
     The garbage collector may close anything in any thread, and an own thread must not wait for itself or for another.
     """
@@ -99,10 +99,10 @@ def work_through(
     stop: Stop | None = None,
     tick: Callable[[], None] | None = None,
 ) -> None:
-    """Call `work` with each item in up to `threads` threads named `name`, and `tick` now and then in this one.
+    """Call `work` with each item in up to `threads` threads named `name`, and `tick` periodically in this thread.
 
-    `one_is_here`: a single thread is this one, where Ctrl-C also reaches native code; `tick` is then called between two
-    items only, so pass False for items that take long.
+    `one_is_here`: a single thread is this one, where Ctrl-C also reaches native code; `tick` is then called only
+    between two items, so pass False for items that take long.
 
     It returns once all threads have ended. It raises the first error of any of them, or an exception that arrives here
     meanwhile, such as KeyboardInterrupt; then it sets `stop`, which `work` may check, and begins no further item.
@@ -143,7 +143,7 @@ class _Pool(Generic[T]):
         # Daemons, so that a second Ctrl-C ends a process whose first one waits for native code.
         for number in range(threads):
             thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}{name}-{number}", daemon=True)
-            self._threads.append(thread)  # first, so that one is waited for whose start is interrupted
+            self._threads.append(thread)  # first, so that a thread whose start is interrupted is joined, too
             thread.start()
 
     def wait(self, tick: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
-"""Views: which window of a source becomes the output.
+"""Views: the window of a source that becomes the output.
 
-A view is a description. `compile_view` turns one view or a list into a `Program`, numbers from which the core draws the
-window of each sample: one geometry for every field of pixels. Semantics are those of torchvision's transforms v2 under
-the same names (crop, then resize). Pixels are resampled once, at the end.
+A view is a description. `compile_view` turns one view or a list into a `Program`, numbers from which the core draws
+each sample's window: one geometry for every field of pixels. Semantics follow torchvision's transforms v2 under the
+same names (crop, then resize). Pixels are resampled once, at the end.
 """
 
 from __future__ import annotations

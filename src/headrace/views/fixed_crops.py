@@ -1,4 +1,4 @@
-"""Views of several windows a sample, one for each copy of a field: FiveCrop, TenCrop, Tiles."""
+"""Views of several windows per sample, one for each copy of a field: FiveCrop, TenCrop, Tiles."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import NoReturn
 from headrace.views.views import Pads, Size, View, exceeds, is_length, pair_of
 
 MOST_COPIES = 64
-"""Most copies of a field (core/batch/job.hpp)."""
+"""Maximum copies of a field (core/batch/job.hpp)."""
 
 
 class FixedCrops(View):
-    """Base of views whose windows follow from the copy's number. Nothing is drawn."""
+    """Base of views with windows that follow from the copy's number. Nothing is drawn."""
 
     size: Size
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
-        """Return that nothing is padded. Raises UsageError for an image that is smaller than a window."""
+        """Return NEVER: nothing is padded. Raises UsageError for an image that is smaller than a window."""
         if size is not None and exceeds(self.size, size):
             height, width = size
             self._refuse_size(f"at most the {height} x {width} (height x width) that it is given")
@@ -45,7 +45,7 @@ class FiveCrop(FixedCrops):
 
 @dataclass(frozen=True)
 class TenCrop(FixedCrops):
-    """Crops of FiveCrop, then those of the mirrored image: from left to right, or upside down if `vertical_flip`.
+    """Crops of FiveCrop, then of the mirrored image: from left to right, or upside down if `vertical_flip`.
 
     A field with it has ten copies, in torchvision's order.
     """
@@ -68,10 +68,9 @@ class TenCrop(FixedCrops):
 class Tiles(FixedCrops):
     """Tiles of `size` on a grid of (rows, columns), or of n x n, spread evenly from edge to edge, row by row.
 
-    Tiles overlap, or leave gaps, as the image's size has it: those of `view=[Resize((448, 672)), Tiles(224, grid=(2,
-    3))]` are the image, cut in six. Offsets are rounded to the nearest pixel, half to even; of one row or column the
-    tile lies in the middle. A field with it has rows x columns copies, at most 64. An image smaller than a tile is a
-    bad sample.
+    Tiles overlap, or leave gaps, depending on the image's size: `view=[Resize((448, 672)), Tiles(224, grid=(2, 3))]`
+    cuts the image in six. Offsets are rounded to the nearest pixel, half to even; the tile of a single row or column is
+    centred. A field with it has rows x columns copies, at most 64. An image smaller than a tile is a bad sample.
     """
 
     size: Size

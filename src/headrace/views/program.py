@@ -15,13 +15,12 @@ from headrace.views.views import Pads, RandomHorizontalFlip, View, fill_channels
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Numbers that the core draws views from.
+    """Numbers from which the core draws views.
 
     `ops` is float64[ops, 10], read-only, one row per step (core/view/program.hpp). `output_size` is the (height, width)
     of every output, or None if it depends on the source. `fill` is the value of padding, 0..255, for all channels or
-    one per channel. `copies` is the number of windows that it cuts of each sample, None where it leaves that open.
-    `scales` has tables like `ops`, of which one is drawn for each step: one, or those of a
-    RandomScale.
+    one per channel. `copies` is the number of windows that it cuts of each sample, None if it leaves that open.
+    `scales` has tables like `ops`, one of which is drawn for each step: a single table, or a RandomScale's tables.
     """
 
     ops: NDArray[np.float64]
@@ -36,8 +35,8 @@ class Program:
 def compile_view(view: View | Sequence[View] | None) -> Program:
     """Compile a view or a list of views, applied from left to right; None takes the whole source.
 
-    A view's `flip` is a step of its own after it. Raises UsageError if steps do not compose: a resize after padding
-    (the fill would be blended into the image), or two fills on one canvas.
+    A view's `flip` is a separate step after it. Raises UsageError if steps do not compose: a resize after padding (the
+    fill would be blended into the image), or two fills on one canvas.
     """
     steps = _steps(view)
     late = [step for step in steps[1:] if step.drawn_per_step]
@@ -55,7 +54,7 @@ def compile_view(view: View | Sequence[View] | None) -> Program:
 
 
 def _check_copies(steps: Sequence[View]) -> None:
-    """Refuse two steps that make copies, and one after random steps, as each copy draws for itself."""
+    """Refuse two steps that make copies, and such a step after random steps, as each copy draws independently."""
     several = [at for at, step in enumerate(steps) if step.copies is not None]
     if len(several) > 1:
         first, second = steps[several[0]], steps[several[1]]
@@ -96,7 +95,7 @@ def _table(rows: Sequence[tuple[float, ...]]) -> NDArray[np.float64]:
 
 
 def _composed_fill(steps: Sequence[View]) -> tuple[int, ...]:
-    """Return the one fill of all steps that can pad."""
+    """Return the single fill of all steps that can pad."""
     padded_by: View | None = None
     fill_by: View | None = None
     for at, step in enumerate(steps):

@@ -17,7 +17,7 @@ Size: TypeAlias = int | tuple[int, int]
 """Pixels: an int for a square (the short side in `Resize`), or (height, width)."""
 
 Fill: TypeAlias = int | tuple[int, ...]
-"""The value of padding, 0..255: one for all channels, or one a channel."""
+"""Value of padding, 0..255: one for all channels, or one per channel."""
 
 Padding: TypeAlias = int | tuple[int, int, int, int]
 """Pixels added: one int for every side, or (left, top, right, bottom)."""
@@ -27,7 +27,7 @@ MAX_RATIO = 1e6
 
 
 class Pads(Enum):
-    """Answer to whether a view can pad."""
+    """Cases in which a view pads."""
 
     NEVER = 0
     IF_SMALL = 1  # only if the source is smaller than the crop
@@ -47,7 +47,7 @@ class View(KnownArguments, ABC, of="view"):
     """Windows that the view cuts of each sample, one for each copy of a field; None leaves their number open."""
 
     def __post_init__(self) -> None:
-        """Check what several views have: a size, a fill, and the probability of a flip."""
+        """Check the common arguments of views: a size, a fill, and the probability of a flip."""
         size = getattr(self, "size", 1)
         sides = size if isinstance(size, tuple | list) else (size, size)
         if len(sides) != 2 or not all(map(is_length, sides)):
@@ -70,7 +70,7 @@ class View(KnownArguments, ABC, of="view"):
         return (self.op(),)
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
-        """Tell whether the step can pad an image of this (height, width); None: of any size."""
+        """Return whether the step can pad an image of this (height, width); None: of any size."""
         return Pads.NEVER
 
     def refused(self, name: str, expected: str, hint: str) -> UsageError:
@@ -83,8 +83,8 @@ class RandomResizedCrop(View):
     """Crop of a random share of the area at a random aspect ratio, resized to `size`.
 
     `scale` bounds the share of the area, uniform; `ratio` bounds width / height, uniform in its logarithm. After ten
-    attempts it takes the largest central crop whose ratio is within bounds. `flip` is the probability of a horizontal
-    flip. Method: Szegedy et al., "Going deeper with convolutions", CVPR 2015, as torchvision has it.
+    attempts it takes the largest central crop with a ratio within bounds. `flip` is the probability of a horizontal
+    flip. Method: Szegedy et al., "Going deeper with convolutions", CVPR 2015, as in torchvision.
     """
 
     size: Size
@@ -106,7 +106,7 @@ class RandomResizedCrop(View):
 
 @dataclass(frozen=True)
 class Resize(View):
-    """Resize to `size`: an int sets the short side and keeps the aspect ratio, (height, width) sets both.
+    """Resize to `size`: an int sets the short side and preserves the aspect ratio, (height, width) sets both.
 
     The long side is int(size * long / short). `max_size` (pixels, with an int `size` only) bounds it; the short side
     then shrinks in proportion. `flip` is the probability of a horizontal flip.
@@ -140,8 +140,8 @@ class Resize(View):
 class CenterCrop(View):
     """Crop of the middle `size`; a smaller image is first padded with `fill` to `size`.
 
-    An odd remainder goes as in torchvision: offsets round half to even, the odd pixel of padding to right and bottom.
-    `flip` is the probability of a horizontal flip.
+    An odd remainder is treated as in torchvision: offsets round half to even, the odd pixel of padding goes to the
+    right and bottom. `flip` is the probability of a horizontal flip.
     """
 
     size: Size
@@ -163,8 +163,8 @@ class RandomCrop(View):
     """Crop of `size` at a uniformly random place.
 
     `padding` is added around the image first. With `pad_if_needed`, an image that is still smaller is padded on both
-    sides by what it lacks; without, it is a bad sample. Padding holds `fill`. `flip` is the probability of a horizontal
-    flip.
+    sides by the missing pixels; without, it is a bad sample. Padding has the value `fill`. `flip` is the probability of
+    a horizontal flip.
     """
 
     size: Size
@@ -228,7 +228,7 @@ class Letterbox(View):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(View):
-    """Mirror image, left to right, with probability `p`."""
+    """Horizontal flip (left to right) with probability `p`."""
 
     p: float = 0.5
 
@@ -238,7 +238,7 @@ class RandomHorizontalFlip(View):
 
 @dataclass(frozen=True)
 class RandomVerticalFlip(View):
-    """Mirror image, top to bottom, with probability `p`."""
+    """Vertical flip (top to bottom) with probability `p`."""
 
     p: float = 0.5
 
@@ -278,14 +278,13 @@ def _check_range(view: View, name: str, *, low: float = 0.0, high: float, hint: 
 
 @dataclass(frozen=True)
 class RandomScale(View):
-    """Resize of all images of a global batch to one short side, drawn from `short_sides`; each keeps its aspect ratio.
+    """Resize of all images of a global batch to one short side, drawn from `short_sides`, at each image's aspect ratio.
 
     All scales are equally likely, and each sample gets each of them equally often. `long_max` bounds the long side,
     like Resize's `max_size`. Images of one batch that still differ in size are centred on `fill`, up to the largest of
-    the global batch, whose sides are rounded up to a multiple of `multiple_of`: every rank has the same shape. It comes
-    first in a list of views; after a view of fixed size, such as RandomCrop, nothing is padded.
-
-    `flip` is the probability of a horizontal flip.
+    the global batch, with sides rounded up to a multiple of `multiple_of`. Every rank has the same shape. It comes
+    first in a list of views; after a view of fixed size, such as RandomCrop, nothing is padded. `flip` is the
+    probability of a horizontal flip.
     """
 
     short_sides: Sequence[int]

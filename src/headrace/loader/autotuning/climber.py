@@ -1,4 +1,4 @@
-"""Hill climbing: which setting to try next, whether it was better, and why."""
+"""Hill climbing over settings: which move to try next, whether it paid off, and why."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from enum import Enum
 from headrace.loader.autotuning.observation import KNOBS, Knob, Observation, Setting, TuningBounds
 
 STARVED = 0.02
-"""From this share of waiting on, more threads may pay."""
+"""Share of waiting from which more threads may pay off."""
 WAITS = 0.01
-"""From this share on, more prefetching may pay. Below it, all is well and the feed may need less."""
+"""Share of waiting from which more prefetching may pay off. Below it, the feed may need less."""
 MOSTLY_WAITING = 0.2
-"""From this share on, fewer threads cannot pay: training computes too little."""
+"""Share of waiting from which fewer threads cannot pay off: training computes too little."""
 TRAINS = 0.25
-"""Cores that the process uses in addition to the feed's: from here on, training computes on them."""
+"""Cores in use besides the feed's from which training counts as computing on the CPU."""
 MOST_BUSY = 0.6
-"""Busy share that fewer threads may have where nothing else needs the core. Fewer still gain little there, and a run of
-larger images comes sooner or later."""
+"""Busy share up to which fewer threads are tried if nothing else needs the core. Above it, fewer threads gain little,
+and larger images will come sooner or later."""
 ENOUGH_STEPS = 200
-"""After so many steps, the lowest number of ready batches says how many are needed."""
+"""Steps after which the lowest number of ready batches shows how many are needed."""
 SPARE = 1.25
-"""Threads for each busy thread."""
+"""Threads per busy thread."""
 SATURATED = 0.98
-"""Busy share of the threads from which on more prefetching cannot make them do more."""
+"""Busy share of the threads from which more prefetching cannot raise their output."""
 LEAST_AHEAD = 2
-"""Batches: one to deliver while the next is made. Only a lack of memory allows fewer."""
+"""Lowest prefetch: one batch to deliver and one in the making. Only a lack of memory allows fewer."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Move:
 
 
 def moves(setting: Setting, seen: Observation, all_seen: Observation, bounds: TuningBounds) -> Iterator[Move]:
-    """Yield the moves that the latest steps at `setting` give a reason for, the likeliest first.
+    """Yield the moves that the latest steps at `setting` justify, the most promising first.
 
     `all_seen` covers more steps than `seen`.
     """
@@ -58,7 +58,7 @@ def moves(setting: Setting, seen: Observation, all_seen: Observation, bounds: Tu
 
 
 def _more_threads(setting: Setting, seen: Observation, bounds: TuningBounds) -> Move | None:
-    """Propose as many threads as make a batch in the time that the consumer works on one; one more if waits are few."""
+    """Propose enough threads to make a batch in the time the consumer works on one; one more if waits are short."""
     wanted = setting.threads + 1
     if seen.wait_share >= MOSTLY_WAITING:
         work_s = max(seen.wall_s - seen.wait_s, seen.wall_s / bounds.most.threads)
@@ -69,12 +69,12 @@ def _more_threads(setting: Setting, seen: Observation, bounds: TuningBounds) -> 
 def _fewer_threads(setting: Setting, seen: Observation, bounds: TuningBounds) -> Move | None:
     """Propose fewer threads if some of them idle.
 
-    Where training computes on cores that the feed's threads also use, some busy threads only wait for a core: up to one
-    in each set of as many as there are and one more.
+    Where training computes on the cores of the feed's threads, some busy threads only wait for a core. There is up to
+    one waiting thread per group of `threads` + 1.
     """
     threads = setting.threads
     busy = seen.busy_threads(threads)
-    training = max(seen.cores - busy, seen.consumer_cpu_s / seen.wall_s)  # cores, at least
+    training = max(seen.cores - busy, seen.consumer_cpu_s / seen.wall_s)  # lower bound, in cores
     contended = training >= TRAINS and threads + training > bounds.most.threads
     if contended:
         busy = min(busy, max(0.0, seen.cores - training))
@@ -86,7 +86,7 @@ def _fewer_threads(setting: Setting, seen: Observation, bounds: TuningBounds) ->
 
 
 def _move(setting: Setting, bounds: TuningBounds, knob: Knob, wanted: int) -> Move | None:
-    """Return the move to `wanted` as far as the bounds allow; None if the knob cannot move."""
+    """Return the move to `wanted`, limited by the bounds; None if the knob cannot move."""
     least, most = bounds.of(knob)
     now, value = setting.of(knob), max(least, min(most, wanted))
     return None if value == now or (value > now) != (wanted > now) else Move(knob, value, value > now)
@@ -97,13 +97,13 @@ GAIN = 0.02
 LOSS = 0.01
 """Share of a step that a move down may cost."""
 SLACK = 0.02
-"""Share of time in which a feed that keeps up finds all places filled."""
+"""Share of time for which a feed that keeps up finds all places full."""
 CALMER = 0.7
-"""Remaining share of the waiting at which more prefetching has paid, whatever the step's jitter."""
+"""Remaining share of the waiting at which more prefetching has paid off, whatever the step's jitter."""
 SURE = 1.5
 """Standard errors beyond which a difference counts."""
 MOST_WINDOWS = 3
-"""After so many windows, a difference hidden by noise counts as none."""
+"""Windows after which a difference hidden by noise counts as none."""
 
 
 class MoveVerdict(Enum):
@@ -113,7 +113,7 @@ class MoveVerdict(Enum):
 
 
 def judge(move: Move, before: Observation, now: Observation, windows: int) -> MoveVerdict:
-    """Judge a move by `now`, which holds `windows` windows since it."""
+    """Judge a move by `now`, the sum of the `windows` windows since the move."""
     noise_s = SURE * math.hypot(before.error_s, now.error_s)
     saved_s = before.step_s - now.step_s
     if saved_s > max(GAIN * before.step_s, noise_s):
@@ -123,16 +123,16 @@ def judge(move: Move, before: Observation, now: Observation, windows: int) -> Mo
     if -saved_s > max(LOSS * before.step_s, noise_s):
         return MoveVerdict.BACK
     if move.up and before.wait_share >= MOSTLY_WAITING and (move.knob == "threads" or move.value <= LEAST_AHEAD):
-        return MoveVerdict.KEEP  # noise hides any gain; waiting for seconds would cost the most
+        return MoveVerdict.KEEP  # noise hides any gain; seconds of waiting would cost the most
     if noise_s > (GAIN if move.up else LOSS) * before.step_s and windows < MOST_WINDOWS:
         return MoveVerdict.LONGER
-    # Whether batches will still come in time once those that were ready at the move are used up.
+    # Check that batches still come in time after the batches that were ready at the move are used up.
     keeps_up = now.wait_share < WAITS and (move.knob == "prefetch" or now.feed_wait_share >= SLACK)
     return MoveVerdict.BACK if move.up or not keeps_up else MoveVerdict.KEEP
 
 
 def _is_calmer(before: Observation, now: Observation, noise_s: float) -> bool:
-    """Tell whether the consumer waits less, which shows before the step gets shorter."""
+    """Return True if the consumer waits less. The wait drops before the step gets shorter."""
     was_s, is_s = before.wait_s / before.steps, now.wait_s / now.steps
     saved_s = was_s - is_s
     return is_s < CALMER * was_s and saved_s > LOSS / 2 * before.step_s and now.step_s < before.step_s + noise_s
@@ -140,13 +140,13 @@ def _is_calmer(before: Observation, now: Observation, noise_s: float) -> bool:
 
 @dataclass
 class Reasons:
-    """Findings about the values on either side of each knob's."""
+    """Findings about the values below and above each knob's current value."""
 
     _below: dict[Knob, str] = field(default_factory=dict)
     _above: dict[Knob, str] = field(default_factory=dict)
 
     def kept(self, move: Move, was: int, before: Observation, now: Observation) -> None:
-        """Note a move that paid; `was` is the knob's value before it."""
+        """Record a move that paid off; `was` is the knob's value before the move."""
         knob = move.knob
         if move.up:
             self._above.pop(knob, None)
@@ -181,7 +181,7 @@ class Reasons:
         return {knob: self._of(knob, setting, bounds) for knob in told}
 
     def _of(self, knob: Knob, setting: Setting, bounds: TuningBounds) -> str:
-        # Each is looked up once: the caller may be another thread than the one that tunes.
+        # Each is looked up once: the caller may be on another thread than the tuner.
         below, above = self._below.get(knob), self._above.get(knob)
         found = [text for text in (below, above) if text is not None]
         if above is None and setting.of(knob) == bounds.of(knob)[1]:
@@ -190,18 +190,18 @@ class Reasons:
 
 
 def _compared(longer: float) -> str:
-    """Say what another value did, by how much longer it made a step."""
+    """Describe the effect of another value by how much longer it made a step."""
     return f"made a step {longer:.0%} longer" if longer > LOSS else "were no faster"
 
 
 FIRST_REST_S, MOST_REST_UP_S, MOST_REST_DOWN_S = 4.0, 16.0, 64.0
-"""Time until a direction that did not pay is tried again: it doubles up to the most. A try with less costs half the
-rate for half a second on two cores, which stays below 1 % of the time; a try with more costs little."""
+"""Rest until a direction that did not pay off is tried again. It doubles up to the maximum. A try with less costs half
+the rate for half a second on two cores, below 1 % of the time; a try with more costs little."""
 OTHER_STEP, OTHER_WAIT, OTHER_CORES = 0.10, 0.05, 0.4
-"""Changes of step time, share of waiting and cores in use that, twice in a row, mean another phase of the run. A single
-window may be another process's doing."""
+"""Changes of step time, share of waiting and cores in use that mark another phase of the run if seen twice in a row. A
+single window may be another process's doing."""
 RECENT_S, RECENT_STEPS = 3.0, 16
-"""Latest time and steps, at least, that a try is proposed from and measured against."""
+"""Minimum of latest time and steps that a trial is proposed from and measured against."""
 MEMORY_SHARE = 1 / 8
 """Share of the available memory that prefetched batches may take."""
 
@@ -223,22 +223,22 @@ class _Rest:
 
 
 class Climber:
-    """Hill climbing on observations: each change of `setting` is a trial, and stays if it pays."""
+    """Hill climbing on observations: each change of `setting` is a trial, and stays if it pays off."""
 
     def __init__(self, start: Setting, bounds: TuningBounds) -> None:
         self.setting = start
         self.bounds = bounds
         self._reasons = Reasons()
         self._elapsed_s = 0.0
-        self._standing: list[Observation] = []  # the latest windows at the setting, that of its trial included
-        self._odd: Observation | None = None  # the latest window, if it was unlike those
+        self._standing: list[Observation] = []  # latest windows at the setting, its trial included
+        self._odd: Observation | None = None  # latest window, if it differs from `_standing`
         self._trial: _Trial | None = None
         self._rests: dict[tuple[Knob, bool], _Rest] = {}
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Reason for the value of each tuned knob; a value on trial has the reason of the value before."""
-        trial = self._trial  # looked up once: whoever asks may be another thread
+        """Reason for the value of each tuned knob; a value on trial has the reason of the previous value."""
+        trial = self._trial  # read once: the caller may be on another thread
         return self._reasons.of(self.setting if trial is None else trial.came_from, self.bounds)
 
     def observe(self, seen: Observation) -> None:
@@ -252,7 +252,7 @@ class Climber:
             self._try_next(_joined(_latest(self._standing, RECENT_STEPS, RECENT_S)), seen)
 
     def refuse_threads(self, most: int) -> None:
-        """Lower the bound: the system gives no more threads than `most`."""
+        """Lower the upper bound to `most`, because the system grants no more threads."""
         self.bounds = replace(self.bounds, threads=(min(self.bounds.threads[0], most), most))
         self._reasons.refused_threads()
         self._trial, self._standing = None, []
@@ -281,7 +281,7 @@ class Climber:
         if verdict is MoveVerdict.KEEP:
             self._reasons.kept(trial.move, trial.came_from.of(knob), trial.before, now)
             self._standing = [now]
-            self._rest(knob, not up)  # or two equal settings would alternate forever
+            self._rest(knob, not up)  # otherwise two equal settings would alternate forever
         else:
             self._reasons.went_back(trial.move, trial.before, now)
             self.setting = trial.came_from
@@ -312,7 +312,7 @@ class Climber:
 
 
 def _affordable(setting: Setting, seen: Observation) -> int:
-    """Return how many batches memory allows, including those that it holds now."""
+    """Return how many batches memory allows, including the batches that it holds now."""
     if seen.available_bytes is None or seen.batch_bytes == 0:
         return sys.maxsize
     return math.floor(MEMORY_SHARE * (seen.available_bytes / seen.batch_bytes + setting.prefetch))
@@ -333,7 +333,7 @@ def _joined(windows: list[Observation]) -> Observation:
 
 
 def _latest(windows: list[Observation], steps: int, seconds: float) -> list[Observation]:
-    """Return the fewest latest windows with so many steps and seconds; all windows if they have fewer."""
+    """Return the fewest latest windows with at least `steps` and `seconds`; all windows if they have fewer."""
     for first in range(len(windows) - 1, 0, -1):
         later = windows[first:]
         if sum(each.steps for each in later) >= steps and sum(each.wall_s for each in later) >= seconds:

@@ -1,4 +1,4 @@
-"""Steps measured at one setting."""
+"""Measurement of steps at one setting."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 WINDOW_STEPS, WINDOW_S = 4, 0.3
-"""Least steps and duration of a window."""
+"""Minimum steps and duration of a window."""
 SLOW_STEPS, SLOW_S = 2, 2.0
-"""The same where batches take long."""
+"""Minimum steps and duration of a window if batches take long."""
 PAUSE_TIMES, PAUSE_S = 8, 0.5
-"""Work that takes so many times the steps before it, and this long, is an evaluation or a checkpoint: no step."""
+"""Minimum work of a pause (an evaluation or a checkpoint), as a multiple of the steps before it, and in seconds. It is
+no step."""
 
 
 @dataclass(frozen=True)
 class StepWindow:
-    """Sums over steps. A step lasts from one batch's arrival to the next: the consumer's work and its wait."""
+    """Sums over steps. A step lasts from one batch's arrival to the next: the consumer's work plus its wait."""
 
     steps: int = 0
     wall_s: float = 0.0
     squares_s2: float = 0.0
-    """The sum of each step's squared time."""
+    """Sum of the squared step times."""
     wait_s: float = 0.0
-    """High: the feed is too slow."""
+    """Consumer's wait for batches. High: the feed is too slow."""
     lowest_ready: int = sys.maxsize
-    """The least number of batches that were ready when one was asked for."""
+    """Lowest number of ready batches at any request."""
 
 
 class StepMeter:
-    """Windows of steps, measured where batches are taken. Batches promised before a change are left out."""
+    """Meter of step windows, called where batches are taken. It leaves out batches promised before a change."""
 
     def __init__(self, settle: int) -> None:
         self._last_s: float | None = None
@@ -47,9 +48,9 @@ class StepMeter:
         self._window = StepWindow()
 
     def took(self, asked_s: float, came_s: float, ready: int) -> StepWindow | None:
-        """Count a batch that was asked for and came at these times, when `ready` others were waiting.
+        """Count a batch that was requested at `asked_s` and came at `came_s`, with `ready` other batches waiting.
 
-        Return the window that it ends. The next window begins there.
+        Return the window that the batch ends, if any. The next window begins there.
         """
         last_s, self._last_s = self._last_s, came_s
         if last_s is None:
@@ -59,7 +60,7 @@ class StepMeter:
             return None
         before, step_s, work_s = self._window, came_s - last_s, asked_s - last_s
         if before.steps >= 1 and work_s > max(PAUSE_S, PAUSE_TIMES * before.wall_s / before.steps):
-            self.restart(ready + 1)  # until the batches are used up that the feed has made meanwhile
+            self.restart(ready + 1)  # until the batches that the feed made meanwhile are used up
             return None
         window = self._window = StepWindow(
             steps=before.steps + 1,
@@ -77,15 +78,15 @@ class StepMeter:
 
 @dataclass(frozen=True)
 class Readings:
-    """Counters of a pass. Those of time count from an arbitrary zero."""
+    """Counters of a pass. Times count from an arbitrary zero."""
 
     feed_wait_s: float
-    """High: all places are filled, and the feed could do more."""
+    """Wait of the feed for a free place. High: the feed could do more."""
     idle_s: float
-    """Wait of the core's threads for work, over all of them."""
+    """Wait of the core's threads for work, summed over threads."""
     cpu_s: float
     consumer_cpu_s: float
-    """CPU time of the thread that takes the batches; `cpu_s` is the process's."""
+    """CPU time of the thread that takes the batches; `cpu_s` is the process's CPU time."""
     batch_bytes: int
 
 
@@ -93,16 +94,16 @@ _TIMES = ("feed_wait_s", "idle_s", "cpu_s", "consumer_cpu_s")
 
 
 def readings_since(begin: Readings, end: Readings) -> dict[str, Any]:
-    """Return by name how far the times have come between two readings, and the latest bytes of a batch."""
+    """Return the time elapsed between two readings by counter, and the latest bytes of a batch."""
     return {name: getattr(end, name) - getattr(begin, name) for name in _TIMES} | {"batch_bytes": end.batch_bytes}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observation(StepWindow, Readings):
-    """Steps at one setting, with what the feed and the process did meanwhile."""
+    """Steps at one setting, with the counters of the feed and the process over the same time."""
 
     available_bytes: int | None
-    """Memory that this process could still take; None: not known."""
+    """Memory that this process could still take; None if unknown."""
 
     @property
     def step_s(self) -> float:
@@ -150,7 +151,7 @@ KNOBS: tuple[Knob, ...] = ("threads", "prefetch")
 
 @dataclass(frozen=True)
 class Setting:
-    """Number of the core's working `threads`, and `prefetch`: batches in flight or ready beyond the consumer's."""
+    """Setting of the knobs: the core's working `threads`, and `prefetch`, batches in flight or ready."""
 
     threads: int
     prefetch: int
@@ -161,7 +162,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class TuningBounds:
-    """Least and most of each knob, inclusive. A knob whose bounds are equal never changes."""
+    """Lower and upper bound of each knob, inclusive. A knob with equal bounds never changes."""
 
     threads: tuple[int, int]
     prefetch: tuple[int, int]

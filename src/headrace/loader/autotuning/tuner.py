@@ -1,4 +1,4 @@
-"""`Tuner`: a loader's setting from pass to pass; `TunedPass` measures one pass for it."""
+"""`Tuner`, a loader's setting from pass to pass, and `TunedPass`, which measures one pass for the tuner."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from headrace.system import available_to_rank, default_threads
 T = TypeVar("T")
 
 START_PREFETCH, MOST_PREFETCH = 3, 16
-"""More prefetching only evens out what varies over more batches, and each takes memory."""
+"""Start and upper bound of prefetch. More only evens out variation over more batches, and each batch takes memory."""
 
 
 class Tuner(Climber):
     """Setting of one loader, from pass to pass: the next pass begins where the last one ended.
 
-    Two passes may report at once from two threads, as passes to a device do: one of the two reports is then dropped.
-    Nobody waits, so that a fork in between leaves nobody waiting for good.
+    Two passes may report at once from two threads, as passes to a device do; one of the two reports is then dropped. No
+    thread waits for the lock, so that a fork in between cannot leave a thread waiting forever.
     """
 
     def __init__(self, start: Setting, bounds: TuningBounds) -> None:
@@ -41,11 +41,11 @@ class Tuner(Climber):
         return self.bounds.is_given("threads") and self.bounds.is_given("prefetch")
 
     def observe(self, seen: Observation) -> None:
-        """Take what a pass saw at `setting`."""
+        """Take the observation of a pass at `setting`."""
         self._unless_busy(super().observe, seen)
 
     def refuse_threads(self, most: int) -> None:
-        """Note that the system gives no more threads than `most`."""
+        """Record that the system grants no more threads than `most`."""
         self._unless_busy(super().refuse_threads, most)
 
     def _unless_busy(self, take: Callable[[T], None], report: T) -> None:
@@ -57,7 +57,7 @@ class Tuner(Climber):
 
 
 def tuner_of(threads: int | None, prefetch: int | None) -> Tuner:
-    """Return the tuner for a loader's arguments; None is tuned. Threads begin at the most, for short runs."""
+    """Return the tuner for a loader's arguments; None means tuned. Threads start at the maximum, for short runs."""
     most = default_threads()
     given: dict[Knob, int | None] = {"threads": threads, "prefetch": prefetch}
     start = Setting(most if threads is None else threads, START_PREFETCH if prefetch is None else prefetch)
@@ -72,7 +72,7 @@ def tuner_of(threads: int | None, prefetch: int | None) -> Tuner:
 
 
 class Controls(Protocol):
-    """Interface of a pass that is tuned. The consumer's thread uses it."""
+    """Interface of a tuned pass. The consumer's thread calls it."""
 
     def readings(self) -> Readings: ...
 
@@ -84,8 +84,8 @@ class Controls(Protocol):
 class TunedPass:
     """Measurement of one pass for its tuner, whose setting it follows.
 
-    It has no thread: it works where the consumer takes batches, some microseconds each. A loader may have several
-    passes at a time: each reports only what it saw at its own setting.
+    It has no thread: it runs where the consumer takes batches, a few microseconds each. A loader may have several
+    passes at a time; each reports only what it saw at its own setting.
     """
 
     def __init__(self, tuner: Tuner, controls: Controls) -> None:
@@ -96,7 +96,7 @@ class TunedPass:
         self._at_begin: Readings | None = None
 
     def took(self, asked_s: float, came_s: float, ready: int) -> None:
-        """Count a batch that was asked for and came at these times, when `ready` others were waiting."""
+        """Count a batch that was requested at `asked_s` and came at `came_s`, with `ready` other batches waiting."""
         if self._tuner.is_given:
             return
         window = self._meter.took(asked_s, came_s, ready)
@@ -115,6 +115,6 @@ class TunedPass:
             return
         if threads < wanted.threads:
             self._tuner.refuse_threads(threads)
-        # Ready batches were made at the setting before, and memory for more batches is new the first time.
+        # Ready batches were made at the previous setting, and memory for more batches is new the first time.
         self._meter.restart(1 + ready + max(0, wanted.prefetch - self.setting.prefetch))
         self.setting = self._tuner.setting

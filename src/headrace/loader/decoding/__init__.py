@@ -1,1 +1,1 @@
-"""How each kind of field becomes part of a batch: pixels, arrays, texts, boxes and masks."""
+"""Conversion of each kind of field to its part of a batch: pixels, arrays, texts, boxes and masks."""

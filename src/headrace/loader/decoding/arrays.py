@@ -1,4 +1,4 @@
-"""Fields that Python makes; arrays of numbers and keys among them."""
+"""Fields that Python makes, and two of them: arrays of numbers, and keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.loader.batch_values import BatchRows
 
 Ints: TypeAlias = NDArray[np.int64]
 Raws: TypeAlias = Sequence[Sequence[bytes]]
-"""The bytes of each of the recipe's raw fields, by row."""
+"""Bytes of each of the recipe's raw fields, by row."""
 
 
 class FieldContent(Protocol):
@@ -27,7 +27,7 @@ class FieldContent(Protocol):
     def name(self) -> str: ...
 
     def take(self, rows: BatchRows, raws: Raws) -> list[Any]:
-        """Return each row's content, or the SampleError that says why it has none."""
+        """Return each row's content, or the SampleError of a bad row."""
         ...
 
     def join(self, contents: list[Any], rows: BatchRows, longest: int) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class ColumnOrigin:
     field: str
     column: str
     read: bool
-    """True if it is read from members or files."""
+    """True if the contents are read from members or files."""
 
     def error(self, kind: type[SampleError], why: str, sample: int) -> SampleError:
         dataset, table = self.dataset, self.dataset.table
@@ -66,7 +66,7 @@ Numbers: TypeAlias = NDArray[Any]
 
 _KINDS = "biufc"
 _MOST_BYTES = {"c": 16}
-"""Most bytes of a number, by kind (default 8): numpy's longdouble is another type on each machine."""
+"""Maximum bytes of a number, by kind (default 8): numpy's longdouble is another type on each machine."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ArrayContent:
     field: Array
     column: str
     raw: int | None
-    """Its position among the recipe's raw fields; None where the dataset holds its numbers."""
+    """Position among the recipe's raw fields; None if the dataset holds the numbers."""
     limits: Limits
 
     def take(self, rows: BatchRows, raws: Raws) -> list[Any]:
@@ -116,7 +116,7 @@ class ArrayContent:
         if not np.can_cast(values.dtype, dtype, "same_kind"):
             why = f"expected numbers that dtype={dtype!r} takes, got {values.dtype}"
             return self._origin.error(DecodeError, why, sample)
-        with np.errstate(over="ignore"):  # infinite, as the field says
+        with np.errstate(over="ignore"):  # infinite, as the field documents
             return values.astype(dtype, copy=False)
 
     @property
@@ -150,7 +150,7 @@ class KeyContent:
     name: str
     what: KeyKind
     column: str | None
-    """The column whose files are meant, where these are."""
+    """Column of the files, for paths; else None."""
 
     def take(self, rows: BatchRows, raws: Raws) -> list[Any]:
         if self.column is not None:

@@ -34,7 +34,7 @@ GEOMETRY_PARTS = ("window", "scale", "flip", "original_size")
 
 
 class PerSample(list[Any]):
-    """List of one value a sample, whose shapes differ. It stays a list whatever `map` makes of its values."""
+    """List of one value per sample, with different shapes. It stays a list whatever `map` does to its values."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,24 @@ class BatchViews:
     """Mapping from places in the images of a batch to places in the output. All arrays are [N]."""
 
     rows: Floats
-    """[N, 16] (core/batch/job.hpp)."""
+    """Views, [N, 16] (core/batch/job.hpp)."""
     sizes: NDArray[np.int32]
-    """[N, 2]: width and height of the images."""
+    """Width and height of the images, [N, 2]."""
 
     def of(self, row: Ints) -> BatchViews:
         """Return the view of each instance; `row` is its sample's row in the batch."""
         return BatchViews(self.rows[row], self.sizes[row])
 
     def image(self, axis: int) -> tuple[Floats, Floats]:
-        """Return where the images begin and end."""
+        """Return the begin and end of the images."""
         return np.zeros(len(self.sizes)), self.sizes[:, axis].astype(np.float64)
 
     def window(self, axis: int) -> tuple[Floats, Floats]:
-        """Return which part of the images is visible, in their pixels; empty where a crop fell into padding."""
+        """Return the visible part of the images, in their pixels; empty where a crop fell into padding."""
         return self.rows[:, axis], self.rows[:, 2 + axis]
 
     def canvas(self, axis: int) -> tuple[Floats, Floats, Floats]:
-        """Return the output's size, and where the images begin on it unless flipped, and their length there."""
+        """Return the output's size, the begin of the unflipped images on the output, and their length there."""
         return self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
 
     def flipped(self, axis: int) -> Mask:
@@ -74,7 +74,7 @@ class BatchViews:
         return np.where(self.flipped(axis), size - lying, lying)
 
     def covered(self, axis: int) -> tuple[Floats, Floats, Floats]:
-        """Return where in the source the output begins and ends, padding included, and output pixels per source pixel.
+        """Return the output's begin and end in the source, padding included, and output pixels per source pixel.
 
         Where nothing is visible, the extent and the scale are 0.
         """
@@ -86,7 +86,7 @@ class BatchViews:
         return begin - at * pixel, np.where(seen, end + (size - at - length) * pixel, begin), scale
 
     def geometry(self) -> dict[str, NDArray[Any]]:
-        """Return the parts of a field of Geometry."""
+        """Return the parts of a Geometry field."""
         (left, right, across), (top, bottom, down) = self.covered(0), self.covered(1)
         values = (
             np.stack([left, top, right, bottom], 1).astype(np.float32),
@@ -97,7 +97,7 @@ class BatchViews:
         return dict(zip(GEOMETRY_PARTS, values, strict=True))
 
     def inner(self, axis: int) -> tuple[Floats, Floats]:
-        """Return where the image begins and ends on the output; the rest is padding."""
+        """Return the begin and end of the image on the output; the rest is padding."""
         size, at, length = self.canvas(axis)
         begin = np.where(self.flipped(axis), size - at - length, at)
         return begin, begin + length
@@ -105,9 +105,9 @@ class BatchViews:
 
 @dataclass(frozen=True)
 class BatchMoves:
-    """Geometric augmentations of a batch's samples, with the draws that their images have.
+    """Geometric augmentations of a batch's samples, with the same draws as their images.
 
-    `row` [M] names the sample in the batch of each instance, and ascends.
+    `row` [M] is the batch row of each instance's sample, in ascending order.
     """
 
     augmentation: _core.Augmentation
@@ -118,12 +118,12 @@ class BatchMoves:
     """Height and width of the output."""
 
     def boxes(self, boxes: NDArray[np.floating[Any]], row: Ints) -> tuple[Floats, Floats]:
-        """Return boxes [M, 4] around the moved ones, cut at the output, and the share of each that is left."""
+        """Return boxes [M, 4] around the moved boxes, clipped to the output, and the remaining share of each."""
         moved = np.ascontiguousarray(boxes, np.float64).copy()
         return moved, _core.move_boxes(self.augmentation, moved, row, **self._draws())
 
     def points(self, points: NDArray[np.floating[Any]], row: Ints) -> tuple[Floats, Mask]:
-        """Return the moved points [P, 2], and which of them are still on the output."""
+        """Return the moved points [P, 2], and a mask of the points that are still on the output."""
         moved = np.ascontiguousarray(points, np.float64).copy()
         return moved, _core.move_points(self.augmentation, moved, row, **self._draws())
 
@@ -146,9 +146,9 @@ def boxes_on_output(
     moves: BatchMoves | None = None,
     row: Ints | None = None,
 ) -> tuple[NDArray[np.float32], Mask]:
-    """Map boxes [M, 4] as xyxy, under a view each, to float32 [M, 4] on the output; and tell which are kept.
+    """Map boxes [M, 4] as xyxy, each under its own view, to float32 [M, 4] on the output, with a mask of valid boxes.
 
-    `moves` then moves those of sample `row` [M].
+    `moves` then moves the boxes of sample `row` [M].
     """
     seen = np.empty((len(boxes), 4), np.float32)
     whole, left = np.ones(len(boxes)), np.ones(len(boxes))  # areas in the image
@@ -176,10 +176,10 @@ def boxes_on_output(
 def points_on_output(
     points: Floats, views: BatchViews, pairs: Ints, *, moves: BatchMoves | None = None, row: Ints | None = None
 ) -> NDArray[np.float32]:
-    """Map points [M, K, 3], under a view an instance, to float32 [M, K, 3] on the output.
+    """Map points [M, K, 3], each instance under its own view, to float32 [M, K, 3] on the output.
 
-    The points that `pairs` [P, 2] name change places where the image is mirrored. `moves` then moves those of sample
-    `row` [M].
+    The points of each pair in `pairs` [P, 2] trade places if the image is mirrored. `moves` then moves the points of
+    sample `row` [M].
     """
     count = points.shape[1]
     seen = points.astype(np.float32)
@@ -207,14 +207,14 @@ def points_on_output(
 
 @dataclass(frozen=True)
 class KeptInstances:
-    """Instances that a batch keeps."""
+    """Instances that remain in a batch."""
 
     which: Mask
     counts: Ints
-    """Instances that each sample had."""
+    """Number of instances that each sample had."""
 
     def of(self, values: Any) -> PerSample:
-        """Return their values by sample, copied, so that keeping one sample's does not keep the batch's."""
+        """Return the remaining values by sample, copied so that a reference to one sample does not hold the batch."""
         row = np.repeat(np.arange(len(self.counts)), self.counts)
         ends = np.cumsum(np.bincount(row[self.which], minlength=len(self.counts))).tolist()
         is_list = isinstance(values, list)
@@ -233,7 +233,7 @@ class BoxField:
     def make(
         self, samples: Ints, views: BatchViews, moves: BatchMoves | None
     ) -> tuple[dict[str, PerSample], KeptInstances]:
-        """Return the parts of the batch, and which boxes are in it."""
+        """Return the parts of the batch, and the boxes that remain in it."""
         boxes, counts = self.boxes.take(samples)
         row = np.repeat(np.arange(len(samples)), counts)
         odd = np.flatnonzero(~np.isfinite(boxes).all(1))
@@ -272,7 +272,7 @@ class PointField:
     points: Instances
 
     def make(self, samples: Ints, views: BatchViews, of: KeptInstances | None, moves: BatchMoves | None) -> PerSample:
-        """Return the points of each sample, of the instances in `of` where the boxes are another field's."""
+        """Return the points of each sample, for the instances in `of` if the boxes are another field."""
         points, counts = self.points.take(samples)
         if of is None:
             of = KeptInstances(np.ones(len(points), bool), counts)
@@ -300,8 +300,8 @@ class PointFields:
     ) -> dict[str, PerSample | NDArray[Any]]:
         """Return the parts of a batch by name, for samples at these positions.
 
-        `rows` are the views (core/batch/job.hpp) and `sizes` the images' (width, height); `moves` are
-        what the sample's augmentations do to places, None if nothing. Raises DatasetError.
+        `rows` are the views (core/batch/job.hpp) and `sizes` the images' (width, height). `moves` are the effects of
+        the sample's augmentations on places, None if there are none. Raises DatasetError.
         """
         views = BatchViews(rows, sizes)
         batch: dict[str, PerSample | NDArray[Any]] = {}
@@ -313,7 +313,7 @@ class PointFields:
             of = points.field.of
             batch[points.name] = points.make(samples, views, None if of is None else kept[of], moves)
         for masks in self.masks:
-            chosen = None  # which instances of each sample are kept
+            chosen = None  # instances of each sample that remain
             if masks.field.of is not None:
                 boxes_kept = kept[masks.field.of]
                 chosen = np.split(boxes_kept.which, np.cumsum(boxes_kept.counts)[:-1])
@@ -329,8 +329,8 @@ class PointFields:
 def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields:
     """Find the columns of all boxes, keypoints and instance masks among `fields`, and the geometry fields.
 
-    Raises UsageError where there is no column, or one of another kind, and DatasetError where the first list of
-    keypoints, which tells their number, is damaged.
+    Raises UsageError for a missing column or one of another kind. Raises DatasetError if the first list of keypoints,
+    which sets their number, is damaged.
     """
     boxes: dict[str, BoxField] = {}
     for name, field in fields.items():
@@ -341,7 +341,7 @@ def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields
                 raise UsageError(f"field {name!r}: beside: {not_a_list(dataset, column)}")
         column = name if field.source is None else field.source
         found = Instances(dataset, name, column, as_boxes, "lists of 4 numbers a box")
-        found.first()  # a value that is no list raises now
+        found.first()  # raises now for a value that is not a list
         boxes[name] = BoxField(name, field, found)
     points = [_point_field(dataset, name, field) for name, field in fields.items() if isinstance(field, Keypoints)]
     for each in boxes.values():
@@ -361,7 +361,7 @@ def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields
 
 
 def beside_name(field: str, column: str) -> str:
-    """Return the name in the batch of a column alongside boxes."""
+    """Return the batch's name of a column alongside boxes."""
     return f"{field}_{column}"
 
 

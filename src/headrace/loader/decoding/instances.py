@@ -1,4 +1,4 @@
-"""Instances of a sample: the columns that hold them, and their masks out of polygons or runs."""
+"""Instances of a sample: the columns that hold them, and their masks from polygons or runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 Pixels = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Form = Callable[[NDArray[Any]], Floats | None]
-"""Function that brings numbers into a field's form, one instance per row; None if they have another form."""
+"""Function that converts numbers to a field's form, one instance per row; None if they have another form."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class InstanceColumn:
         return samples if self.dataset.base_ids is None else self.dataset.base_ids[samples]
 
     def expect_counts(self, samples: Ints, counts: Ints, boxes: Ints, what: str, of: str) -> None:
-        """Raise DatasetError for the first sample that has not one item a box. Say `what` was expected `of` them."""
+        """Raise DatasetError for the first sample without one item per box; `what` and `of` phrase the error."""
         odd = np.flatnonzero(counts != boxes)
         if len(odd):
             at = int(odd[0])
@@ -53,11 +53,11 @@ class InstanceColumn:
 
 @dataclass(frozen=True)
 class Instances(InstanceColumn):
-    """Column of lists whose numbers are read for a whole batch at once."""
+    """Column of lists of numbers, read for a whole batch at once."""
 
     form: Form
     expected: str
-    """The form in words, for errors."""
+    """Description of the form, for errors."""
 
     def __post_init__(self) -> None:
         """Raise UsageError if the column's type rules out such lists."""
@@ -69,14 +69,14 @@ class Instances(InstanceColumn):
             raise UsageError(f"{self._place}: {not_a_list(self.dataset, self.column)}")
 
     def take(self, samples: Ints) -> tuple[Floats, Ints]:
-        """Return the instances of these samples, one after another, and how many each sample has.
+        """Return the instances of these samples, concatenated, and the number of instances per sample.
 
-        Raises DatasetError that names the first sample whose list has another form.
+        Raises DatasetError that names the first sample with a list of another form.
         """
         found = self._together(samples)
         if found is not None:
             return found
-        # Forms differ, or one is wrong: read alone, each list shows which.
+        # The forms differ, or one is wrong: reading each list alone shows which.
         alone = [self._alone(int(sample)) for sample in samples]
         held = [each for each in alone if len(each)] or alone[:1]
         return np.concatenate(held), np.array([len(each) for each in alone], np.int64)
@@ -109,11 +109,11 @@ class Instances(InstanceColumn):
             return None
         if found is None or len(found) == len(numbers):
             return None if found is None else (found, counts)
-        each = len(numbers) // len(found) if len(found) else 1  # numbers of one instance in a flat list
+        each = len(numbers) // len(found) if len(found) else 1  # numbers per instance in a flat list
         return None if (counts % each).any() else (found, counts // each)
 
     def _numbers(self, ids: Ints) -> tuple[NDArray[Any], Ints]:
-        """Return all items of the lists, joined. Raises what decoding raises if they are not JSON numbers."""
+        """Return all items of the lists, joined. Raises the decoder's errors if they are not JSON numbers."""
         column = self.dataset.columns[self.column]
         if isinstance(column, TextColumn):
             lists = _decode(f"[{','.join(text or '[]' for text in column.take(ids))}]")
@@ -134,7 +134,7 @@ _decode = msgspec.json.Decoder(list[Any]).decode
 
 
 def not_a_list(dataset: Dataset, name: str) -> str:
-    """Say why a column is not one of lists."""
+    """Return the reason why a column is not one of lists."""
     column = dataset.columns.get(name)
     if column is not None:
         return f"expected a column of lists, got {name!r}, one of {column.kind}"
@@ -151,7 +151,7 @@ def as_boxes(numbers: NDArray[Any]) -> Floats | None:
 def as_points(numbers: NDArray[Any], count: int | None = None) -> Floats | None:
     """Return float64 [m, K, 3] from [m, K, 3], [m, K, 2] or [m, 3K]; None for another form, or another `count` K."""
     if numbers.size == 0:
-        # Whether an empty array of this shape would hold points if it had instances.
+        # Accept an empty array if its shape would hold points once it had instances.
         last = numbers.shape[-1] if numbers.ndim else 0
         fits = numbers.ndim == 1 or (last % 3 == 0 if numbers.ndim == 2 else numbers.ndim == 3 and last in (2, 3))
         return np.empty((0, count or 0, 3)) if fits else None
@@ -165,16 +165,16 @@ def as_points(numbers: NDArray[Any], count: int | None = None) -> Floats | None:
 
 
 class MaskRuns(msgspec.Struct, gc=False):
-    """Run lengths of pixels: outside, inside, outside and so on, down each column after the other."""
+    """Run lengths of pixels: outside, inside, outside and so on, column by column."""
 
     counts: str | list[int]
-    """Numbers, or COCO's compressed text of them."""
+    """Run lengths, or COCO's compressed text of them."""
     size: tuple[int, int]
     """Height and width of the image."""
 
 
 Outline = list[list[float]] | MaskRuns
-"""Polygons as x, y, x, y, …, any of which holds the pixel; or runs."""
+"""Polygons as x, y, x, y, …, whose union is the mask; or runs."""
 
 _outlines = msgspec.json.Decoder(list[Outline])
 _EXPECTED = "polygons ([[x, y, x, y, x, y, …], …]) or runs ({'counts': …, 'size': [height, width]}) an instance"
@@ -182,7 +182,7 @@ _EXPECTED = "polygons ([[x, y, x, y, x, y, …], …]) or runs ({'counts': …, 
 
 @dataclass(frozen=True)
 class PickedWindow:
-    """Pixels of an image that a view shows, nearest to each output pixel, and where they lie on the output."""
+    """Source pixels of a view, the nearest one to each output pixel, and their place on the output."""
 
     rows: Pixels
     columns: Pixels
@@ -191,11 +191,11 @@ class PickedWindow:
     top: int
     left: int
     flips: tuple[bool, bool]
-    """Vertical, horizontal flip."""
+    """Vertical flip, horizontal flip."""
 
     @classmethod
     def of(cls, view: NDArray[np.float64]) -> PickedWindow:
-        """Make it from a view as `_core.VIEW_COLUMNS` names its numbers. Pixels are picked as `Mask` picks them."""
+        """Build the window from a view (columns: `_core.VIEW_COLUMNS`). Pixels are picked as in `Mask`."""
         named = dict(zip(_core.VIEW_COLUMNS, view.tolist(), strict=True))
         return cls(
             _picked(named["y0"], named["y1"], named["top"], named["bottom"], int(named["inner_height"])),
@@ -226,10 +226,10 @@ class InstanceMaskField(InstanceColumn):
     def make(
         self, samples: Ints, views: NDArray[np.float64], sizes: NDArray[np.int32], kept: list[NDArray[np.bool_]] | None
     ) -> list[NDArray[np.uint8]]:
-        """Return uint8 [k, H, W] for each sample, of the instances that `kept` names (None: all).
+        """Return uint8 [k, H, W] for each sample, for the instances in `kept` (None: all).
 
-        `views` [N, 16] and `sizes` [N, 2] (width, height) are those of the batch's images. Raises DatasetError that
-        names the sample whose outlines are damaged, or differ in number from `kept`.
+        `views` [N, 16] and `sizes` [N, 2] (width, height) belong to the batch's images. Raises DatasetError that names
+        the sample if its outlines are damaged, or differ in number from `kept`.
         """
         found = []
         for row, sample in enumerate(samples.tolist()):
@@ -262,9 +262,10 @@ class InstanceMaskField(InstanceColumn):
 
 
 def painted(outlines: list[Outline], window: PickedWindow, *, width: int, height: int) -> NDArray[np.uint8]:
-    """Return uint8 [k, rows, columns] of the window's pixels: 1 where a pixel's middle lies within the outline.
+    """Return uint8 [k, rows, columns] of the window's pixels: 1 if a pixel's centre is inside the outline.
 
-    Raises ValueError for polygons of odd numbers or fewer than three corners, and for runs that are not the image's.
+    Raises ValueError for polygons with an odd count of numbers or fewer than three corners, and for runs that do not
+    match the image's size.
     """
     masks = np.zeros((len(outlines), len(window.rows), len(window.columns)), np.uint8)
     polygons = [
@@ -297,7 +298,7 @@ def painted(outlines: list[Outline], window: PickedWindow, *, width: int, height
 
 
 def resolve_masks(dataset: Dataset, name: str, field: InstanceMasks) -> InstanceMaskField:
-    """Find the column of a field. Raises UsageError where there is none, or one that cannot hold outlines."""
+    """Find the column of a field. Raises UsageError if there is none, or if it cannot hold outlines."""
     column = name if field.source is None else field.source
     found = dataset.columns.get(column)
     if isinstance(found, ListColumn) and not isinstance(found.items, Strings):
@@ -309,7 +310,7 @@ def resolve_masks(dataset: Dataset, name: str, field: InstanceMasks) -> Instance
 
 
 def _picked(begin: float, end: float, low: float, high: float, count: int) -> Pixels:
-    """Return the pixel under the middle of each of `count` outputs (core/resample/taps.cpp)."""
+    """Return the pixel under the centre of each of `count` outputs (core/resample/taps.cpp)."""
     middles = begin + (2.0 * np.arange(count) + 1) * (end - begin) / (2.0 * max(count, 1))
     picked: Pixels = np.clip(np.floor(middles), low, high - 1).astype(np.int32)
     return picked

@@ -1,8 +1,9 @@
-"""Decoding by Pillow, in this process or in a process of its own, which is killed when it takes too long.
+"""Decoding with Pillow, in this process or in a separate process, which is killed when it takes too long.
 
-A separate process decodes the formats whose decoders a small file can keep busy for hours, or until memory is full: a
-thread cannot be killed. It serves one image at a time and waits for the next one. It ends with its parent, after some
-idle time, or soon after its deadline if the parent was killed. What it returns are numbers: nothing is unpickled.
+A small file can keep some formats' decoders busy for hours, or until memory is full. A separate process decodes these
+formats, since a thread cannot be killed. It serves one image at a time and waits for the next one. It ends with its
+parent, after some idle time, or soon after its deadline if the parent was killed. It returns numbers: nothing is
+unpickled.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ OWN, OWN_ALPHA = "own", "own, with alpha"
 
 @dataclass(frozen=True)
 class PictureForm:
-    """Form that a decoded image takes."""
+    """Target form of a decoded image."""
 
     mode: str | None
-    """Mode for `Image.convert`; None leaves the values as they are."""
+    """Mode for `Image.convert`; None leaves the values unchanged."""
     exif: bool
 
 
 def decode_picture(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
     """Decode to uint8 [H, W, 3] for mode "RGB" or [H, W, 1] for "L"; of an animation, the first frame.
 
-    Raises ValueError (saying what was expected) if Pillow cannot decode it, TooLargeError beyond `limits`.
+    Raises ValueError (with the expected content) if Pillow cannot decode it, TooLargeError beyond `limits`.
     """
     pixels = _decoded(data, PictureForm(image.mode, image.exif), limits)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1), np.uint8)
@@ -54,8 +55,8 @@ def decode_picture(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint
 def read_colors(data: bytes, image: Image, limits: Limits) -> NDArray[np.generic]:
     """Return [H, W, C] of the picture's own channels. Raises as `decode_picture` does.
 
-    16-bit grey is uint16, floats are float32, and colours bytes, palettes looked up, with alpha where the picture has
-    it and `image` has four channels.
+    16-bit grey is uint16, floats are float32, and colours are bytes. Palettes are resolved. Alpha is included if the
+    picture has it and `image` has four channels.
     """
     values = _decoded(data, PictureForm(OWN_ALPHA if image.channel_count == 4 else OWN, image.exif), limits)
     return np.ascontiguousarray(values.reshape(*values.shape[:2], -1))
@@ -110,7 +111,7 @@ def decode_here(
             f"{error}: more than twice PIL.Image.MAX_IMAGE_PIXELS, which Pillow holds beside "
             f"max_pixels={limits.max_pixels}"
         ) from error
-    except PIL.UnidentifiedImageError as error:  # its text holds an address of memory
+    except PIL.UnidentifiedImageError as error:  # its message contains a memory address
         raise ValueError(f"expected an image, got bytes of no format that Pillow knows; {begin}") from error
     except Exception as error:  # Pillow's plugins raise anything (struct.error, EOFError, …) at damaged bytes
         raise ValueError(f"expected an image, got bytes that Pillow cannot decode ({error}); {begin}") from error
@@ -135,7 +136,7 @@ IDLE_S = 20.0
 _GRACE_S = 5.0
 """Time after its deadline at which a process ends by itself if its parent has not ended it."""
 _LONGEST_WAIT_S = 1e6
-"""Longest wait that poll() and timers take; a deadline may be later, or infinite."""
+"""Longest wait that poll() and timers accept; a deadline may be later, or infinite."""
 _START = """
 import json, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the parent, with which this ends
@@ -144,27 +145,27 @@ from {0} import serve
 serve(int(sys.argv[2]))
 """
 _OTHER_BYTES = 2 << 30
-"""Memory that a process may use in addition to `max_decode_bytes`: its own code, and what it answers."""
+"""Memory that a process may use in addition to `max_decode_bytes`: its own code, and its answer."""
 _MOST_HEADER_BYTES = 1 << 16
 
 
 class _DecoderProcess:
     def __init__(self) -> None:
-        from multiprocessing import Pipe  # here, since it is slow to import
+        from multiprocessing import Pipe  # slow to import
 
         self._connection, theirs = Pipe()
         with theirs:
-            # -I: what the user's environment does to a Python (the doctor's probe, say) is not for this one.
+            # -I: the user's environment (such as the doctor's probe) must not affect this Python.
             command = [sys.executable, "-I", "-c", _START.format(__name__), json.dumps([p for p in sys.path if p])]
             descriptor = theirs.fileno()
-            # What a library prints goes to the error output.
+            # A library's output goes to stderr.
             self._process = subprocess.Popen(
                 [*command, str(descriptor)], stdin=subprocess.DEVNULL, stdout=2, pass_fds=[descriptor]
             )
-        self._connection.recv_bytes(1)  # it is ready
+        self._connection.recv_bytes(1)  # ready
 
     def ask(self, request: dict[str, Any], data: bytes, deadline_s: float) -> tuple[dict[str, Any], bytes]:
-        """Return the answer and its bytes. Raises TimeoutError, and EOFError where it has ended."""
+        """Return the answer and its bytes. Raises TimeoutError, and EOFError if the process has ended."""
         limits = request["limits"]
         try:
             self._connection.send_bytes(json.dumps(request).encode())
@@ -186,7 +187,7 @@ class _DecoderProcess:
         self._connection.close()
 
     def forget(self) -> None:
-        """Drop a process that is a fork's parent's, so that nothing is said when it is garbage collected."""
+        """Drop a process of a fork's parent, so that its garbage collection raises no warning."""
         self._process.returncode = 0
 
     @property
@@ -196,7 +197,7 @@ class _DecoderProcess:
 
 
 _waiting: list[_DecoderProcess] = []
-"""Processes that wait for work. Threads take and add one at a time, which a list does as a whole."""
+"""Processes that wait for work. Threads pop and append single items, which is atomic for a list."""
 
 
 def end_processes() -> None:
@@ -205,7 +206,7 @@ def end_processes() -> None:
 
 
 def _forget_processes() -> None:
-    """Drop all processes in a fork: they are its parent's."""
+    """Drop all processes in a fork: they belong to its parent."""
     while _waiting:
         _waiting.pop().forget()
 
@@ -215,7 +216,7 @@ os.register_at_fork(after_in_child=_forget_processes)
 
 
 def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits: Limits) -> NDArray[np.generic]:
-    """Decode the image as one of `formats`. Raises TooLargeError beyond `limits`, ValueError where that fails."""
+    """Decode the image as one of `formats`. Raises TooLargeError beyond `limits`, ValueError if decoding fails."""
     request = {
         "mode": form.mode,
         "exif": form.exif,
@@ -242,7 +243,7 @@ def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits:
 
 
 def _asked(request: dict[str, Any], data: bytes, deadline_s: float) -> tuple[dict[str, Any], bytes]:
-    """Return what a process answers: one that waits, or a new one. Raises TimeoutError, and ValueError if it ends."""
+    """Return the answer of a waiting process or a new one. Raises TimeoutError, and ValueError if it ends."""
     try:
         process, is_fresh = _waiting.pop(), False
     except IndexError:
@@ -253,7 +254,7 @@ def _asked(request: dict[str, Any], data: bytes, deadline_s: float) -> tuple[dic
         process.end()
         if is_fresh:
             raise ValueError(f"expected an image, got bytes at which {process.why_ended}") from None
-        # A waiting process may have ended: it was idle for long, or memory was short. That is not this image's fault.
+        # A waiting process may have ended from idleness or lack of memory. The image is not at fault.
         return _asked(request, data, deadline_s)
     except BaseException:
         process.end()
@@ -262,11 +263,11 @@ def _asked(request: dict[str, Any], data: bytes, deadline_s: float) -> tuple[dic
     return answer
 
 
-# --- in the process itself ---
+# --- in the decoder process ---
 
 
 def serve(descriptor: int) -> None:
-    """Answer requests of the parent until it ends, or has not asked for a while."""
+    """Answer the parent's requests until the parent ends, or has sent none for a while."""
     from multiprocessing.connection import Connection
 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the timer ends a decoder that never comes back to Python

@@ -1,4 +1,4 @@
-"""Fields of pixels: what the core is told of each, and decoding by libraries of what the core declines."""
+"""Fields of pixels: the core's options for each field, and decoding with libraries of files that the core declines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.loader.decoding import pillow
 from headrace.views import Program, compile_view
 
 VALID = "_valid"
-"""Suffix of the name of a depth field's mask of validity."""
+"""Suffix of the name of a depth field's validity mask."""
 
 _NUMPY = {
     "bool": np.bool_, "uint8": np.uint8, "uint16": np.uint16, "int16": np.int16, "int32": np.int32, "int64": np.int64,
@@ -36,7 +36,7 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class PixelPart:
-    """One array of the batch: [N, H, W] without channels, else [N, channels, H, W] or [N, copies, channels, H, W]."""
+    """Array of the batch: [N, H, W] without channels, else [N, channels, H, W] or [N, copies, channels, H, W]."""
 
     name: str
     dtype: str
@@ -44,11 +44,11 @@ class PixelPart:
     channels_last: bool = False
     copies: int | None = None
     own_size: tuple[int, int] | None = None
-    """(height, width) of a view of its own; None: that of the batch."""
+    """(height, width) of the field's own view; None for the batch's size."""
 
     @property
     def numpy_dtype(self) -> type[np.generic]:
-        """The numpy type; for bfloat16, which numpy lacks, integers of its bits."""
+        """Numpy type; for bfloat16, which numpy lacks, integers of the same bits."""
         return _NUMPY[self.dtype]
 
     def nbytes(self, size: tuple[int, int]) -> int:
@@ -77,7 +77,7 @@ class PixelPart:
 
 
 def parts_of(name: str, field: Spatial) -> list[PixelPart]:
-    """Return what the core writes for a field, its values first."""
+    """Return the arrays that the core writes for a field, its values first."""
     if isinstance(field, Image):
         own_size = None if field.view is None else compile_view(field.view).output_size
         return [PixelPart(name, field.dtype, field.channel_count, field.channels_last, field.copy_count, own_size)]
@@ -90,20 +90,20 @@ def parts_of(name: str, field: Spatial) -> list[PixelPart]:
 
 
 Images = Sequence[tuple[str, Spatial, str]]
-"""(field, description, column) of fields of pixels."""
+"""Fields of pixels as (name, field, column)."""
 
 
 def own_program(field: Spatial, program: Program) -> Program | None:
-    """Return the view that a field draws for itself; None if it follows `program`, the Loader's."""
+    """Return the view that a field draws for itself; None if the field follows `program`, the Loader's view."""
     if not isinstance(field, Image) or not field.draws_view:
         return None
     return program if field.view is None else compile_view(field.view)
 
 
 def decoded_with(images: Images) -> list[int]:
-    """Return, for each field, the first of those that share its decoded image; -1 for one that is decoded alone.
+    """Return, for each field, the first field that shares its decoded image; -1 for a field that is decoded alone.
 
-    Pictures of one column share it where one of them has copies, or several windows are cut by views of their own.
+    Pictures of one column share the decoded image if one of them has copies, or if their own views cut several windows.
     """
     shared: dict[tuple[object, ...], list[int]] = {}
     for at, (_, field, column) in enumerate(images):
@@ -121,12 +121,12 @@ def decoded_with(images: Images) -> list[int]:
 
 
 def name_hash(name: str) -> int:
-    """Return what a field's own draws are keyed by, below the epoch's key (core/batch/job.hpp)."""
+    """Return the key of a field's own draws, within the epoch's key (core/batch/job.hpp)."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def all_options(images: Images, program: Program) -> list[Options]:
-    """Return the core's arguments for each field of a Loader whose view is `program`."""
+    """Return the core's arguments for each field of a Loader with view `program`."""
     options = []
     for (name, field, _), first in zip(images, decoded_with(images), strict=True):
         own = own_program(field, program)
@@ -141,7 +141,7 @@ def all_options(images: Images, program: Program) -> list[Options]:
 
 
 def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
-    """Return the core's arguments for a field that are the same for every batch. Pictures take the view's `fill`."""
+    """Return the core's arguments for a field, the same for every batch. Pictures take the view's `fill`."""
     if isinstance(field, Image):
         return _wide_options(field, fill) if field.wide else image_options(field, fill)
     if isinstance(field, Mask):
@@ -154,11 +154,10 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
 
 
 _DCT_MARGINS = {None: 4.0, True: 1.0, False: 0.0}
-"""Least size of a decoded window over its output's, by `dct_scaling` (core/batch/windows.hpp).
+"""Minimum size of a decoded window relative to its output, by `dct_scaling` (core/batch/windows.hpp).
 
 At 4, 99.9 % of values are within 2 levels of the full decode; at 3 within 4, at 2 within 6, at 1 within 19
-(benchmarks/dct_scaling.py).
-"""
+(benchmarks/dct_scaling.py)."""
 
 
 def image_options(image: Image, fill: tuple[int, ...]) -> Options:
@@ -197,11 +196,11 @@ def _wide_options(image: Image, fill: tuple[int, ...]) -> Options:
 
 
 _NEAREST = image_options(Image(mode="L", filter="nearest", dct_scaling=False), (0,))
-"""Options that the core wants of every field; most do not matter to fields that are no pictures."""
+"""Options that the core requires for every field; most matter only to pictures."""
 
 
 def _mask_table(field: Mask) -> NDArray[np.int64]:
-    """Return int64[65536]: the new value of each value that a mask can have."""
+    """Return int64[65536]: the new value of each possible mask value."""
     most = np.iinfo(field.dtype).max
     table = np.arange(1 << 16)
     table[table > most] = _NO_PLACE
@@ -216,7 +215,7 @@ def _mask_table(field: Mask) -> NDArray[np.int64]:
 
 def _depth_numbers(field: Depth) -> tuple[Any, ...]:
     """Return the tuple that core/bindings/image_options.hpp expects."""
-    # Values that the batch's dtype cannot hold would be infinite, and are not valid; normalised values are small.
+    # Values beyond the batch's dtype would be infinite, hence invalid; normalised values are small.
     beyond = math.inf if field.normalize is not None else math.nextafter(MOST_FINITE[field.dtype], math.inf)
     near = -beyond if field.near is None else max(field.near, -beyond)
     far = beyond if field.far is None else min(field.far, beyond)
@@ -224,17 +223,16 @@ def _depth_numbers(field: Depth) -> tuple[Any, ...]:
     if field.normalize is not None:
         q = field.normalize
         quantiles = (q.low, q.high, *q.range, q.clip)
-    invalid = float(np.float32(field.invalid))  # as a file of floats holds it, such as -9999.9
+    invalid = float(np.float32(field.invalid))  # as in a file of floats, such as -9999.9
     return field.dtype, field.scale, invalid, near, far, quantiles
 
 
 def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:
-    """Decode to [H, W, C] of uint8, uint16 or float32, as the file holds it; to uint8 for an Image of bytes.
+    """Decode to [H, W, C] of uint8, uint16 or float32, as in the file; to uint8 for an Image of bytes.
 
-    A wide Image gets all channels of the file.
-
-    The core checks that the field may have such values. Raises ValueError (saying what was expected) for what cannot be
-    decoded, TooLargeError beyond `limits`, and UsageError if a library is not installed.
+    A wide Image gets all channels of the file. The core checks that the field accepts these values. Raises ValueError
+    (with the expected content) for undecodable data, TooLargeError beyond `limits`, and UsageError if a library is not
+    installed.
     """
     if isinstance(field, Image) and not field.wide:
         return pillow.decode_picture(data, field, limits)
@@ -252,13 +250,13 @@ def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.g
 
 
 def decode_bytes(data: bytes, field: Spatial, limits: Limits) -> int:
-    """Return the memory that a library may take to decode this image, by the size in its header."""
+    """Return the upper bound of the memory that a library takes to decode this image, from the size in its header."""
     width, height = declined_size(data, field, limits)
     return min(width * height * MOST_PIXEL_BYTES, limits.max_decode_bytes)
 
 
 def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
-    """Return (width, height) from the header; (0, 0) where there is none that can be read within `limits`."""
+    """Return (width, height) from the header; (0, 0) if no header can be read within `limits`."""
     wide = isinstance(field, Image) and field.wide
     if array_files.holds_array(data) and (wide or not isinstance(field, Image)):
         return array_files.array_size(data, field.channel_count if isinstance(field, Image) else None)
@@ -268,14 +266,14 @@ def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int
 
 
 def is_narrowed(data: bytes, field: Spatial, limits: Limits) -> bool:
-    """Tell whether a library makes 8 bits of more, because the field is of bytes."""
+    """Return True if a library reduces more than 8 bits to 8, because the field holds bytes."""
     if not isinstance(field, Image) or field.wide:
         return False
     return array_files.is_tiff(data) and not array_files.is_byte_tiff(data, limits)
 
 
 def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
-    """Return an array's own channels, which are to be as many."""
+    """Return an array's own channels. Raises ValueError unless there are `count` of them."""
     if values.ndim == 2:
         values = values[:, :, None]
     elif values.ndim == 3 and values.shape[2] != count and values.shape[0] == count:
@@ -298,9 +296,9 @@ def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
 
 
 def _core_layout(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
-    """Return [H, W, C] of a type that the core takes, from [H, W], [H, W, C] or [C, H, W].
+    """Return [H, W, C] of a type that the core accepts, from [H, W], [H, W, C] or [C, H, W].
 
-    `whole` numbers name things, such as classes, and must stay what they are.
+    `whole` numbers are identifiers, such as classes, and must not change.
     """
     if array_files.is_planar(values.shape, channels):
         values = np.moveaxis(values, 0, -1)
@@ -319,5 +317,5 @@ def _core_layout(values: NDArray[np.generic], *, channels: int, whole: bool) -> 
                 f"expected a mask of whole numbers from 0 to 65535, got {values.dtype} from {low} to {high}"
             )
         return np.ascontiguousarray(values, dtype=np.uint16)
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which is not valid
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, hence invalid
         return np.ascontiguousarray(values, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Texts as they are, or as token ids that are padded to the batch or packed into rows."""
+"""Texts as str, or as token ids that are padded to the batch or packed into rows."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from headrace.loader.decoding.arrays import ColumnOrigin, Ints, Raws
 from headrace.loader.stats import StageStats
 
 _STREAM = 254 << 8
-"""Dataset 0, stage 254, draw 0: above every stage of a view (core/rng/stream.hpp)."""
+"""Random stream: dataset 0, stage 254, draw 0. Above every stage of a view (core/rng/stream.hpp)."""
 
 IDS, MASK = "ids", "mask"
 
 
 @dataclass(frozen=True)
 class RawTextContent:
-    """Field of members or files whose UTF-8 is in the batch as str."""
+    """Field of members or files, read as UTF-8 into str."""
 
     dataset: Dataset
     name: str
     column: str
     raw: int
-    """Its position among the recipe's raw fields."""
+    """Position among the recipe's raw fields."""
 
     def take(self, rows: BatchRows, raws: Raws) -> list[str | SampleError]:
         return [self._text(data, int(sample)) for data, sample in zip(raws[self.raw], rows.samples, strict=True)]
@@ -49,7 +49,7 @@ class RawTextContent:
 
 
 class TextMeter:
-    """Counts of what a pass's encoding takes. One thread writes them, others read."""
+    """Counters of a pass's text encoding. One thread writes them, others read."""
 
     def __init__(self) -> None:
         self._busy_s = 0.0
@@ -69,7 +69,7 @@ class RowText(NamedTuple):
 
     text: str
     number: int
-    """Number of the text in the dataset, or the base id of the sample it is read for; unique in the field."""
+    """Number of the text in the dataset, or the base id of its sample; unique in the field."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class TextContent:
 
     text: ResolvedText
     raw: int | None
-    """Its position among the recipe's raw fields; None where the dataset holds its texts."""
+    """Position among the recipe's raw fields; None if the dataset holds the texts."""
     meter: TextMeter
     kept: TokenCache | None = None
-    """None if each text is encoded each time."""
+    """Token cache; None if every text is encoded on every read."""
 
     @property
     def name(self) -> str:
@@ -143,10 +143,10 @@ class TextContent:
 
 
 def draw_captions(rows: BatchRows, counts: Ints) -> Ints:
-    """Draw which of its captions each row takes, uniform but for 2^-32 of its count.
+    """Draw one of its captions for each row, uniform to within 2^-32 of the row's caption count.
 
-    The draw depends on the sample, its occurrence and the pass alone: two fields of as many captions take the same one,
-    on every rank.
+    The draw depends only on the sample, its occurrence and the pass. Two fields with the same number of captions draw
+    the same one, on every rank.
     """
     ids = rows.draw_ids
     counter = np.stack(
@@ -160,7 +160,7 @@ PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
 
 
 class PackedTextContent(TextContent):
-    """Text field whose texts share rows."""
+    """Text field with several texts per row."""
 
     def _parts(self, sequences: Sequences, rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:
         shared = rows.plan.rows
@@ -183,11 +183,10 @@ class RowOverflowError(ValueError):
 def packed(sequences: Sequences, row_of: Ints, *, rows: int, length: int, pad_id: int) -> dict[str, NDArray[Any]]:
     """Return the parts of a packed field: B = `rows`, L = `length`, S sequences.
 
-    "ids" int64 [B, L], `pad_id` at each row's end. "mask" bool [B, L], False there. "positions" int64 [B, L], from 0 in
-    each sequence; 0 in padding. "blocks" int64 [B, L], the number of the sequence among the S; -1 in padding.
-    "boundaries" int32 [K + 1], ascending from 0 to B * L: where each sequence and each row's padding begins in the
-    joined rows, as variable-length attention kernels take it. A sequence without tokens has no part in any.
-
+    "ids" int64 [B, L], `pad_id` at each row's end. "mask" bool [B, L], False in padding. "positions" int64 [B, L], from
+    0 in each sequence; 0 in padding. "blocks" int64 [B, L], the number of the sequence among the S; -1 in padding.
+    "boundaries" int32 [K + 1], ascending from 0 to B * L: the start of each sequence and of each row's padding in the
+    joined rows, in the form that variable-length attention kernels take. A sequence without tokens is in no part.
     `row_of` [S] is ascending. Raises RowOverflowError for the first row that is too short for its sequences.
     """
     lengths = sequences.lengths

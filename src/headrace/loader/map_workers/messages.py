@@ -1,4 +1,4 @@
-"""What the loader and its workers send each other: messages, fields in shared memory, pickles, counters."""
+"""Messages between the loader and its workers: fields in shared memory, pickles, counters."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ IMMUTABLE = (bytes, str, int, float, bool, complex, type(None), np.generic)
 
 
 Fresh: TypeAlias = Callable[[int, int], NDArray[np.uint8]]
-"""Function that opens a block of the shared file, by offset and bytes, as an array with a life of its own."""
+"""Function that opens a block of the shared file, by offset and bytes, as an array with its own lifetime."""
 
 
 @dataclass(frozen=True)
 class SharedArray:
-    """Array or tensor that lies in a block of the shared file."""
+    """Array or tensor in a block of the shared file."""
 
     offset: int
     nbytes: int
@@ -83,7 +83,7 @@ class _Pieces(Sequence[bytes]):
 
 
 def share(value: Any, memory: SharedBlocks) -> Any:
-    """Move a field into shared memory if it is an array that lies elsewhere."""
+    """Move a field into shared memory if it is an array in other memory."""
     plain = PlainArray.of(value)
     if plain is None or plain.array.nbytes == 0 or memory.offset_of(plain.array) is not None:
         return value
@@ -93,7 +93,7 @@ def share(value: Any, memory: SharedBlocks) -> Any:
 
 
 def send(value: Any, memory: SharedBlocks, keep: list[Any]) -> SentField:
-    """Describe a field to all workers. Add to `keep` what must live until they are done."""
+    """Describe a field to all workers. Append to `keep` the objects that must live until the workers are done."""
     plain = PlainArray.of(value)
     offset = None if plain is None else memory.offset_of(plain.array)
     if plain is not None and offset is not None:
@@ -115,29 +115,29 @@ ResultPlaces: TypeAlias = dict[str, tuple[RowLayout, int]]
 
 @dataclass(frozen=True)
 class MapWork:
-    """Batch to map: what the parent sends unless it answers a `PlaceRequest`, by `ResultPlaces`."""
+    """Batch to map. The parent sends only this and `ResultPlaces`, its answer to a `PlaceRequest`."""
 
     number: int
     """Number of the batch in the pass."""
     count: int
     """Rows of the batch."""
     rows: tuple[int, ...] | None
-    """Rows of this worker, and the only ones in `fields`; None if free workers take the next row."""
+    """Rows of this worker, and the only rows in `fields`; None if free workers take the next row."""
     key: int
     draw_ids: NDArray[np.int64]
     passes: NDArray[np.uint32]
     fields: dict[str, SentField]
     places: ResultPlaces
-    """Places of results, as far as they are known."""
+    """Known places of results."""
 
 
 Begun: TypeAlias = tuple[int, int]
-"""Batch and row that the worker begins, where there is no shared memory to say it in."""
+"""Batch and row that the worker begins, sent if there is no shared memory to write them to."""
 
 
 @dataclass(frozen=True)
 class PlaceRequest:
-    """Request for places of results of these layouts; the worker waits for `ResultPlaces`."""
+    """Request for places of results with these layouts; the worker waits for `ResultPlaces`."""
 
     number: int
     layouts: dict[str, RowLayout]
@@ -145,7 +145,7 @@ class PlaceRequest:
 
 @dataclass(frozen=True)
 class MapFailure:
-    """Exception of the user's code: pickled as far as that works, as text, and with its traceback as text."""
+    """Exception of the user's code: pickled as far as possible, as text, and with its traceback as text."""
 
     row: int
     error: bytes
@@ -154,8 +154,8 @@ class MapFailure:
 
     @classmethod
     def of(cls, row: int, error: BaseException) -> MapFailure:
-        """Describe an exception to the parent. One that cannot be pickled goes as the nearest base that can."""
-        user = whole = error.__traceback__  # without the calls that led to the user's code; all, if none is the user's
+        """Describe an exception to the parent. If it cannot be pickled, its nearest base class that can replaces it."""
+        user = whole = error.__traceback__  # from the user's code on; the whole traceback if it has none
         while user is not None and user.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
             user = user.tb_next
         lines = traceback.format_exception(type(error), error, whole if user is None else user)
@@ -163,34 +163,34 @@ class MapFailure:
         return cls(row, _portable(error, words), words, "".join(lines).rstrip())
 
     def restore(self) -> BaseException:
-        """Return the exception in the parent. One whose class exists in the worker alone becomes a RuntimeError."""
+        """Return the exception in the parent. It becomes a RuntimeError if its class exists only in the worker."""
         try:
             error: BaseException = pickle.loads(self.error)
-        except Exception:  # whatever the user's classes raise
+        except Exception:  # the user's classes may raise anything
             error = RuntimeError(self.words)
         return error
 
 
 @dataclass(frozen=True)
 class Done:
-    """Notice that this worker has done its part of a batch, or will do no more of it."""
+    """Notice that this worker has finished its part of a batch, or will do no more of it."""
 
     number: int
     count: int
-    """Rows that were mapped."""
+    """Number of mapped rows."""
     rows: bytes
-    """A pickled dict of what map returned for each of them, less what lies in shared memory."""
+    """Pickled dict of `map`'s results by row, without the parts in shared memory."""
     failure: MapFailure | None
     busy_s: float
     kept: bool = False
-    """True if the user's code still refers to its input: the memory must not be reused."""
+    """True if the user's code still refers to its input, so that the memory must not be reused."""
     let_go: tuple[int, ...] = ()
-    """Batches that are not kept, or no longer."""
+    """Batches that the user's code no longer refers to."""
 
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """Pickle a tensor by its numbers: its own pickle holds all of the memory that it is a view of."""
+        """Pickle a tensor by its numbers: torch's own pickle includes all memory that the tensor is a view of."""
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(value, torch.Tensor):
             return NotImplemented
@@ -209,10 +209,10 @@ def dumps(message: object) -> bytes:
 
 
 def loads_rows(data: bytes) -> dict[int, Any]:
-    """Unpickle what `map` returned, by row. Raises UsageError for values that cannot be restored."""
+    """Unpickle `map`'s results, by row. Raises UsageError for values that cannot be restored."""
     try:
         rows: dict[int, Any] = pickle.loads(data)
-    except Exception as error:  # whatever the values' own classes raise
+    except Exception as error:  # the values' own classes may raise anything
         raise UsageError(
             f"map: expected values that can be pickled and made again, as they come from a process of their own, got "
             f"some that cannot ({type(error).__name__}: {error}); return arrays, tensors, numbers, text, or lists and "
@@ -227,7 +227,7 @@ def _portable(error: BaseException, words: str) -> bytes:
     for base in type(error).__mro__[1:]:
         try:
             stand_in = base(words)
-        except Exception:  # its constructor wants something else
+        except Exception:  # its constructor takes other arguments
             continue
         if isinstance(stand_in, BaseException) and (data := _survives(stand_in)) is not None:
             return data
@@ -235,25 +235,25 @@ def _portable(error: BaseException, words: str) -> bytes:
 
 
 def _survives(error: BaseException) -> bytes | None:
-    """Return the exception's pickle, if it restores an equal one."""
+    """Return the exception's pickle if it restores an equal exception, else None."""
     try:
         data = dumps(error)
         copy = pickle.loads(data)
-    except Exception:  # whatever the user's classes raise
+    except Exception:  # the user's classes may raise anything
         return None
     return data if type(copy) is type(error) and str(copy) == str(error) else None
 
 
 _APART = 8
-"""Each number has a cache line of its own: 64 bytes."""
+"""Numbers per cache line of 64 bytes: each counter has its own line."""
 NOTHING = -1
 
 
 class MapCounters:
-    """Counters shared with the workers: rows taken of each batch in flight, and the row that each worker is at."""
+    """Counters shared with the workers: rows taken of each batch in flight, and each worker's current row."""
 
     def __init__(self, memory: NDArray[np.uint8], *, batches: int) -> None:
-        """Use the first block of the shared file, of `counter_bytes`. `batches` is the most in flight."""
+        """Use the first block of the shared file, of `counter_bytes`. `batches` is the maximum in flight."""
         self._batches = batches
         self._numbers = memory.view(np.int64)
 
@@ -261,11 +261,11 @@ class MapCounters:
         self._numbers[:] = NOTHING
 
     def begin_batch(self, number: int) -> None:
-        """Reset a batch's counter before any worker hears of it. There are as many counters as batches in flight."""
+        """Reset a batch's counter before any worker sees the batch. There are as many counters as batches in flight."""
         self._numbers[number % self._batches * _APART] = 0
 
     def take(self, number: int, rows: int = 1) -> int:
-        """Take the next rows that nobody else has; return the first of them."""
+        """Take the next free rows; return the first of them."""
         return _core.fetch_add(self._numbers, number % self._batches * _APART, rows)
 
     def set_at(self, worker: int, number: int, row: int) -> None:

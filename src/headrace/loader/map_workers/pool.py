@@ -48,7 +48,7 @@ Shapes: TypeAlias = tuple[Any, ...]
 
 @dataclass
 class InFlightBatch:
-    """Batch in flight. `waiting` are workers that have not done their part; `keep` holds the memory that they read."""
+    """Batch in flight. `waiting` are workers with an unfinished part; `keep` holds the memory that they read."""
 
     decoded: DecodedBatch
     waiting: set[int]
@@ -65,18 +65,18 @@ class InFlightBatch:
 
     @property
     def blocks(self) -> int:
-        """Number of its blocks of shared memory, inputs and results."""
+        """Number of the batch's blocks of shared memory, inputs and results."""
         return len(self.keep) + len(self._blocks)
 
     def add_places(self, layouts: dict[str, RowLayout], memory: SharedBlocks) -> None:
-        """Allocate memory for fields that have none. The first layout that is asked for is the field's."""
+        """Allocate memory for fields that have none. The first requested layout is the field's layout."""
         for name, layout in layouts.items():
             if name not in self.places:
                 self._blocks[name], offset = memory.place(layout.row_bytes * len(self.decoded))
                 self.places[name] = layout, offset
 
     def work(self, number: int, fields: dict[str, Any], rows: tuple[int, ...] | None = None) -> bytes:
-        """Return the message to the workers that map all rows, or to one that maps these `rows`."""
+        """Return the message to the workers that map all rows, or to the worker that maps these `rows`."""
         decoded = self.decoded
         key, passes = decoded.rows.key, decoded.rows.passes
         return dumps(MapWork(number, len(decoded), rows, key, decoded.draw_ids, passes, fields, self.places))
@@ -90,9 +90,9 @@ class InFlightBatch:
             self._failures.append(done.failure)
 
     def mapped(self) -> tuple[list[Any], dict[str, Any]]:
-        """Return each row's values, and whole fields that lie in place, once no worker is waited for.
+        """Return each row's values, and the fields that are complete in place, once all workers are done.
 
-        Raises the exception of the first row that failed. All rows before it were mapped, so that it is the same for
+        Raises the exception of the first row that failed. All rows before it were mapped, so the error is the same for
         any number of workers.
         """
         if self._failures:
@@ -109,8 +109,8 @@ class InFlightBatch:
 class MapWorkers(MapStage):
     """`map=` in worker processes, rows of several batches in parallel, with the memory that they share.
 
-    One thread puts batches, and another, "headrace-map", collects them in order; any may cancel. Call `end` when nobody
-    puts any more, and `give_back` when nobody collects.
+    One thread puts batches, and another, "headrace-map", collects them in order; any thread may cancel. Call `end` once
+    no thread puts batches, and `give_back` once no thread collects them.
     """
 
     def __init__(self, recipe: Recipe, *, seed: int, deliver: Deliver, failed: Callable[[], None]) -> None:
@@ -141,9 +141,9 @@ class MapWorkers(MapStage):
         self.processes: list[WorkerProcess] = []
         self._sending: list[threading.Lock] = []
         self._heard: dict[Connection, WorkerProcess] = {}
-        self._lost: set[int] = set()  # workers whose connection has ended
+        self._lost: set[int] = set()  # workers with a closed connection
         self._in_flight: dict[int, InFlightBatch] = {}
-        self._at: dict[int, tuple[int, int]] = {}  # of workers without shared memory, which report it
+        self._at: dict[int, tuple[int, int]] = {}  # reported by workers without shared memory
         self._expected: tuple[Shapes, dict[str, RowLayout]] | None = None
         self._kept: dict[tuple[int, int], list[Any]] = {}  # memory that a worker's map still refers to, by batch
         try:
@@ -184,7 +184,7 @@ class MapWorkers(MapStage):
 
     @property
     def held_batches(self) -> int | None:
-        # The blocks that the consumer holds are neither this object's own, nor in flight, nor kept by a worker.
+        # The consumer's blocks are neither this object's own, nor in flight, nor referenced by a worker.
         if self.memory is None:
             return None
         under_way = sum(batch.blocks for batch in list(self._in_flight.values()))
@@ -206,7 +206,7 @@ class MapWorkers(MapStage):
         self._queue.put(None)
         self._thread.join()
         if self._error is not None:
-            raise Closed  # `close` tells why
+            raise Closed  # `close` returns the error
 
     def _submit(self, number: int, decoded: DecodedBatch) -> None:
         batch = InFlightBatch(decoded, {process.index for process in self.processes})
@@ -242,7 +242,7 @@ class MapWorkers(MapStage):
         try:
             while (item := self._queue.get()) is not None:
                 self._finish(*item)
-                del item  # its memory goes back while this thread waits
+                del item  # frees its memory while this thread waits
                 self.python_s = time.thread_time()
         except Closed:
             self._failed()
@@ -263,19 +263,19 @@ class MapWorkers(MapStage):
             plain = PlainArray.of(value)
             if plain is not None and plain.array.nbytes >= SMALL_BYTES:
                 shared += 1
-            elif plain is not None:  # copied: whoever keeps the labels of an epoch must not keep a block for each batch
+            elif plain is not None:  # copied: storing the labels of an epoch must not hold a block per batch
                 batch[name] = PlainArray(np.array(plain.array, order="K"), plain.tensor).restore()
         self._blocks_a_batch = max(1, shared)
         return self._deliver(decoded, batch)
 
     def _collect(self, number: int) -> tuple[list[Any], dict[str, Any]]:
-        """Return what `InFlightBatch.mapped` gives, once all workers have done their part.
+        """Return the result of `InFlightBatch.mapped`, once all workers have finished their part.
 
-        Raises what the user's function raised, MapWorkerError for a worker that ended, and Closed after `cancel`.
+        Raises the error of the user's function, MapWorkerError for a worker that ended, and Closed after `cancel`.
         """
         batch = self._in_flight[number]
         while batch.waiting:
-            for index in batch.waiting & self._lost:  # the next batch misses a worker that has done its part
+            for index in batch.waiting & self._lost:  # lost after its part: the next batch finds it missing
                 if self._hung_up:
                     raise Closed
                 at, name = self._at.get(index) if self._counters is None else self._counters.at(index), None
@@ -322,7 +322,7 @@ class MapWorkers(MapStage):
     # --- the end ---
 
     def cancel(self) -> None:
-        """End each worker after its current row: the collecting thread ends."""
+        """End each worker after its current row, which ends the collecting thread."""
         with self._lock:
             self._hung_up = True
             for process in self.processes:

@@ -1,4 +1,4 @@
-"""Worker processes of any start method: how they start, and how one ended."""
+"""Worker processes of any start method: their start, and the reason of their end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace.system import close_in_forks, kept_by_fork
 def start_method(context: str | BaseContext | None) -> str:
     """Return "fork", "forkserver" or "spawn". None means the platform's default, unless the program has set another.
 
-    Unlike multiprocessing's own function, asking does not settle the method.
+    Unlike multiprocessing's own function, it does not fix the method.
     """
     if isinstance(context, str):
         return context
@@ -35,7 +35,7 @@ class WorkerProcess:
     """One started process, with the parent's end of its connection."""
 
     def __init__(self, context: BaseContext, method: str, setup: WorkerSetup) -> None:
-        """Start the process. Raises UsageError for a map that cannot be pickled where that is needed."""
+        """Start the process. Raises UsageError for a map that cannot be pickled if the start method pickles it."""
         self.index = setup.index
         self.connection, theirs = context.Pipe()
         close_in_forks(self.connection)
@@ -65,34 +65,34 @@ class WorkerProcess:
         self.pid = self._process.pid
 
     def hang_up(self) -> None:
-        """End the worker after its current row, also where it sends a result that nobody reads.
+        """End the worker after its current row, also while it sends a result that nobody reads.
 
-        Callable from any thread; it wakes whoever sends to the worker.
+        Callable from any thread; it wakes a thread that sends to the worker.
         """
         with suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
             ours.shutdown(socket.SHUT_RDWR)  # an OSError: it has ended, or was closed before
 
     def end(self, wait_s: float) -> None:
-        """Wait for its end, and kill it after that time."""
+        """Wait for the process to end, and kill it after `wait_s`."""
         if not wait([self._process.sentinel], wait_s):
             self._process.kill()
         self._process.join()
 
     def give_back(self) -> None:
-        """Close its descriptors, once it has ended and nobody listens to it."""
+        """Close its descriptors, once it has ended and no thread reads from it."""
         self.connection.close()
-        with suppress(ValueError):  # multiprocessing cannot tell, since another has waited for the process
+        with suppress(ValueError):  # multiprocessing lost track: another thread has waited for the process
             self._process.close()
 
     def close(self) -> None:
         """Forget the process in a fork, which is not its parent: multiprocessing would end it at the fork's exit.
 
-        CPython's `_exit_function` asks whose child it is only after that.
+        CPython's `_exit_function` checks the parent only after that.
         """
         multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
 
     def ended(self, at: str | None) -> MapWorkerError:
-        """Return the error for a broken connection; `at` names the sample that the worker was at."""
+        """Return the error for a broken connection; `at` names the worker's last sample."""
         self._process.join()
         code = self._process.exitcode
         how = f"ended with exit code {code}"
@@ -124,10 +124,10 @@ class WorkerProcess:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Hold back Ctrl-C while a worker starts. The worker inherits this thread's mask, and never sees one.
+    """Hold back Ctrl-C while a worker starts. The worker inherits this thread's mask, and never receives one.
 
-    Another thread may receive the signal, whose handler the main thread runs all the same. Raised inside of a fork's
-    callbacks, KeyboardInterrupt is lost; inside of multiprocessing, it leaves a process that nobody knows of.
+    Another thread may receive the signal, but its handler still runs in the main thread. KeyboardInterrupt is lost
+    inside a fork's callbacks; inside multiprocessing it leaves an untracked process.
     """
     came: list[tuple[int, FrameType | None]] = []
     handler = signal.getsignal(signal.SIGINT)
@@ -146,7 +146,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def check_context(given: str | BaseContext | None) -> None:
-    """Raise UsageError unless it is a start method of this platform, a context or None."""
+    """Raise UsageError unless `given` is a start method of this platform, a context or None."""
     methods = multiprocessing.get_all_start_methods()
     if isinstance(given, BaseContext) or given is None or given in methods:
         return
@@ -155,7 +155,7 @@ def check_context(given: str | BaseContext | None) -> None:
 
 
 def check_may_start(workers: int) -> None:
-    """Raise UsageError in a process that multiprocessing lets start none."""
+    """Raise UsageError in a daemonic process, which multiprocessing does not let start others."""
     if multiprocessing.current_process().daemon:
         raise UsageError(
             f"map_workers: expected a process that may start others, got a daemonic one (such as a DataLoader's "
@@ -164,9 +164,9 @@ def check_may_start(workers: int) -> None:
 
 
 def context_of(given: str | BaseContext | None) -> tuple[BaseContext, str]:
-    """Return the context of that name, or as given, or the program's own for None; and its start method.
+    """Return the context for a name, as given, or the program's own for None; and its start method.
 
-    The server of "forkserver" runs from here on: started by `_without_interrupts`, it would hand its mask to children.
+    The "forkserver" server starts here: if `_without_interrupts` started it, its children would inherit the mask.
     """
     method = start_method(given)
     if method == "forkserver":

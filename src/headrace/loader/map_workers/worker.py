@@ -1,4 +1,4 @@
-"""A worker process: it takes rows, calls the user's `map`, and writes results into the batch."""
+"""Worker process: it takes rows, calls the user's `map`, and writes results into the batch."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ class WorkerSetup:
     function: SampleMap
     output: Output
     file: SharedFile | None
-    """None if fields and results travel through the connection."""
+    """Shared file; None if fields and results travel through the connection."""
     most_batches: int
-    """Most batches in flight."""
+    """Maximum number of batches in flight."""
     seed: int
     """Seed of Python's, numpy's and torch's global random sources, which forked workers would share otherwise."""
 
 
 def run(setup: WorkerSetup, connection: Connection) -> None:
     """Map what the parent sends until it sends no more."""
-    close_in_forks(connection)  # a child of the user's would hide this process's end
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as is a handler that saves the training's state
+    close_in_forks(connection)  # a child of the user's code would hide this process's end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the inherited handler, which may save the training state, too
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     gc.freeze()  # the parent's objects are neither scanned, which would copy their pages, nor finalised here
     _prepare_libraries(setup.seed)
@@ -75,10 +75,10 @@ def run(setup: WorkerSetup, connection: Connection) -> None:
 
 
 def _prepare_libraries(seed: int) -> None:
-    """Seed what draws by itself, and limit libraries to one thread.
+    """Seed global random sources, and limit libraries to one thread.
 
-    There are as many workers as cores, and neither OpenMP's nor OpenCV's threads survive a fork. OpenCV joins them when
-    it is asked for one thread, which never ends; 0 means without threads and joins none.
+    There are as many workers as cores, and neither OpenMP's nor OpenCV's threads survive a fork. OpenCV set to one
+    thread joins its threads, which never ends; set to 0 it runs without threads and joins none.
     """
     random.seed(seed)
     np.random.seed(seed & 0xFFFF_FFFF)
@@ -91,13 +91,13 @@ def _prepare_libraries(seed: int) -> None:
 
 
 class PassEnded(Exception):  # noqa: N818  # how a worker ends, no error
-    """Signal that nobody listens any more."""
+    """Signal that the parent no longer listens."""
 
 
 class MapWorker:
-    """Loop of a worker: it takes rows of the oldest batch that has any left, and answers each batch with one `Done`.
+    """Loop of a worker: it takes rows of the oldest unfinished batch, and answers each batch with one `Done`.
 
-    A thread reads what the parent sends, so that its end is noticed in the middle of the user's map.
+    A thread reads the parent's messages, so that the parent's end is noticed in the middle of the user's map.
     """
 
     def __init__(self, setup: WorkerSetup, connection: Connection) -> None:
@@ -109,7 +109,7 @@ class MapWorker:
             self._blocks = MappedBlocks(setup.file)
             counters = self._blocks.fresh(0, counter_bytes(batches=setup.most_batches, workers=setup.count))
             self._counters = MapCounters(counters, batches=setup.most_batches)
-        self._kept: dict[int, list[weakref.ref[Any]]] = {}  # the memory of each batch that may still be referred to
+        self._kept: dict[int, list[weakref.ref[Any]]] = {}  # memory of each batch that may still be referenced
         self._work: SimpleQueue[MapWork | None] = SimpleQueue()
         self._places: SimpleQueue[ResultPlaces | None] = SimpleQueue()
         self._ended = False
@@ -127,7 +127,7 @@ class MapWorker:
             self._ended = True
             self._work.put(None)
             self._places.put(None)
-        # A killed parent cannot end its workers, and one that hangs in the user's map would outlive it.
+        # A killed parent cannot end its workers, and a worker that hangs in the user's map would outlive it.
         time.sleep(LEAVE_S)
         os._exit(1)
 
@@ -208,7 +208,7 @@ class MapWorker:
         for name, found in plain.items():
             layout, rows = opened.results.get(name, (None, None))
             if layout is not None and rows is not None and layout.fits(found):
-                np.copyto(rows[row, ...], found.array)  # a view, also where a row is one number
+                np.copyto(rows[row, ...], found.array)  # a view, also if a row is a single number
                 result[name] = ValuePlace.IN_PLACE
         return result
 
@@ -226,10 +226,10 @@ class _OpenBatch:
         self.work = work
         self._blocks = blocks
         self.memory: list[weakref.ref[Any]] = []
-        """The arrays that all views of the batch's fields refer to."""
+        """Arrays that all views of the batch's fields refer to."""
         self.fields = {name: field.open(self._fresh) for name, field in work.fields.items()}
         self.results: dict[str, tuple[RowLayout, NDArray[Any]]] = {}
-        """Layout and all rows of each field of the mapped batch that has its place."""
+        """Layout and all rows of each mapped field that has a place."""
         self.add(work.places)
 
     def _fresh(self, offset: int, bytes: int) -> Any:
@@ -245,15 +245,15 @@ class _OpenBatch:
                 self.results[name] = layout, layout.batch(memory, self.work.count).array
 
     def sees(self, name: str, value: Any) -> bool:
-        """Tell whether the parent sees the value as the user's function left it."""
+        """Return True if the parent sees changes of the user's function to the value."""
         return self.work.fields[name].shared or isinstance(value, IMMUTABLE)
 
 
 def _pickled(rows: dict[int, Any]) -> tuple[bytes, MapFailure | None]:
-    """Pickle what map returned, or return an error that names the first row and field that cannot be pickled."""
+    """Pickle `map`'s results, or return an error that names the first row and field that cannot be pickled."""
     try:
         return dumps(rows), None
-    except Exception as error:  # whatever the values' own classes raise
+    except Exception as error:  # the values' own classes may raise anything
         row, field, value = next(_unsuitable(rows))
         where = f" in field {field!r}" if field is not None else ""
         usage = UsageError(

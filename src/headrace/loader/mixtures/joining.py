@@ -1,4 +1,4 @@
-"""One batch out of several sources' parts of it."""
+"""Joining of several sources' parts to one batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.loader.decoding.texts import IDS, MASK
 
 Rows = NDArray[np.int64]
 Parts = Sequence[tuple[str, Rows, Any]]
-"""(source, rows of the batch, values of these rows) of each source that has any."""
+"""Parts of a batch as (source, rows of the batch, values of these rows), for each source that has any."""
 
 
 def join(parts: Parts, count: int, memory: BatchMemory) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def _join_values(parts: Parts, count: int, memory: BatchMemory, name: str) -> An
     if all(isinstance(value, Mapping) for value in values):
         return _join_dicts(parts, count, memory, f" in {name!r}")
     if all(isinstance(value, list) for value in values):
-        # To a list of the first one's class, which may be that of values that never stack.
+        # Use the first list's class, which may be one of values that never stack.
         joined: list[Any] = type(values[0])([None] * count)
         for _, rows, each in parts:
             for row, value in zip(rows.tolist(), each, strict=True):
@@ -94,9 +94,9 @@ def _of_each(parts: Parts, of: Any) -> str:
 
 
 def fill_up(parts: Parts, texts: Sequence[ResolvedText]) -> Parts:
-    """Pad each of `texts` to the longest part's length; leave alone what `map` has changed.
+    """Pad each of `texts` to the longest part's length; leave fields that `map` has changed.
 
-    `texts` are one source's: all sources pad alike.
+    `texts` belong to one source: all sources pad alike.
     """
     for text in texts:
         lengths = [_length(batch.get(text.name)) for _, _, batch in parts]
@@ -110,7 +110,7 @@ def fill_up(parts: Parts, texts: Sequence[ResolvedText]) -> Parts:
 
 
 def _length(value: Any) -> int | None:
-    """Return the tokens of a padded text's rows; None for anything else."""
+    """Return the row length of a padded text in tokens; None for any other value."""
     if not isinstance(value, Mapping) or set(value) != {IDS, MASK}:
         return None
     shapes = [tuple(getattr(part, "shape", ())) for part in value.values()]

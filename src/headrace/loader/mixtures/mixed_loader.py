@@ -29,7 +29,7 @@ Batches: TypeAlias = Literal["one-source", "mixed"]
 
 
 class MixedLoader(LoaderPosition):
-    """Loader that `mix` makes of several. It has a Loader's epochs, state and statistics.
+    """Loader that `mix` makes from several. It has a Loader's epochs, state and statistics.
 
     Each pass takes one epoch of `len(mixed)` steps, and the next pass the next epoch, also after a `break`, unless
     `set_epoch` sets it. A restored position is continued once.
@@ -57,7 +57,7 @@ class MixedLoader(LoaderPosition):
 
     @property
     def window(self) -> int:
-        """Batches or samples in which the shares are exact, counted from the first of all epochs."""
+        """Number of batches or samples in which the shares are exact, counted from the first of all epochs."""
         return self._mixture.window
 
     @property
@@ -83,7 +83,7 @@ class MixedLoader(LoaderPosition):
         return round(self._steps * sum(share * mean for share, mean in zip(self._mixture.shares, means, strict=True)))
 
     def __len__(self) -> int:
-        """Steps of an epoch, the same on every rank and in every epoch."""
+        """Return the steps of an epoch, the same on every rank and in every epoch."""
         return self._steps
 
     def __repr__(self) -> str:
@@ -102,8 +102,8 @@ class MixedLoader(LoaderPosition):
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Continue where `state` was saved, also at another world size of the same global batches.
 
-        Raises StateError for a state of other sources, weights or epochs, and says what differs in which source.
-        `allow_changed` means what it does for a Loader, which raises ChangedError without it.
+        Raises StateError for a state of other sources, weights or epochs, naming the difference and its source.
+        `allow_changed` has the same meaning as for a Loader, which raises ChangedError without it.
         """
         found = MixedState.from_dict(state)
         plans = {name: each._recipe.plan for name, each in self._sources.items()}
@@ -136,7 +136,7 @@ class MixedLoader(LoaderPosition):
         )
 
     def _taken(self, epoch: int, step: int) -> list[int]:
-        """Return how many batches or samples of each source come before this step."""
+        """Return the number of batches or samples of each source before this step."""
         a_step = 1 if self._batches == "one-source" else self._first._recipe.plan.global_batch
         return self._mixture.taken((epoch * self._steps + step) * a_step)
 
@@ -145,7 +145,7 @@ class MixedLoader(LoaderPosition):
             loader._check_place()
 
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
-        """Start what makes the batches of `epoch` from `step` on."""
+        """Start the pass over `epoch` from `step` on."""
         placement = self._first._placement
         self._taken(epoch + 1, 0)  # an epoch too large to count raises here
         lane = None if placement is None else placement.lane()  # first: its errors leave no thread behind
@@ -153,7 +153,7 @@ class MixedLoader(LoaderPosition):
         with ExitStack() as undo:
             for number, (name, loader) in enumerate(self._sources.items()):
                 recipe, ahead, first = self._recipe_of(number, loader, epoch, step)
-                # Fixed, not tuned: the consumer waits for all sources at once, so that none can judge its own setting.
+                # Fixed, not tuned: the consumer waits for all sources at once, so no source can judge its own setting.
                 runners[name] = loader._begin_feed(recipe, tuner_of(loader.threads, ahead), epoch, first)
                 undo.callback(runners[name].close)
             undo.pop_all()
@@ -206,19 +206,19 @@ def mix(
     epoch: Until | int = "largest",
     seed: int = 0,
 ) -> MixedLoader:
-    """Make one loader of several, each with its own dataset, fields, views and order, in exact proportions.
+    """Combine several loaders, each with its own dataset, fields, views and order, in exact proportions.
 
     `sources`  names to loaders that differ in what they load, and agree on fields' names, ranks, output and device
     `weights`  the share of each source, as numbers above 0 in any unit; default: by size, so that all end together
     `batches`  "one-source": each batch is one source's own, and weights are shares of batches. "mixed": each batch has
                samples of all, weights are shares of samples, and all sources have one batch_size and one image shape
     `epoch`    number of steps of an epoch: the fewest in which all sources ("largest") or one of them ("smallest") are
-               seen whole, or an int
-    `seed`     draws the order in which sources take turns; each source draws its samples by its own
+               seen completely, or an int
+    `seed`     seed of the order in which sources take turns; each source draws its samples with its own seed
 
-    A source continues from one epoch into the next. When it has been seen whole, it begins again in a new order. Each
-    batch has int64 [N] `source` alongside its fields: the position of each sample's source in `sources`. Raises
-    UsageError for sources that do not go together, before anything is read.
+    A source continues from one epoch into the next. After its last sample, it begins again in a new order. Each batch
+    has int64 [N] `source` alongside its fields: the position of each sample's source in `sources`. Raises UsageError
+    for sources that do not go together, before any data is read.
     """
     check_sources(sources)
     if batches not in ("one-source", "mixed"):

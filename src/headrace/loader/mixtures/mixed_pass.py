@@ -50,10 +50,10 @@ class MixedPass:
 
     @property
     def held_batches(self) -> None:
-        return None  # each source's loader knows of its own
+        return None  # each source's loader counts its own
 
     def close(self, timeout_s: float | None = None) -> None:
-        for runner in self.runners.values():  # all are told before the first is waited for, which bounds the wait
+        for runner in self.runners.values():  # all are closed before the first is joined, which bounds the wait
             runner.close(0.0)
         for runner in self.runners.values():
             runner.close(timeout_s)
@@ -65,7 +65,7 @@ class MixedPass:
         return total_stats(self.source_stats().values())
 
     def _take_of(self, name: str) -> Batch:
-        """Return the source's next batch. Raises Closed, or what went wrong, with the source's name."""
+        """Return the source's next batch. Raises Closed, or the source's error with its name."""
         try:
             return self.runners[name].take()[0]
         except Closed:
@@ -89,7 +89,7 @@ class MixedPass:
 
 
 class OneSourcePass(MixedPass):
-    """Pass whose batches are each one source's own."""
+    """Pass with batches of a single source each."""
 
     @property
     def batch_bytes(self) -> int:
@@ -105,13 +105,13 @@ class OneSourcePass(MixedPass):
         recipe = self._recipes[source]
         if recipe.packed is None:
             samples = rows_of(batch)
-        else:  # nothing in packed rows need tell their number
+        else:  # packed rows do not show the number of samples
             samples = len(recipe.plan.batch(*divmod(number, recipe.plan.steps)).samples)
         return self._with_source(batch, np.full(samples, source, np.int64)), self._steps.start
 
 
 class JoinedPass(MixedPass):
-    """Pass whose batches have samples of several sources. A thread, "headrace-mix", joins their parts."""
+    """Pass with batches of samples of several sources. A thread, "headrace-mix", joins their parts."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Sources of a mixture: what they must have in common, and the state of each."""
+"""Sources of a mixture: their common requirements, and the state of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.loader.loader import Loader
 from headrace.plan import MIXTURE_VERSION, EpochPlan, State, UniformPlan, check_state, resume
 
 SOURCE = "source"
-"""Name of the batch's part that says which source each sample is from."""
+"""Name of the batch's part that holds the number of each sample's source."""
 
 
 def check_sources(sources: Mapping[str, Loader]) -> None:
@@ -50,7 +50,7 @@ def _check_alone(name: str, loader: Loader) -> None:
 
 
 def check_mixed(sources: Mapping[str, Loader]) -> None:
-    """Check what sources need in addition if they share batches."""
+    """Check the additional requirements of sources that share batches."""
     for name, loader in sources.items():
         recipe = loader._recipe
         if not isinstance(recipe.plan, UniformPlan):
@@ -108,7 +108,7 @@ def _conversions(loader: Loader) -> list[str]:
 
 
 def _parts(loader: Loader) -> list[str] | None:
-    """Return what the core writes; None if `map` makes something else of it."""
+    """Return the core's arrays; None if `map` changes them."""
     recipe = loader._recipe
     if recipe.map is not None:
         return None
@@ -122,7 +122,7 @@ def _part(part: PixelPart) -> str:
 
 
 def _paddings(loader: Loader) -> list[str]:
-    """Return how texts are padded, since each source pads its part of a batch."""
+    """Return the padding of texts, since each source pads its part of a batch."""
     return sorted(
         f"{text.name}: pad={text.field.pad!r} to {text.field.max_length} with {text.pad_id} on the "
         + ("left" if text.encoder.pads_left else "right")
@@ -155,7 +155,7 @@ _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [
 
 
 MIXED_STATE_VERSION = 1
-"""Version of the dict. Raise it when a key comes, goes or changes its meaning."""
+"""Version of the dict. Raise it when a key is added, removed or changes its meaning."""
 
 _UNCHANGED = "pass the saved dict unchanged"
 _KINDS: dict[str, type[object]] = {
@@ -165,7 +165,7 @@ _KINDS: dict[str, type[object]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class MixedState:
-    """Position of a mixture's consumer. `counts` is each source's part of a window, `sources` each one's own state."""
+    """Position of a mixture's consumer. `counts` is each source's part of a window, `sources` each source's state."""
 
     batches: str
     counts: dict[str, int]
@@ -182,7 +182,7 @@ class MixedState:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MixedState:
-        """Read the state that `to_dict` gave. Raises StateError for anything else: nothing is guessed or filled in."""
+        """Read a state from `to_dict`. Raises StateError for anything else: nothing is guessed or filled in."""
         if not isinstance(data, Mapping) or data.get("kind") != "mixture":
             got = "that of a single loader" if isinstance(data, Mapping) and "dataset" in data else repr(data)[:80]
             raise StateError(f"state: expected the dict that a mixture's state_dict() gave, got {got}; {_UNCHANGED}")
@@ -203,10 +203,10 @@ def find_position(
     repeating: Collection[str],
     allow_changed: bool,
 ) -> tuple[int, int, list[str]]:
-    """Return the (epoch, step) at which the mixture that has `state_at` continues, and warnings for the user.
+    """Return the (epoch, step) where the mixture with `state_at` continues, and warnings for the user.
 
-    `repeating` names the sources whose datasets hold a sample several times. Raises StateError if the run that saved
-    would have had other batches, and says what differs in which source.
+    `repeating` names the sources with datasets that hold a sample several times. Raises StateError if the saved run
+    would have had other batches, naming the difference and its source.
     """
     start = state_at(0, 0)
     _check(saved, start)
@@ -255,7 +255,7 @@ def _check_source(
     """Check a source's state. Return the warning, if there is one."""
     try:
         there, mine = State.from_dict(saved), State.from_dict(here)
-        # Its position follows from the mixture's, and may lie within a batch of the source's own plan.
+        # Its position follows from the mixture's, and may be within a batch of the source's own plan.
         at_start = replace(there, epoch=0, samples=0)
         dataset = None if allow_changed else mine.dataset
         found = resume(at_start, plan, dataset=dataset, core=mine.core, repeats=repeats)
