@@ -180,18 +180,18 @@ _HOMES = {
         "Tiles",
     ),
 }
-"""Modules, and the names that each gives. They are imported when they are asked for: a loader's two hundred modules
-take 150 ms, also in a process that only wants a drop-in or the doctor, and some need torch. No name is kept here: the
-doctor puts functions of its own in place of some where they are defined, and takes them back."""
+"""Public names by module. Names are imported lazily: a loader's two hundred modules take 150 ms, also in a process that
+only needs a drop-in or the doctor, and some need torch. Names are not cached here: the doctor patches some functions in
+the defining modules and restores them."""
 
 _PACKAGES = ("compat", "data", "dropins", "fields")
-"""Attributes too, though no public names: `import headrace` used to import them."""
+"""Packages that remain attributes, though not public: `import headrace` used to import them."""
 
 __all__ = sorted(["HeadraceError", "distributed", "doctor", "metrics", *_chain.from_iterable(_HOMES.values())])
 
 
 _RENAMED = {"Pack": "SequencePacking"}
-"""Old public names, which warn for one release."""
+"""Deprecated public names, which warn for one release."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Old name of `headrace.dropins`; it warns for one release, and then goes."""
+"""Deprecated alias of `headrace.dropins`, which warns for one release before its removal."""
 
 from __future__ import annotations
 
