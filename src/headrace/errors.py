@@ -1,90 +1,90 @@
-"""Every error that Headrace raises, and what each means.
+"""Exceptions that Headrace raises.
 
     HeadraceError
-    ├── UsageError (ValueError)         an argument is wrong; nothing was read
-    │   └── UnknownArgumentError (TypeError)    no argument of this name; the message says what is instead
-    ├── DatasetError                    the dataset as a whole cannot be used
+    ├── UsageError (ValueError)         invalid argument; nothing was read
+    │   └── UnknownArgumentError (TypeError)    unknown argument; the message names the replacement
+    ├── DatasetError                    the dataset as a whole is unusable
     │   ├── NotFoundError (FileNotFoundError)   the path does not exist
-    │   ├── EmptyDatasetError           it exists and holds no sample
-    │   ├── OutsideRootError            a path that it names leads out of `root=`
-    │   └── ChangedError                it is no longer what was indexed
-    ├── ReadError (OSError)             transport failed: never replaced, the run stops
-    ├── WriteError (OSError)            a file could not be written, or something else is there
-    ├── SharedMemoryError (OSError)     the system gives no memory to share between processes
-    ├── SampleError                     the content of one sample cannot be decoded
-    │   ├── DecodeError                 damaged, cut short, or not an image
-    │   ├── LimitError                  beyond a limit; the message names the limit
-    │   ├── UnsupportedError            well-formed, but in a format that nothing here decodes
-    │   └── ViewError                   the view asks for what this image does not have
-    ├── MemberError                     a member of an archive cannot be given
-    │   ├── MissingMemberError (KeyError)       the archive holds none of that name
-    │   ├── DamagedMemberError          its bytes are not what the archive says of them
-    │   ├── MemberLimitError            beyond a limit; the message names the limit
-    │   ├── UnsafeMemberError           it must not be made: outside the target, through a link, or as a device
-    │   └── UnsupportedMemberError      encrypted, or in a form that nothing here reads
-    ├── MapWorkerError (RuntimeError)   a process of `map_workers` could not be started, or ended by itself
-    ├── BudgetError                     a step of a single sample does not fit in the device's memory
-    ├── RankError (RuntimeError)        another rank of the run ended, or did not come
-    ├── TooManyBadSamplesError          more samples were bad than `max_bad` allows
-    ├── TuneError (RuntimeError)        a command's run shows no DataLoader that could be tuned
-    ├── SessionError (ValueError)       a file is no session of the doctor's, or not one that this version reads
-    └── StateError (ValueError)         a saved state does not belong to this loader
+    │   ├── EmptyDatasetError           the path exists but holds no samples
+    │   ├── OutsideRootError            a path in the dataset leads out of `root=`
+    │   └── ChangedError                the data changed after it was indexed
+    ├── ReadError (OSError)             a read failed: never replaced, the run stops
+    ├── WriteError (OSError)            a file could not be written, or another entry exists
+    ├── SharedMemoryError (OSError)     shared memory could not be allocated
+    ├── SampleError                     one sample cannot be decoded
+    │   ├── DecodeError                 corrupt, truncated, or not an image
+    │   ├── LimitError                  a limit is exceeded; the message names it
+    │   ├── UnsupportedError            well-formed, but in an unsupported format
+    │   └── ViewError                   the view does not fit this image
+    ├── MemberError                     a member of an archive cannot be read
+    │   ├── MissingMemberError (KeyError)       the archive has no member of that name
+    │   ├── DamagedMemberError          the bytes do not match the archive's metadata
+    │   ├── MemberLimitError            a limit is exceeded; the message names it
+    │   ├── UnsafeMemberError           creating the member is unsafe: outside the target, through a link, or a device
+    │   └── UnsupportedMemberError      encrypted, or in an unsupported form
+    ├── MapWorkerError (RuntimeError)   a `map_workers` process failed to start, or exited
+    ├── BudgetError                     a step with a single sample does not fit in device memory
+    ├── RankError (RuntimeError)        another rank ended or did not arrive
+    ├── TooManyBadSamplesError          the number of bad samples exceeds `max_bad`
+    ├── TuneError (RuntimeError)        a command's run shows no DataLoader to tune
+    ├── SessionError (ValueError)       a file is not a doctor session of a supported version
+    └── StateError (ValueError)         a saved state does not match this loader
 
-Messages say what was expected, what came, where, and what to do next.
+Messages state the expected and actual values, the location, and the next step.
 """
 
 from __future__ import annotations
 
 
 class HeadraceError(Exception):
-    """Base of every error that Headrace raises on purpose."""
+    """Base class of Headrace's exceptions."""
 
 
 class UsageError(HeadraceError, ValueError):
-    """An argument is wrong; nothing was read."""
+    """Invalid argument; nothing was read."""
 
 
 class UnknownArgumentError(UsageError, TypeError):
-    """No argument of this name exists: that of another loader, or a slip of the pen."""
+    """Argument that does not exist: another library's argument, or a typo."""
 
 
 class DatasetError(HeadraceError):
-    """The dataset as a whole cannot be used."""
+    """Dataset that is unusable as a whole."""
 
 
 class NotFoundError(DatasetError, FileNotFoundError):
-    """The path does not exist."""
+    """Path that does not exist."""
 
 
 class EmptyDatasetError(DatasetError):
-    """The path exists and holds no sample."""
+    """Path that exists but holds no samples."""
 
 
 class OutsideRootError(DatasetError):
-    """A path that the dataset names leads out of `root=`. Nothing is read there."""
+    """Path in a dataset that leads out of `root=`. Nothing is read there."""
 
 
 class ChangedError(DatasetError):
-    """The data is no longer what was indexed."""
+    """Data that changed after it was indexed."""
 
 
 class ReadError(HeadraceError, OSError):
-    """Transport failed: a file could not be opened or read. Never replaced."""
+    """Failure to open or read a file. Such samples are never replaced."""
 
 
 class WriteError(HeadraceError, OSError):
-    """A file could not be written, or something else is there."""
+    """Failure to write a file, or another entry at its path."""
 
 
 class SharedMemoryError(HeadraceError, OSError):
-    """The system gives no memory to share between processes."""
+    """Failure to allocate memory that processes share."""
 
 
 class SampleError(HeadraceError):
-    """The content of one sample cannot be decoded.
+    """Sample that cannot be decoded.
 
-    `key`, `shard`, `offset` (bytes, None for a loose file), `field` and `why` say where and what. From a text alone,
-    which is how DataLoader makes again in the parent what a worker raised, they are empty and `why` is the text.
+    `key`, `shard`, `offset` (bytes, None for a loose file) and `field` locate the sample, and `why` is the reason.
+    DataLoader re-raises a worker's error in the parent from its text alone: then they are empty and `why` is the text.
     """
 
     def __init__(self, why: str, *, key: str = "", shard: str = "", offset: int | None = None, field: str = "") -> None:
@@ -105,71 +105,71 @@ def _rebuild(kind: type[SampleError], why: str, key: str, shard: str, offset: in
 
 
 class DecodeError(SampleError):
-    """Damaged, cut short, or not an image."""
+    """Sample that is corrupt, truncated, or not an image."""
 
 
 class LimitError(SampleError):
-    """Beyond a limit; the message names the limit."""
+    """Sample that exceeds a limit; the message names the limit."""
 
 
 class UnsupportedError(SampleError):
-    """Well-formed, but in a format that nothing here decodes."""
+    """Well-formed sample in an unsupported format."""
 
 
 class ViewError(SampleError):
-    """The view asks for what this image does not have, such as a crop that is larger than it."""
+    """View that does not fit the image, such as a crop larger than the image."""
 
 
 class MemberError(HeadraceError):
-    """A member of an archive cannot be given."""
+    """Member of an archive that cannot be read."""
 
 
 class MissingMemberError(MemberError, KeyError):
-    """The archive holds no member of that name."""
+    """Name that no member of the archive has."""
 
     __str__ = Exception.__str__  # KeyError's would quote the message
 
 
 class DamagedMemberError(MemberError):
-    """The bytes of a member are not what the archive says of them."""
+    """Member with bytes that do not match the archive's metadata."""
 
 
 class MemberLimitError(MemberError):
-    """Beyond a limit; the message names the limit."""
+    """Member that exceeds a limit; the message names the limit."""
 
 
 class UnsafeMemberError(MemberError):
-    """A member must not be made: outside the target, through a link, or as a device."""
+    """Member that is unsafe to create: outside the target, through a link, or a device."""
 
 
 class UnsupportedMemberError(MemberError):
-    """Encrypted, or in a form that nothing here reads."""
+    """Member that is encrypted or in an unsupported form."""
 
 
 class TooManyBadSamplesError(HeadraceError):
-    """More samples were bad than `max_bad` allows."""
+    """Number of bad samples above `max_bad`."""
 
 
 class MapWorkerError(HeadraceError, RuntimeError):
-    """A process of `map_workers` could not be started, or ended before its work was done."""
+    """`map_workers` process that failed to start, or exited before its work was done."""
 
 
 class BudgetError(HeadraceError):
-    """A training step of a single sample does not fit in the device's memory."""
+    """Training step with a single sample that does not fit in device memory."""
 
 
 class RankError(HeadraceError, RuntimeError):
-    """Another rank of the run ended, or did not come, so that this one cannot go on."""
+    """Rank that ended or did not arrive, so that this rank cannot continue."""
 
 
 class StateError(HeadraceError, ValueError):
-    """A saved state does not belong to this loader."""
+    """Saved state that does not match the loader."""
 
 
 class TuneError(HeadraceError, RuntimeError):
-    """A command's run shows no DataLoader that could be tuned.
+    """Command without a DataLoader to tune.
 
-    `status` is the exit status to end with: the command's own where it failed.
+    `status` is the exit status to return: the command's own if it failed.
     """
 
     def __init__(self, message: str, *, status: int) -> None:
@@ -178,4 +178,4 @@ class TuneError(HeadraceError, RuntimeError):
 
 
 class SessionError(HeadraceError, ValueError):
-    """A file is no session of the doctor's, or not one that this version reads."""
+    """File that is not a doctor session of a supported version."""

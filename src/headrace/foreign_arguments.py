@@ -1,4 +1,4 @@
-"""Arguments that other libraries have and Headrace does not, and what to write instead."""
+"""Arguments of other libraries that Headrace does not have, and their replacements."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ COUNTERPARTS: Mapping[str, Mapping[str, str]] = {
         "dtype": _FLOATS,
     },
 }
-"""Replacements by what is called: a Loader, `open`, a field or a view."""
+"""Replacements by callee (a Loader, `open`, a field or a view) and argument name."""
 
 
 class KnownArguments:
-    """Base of a dataclass that names what replaces an argument it does not have.
+    """Base of a dataclass that rejects unknown arguments and names their replacements.
 
     Args:
         of: Entry of `COUNTERPARTS`.
@@ -94,7 +94,7 @@ class KnownArguments:
         cls._of = of or cls._of
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
-        """Raise UnknownArgumentError for a keyword that the class does not have."""
+        """Raise UnknownArgumentError for unknown keywords."""
         known: Iterable[str] = getattr(cls, "__dataclass_fields__", given)
         refuse_unknown(cls.__name__, {name: given[name] for name in given if name not in known}, known, of=cls._of)
         return super().__new__(cls)
@@ -106,7 +106,7 @@ _ADVICE = {
 
 
 def refuse_unknown(called: str, unknown: Mapping[str, object], known: Iterable[str], *, of: str) -> None:
-    """Raise UnknownArgumentError for any `unknown` arguments, and name what to write instead, or the nearest known."""
+    """Raise UnknownArgumentError if there are `unknown` arguments, with the replacement or nearest match of each."""
     if not unknown:
         return
     counterparts = COUNTERPARTS[of]

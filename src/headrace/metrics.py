@@ -1,6 +1,6 @@
-"""Metrics of loaders for experiment trackers and dashboards: plain numbers, Prometheus, OpenTelemetry, callbacks.
+"""Loader metrics for experiment trackers and dashboards: plain numbers, Prometheus, OpenTelemetry, callbacks.
 
-All of them read counts that the loader has anyway: a reading takes microseconds and never waits for a batch.
+They only read counters that the loader maintains anyway: a reading takes microseconds and never blocks on a batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERY_N_STEPS = 50
 
 
 class MeasuredLoader(Protocol):
-    """Loader with counts: a `Loader` or a mixture."""
+    """Loader with counters: a `Loader` or a mixture."""
 
     @property
     def epoch(self) -> int: ...
@@ -37,15 +37,15 @@ class MeasuredLoader(Protocol):
 
 
 class LoaderMetrics:
-    """Metrics of one loader since they were last read, as flat numbers for W&B, TensorBoard or MLflow.
+    """Metrics of one loader since the last reading, as flat numbers for W&B, TensorBoard or MLflow.
 
         metrics = LoaderMetrics(loader)
         wandb.log(metrics.read(), step=step)
 
     Args:
         loader: A `Loader` or a mixture.
-        prefix: What each name begins with.
-        clock: Seconds, for the wall time between two readings.
+        prefix: Prefix of each name.
+        clock: Clock in seconds for the wall time between two readings.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class LoaderMetrics:
         self._before, self._read_at = self._loader.counts(), clock()
 
     def read(self) -> dict[str, float]:
-        """Return the metrics since the last reading, or since this object was made.
+        """Return the metrics since the last reading, or since the creation of this object.
 
         - `samples_per_s`: throughput of this rank.
-        - `wait_share`: share of the time in which training waited for a batch, 0 to 1. High: a data stall.
-        - `ready_batches`: batches that lie ready now. 0 again and again: the loader is the bottleneck.
-        - `stage_share/NAME`: share of the loader's work that a stage took, such as `decode`.
-        - `bad_samples`, `read_retries`: how many since the last reading.
-        - `cache_hit_rate`: with `cache=`, once something was looked up.
+        - `wait_share`: fraction of the time that training waited for batches, 0 to 1. High: a data stall.
+        - `ready_batches`: batches ready now. Repeatedly 0: the loader is the bottleneck.
+        - `stage_share/NAME`: fraction of the loader's work in a stage, such as `decode`.
+        - `bad_samples`, `read_retries`: counts since the last reading.
+        - `cache_hit_rate`: with `cache=`, if there were lookups.
         """
         counts, now = self._loader.counts(), self._clock()
         new = sums(counts, {name: -value for name, value in self._before.items()})
@@ -107,33 +107,33 @@ COUNTERS = {
     "stage_items": "Items that went through a stage.",
     "stage_bytes": "Bytes that went through a stage.",
 }
-"""What each counter counts, by its name in `Stats.counts()` up to a slash."""
+"""Descriptions of counters by their name in `Stats.counts()` up to a slash."""
 GAUGES: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "ready_batches": ("Batches that lie ready.", lambda stats: stats.ready_batches),
     "threads": ("Native threads that read, decode and resample.", lambda stats: stats.threads),
     "prefetch": ("Batches that may lie ready.", lambda stats: stats.prefetch),
 }
-"""What each gauge of the latest pass shows, and how."""
+"""Description and getter of each gauge of the latest pass."""
 
 
 class PrometheusCollector:
-    """Collector of loaders' metrics for prometheus_client.
+    """Collector of loader metrics for prometheus_client.
 
         REGISTRY.register(PrometheusCollector({"train": loader}))
         start_http_server(8000)
 
-    Names begin with `headrace_`; labels are `loader`, its name here, `rank`, and `stage` where there is one.
+    Names begin with `headrace_`; labels are `loader` (the key in `loaders`), `rank`, and `stage` for stage counters.
     """
 
     def __init__(self, loaders: Mapping[str, MeasuredLoader]) -> None:
         self._loaders = {name: checked(loader) for name, loader in loaders.items()}
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: names need no check against other collectors."""
+        """Return an empty list: names need no check against other collectors."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric of every loader, as they are now."""
+        """Yield the current metrics of all loaders."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         counts = {name: loader.counts() for name, loader in self._loaders.items()}
@@ -156,7 +156,7 @@ class PrometheusCollector:
 
 
 def prometheus_text(loaders: Mapping[str, MeasuredLoader]) -> str:
-    """Return the metrics in Prometheus' text format, for a file of node_exporter or a server of your own."""
+    """Return the metrics in Prometheus' text format, for a node_exporter file or your own server."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
@@ -165,13 +165,13 @@ def prometheus_text(loaders: Mapping[str, MeasuredLoader]) -> str:
 
 
 def observe(loaders: Mapping[str, MeasuredLoader], meter: Meter | None = None) -> None:
-    """Report loaders to OpenTelemetry: the counters and gauges of `PrometheusCollector`, whenever it asks for them.
+    """Report loaders to OpenTelemetry through observable counters and gauges, those of `PrometheusCollector`.
 
     Names are `headrace.samples` and so on; attributes are `loader`, `rank` and `stage`.
 
     Args:
-        loaders: Loaders by the names that they shall have. They live as long as the meter.
-        meter: The meter that they belong to; that of the global provider by default.
+        loaders: Loaders by name. They live as long as the meter.
+        meter: Meter to register with; default: the global provider's.
     """
     from opentelemetry.metrics import get_meter
 
@@ -185,7 +185,7 @@ def observe(loaders: Mapping[str, MeasuredLoader], meter: Meter | None = None) -
 
 
 def _counter_of(loaders: Mapping[str, MeasuredLoader], kind: str) -> Callable[[Any], Iterator[Observation]]:
-    """Return what OpenTelemetry asks for the observations of one counter."""
+    """Return the callback for the observations of one counter."""
     from opentelemetry.metrics import Observation
 
     def observations(_: Any) -> Iterator[Observation]:
@@ -201,7 +201,7 @@ def _counter_of(loaders: Mapping[str, MeasuredLoader], kind: str) -> Callable[[A
 
 
 def _gauge_of(loaders: Mapping[str, MeasuredLoader], of: Callable[[Stats], float]) -> Callable[[Any], Any]:
-    """Return what OpenTelemetry asks for the observations of one gauge."""
+    """Return the callback for the observations of one gauge."""
     from opentelemetry.metrics import Observation
 
     def observations(_: Any) -> Iterator[Observation]:
@@ -216,10 +216,10 @@ def _gauge_of(loaders: Mapping[str, MeasuredLoader], of: Callable[[Stats], float
 def lightning_callback(loader: MeasuredLoader | None = None, every_n_steps: int = EVERY_N_STEPS) -> Callback:
     """Return a Lightning callback that logs `LoaderMetrics` to every logger of the Trainer.
 
-    Pass it to `Trainer(callbacks=[…])`. Metrics are those of rank 0, where loggers write.
+    Pass it to `Trainer(callbacks=[…])`. The metrics are rank 0's, where loggers write.
 
     Args:
-        loader: A `Loader`, a mixture, or what its `as_dataloader()` gave; by default what the Trainer trains from.
+        loader: A `Loader`, a mixture, or its `as_dataloader()`; default: the Trainer's training dataloader.
         every_n_steps: Optimizer steps between two readings.
     """
     from lightning.pytorch import Callback
@@ -238,9 +238,9 @@ def lightning_callback(loader: MeasuredLoader | None = None, every_n_steps: int 
 
 
 def add_trainer_callback(trainer: Trainer, loader: MeasuredLoader) -> None:
-    """Add `LoaderMetrics` to what Hugging Face's Trainer logs beside the loss, to all places of `report_to`.
+    """Add `LoaderMetrics` to the logs of Hugging Face's Trainer, for all integrations in `report_to`.
 
-    It comes before the Trainer's other callbacks, as those log what is there when they are called.
+    The callback is inserted before the Trainer's other callbacks, which log the values present when they are called.
     """
     from transformers import TrainerCallback
 
@@ -248,14 +248,14 @@ def add_trainer_callback(trainer: Trainer, loader: MeasuredLoader) -> None:
 
     class LoaderMetricsTrainerCallback(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-            if logs is not None and "loss" in logs:  # not the summary at the end, nor an evaluation
+            if logs is not None and "loss" in logs:  # not the final summary or an evaluation
                 logs.update(metrics.read())
 
     trainer.callback_handler.callbacks.insert(0, LoaderMetricsTrainerCallback())
 
 
 def by_stage(counts: Mapping[str, float], kind: str) -> Iterator[tuple[str, str]]:
-    """Yield the names of counts of one kind, each with the stage that it is of, "" where it is of none."""
+    """Yield (name, stage) of the counts of one kind; the stage is "" for counts without a stage."""
     for name in counts:
         before, _, stage = name.partition("/")
         if before == kind:
@@ -263,7 +263,7 @@ def by_stage(counts: Mapping[str, float], kind: str) -> Iterator[tuple[str, str]
 
 
 def checked(loader: Any) -> MeasuredLoader:
-    """Return the loader, or that inside of `as_dataloader()`. Raises UsageError for anything that has no counts."""
+    """Return the loader, unwrapped from `as_dataloader()`. Raises UsageError for anything without counters."""
     inner: Any = getattr(getattr(loader, "_passes", None), "source", loader)
     if not hasattr(inner, "counts") or not hasattr(inner, "stats"):
         raise UsageError(

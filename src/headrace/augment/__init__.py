@@ -1,7 +1,7 @@
-"""Augmentations: what is done to the pixels of an image after it was cut, natively.
+"""Native augmentations of an image's pixels after the view.
 
-An augmentation is a description, with the names and arguments of torchvision.transforms.v2. `compile_augment` turns a
-list of them into numbers, from which the core draws the operations of each image (core/augment).
+An augmentation is a description with the names and arguments of torchvision.transforms.v2. `compile_augment` turns a
+list of them into a table of numbers from which the core draws the operations of each image (core/augment).
 """
 
 from __future__ import annotations

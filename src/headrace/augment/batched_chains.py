@@ -1,6 +1,6 @@
-"""Work for a device on a batch's images, as it travels there with the batch: chains of operations.
+"""Chains of augmentation operations that travel with a batch and run on the device.
 
-Chains are grouped so that each step is one kind of operation on some of the images.
+Chains are grouped so that each step runs one kind of operation on some of the images.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from headrace import _core
 from headrace.augment.program import ERASE, GAUSSIAN_BLUR
 
 DrawnChain: TypeAlias = Sequence[tuple[int, Sequence[float]]]
-"""Operations of one image, as `_core.draw_chain` gives them: a kind and its numbers."""
+"""Operations of one image from `_core.draw_chain`: pairs of a kind and its numbers."""
 
 CHAINS, PAIRS = "\0chains\0", "\0pairs\0"
-"""Prefixes of the names under which the chains and the mixed pairs of an image field lie in the batch."""
+"""Prefixes of the batch keys that hold an image field's chains and mixed pairs."""
 
 _NUMBERS = 14
 _TAP_ONE = 1 << 15
@@ -27,12 +27,12 @@ _TAP_ONE = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class BatchedChains:
-    """Steps of a batch, in their order: (kind, start, stop, first of its taps), of the images rows[start:stop].
+    """Ordered steps of a batch: (kind, start, stop, index of its first taps), for the images rows[start:stop].
 
-    Arrays, or tensors of the same: `rows` int64 [M], `numbers` float32 [M, 14], `taps` int32 [B, 2, T], for a blur's
-    rows and columns, the middle first, in 1/32768. `erasures` float32 [E, 8], which come once images have their final
-    type: row, left, top, width, height, and a value for each channel; first one of each image, as many as `rounds[0]`,
-    then the second one of those that have one.
+    Arrays or tensors: `rows` int64 [M], `numbers` float32 [M, 14], `taps` int32 [B, 2, T] for a blur's rows and
+    columns, centre first, in 1/32768. `erasures` float32 [E, 8] run after conversion to the final dtype: row, left,
+    top, width, height, and a value for each channel. The `rounds[0]` first erasures of the images come first, then the
+    second erasures of the images that have two, and so on.
     """
 
     steps: tuple[tuple[int, int, int, int], ...]
@@ -42,11 +42,11 @@ class BatchedChains:
     erasures: Any
     rounds: tuple[int, ...] = ()
     compiled: bool = False
-    """True if torch.compile is to make one kernel of each operation."""
+    """True if torch.compile fuses each operation into one kernel."""
 
     @classmethod
     def of(cls, chains: Sequence[DrawnChain], *, compiled: bool = False) -> BatchedChains:
-        """Group by position in the chain, then by kind."""
+        """Group operations by position in the chain, then by kind."""
         pixels = [[op for op in chain if op[0] != ERASE] for chain in chains]
         steps: list[tuple[int, int, int, int]] = []
         rows: list[int] = []
@@ -82,7 +82,7 @@ class BatchedChains:
 
 
 def gaussian_taps(size: int, sigma: float) -> list[int]:
-    """Return half of a Gaussian kernel, the middle first, as the core has it (core/augment/augmenter.cpp)."""
+    """Return half of a Gaussian kernel, centre first, equal to the core's (core/augment/augmenter.cpp)."""
     distances = [k / sigma for k in range(size // 2 + 1)]
     weights = [0.0 if x * x > 100 else _core.exact_exp(-0.5 * x * x) for x in distances]
     total = 0.0

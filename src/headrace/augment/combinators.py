@@ -12,7 +12,7 @@ from headrace.augment.timm_policies import as_augmentation
 
 
 def _parts(augmentation: Augmentation) -> list[Node]:
-    """Return one node for each of its `transforms`. Raises UsageError for what is no augmentation."""
+    """Return one node for each item of `transforms`. Raises UsageError for anything but augmentations."""
     transforms = augmentation.transforms  # type: ignore[attr-defined]
     if not isinstance(transforms, list | tuple) or not transforms:
         raise augmentation.refuse("transforms", "a list of augmentations")
@@ -27,7 +27,7 @@ def _parts(augmentation: Augmentation) -> list[Node]:
 
 @dataclass(frozen=True)
 class RandomApply(Augmentation):
-    """All of `transforms`, one after another, with probability `p`; else none of them."""
+    """All of `transforms` in sequence with probability `p`, otherwise none."""
 
     transforms: Sequence[Augmentation | str]
     p: float = 0.5
@@ -42,9 +42,9 @@ class RandomApply(Augmentation):
 
 @dataclass(frozen=True)
 class RandomChoice(Augmentation):
-    """One of `transforms`, drawn by the weights `p` (equal where None).
+    """One of `transforms`, drawn with the weights `p` (None: equal weights).
 
-    Of MixUp and CutMix it is for `Loader(batch=)`, and drawn for a batch.
+    A choice of MixUp and CutMix is an argument of `Loader(batch=)` and is drawn per batch.
     """
 
     transforms: Sequence[Augmentation | str | Mixing]
@@ -60,7 +60,7 @@ class RandomChoice(Augmentation):
 
     @property
     def mixes(self) -> bool:
-        """True if it is one of several mixings of a batch."""
+        """True if all `transforms` are batch mixings."""
         given = self.transforms
         return isinstance(given, list | tuple) and len(given) > 0 and all(isinstance(each, Mixing) for each in given)
 

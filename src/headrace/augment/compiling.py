@@ -1,4 +1,4 @@
-"""Compilation of augmentations: what Image and Loader are given becomes one program."""
+"""Compilation of the `augment=` argument of Image and Loader into a program."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from headrace.errors import UsageError
 
 
 def compile_augment(where: str, augment: object) -> AugmentProgram | None:
-    """Compile an augmentation or a list of them, run one after another; None where there is nothing to do.
+    """Compile an augmentation or a list of them, run in sequence; return None if there is nothing to run.
 
-    A str stands for timm's policy of that text. Raises UsageError for anything else, and for an erasure that something
-    else follows.
+    A str is a timm policy. Raises UsageError for any other type, and if anything but an erasure follows an erasure.
     """
     if augment is None:
         return None
@@ -47,7 +46,7 @@ def compile_augment(where: str, augment: object) -> AugmentProgram | None:
 
 
 def _something_follows_an_erasure(nodes: Sequence[Node]) -> bool:
-    """Tell whether nodes that are run one after another may do more than erase to an image that one of them erased."""
+    """Return True if, in a sequence of nodes, any operation but an erasure may run after an erasure."""
     first = next((place for place, node in enumerate(nodes) if _erases(node)), None)
     if first is None:
         return False

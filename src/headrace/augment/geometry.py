@@ -1,4 +1,4 @@
-"""Augmentations that move pixels, with the names and arguments of torchvision.transforms.v2."""
+"""Geometric augmentations, with the names and arguments of torchvision.transforms.v2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_SIGMA_PX = 100.0
 
 
 def sampling_of(augmentation: Any) -> tuple[float, ...]:
-    """Return the constants of an operation's interpolation and fill. Raises UsageError for others."""
+    """Return the constants for an operation's interpolation and fill. Raises UsageError if either is unsupported."""
     if augmentation.interpolation not in ("nearest", "bilinear"):
         raise augmentation.refuse("interpolation", '"nearest" or "bilinear"', "others are not in the core")
     fill = augmentation.fill
@@ -49,12 +49,12 @@ def _refuse_centre(augmentation: Any) -> None:
 
 @dataclass(frozen=True)
 class RandomAffine(Augmentation):
-    """Rotation, translation, scaling and shear, each drawn, about the middle of the image.
+    """Random rotation, translation, scaling and shear about the centre of the image.
 
-    `degrees` d draws a clockwise angle from -d to d; a pair from low to high. `translate` (a, b) moves by up to these
-    shares of the width and height, in whole pixels. `scale` is a range of factors. `shear` draws degrees along x: a
-    number s from -s to s, two numbers from low to high; four numbers are ranges along x and y. What comes from outside
-    the image is `fill`.
+    `degrees` d draws a clockwise angle from -d to d; a pair draws from low to high. `translate` (a, b) moves by up to
+    these fractions of the width and height, in whole pixels. `scale` is a range of factors. `shear` draws degrees along
+    x: a number s from -s to s, two numbers from low to high; four numbers are ranges along x and y. `fill` is the value
+    of pixels from outside the image.
     """
 
     degrees: Pair
@@ -110,10 +110,10 @@ class RandomAffine(Augmentation):
 
 @dataclass(frozen=True)
 class RandomRotation(Augmentation):
-    """Rotation about the middle of the image by an angle drawn from `degrees`, counter-clockwise.
+    """Rotation about the centre of the image by a counter-clockwise angle drawn from `degrees`.
 
-    `degrees` d draws from -d to d; a pair from low to high. The image keeps its size; what comes from outside is
-    `fill`.
+    `degrees` d draws from -d to d; a pair draws from low to high. The size does not change; `fill` is the value of
+    pixels from outside the image.
     """
 
     degrees: Pair
@@ -137,7 +137,7 @@ class RandomRotation(Augmentation):
 
 @dataclass(frozen=True)
 class RandomPerspective(Augmentation):
-    """Perspective, with probability `p`: each corner moves inwards by up to `distortion_scale` of half the side."""
+    """Perspective map with probability `p`: each corner moves inwards by up to `distortion_scale` / 2 of the side."""
 
     distortion_scale: float = 0.5
     p: float = 0.5
@@ -155,10 +155,10 @@ class RandomPerspective(Augmentation):
 
 @dataclass(frozen=True)
 class ElasticTransform(Augmentation):
-    """Displacements of each pixel: uniform noise, blurred by a Gaussian of `sigma` pixels, times half of `alpha`.
+    """Displacement of each pixel by uniform noise, blurred by a Gaussian of `sigma` pixels, times half of `alpha`.
 
-    Both take a number, or a pair for x and y. Displacements along x and along y are drawn apart; each is blurred with
-    the sigma of x across and that of y down.
+    `alpha` and `sigma` take a number, or a pair for x and y. Displacements along x and y are drawn independently; both
+    are blurred horizontally with sigma x and vertically with sigma y.
     """
 
     alpha: Pair = 50.0

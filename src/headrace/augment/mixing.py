@@ -1,4 +1,4 @@
-"""`MixUp` and `CutMix`: neighbours of a batch blended, or cut into each other. `mixing_draws` has what is drawn."""
+"""Batch mixing: `MixUp` and `CutMix` on neighbouring images. `mixing_draws` draws the parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MixMode: TypeAlias = Literal["batch", "pair"]
 
 @dataclass(frozen=True)
 class Mixing:
-    """Base of the two kinds of mixing, with their arguments."""
+    """Base of MixUp and CutMix, with their common arguments."""
 
     _: KW_ONLY
     alpha: float = 1.0
@@ -49,25 +49,25 @@ class Mixing:
 
 @dataclass(frozen=True)
 class MixUp(Mixing):
-    """Blend of each two neighbours of a batch: `lambda` of one and `1 - lambda` of the other (Zhang et al., 2018).
+    """Blend of neighbouring images in a batch: `lambda` of one and `1 - lambda` of the other (Zhang et al., 2018).
 
-    `lambda` is drawn from Beta(alpha, alpha). Labels become float32 [N, classes], blended alike.
+    `lambda` is drawn from Beta(alpha, alpha). Labels become float32 [N, classes], blended with the same weights.
 
-    `alpha`            above 0; small: mostly near 0 or 1
-    `num_classes`      default: those of the dataset, where it has their names, as class folders have
-    `labels`, `field`  the Label field and the Image field that are mixed
-    `mode`             "batch": one `lambda` for all; "pair": one for each pair, as timm has it
-    `label_smoothing`  a share of each label that is spread evenly over all classes, also where nothing is mixed
-    `p`                probability that the batch, or the pair, is mixed at all
+    `alpha`            above 0; small: `lambda` is mostly near 0 or 1
+    `num_classes`      default: the dataset's number of classes, if it has class names, as class folders do
+    `labels`, `field`  the Label field and the Image field to mix
+    `mode`             "batch": one `lambda` for the batch; "pair": one for each pair, as in timm
+    `label_smoothing`  the fraction of each label that is spread evenly over all classes, also without mixing
+    `p`                probability that the batch, or the pair, is mixed
     """
 
 
 @dataclass(frozen=True)
 class CutMix(Mixing):
-    """Box of one image pasted into its neighbour, and the reverse (Yun et al., 2019). Arguments are MixUp's.
+    """Exchange of a box between neighbouring images (Yun et al., 2019). Arguments are MixUp's.
 
-    The box has `1 - lambda` of the image's area and its centre anywhere in the image, so that it may be cut off at the
-    edge. Labels are blended by the area that it really has.
+    The box has `1 - lambda` of the image's area. Its centre is anywhere in the image, so the edge may clip it. Labels
+    are blended by the clipped area.
     """
 
 

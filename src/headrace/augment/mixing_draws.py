@@ -1,10 +1,10 @@
-"""Draws of mixing: which images of a batch are blended how much, or which box they exchange.
+"""Random draws of batch mixing: the blend weight or the exchanged box of each pair of images.
 
-Everything here is pure: a draw follows from the epoch's key, the step and, with `mode="pair"`, the pair's place in the
-global batch. Only + - * / sqrt and the core's own exp and log are used, so that every machine draws the same bits.
+All functions are pure: a draw depends on the epoch's key, the step and, with `mode="pair"`, the pair's position in the
+global batch. They use only + - * / sqrt and the core's own exp and log, so that every machine draws the same bits.
 
-Drawn at (step, pair, stage 253, draw) of the random source (core/rng/stream.hpp), pair 0 where all pairs share it:
-  draw 0       whether to mix at all; which of several
+Draws are at (step, pair, stage 253, draw) of the random source (core/rng/stream.hpp), with pair 0 if all pairs share:
+  draw 0       whether to mix; which mixing of a RandomChoice
   draw 1       the centre of CutMix's box
   draws 2, …   lambda, by rejection
 """
@@ -25,24 +25,24 @@ from headrace.augment.mixing import Mixing, MixUp
 from headrace.errors import UsageError
 
 ONE = 1 << 15
-"""Weights of blends are whole numbers of 1 / ONE: exact in float32, and in the core's fixed point."""
+"""Unit of blend weights, which are multiples of 1 / ONE: exact in float32 and in the core's fixed point."""
 
 _STAGE = 253 << 8
 _MOST_TRIES = 126
-"""Tries at a lambda. Each succeeds with a probability of at least 0.5."""
+"""Maximum attempts to draw a lambda. Each succeeds with a probability of at least 0.5."""
 
 AnyMixing: TypeAlias = Mixing | RandomChoice
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnMixing:
-    """Mixing of some pairs."""
+    """Drawn mixing parameters of some pairs."""
 
     pairs: NDArray[np.int32]
-    """[pairs, 5]: weight of an image's own pixels in 1 / ONE (ONE: no blend), and left, top, right, bottom of the box
-    that changes places (0 0 0 0: none). The core's rows (core/augment/mixing.hpp)."""
+    """Rows for the core (core/augment/mixing.hpp), [pairs, 5]: weight of an image's own pixels in 1 / ONE (ONE: no
+    blend), and left, top, right, bottom of the exchanged box (0 0 0 0: none)."""
     shares: NDArray[np.float64]
-    """[pairs]: share of each image's own label."""
+    """Weight of each image's own label, [pairs]."""
 
     @classmethod
     def none(cls, pairs: int) -> DrawnMixing:
@@ -52,7 +52,7 @@ class DrawnMixing:
 
 
 def choices_of(mixing: AnyMixing) -> tuple[Mixing, ...]:
-    """Return the mixings that may be drawn. Raises UsageError for what is none, or where they are not alike."""
+    """Return the mixings to draw from. Raises UsageError for any other type, and if their common arguments differ."""
     choices: list[Mixing] = []
     for each in mixing.transforms if isinstance(mixing, RandomChoice) else (mixing,):
         if not isinstance(each, Mixing):
@@ -73,10 +73,10 @@ def choices_of(mixing: AnyMixing) -> tuple[Mixing, ...]:
 def draw_mixing(
     mixing: AnyMixing, *, key: int, step: int, first_pair: int, pairs: int, size: tuple[int, int]
 ) -> DrawnMixing:
-    """Draw what happens to so many pairs of a global batch, from its pair `first_pair` on.
+    """Draw the mixing of `pairs` pairs of a global batch, starting at pair `first_pair`.
 
     `key` is the epoch's, `size` the images' (height, width). A RandomChoice is drawn for the batch, or for each pair if
-    all of its mixings are.
+    all its mixings have `mode="pair"`.
     """
     choices = choices_of(mixing)
     by_pair = all(each.mode == "pair" for each in choices)
@@ -97,7 +97,7 @@ def draw_mixing(
 
 
 class _Words:
-    """Random words of some pairs, drawn a few ahead for all of them at once."""
+    """Random words of some pairs, with the first few draws precomputed for all pairs."""
 
     _AHEAD = 8
 
@@ -111,7 +111,7 @@ class _Words:
         self._words = _paired(_core.philox(key, counters))
 
     def at(self, row: int, draw: int) -> tuple[int, int]:
-        """Return the two words of a draw, of 64 random bits each."""
+        """Return a draw's two words of 64 random bits."""
         if draw < self._AHEAD:
             first, second = self._words[row, draw].tolist()
         else:
@@ -127,7 +127,7 @@ def _paired(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
 
 
 def _draw(mixing: Mixing, words: _Words, row: int, size: tuple[int, int]) -> tuple[Sequence[int], float]:
-    """Return one pair's row of numbers and the share of each label."""
+    """Return one pair's row for the core and the weight of its own label."""
     if _unit(words.at(row, 0)[0]) >= mixing.p:
         return (ONE, 0, 0, 0, 0), 1.0
     lam = _beta(mixing.alpha, words, row)
@@ -141,7 +141,7 @@ def _draw(mixing: Mixing, words: _Words, row: int, size: tuple[int, int]) -> tup
 
 
 def _cut_box(lam: float, height: int, width: int, words: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return left, top, right, bottom of CutMix's box, as torchvision rounds and cuts it."""
+    """Return left, top, right, bottom of CutMix's box, rounded and clipped like torchvision's."""
     x, y = words[0] * width >> 64, words[1] * height >> 64
     half = 0.5 * math.sqrt(1.0 - lam)
     half_width, half_height = int(half * width), int(half * height)
@@ -153,12 +153,12 @@ def _unit(bits: int) -> float:
 
 
 def _inside(bits: int) -> float:
-    """Return a number within 0…1, neither of both."""
+    """Return a number strictly between 0 and 1."""
     return ((bits >> 12) + 0.5) * 2.0**-52
 
 
 def _beta(alpha: float, words: _Words, row: int) -> float:
-    """Draw from Beta(alpha, alpha), in 0…1."""
+    """Draw from Beta(alpha, alpha)."""
     if alpha == 1:
         return _unit(words.at(row, 2)[0])
     for draw in range(2, 2 + _MOST_TRIES):
@@ -170,9 +170,9 @@ def _beta(alpha: float, words: _Words, row: int) -> float:
 
 
 def _by_joehnk(alpha: float, u: float, v: float) -> float | None:
-    """Accept x / (x + y), x = u^(1/alpha) and y = v^(1/alpha), where x + y <= 1 (Jöhnk, 1964).
+    """Return x / (x + y) for x = u^(1/alpha) and y = v^(1/alpha) if x + y <= 1, else None (Jöhnk, 1964).
 
-    In logarithms: for a small alpha both powers may be below what a double can hold.
+    Computes in logarithms: for a small alpha both powers may underflow a double.
     """
     log_x, log_y = _core.exact_log(u) / alpha, _core.exact_log(v) / alpha
     if _exp(log_x) + _exp(log_y) > 1:
@@ -182,7 +182,7 @@ def _by_joehnk(alpha: float, u: float, v: float) -> float | None:
 
 
 _FAR = 700.0
-"""Beyond it, e^x is not for a double."""
+"""Largest |x| for which e^x is safe in a double."""
 
 
 def _exp(x: float) -> float:
@@ -190,7 +190,7 @@ def _exp(x: float) -> float:
 
 
 def _by_cheng(alpha: float, u: float, v: float) -> float | None:
-    """Draw by Cheng's algorithm BB for a = b = `alpha` above 1 (Communications of the ACM 21, 1978)."""
+    """Return a draw of Cheng's algorithm BB for a = b = `alpha` > 1, None if rejected (CACM 21, 1978)."""
     both = alpha + alpha
     beta = math.sqrt((both - 2) / (2 * alpha * alpha - both))
     log_odds = beta * (_core.exact_log(u) - _core.exact_log(1 - u))

@@ -1,4 +1,4 @@
-"""Augmentations of colour and detail, with the names and arguments of torchvision.transforms.v2."""
+"""Pixel augmentations: colour, blur, sharpness and erasing, named as in torchvision.transforms.v2."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NORMAL_VALUES = {"random": 1, "random_color": 2}
 
 
 def is_number(value: object) -> bool:
-    """Tell whether it is a finite int or float, and no bool."""
+    """Return True for an int or float of magnitude at most 1e6; False for a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e6
 
 
@@ -47,7 +47,7 @@ def check_probability(augmentation: Augmentation, name: str = "p") -> None:
 
 
 def _bounds(augmentation: Augmentation, name: str, *, centre: float, low: float, high: float) -> tuple[float, float]:
-    """Return (low, high) of a factor: a number v stands for centre - v to centre + v, cut at `low`."""
+    """Return (low, high) of a factor: a number v means centre - v to centre + v, clipped at `low`."""
     value = getattr(augmentation, name)
     pair = (max(low, centre - value), centre + value) if is_number(value) and value >= 0 else value
     fits = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(is_number, pair))
@@ -61,8 +61,8 @@ def _bounds(augmentation: Augmentation, name: str, *, centre: float, low: float,
 class ColorJitter(Augmentation):
     """Random brightness, contrast, saturation and hue, in a random order.
 
-    A number v draws a factor from max(0, 1 - v) to 1 + v, of `hue` a shift from -v to v turns (at most 0.5); a pair
-    draws from low to high. 0 leaves a property as it is.
+    A number v draws a factor from max(0, 1 - v) to 1 + v; for `hue`, a shift from -v to v turns (at most 0.5). A pair
+    draws from low to high. 0 leaves a property unchanged.
     """
 
     brightness: Range = 0.0
@@ -87,7 +87,7 @@ class ColorJitter(Augmentation):
 
 @dataclass(frozen=True)
 class _WithProbability(Augmentation):
-    """One operation without numbers, run with probability `p`."""
+    """Operation without parameters, run with probability `p`."""
 
     p: float = 0.5
     _kind = 0
@@ -101,7 +101,7 @@ class _WithProbability(Augmentation):
 
 @dataclass(frozen=True)
 class RandomGrayscale(_WithProbability):
-    """Grey in all channels (0.2989 red, 0.587 green, 0.114 blue), with probability `p`."""
+    """Conversion of all channels to grey (0.2989 red, 0.587 green, 0.114 blue), with probability `p`."""
 
     p: float = 0.1
     _kind = GRAYSCALE
@@ -109,28 +109,28 @@ class RandomGrayscale(_WithProbability):
 
 @dataclass(frozen=True)
 class RandomInvert(_WithProbability):
-    """Inverted colours, with probability `p`."""
+    """Inversion of colours, with probability `p`."""
 
     _kind = INVERT
 
 
 @dataclass(frozen=True)
 class RandomAutocontrast(_WithProbability):
-    """Channels stretched to the full range, with probability `p`."""
+    """Stretching of each channel to the full range, with probability `p`."""
 
     _kind = AUTOCONTRAST
 
 
 @dataclass(frozen=True)
 class RandomEqualize(_WithProbability):
-    """Channels with an equalized histogram, with probability `p`."""
+    """Histogram equalization of each channel, with probability `p`."""
 
     _kind = EQUALIZE
 
 
 @dataclass(frozen=True)
 class RandomChannelPermutation(Augmentation):
-    """Channels in a random order."""
+    """Random permutation of the channels."""
 
     def nodes(self) -> tuple[Node, ...]:
         return (Node(PERMUTE_CHANNELS),)
@@ -138,7 +138,7 @@ class RandomChannelPermutation(Augmentation):
 
 @dataclass(frozen=True)
 class RandomSolarize(Augmentation):
-    """Values of at least `threshold` (0…255) inverted, with probability `p`."""
+    """Inversion of values at or above `threshold` (0…255), with probability `p`."""
 
     threshold: float
     p: float = 0.5
@@ -154,7 +154,7 @@ class RandomSolarize(Augmentation):
 
 @dataclass(frozen=True)
 class RandomPosterize(Augmentation):
-    """Values cut to their highest `bits`, with probability `p`."""
+    """Reduction of values to their highest `bits` bits, with probability `p`."""
 
     bits: int
     p: float = 0.5
@@ -170,7 +170,7 @@ class RandomPosterize(Augmentation):
 
 @dataclass(frozen=True)
 class RandomAdjustSharpness(Augmentation):
-    """Sharpness times `sharpness_factor` (0 blurs, 1 keeps, 2 doubles), with probability `p`."""
+    """Sharpness scaled by `sharpness_factor` (0 blurs, 1 changes nothing, 2 doubles), with probability `p`."""
 
     sharpness_factor: float
     p: float = 0.5
@@ -186,7 +186,7 @@ class RandomAdjustSharpness(Augmentation):
 
 @dataclass(frozen=True)
 class GaussianBlur(Augmentation):
-    """Gaussian blur of `kernel_size` pixels (odd, or (width, height)), its sigma drawn from `sigma`, in pixels."""
+    """Gaussian blur of `kernel_size` pixels (odd, or (width, height)), with its sigma drawn from `sigma`, in pixels."""
 
     kernel_size: int | Sequence[int]
     sigma: Range = (0.1, 2.0)
@@ -213,13 +213,13 @@ class GaussianBlur(Augmentation):
 
 @dataclass(frozen=True)
 class RandomErasing(Augmentation):
-    """A rectangle of the image set to `value`, with probability `p`. It comes last.
+    """Erasure of a random rectangle with `value`, with probability `p`. Must be the last augmentation.
 
-    `scale` bounds the share of the area and `ratio` height / width, uniform in its logarithm. `value` is in the batch's
-    own units: 0 is the mean of normalized floats, as after torchvision's Normalize. One number, one a channel, or (in
-    float batches) standard normal values: "random" for each pixel, "random_color" for each rectangle. `count` is how
-    many rectangles, or (low, high) to draw it; each then has that share of the area, as in timm. Method: Zhong et al.,
-    "Random erasing data augmentation", AAAI 2020.
+    `scale` bounds the fraction of the area and `ratio` height / width, drawn log-uniformly. `value` is in the batch's
+    units: 0 is the mean of normalized floats, as after torchvision's Normalize. It is one number, one per channel, or
+    (in float batches) standard normal values: "random" for each pixel, "random_color" for each rectangle. `count` is
+    the number of rectangles, or (low, high) to draw it; each then has 1 / count of the area, as in timm. Method: Zhong
+    et al., "Random erasing data augmentation", AAAI 2020.
     """
 
     p: float = 0.5
@@ -271,10 +271,10 @@ class RandomErasing(Augmentation):
 
 @dataclass(frozen=True)
 class RandomPhotometricDistort(Augmentation):
-    """Photometric distortion of SSD: brightness, contrast, saturation, hue and the channels' order, each by `p`.
+    """SSD's photometric distortion: brightness, contrast, saturation, hue, channel order, each with probability `p`.
 
-    Contrast comes before saturation and hue or after them, with equal chance. Method: Liu et al., "SSD", ECCV 2016, as
-    torchvision has it.
+    Contrast runs before or after saturation and hue, with equal probability. Method: Liu et al., "SSD", ECCV 2016, as
+    implemented in torchvision.
     """
 
     brightness: tuple[float, float] = (0.875, 1.125)

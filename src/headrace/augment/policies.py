@@ -1,4 +1,4 @@
-"""Policies of torchvision.transforms.v2: which operations an image gets, and how strong they are."""
+"""Augmentation policies of torchvision.transforms.v2."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headrace.augment.program import (
 )
 
 Magnitudes: TypeAlias = Mapping[str, tuple[float, float] | None]
-"""Operation to its magnitude at the first and at the last bin; None for one that has none."""
+"""Magnitudes at the first and last bin, by operation; None for an operation without magnitude."""
 
 _KINDS = {
     "Brightness": BRIGHTNESS,
@@ -47,7 +47,7 @@ _FACTORS = ("Brightness", "Color", "Contrast", "Sharpness")
 _MAPS = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 
 WHOLE_SHARE, WHOLE_PIXELS, SHARE = 2, 3, 4
-"""What a translation is given in (core/augment/geometry.hpp)."""
+"""Units of a translation (core/augment/geometry.hpp)."""
 
 
 def _space(shear: float, translate: float, rotate: float, factor: float, bits: tuple[float, float]) -> Magnitudes:
@@ -102,13 +102,13 @@ _POLICIES = {"imagenet": _IMAGENET, "cifar10": _CIFAR10, "svhn": _SVHN}
 
 
 def pairs_of(policy: str) -> list[list[tuple[str, float, int]]]:
-    """Read "name probability level, …; …": a line of operations for each sub-policy. Level 0 where there is none."""
+    """Parse "name probability level, …; …" into a list of operations per sub-policy. A missing level is 0."""
     lines = [[step.split() for step in line.split(",")] for line in policy.split(";")]
     return [[(name, float(p), int(*level or (0,))) for name, p, *level in line] for line in lines]
 
 
 class Policy(Augmentation):
-    """Choice among operations that turn, shear and move the image, or change its colours."""
+    """Base of policies that choose among geometric and colour operations."""
 
     interpolation: Interpolation
     fill: Fill
@@ -129,10 +129,10 @@ class Policy(Augmentation):
 
 
 class _BinnedPolicy(Policy):
-    """Policy whose magnitudes are equally spaced bins, negative with equal chance where that means something."""
+    """Policy with equally spaced magnitude bins and a random sign for operations that have one."""
 
     def _node(self, space: Magnitudes, name: str, bins: int, drawn: int | range, *, probability: float = 1.0) -> Node:
-        """Return an operation at one bin, or at one drawn of a range that begins at the first."""
+        """Return an operation at a fixed bin, or at a bin drawn from `range(n)`."""
         if name == "Identity":
             return group(SEQUENCE, ())
         ends = space[name]
@@ -156,10 +156,10 @@ class _BinnedPolicy(Policy):
 
 @dataclass(frozen=True)
 class RandAugment(_BinnedPolicy):
-    """`num_ops` operations of fourteen, one after another, all of one `magnitude` of `num_magnitude_bins`.
+    """Sequence of `num_ops` operations drawn from fourteen, all at bin `magnitude` of `num_magnitude_bins`.
 
     Method: Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space", NeurIPS
-    2020, as torchvision has it. timm's variant is a str, such as "rand-m9-mstd0.5-inc1".
+    2020, as implemented in torchvision. timm's variant is a str, such as "rand-m9-mstd0.5-inc1".
     """
 
     num_ops: int = 2
@@ -182,10 +182,10 @@ class RandAugment(_BinnedPolicy):
 
 @dataclass(frozen=True)
 class TrivialAugmentWide(_BinnedPolicy):
-    """One operation of fourteen, of a magnitude drawn from `num_magnitude_bins`.
+    """One operation of fourteen, with a magnitude drawn from `num_magnitude_bins` bins.
 
     Method: Müller and Hutter, "TrivialAugment: Tuning-free yet state-of-the-art data augmentation", ICCV 2021, as
-    torchvision has it.
+    implemented in torchvision.
     """
 
     num_magnitude_bins: int = 31
@@ -204,9 +204,9 @@ class TrivialAugmentWide(_BinnedPolicy):
 
 @dataclass(frozen=True)
 class AutoAugment(_BinnedPolicy):
-    """One of 25 pairs of operations, found for "imagenet", "cifar10" or "svhn"; each runs with its own probability.
+    """One of 25 pairs of operations, learned on "imagenet", "cifar10" or "svhn"; each runs with its own probability.
 
-    Method: Cubuk et al., "AutoAugment: Learning augmentation strategies from data", CVPR 2019, as torchvision has it.
+    Method: Cubuk et al., "AutoAugment: Learning augmentation strategies from data", CVPR 2019, as in torchvision.
     """
 
     policy: str = "imagenet"
@@ -228,12 +228,12 @@ class AutoAugment(_BinnedPolicy):
 
 @dataclass(frozen=True)
 class AugMix(_BinnedPolicy):
-    """Mixture of the image with `mixture_width` chains of operations on it.
+    """Mixture of the image with the results of `mixture_width` chains of operations on it.
 
-    A chain has `chain_depth` operations, 1 to 3 where that is not positive, with magnitudes up to `severity` of ten.
-    The chains' weights are drawn from Dirichlet(alpha), the share of their sum from Beta(alpha, alpha). Without
-    `all_ops`, brightness, colour, contrast and sharpness stay. Method: Hendrycks et al., "AugMix: A simple data
-    processing method to improve robustness and uncertainty", ICLR 2020, as torchvision has it.
+    A chain has `chain_depth` operations (1 to 3 if not positive), with magnitudes up to `severity` of ten. The chains'
+    weights are drawn from Dirichlet(alpha), the weight of their sum from Beta(alpha, alpha). Without `all_ops`,
+    brightness, colour, contrast and sharpness are excluded. Method: Hendrycks et al., "AugMix: A simple data processing
+    method to improve robustness and uncertainty", ICLR 2020, as implemented in torchvision.
     """
 
     severity: int = 3
@@ -261,6 +261,6 @@ class AugMix(_BinnedPolicy):
 
 
 def mixture(children: Sequence[Node], width: int, depth: int, alpha: float) -> tuple[Node, ...]:
-    """Return AugMix of chains that draw from `children`."""
+    """Return an AugMix of chains of operations drawn from `children`."""
     choice = group(CHOICE, children, constants=(1,))
     return (group(AUGMIX, [choice], constants=(width, depth if depth > 0 else -1, alpha)),)

@@ -1,4 +1,4 @@
-"""From augmentations to the numbers from which the core draws each image's operations (core/augment/program.hpp)."""
+"""Program of augmentations: the table from which the core draws each image's operations (core/augment/program.hpp)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _FIRST_PARAMETER, _PARAMETER_COLUMNS, _PARAMETERS, _CONSTANTS = 4, 7, 6, 8
 
 @dataclass(frozen=True)
 class Drawn:
-    """Number that is drawn for each image: `offset` + s * (`low` + t * (`high` - `low`)).
+    """Random number drawn for each image: `offset` + s * (`low` + t * (`high` - `low`)).
 
-    s is -1 or 1 with equal chance if `signed`, else 1. t is 0 (`distribution` 0), uniform in [0, 1) (1), k / (x - 1)
-    with k uniform below x (2), or a normal variable of mean x and deviation y, clipped to 0…1 (3).
+    s is -1 or 1 with equal probability if `signed`, else 1. t is 0 (`distribution` 0), uniform in [0, 1) (1),
+    k / (x - 1) with k uniform below x (2), or normal with mean x and deviation y, clipped to 0…1 (3).
     """
 
     low: float
@@ -50,7 +50,7 @@ class Drawn:
 
     @classmethod
     def steps(cls, low: float, high: float, count: int, *, signed: bool = False, offset: float = 0.0) -> Drawn:
-        """Draw one of `count` equally spaced values from `low` to `high`."""
+        """Return a draw of one of `count` equally spaced values from `low` to `high`."""
         return cls(low, high, 2, x=count, signed=signed, offset=offset)
 
     def row(self) -> tuple[float, ...]:
@@ -59,7 +59,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Node:
-    """Group of operations, or one operation, as the core takes it."""
+    """Operation or group of operations, in the core's format."""
 
     kind: int
     parameters: tuple[Drawn, ...] = ()
@@ -81,7 +81,7 @@ class Node:
             yield from child.rows()
 
     def operations(self) -> Iterator[Node]:
-        """Yield the operations at the leaves, in order."""
+        """Yield the leaf operations in order."""
         if self.kind >= BRIGHTNESS:
             yield self
         for child in self.children:
@@ -89,31 +89,31 @@ class Node:
 
 
 class Augmentation(ABC):
-    """Something that is done to the pixels of an image after it was cut, with numbers drawn for each image."""
+    """Operation on an image's pixels after the view, with parameters drawn for each image."""
 
     @abstractmethod
     def nodes(self) -> tuple[Node, ...]:
-        """Return what the core runs, one after another."""
+        """Return the nodes that the core runs in sequence."""
 
     def refuse(self, name: str, expected: str, hint: str = "") -> UsageError:
-        """Return the error for an argument that is not what was expected."""
+        """Return a UsageError for an invalid argument."""
         got = getattr(self, name)
         return UsageError(f"{type(self).__name__}: expected {name} to be {expected}, got {got!r}{hint and f'; {hint}'}")
 
 
 @dataclass(frozen=True, eq=False)
 class AugmentProgram:
-    """Augmentations of a field or of a sample, compiled. `table` is float64 [nodes, 54], read-only."""
+    """Compiled augmentations of a field or a sample. `table` is float64 [nodes, 54], read-only."""
 
     table: NDArray[np.float64]
     kinds: frozenset[int] = field(default_factory=frozenset)
-    """Kinds of all operations that it may run."""
+    """Kinds of all operations that may run."""
     makes_noise: bool = False
-    """True if an erasure may write normal values."""
+    """True if an erasure may write normally distributed values."""
 
     @property
     def erases(self) -> bool:
-        """True if it may write the batch's own values, which bytes cannot stand for."""
+        """True if an erasure may write values in the batch's units, which bytes cannot represent."""
         return ERASE in self.kinds
 
     @property
@@ -132,7 +132,7 @@ class AugmentProgram:
 
 
 def group(kind: int, nodes: Sequence[Node], *, probability: float = 1.0, constants: tuple[float, ...] = ()) -> Node:
-    """Return one node that holds others; a sequence of one that always runs is that one."""
+    """Return a group node; a sequence of one node that always runs is returned as that node."""
     if kind == SEQUENCE and len(nodes) == 1 and probability == 1.0:
         return nodes[0]
     return Node(kind, constants=constants, children=tuple(nodes), probability=probability)

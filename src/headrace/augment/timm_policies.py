@@ -1,4 +1,4 @@
-"""timm's policies, by the strings that its training script takes as --aa: "rand-m9-mstd0.5-inc1", "augmix-m5-w4-d2"."""
+"""timm's policies by the strings of its --aa option, such as "rand-m9-mstd0.5-inc1" and "augmix-m5-w4-d2"."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headrace.augment.program import (
 from headrace.errors import UsageError
 
 _FULL = 10.0
-"""Level at which an argument has the end of its range."""
+"""Level at which an operation's argument reaches the end of its range."""
 
 _V0 = """
 Equalize .8 1, ShearY .8 4; Color .4 9, Equalize .6 3; Color .4 1, Rotate .6 8; Solarize .8 3, Equalize .4 7;
@@ -101,20 +101,20 @@ AUGMIX_OPERATIONS = (
 
 _PLAIN_KINDS = {"AutoContrast": AUTOCONTRAST, "Equalize": EQUALIZE, "Invert": INVERT}
 _FACTOR_KINDS = {"Color": SATURATION, "Contrast": CONTRAST, "Brightness": BRIGHTNESS, "Sharpness": SHARPNESS}
-_DOWN, _UP = 1, 2  # how the core makes whole numbers
+_DOWN, _UP = 1, 2  # the core's rounding modes
 _BLUR_PX = 13
 
 
 @dataclass(frozen=True)
 class _Level:
-    """Level of operations: `magnitude`, or normal about it, or uniform up to it (`deviation` infinite); to `most`."""
+    """Level of operations, up to `most`: `magnitude`, normal around it, or uniform up to it (infinite `deviation`)."""
 
     magnitude: float
     deviation: float = 0.0
     most: float = _FULL
 
     def pieces(self, value: Callable[[float], float], cap: float, **extra: float) -> list[tuple[float, Drawn]]:
-        """Return (weight, value) of the parts of the distribution of `value` at levels clipped to 0…`cap`."""
+        """Return the distribution of `value(level)`, with levels clipped to 0…`cap`, as weighted parts."""
         top, mean = min(self.most, cap), self.magnitude
         if self.deviation == math.inf and mean > top > 0:
             spread = Drawn(value(0), value(top), 1, **extra)  # type: ignore[arg-type]
@@ -128,15 +128,15 @@ class _Level:
 
 @dataclass(frozen=True)
 class TimmPolicy(Policy):
-    """Policy of timm by its string, such as "rand-m9-mstd0.5-inc1".
+    """timm policy by its string, such as "rand-m9-mstd0.5-inc1".
 
     `text` is "rand-…" (m, n, p, mstd, mmax, inc, t), "augmix-…" (m, w, d, a, b, mstd), or one of "v0", "v0r",
-    "original", "originalr" and "3a" (mstd). `fill` is what lies outside the image, in timm the mean that images are
-    normalized with. `translate` is the largest translation as a share of the size; None stands for what timm's
-    create_transform takes: 0.45, of augmix 0.3.
+    "original", "originalr" and "3a" (mstd). `fill` is the value outside the image; timm uses the mean of the
+    normalization. `translate` is the maximum translation as a fraction of the size; None: the default of timm's
+    create_transform, 0.45, or 0.3 for augmix.
 
-    timm draws bilinear or bicubic for each operation unless told otherwise; here it is `interpolation`. A str in a list
-    of augmentations stands for `TimmPolicy(text)`.
+    timm draws bilinear or bicubic for each operation by default; here `interpolation` decides. A str in a list of
+    augmentations means `TimmPolicy(text)`.
     """
 
     text: str
@@ -184,7 +184,7 @@ class TimmPolicy(Policy):
         width = int(self._number(given, "w", 3, whole=True, low=1, high=8))
         depth = int(self._number(given, "d", -1, whole=True, high=8))
         alpha = self._number(given, "a", 1.0, low=0.01, high=1000)
-        self._number(given, "b", 0, whole=True)  # blended one by one: the same sum, other roundings
+        self._number(given, "b", 0, whole=True)  # timm's successive blending: the same sum, rounded differently
         return mixture([self._node(name, level, 1.0) for name in AUGMIX_OPERATIONS], width, depth, alpha)
 
     def _auto(self, policy: str, given: Mapping[str, str]) -> tuple[Node, ...]:
@@ -220,7 +220,7 @@ class TimmPolicy(Policy):
         return 0.3 if self.text.startswith("augmix") else 0.45
 
     def _sections(self, sections: Sequence[str], known: tuple[str, ...]) -> dict[str, str]:
-        """Return each section's value by its key. timm passes over what it does not understand; here it is an error."""
+        """Return each section's value by its key. Raises UsageError for unknown sections, which timm ignores."""
         found = {}
         for section in sections:
             match = re.fullmatch(r"t(.+)" if section.startswith("t") else r"([a-z]+)(\d.*)", section)
@@ -259,7 +259,7 @@ class TimmPolicy(Policy):
 
 
 def _factors(level: _Level, increasing: bool) -> list[tuple[float, Drawn]]:
-    """Return the factors of colour, contrast, brightness and sharpness: timm cuts increasing ones at 0.1."""
+    """Return the weighted parts of a factor's distribution; timm clips the factors of increasing operations at 0.1."""
     if not increasing:
         return level.pieces(lambda at: at / _FULL * 1.8 + 0.1, math.inf)
     if level.most <= _FULL:
@@ -270,7 +270,7 @@ def _factors(level: _Level, increasing: bool) -> list[tuple[float, Drawn]]:
 
 
 def _colours(name: str, level: _Level) -> list[tuple[float, Node]]:
-    """Return the other operations on colours, as (weight, operation) of each part of the level's distribution."""
+    """Return another colour operation as (weight, operation) for each part of the level's distribution."""
 
     def all_of(kind: int, value: Callable[[float], float], cap: float, *constants: float) -> list[tuple[float, Node]]:
         return [(by, Node(kind, (drawn,), constants)) for by, drawn in level.pieces(value, cap)]
@@ -286,7 +286,7 @@ def _colours(name: str, level: _Level) -> list[tuple[float, Node]]:
     if name == "SolarizeIncreasing":
         return all_of(SOLARIZE, lambda at: 256 - at / _FULL * 256, _FULL)
     if name == "SolarizeAdd":
-        return all_of(SOLARIZE_ADD, lambda at: at / _FULL * 110, 11.64, 128)  # 128.04, of which the core takes 128
+        return all_of(SOLARIZE_ADD, lambda at: at / _FULL * 110, 11.64, 128)  # 128.04, which the core truncates to 128
     if name == "Desaturate":
         return all_of(SATURATION, lambda at: 0.5 - 0.5 * at / _FULL, _FULL)
     if name == "GaussianBlur":
@@ -295,5 +295,5 @@ def _colours(name: str, level: _Level) -> list[tuple[float, Node]]:
 
 
 def as_augmentation(step: object) -> object:
-    """Return the policy that a str stands for; anything else as it is."""
+    """Convert a str to a TimmPolicy; return anything else unchanged."""
     return TimmPolicy(step) if isinstance(step, str) else step

@@ -1,14 +1,14 @@
-"""Drop-ins for PyTorch code that has its own Dataset and DataLoader. Each works alone, in one or two lines.
+"""Drop-ins for PyTorch code with its own Dataset and DataLoader. Each works alone and takes one or two lines.
 
 IndexedTar, IndexedZip        replace a TarFile or ZipFile that a Dataset holds
-decode_image, ImageReader, read_images    replace Pillow and a transform in `__getitem__`
+decode_image, ImageReader, read_images    replace Pillow and transforms in `__getitem__`
 ResumableSampler, ResumableBatchSampler, BucketBatchSampler    samplers for torch's DataLoader
-ThreadDataLoader              replaces torch's DataLoader, on threads
-cached                        wraps a Dataset, and caches its deterministic part in RAM or on a disk
+ThreadDataLoader              replaces torch's DataLoader, with threads as workers
+cached                        wraps a Dataset and caches its deterministic part in RAM or on disk
 shared_list                   replaces a list of millions of paths or records
-as_dataloader                 wraps any loader for frameworks that insist on a DataLoader
-sample_random                 random generators of the sample being loaded, the same at any number of threads
-DevicePrefetcher              wraps any of these, and copies batches to the device
+as_dataloader                 wraps any loader for frameworks that require a DataLoader
+sample_random                 random generators of the current sample, the same with any number of threads
+DevicePrefetcher              wraps any of these and copies batches to the device
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _HOMES = {
     "sample_random": "headrace.dropins.random_sources",
     "shared_list": "headrace.dropins.shared_sequence",
 }
-"""Where each name is defined. They are imported when they are asked for: most need torch, and none needs the others."""
+"""Defining module of each name. Names are imported lazily: most need torch, and none needs the others."""
 
 __all__ = sorted(_HOMES)
 

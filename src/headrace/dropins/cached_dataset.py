@@ -1,4 +1,4 @@
-"""`cached`: a map-style Dataset whose samples are cached in RAM or on a disk."""
+"""`cached`: a map-style Dataset with samples cached in RAM or on disk."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from headrace.errors import SharedMemoryError, UsageError
 from headrace.system import close_at_exit
 
 PROBES = 4
-"""Samples that opening a cache makes, twice each."""
+"""Samples that are loaded twice when a cache is opened."""
 LOOKS, LOOK_EVERY = 64, 16
-"""Samples of a process at which the global sources are checked: the first 64, then every 16th. A check takes 60 µs, 1
-to 5 % of decoding a picture (benchmarks/cached_dataset.py)."""
+"""Global random sources are checked for a process's first 64 samples, then every 16th. A check takes 60 µs, 1 to 5 %
+of decoding a picture (benchmarks/cached_dataset.py)."""
 _RANDOM_NAMES = ("Random", "ColorJitter", "AutoAugment", "TrivialAugment", "AugMix", "GaussianBlur", "GaussNoise")
-"""Prefixes of the names of random transforms."""
+"""Class name prefixes of random transforms."""
 
 Load = Callable[[int], Any]
 
 
 class SampleBuilder:
-    """Builder of the samples that a cache holds. It asks `dataset` for its transforms where a message needs them."""
+    """Builder of the samples for a cache. Error messages name the transforms of `dataset`."""
 
     def __init__(self, dataset: Any, load: Load) -> None:
         self._dataset = dataset
@@ -40,11 +40,10 @@ class SampleBuilder:
         self._made = 0
 
     def make(self, index: int) -> bytes:
-        """Make the sample, encoded.
+        """Load the sample and encode it.
 
-        In threads other than the main one nobody can tell who draws, so there only the encoding is checked. Raises
-        UsageError if the sample is seen to draw from a global random source or cannot be cached, and any error of
-        `load`.
+        Outside the main thread, draws cannot be attributed to a sample, so only the encoding is checked. Raises
+        UsageError if the sample visibly draws from a global random source or cannot be cached, and any error of `load`.
         """
         self._made += 1
         looked_at = self._made <= LOOKS or self._made % LOOK_EVERY == 0
@@ -60,10 +59,10 @@ class SampleBuilder:
         return encode_sample(sample, index)
 
     def probe(self, length: int) -> list[bytes]:
-        """Make some samples twice each, always the same ones, and return them encoded.
+        """Load a fixed set of samples twice each and return them encoded.
 
-        Raises UsageError also for a sample that differs the second time, for example by a random generator of the
-        dataset's own.
+        Raises UsageError also if a sample differs the second time, for example because the dataset has its own random
+        generator.
         """
         made = []
         for index in probed(length):
@@ -84,7 +83,7 @@ class SampleBuilder:
 
 
 def probed(length: int) -> list[int]:
-    """Return the first sample, the last, and two between."""
+    """Return the indices to probe: the first, the last, and two in between."""
     if length <= PROBES:
         return list(range(length))
     between = random.Random(length).sample(range(1, length - 1), PROBES - 2)
@@ -92,7 +91,7 @@ def probed(length: int) -> list[int]:
 
 
 def _first_random(transform: Any) -> str | None:
-    """Return the name of the first transform, of this one and those within, that has the name of a random one."""
+    """Return the class name of the first random transform, nested transforms included; None if there is none."""
     if transform is None:
         return None
     name = type(transform).__name__
@@ -104,14 +103,14 @@ def _first_random(transform: Any) -> str | None:
 
 
 ROWS = 1024
-"""One for each process, by its number. Two that live at once and share one may lose a count, which is a count only."""
+"""Rows of counters, one per process by pid. Concurrent processes that share a row may lose an increment."""
 HITS, MISSES, ADMITTED, DAMAGED = range(4)
 _COLUMNS = 4
 _BYTES = ROWS * _COLUMNS * 8
 
 
 class CacheCounters:
-    """Anonymous memory by the name of a cache. Forks have it, a pickle finds it again."""
+    """Counters in anonymous shared memory under a cache's name. Forks inherit them, unpickled copies reattach."""
 
     def __init__(self, name: str) -> None:
         """Allocate the counters. Raises SharedMemoryError."""
@@ -138,11 +137,11 @@ class CacheCounters:
         self._view[os.getpid() % ROWS * _COLUMNS + column] += count
 
     def totals(self) -> list[int]:
-        """Return the sums by column."""
+        """Return the totals over all processes, by column."""
         return [sum(self._view[column::_COLUMNS].tolist()) for column in range(_COLUMNS)]
 
     def close(self) -> None:
-        """Stop handing the memory to processes that ask for it."""
+        """Stop serving the memory to other processes."""
         hand_out: DescriptorServer | None = self._hand_out
         if hand_out is not None:
             hand_out.close()
@@ -175,24 +174,24 @@ def cached(
     augment: Augment | None = None,
     name: str | None = None,
 ) -> CachedDataset:
-    """Return a dataset whose sample `i` is `augment(load(i))`; the result of `load` is cached from its first time on.
+    """Return a dataset whose sample `i` is `augment(load(i))`, with the results of `load` cached on first use.
 
-    `cache`   "ram:8GB", or "disk:/path:200GB", which later runs also use. Beyond the limit samples are made each time
-    `load`    index → sample, the same each time; None: `dataset[index]`
-    `augment` sample → sample, called each time, so its random draws stay random; None: nothing. It gets a sample of its
-              own, which it may modify
-    `name`    identifies the data and `load`; a disk needs it: every cache of that name and length has the same samples.
-              In RAM, processes of this node with the same name share one cache; without a name, workers and the ranks
-              that torchrun starts do
+    `cache`   "ram:8GB", or "disk:/path:200GB", which persists across runs. Samples over the limit are loaded each time
+    `load`    index → sample, deterministic; None: `dataset[index]`
+    `augment` sample → sample, called on each access, so its random draws stay random; None: no augmentation. It
+              receives its own copy of the sample and may modify it
+    `name`    identifies the data and `load`, required for disk: caches with equal names and lengths share samples. In
+              RAM, processes on this node with the same name share one cache; without a name, workers and the ranks that
+              torchrun starts share it
 
-    Samples are dicts, lists and tuples of None, bool, int, float, str, bytes, numpy arrays, CPU tensors and Pillow
-    images, and come back of the same types, bit for bit; a picture as `PIL.Image.Image`.
+    Samples are dicts, lists and tuples of None, bool, int, float, str, bytes, NumPy arrays, CPU tensors and Pillow
+    images. Types and bits are preserved; a picture is returned as `PIL.Image.Image`.
 
-    Opening it makes four samples, each twice. Where they differ from those of an existing cache, it builds the cache
-    anew, with a warning on a disk.
+    Opening the cache loads four samples twice each. If they differ from an existing cache, the cache is rebuilt, with a
+    warning for disk.
 
-    Raises UsageError (arguments; a sample that cannot be cached, differs when it is made again, or draws from a global
-    random source), SharedMemoryError or WriteError.
+    Raises UsageError (arguments; a sample that cannot be cached, is not deterministic, or draws from a global random
+    source), SharedMemoryError or WriteError.
     """
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise UsageError(
@@ -211,7 +210,7 @@ def cached(
     if length == 0:
         raise UsageError("cached: expected a dataset with samples, got an empty one")
     maker = SampleBuilder(dataset, dataset.__getitem__ if load is None else load)
-    # Data or code that changed gives other digests.
+    # Changed data or code changes the digests.
     stamp = [hashlib.blake2b(data, digest_size=16).hexdigest() for data in maker.probe(length)]
     identity = identity_of(length, [FORMAT, _name_of(name)], stamp)
     counters = CacheCounters(f"{identity.name}-{identity.stamp[:8].hex()}-{uuid.uuid4().hex}")
@@ -219,7 +218,7 @@ def cached(
 
 
 class CachedDataset:
-    """Made by `cached`. Attributes that it does not have are the dataset's."""
+    """Dataset returned by `cached`. Other attributes are forwarded to the wrapped dataset."""
 
     def __init__(
         self, dataset: Any, maker: SampleBuilder, augment: Augment | None, store: Store, counters: CacheCounters
@@ -254,7 +253,7 @@ class CachedDataset:
         return f"cached({self.dataset!r}): {self.stats()}"
 
     def stats(self) -> CacheStats:
-        """Return the cache's statistics for this dataset, over all processes that were started with it."""
+        """Return this dataset's cache statistics over all processes that share the object."""
         totals = self._counters.totals()
         return replace(
             self._store.stats(),
@@ -269,7 +268,7 @@ class CachedDataset:
         if data is not None:
             try:
                 sample = decode_sample(data)
-            except UndecodableError:  # a named tuple of a module that is not here
+            except UndecodableError:  # e.g. a named tuple whose module is not imported
                 self._counters.add(DAMAGED)
             else:
                 self._counters.add(HITS)
@@ -282,14 +281,14 @@ class CachedDataset:
         self._counters.add(MISSES)
         if self._store.put(index, made):
             self._counters.add(ADMITTED)
-        return decode_sample(made)  # so that a sample is the same object's kind the first time, too
+        return decode_sample(made)  # so that the first access returns the same types as later ones
 
 
 def _name_of(name: str | None) -> list[Any]:
-    """Return the name of a cache.
+    """Return the identity of a cache by name.
 
-    In RAM without a name it is this process's, or the run's if torchrun started it: then by the order in which its
-    caches are made, which is the same on all ranks.
+    A RAM cache without a name belongs to this process, or to the torchrun run. All ranks of a run create their caches
+    in the same order, so a counter identifies each cache.
     """
     if name is not None:
         return ["named", name]

@@ -40,9 +40,9 @@ __all__ = ["ImageReader", "decode_image", "read_images"]
 
 
 def decode_all(decode: Callable[[int], NDArray[Any]], count: int, threads: int | None) -> list[NDArray[Any]]:
-    """Return `decode`'s image of each item, in order. Raises its first error, which then names the item."""
+    """Decode each item in parallel and return the images in order. Raises the first error, with the item's index."""
     if threads is None:
-        # 1 in a worker process of a DataLoader, alongside which the other workers use the other cores.
+        # 1 in a DataLoader's worker process: the other workers use the other cores.
         worker = sys.modules.get("torch.utils.data._utils.worker")
         threads = 1 if worker is not None and worker._worker_info is not None else default_threads()
     if type(threads) is not int or threads < 1:
@@ -65,7 +65,7 @@ def decode_all(decode: Callable[[int], NDArray[Any]], count: int, threads: int |
 
 
 def stack(images: Sequence[NDArray[Any]], sources: Sequence[ImageSource]) -> NDArray[Any]:
-    """Stack images of one shape, [N, …]. Raises UsageError that names the first two that differ, or for no image."""
+    """Stack images of one shape, [N, …]. Raises UsageError if two shapes differ, or without images."""
     if not images:
         raise UsageError("expected at least one image, got an empty list: its batch would have no size")
     other = next((item for item, image in enumerate(images) if image.shape != images[0].shape), None)
@@ -82,20 +82,20 @@ def stack(images: Sequence[NDArray[Any]], sources: Sequence[ImageSource]) -> NDA
 
 @dataclass(frozen=True, kw_only=True)
 class ImageReader:
-    """Decodes an image, cuts it by its view and resizes it, in the thread that calls and without the GIL.
+    """Decoder that also crops by a view and resizes, in the calling thread and without the GIL.
 
         reader = ImageReader(view=RandomResizedCrop(224, flip=0.5))
         image = reader(path)
 
-    Frozen, picklable, and safe to share between threads and with forked processes: buffers belong to the thread that
-    decodes, not to the reader. The options are those of `headrace.Image` and of `Loader(view=…)`, but for these:
+    Frozen, picklable, and safe to share between threads and with forked processes: buffers belong to the decoding
+    thread, not to the reader. The options are those of `headrace.Image` and of `Loader(view=…)`, except:
 
     `output`  "torch" tensors of shape [C, H, W], or "numpy" arrays of shape [H, W, C]
     `channels_last`  torch: memory in the order H, W, C under the same shape. Default False, which `default_collate`
-        copies quickest; the batch that it makes is contiguous NCHW in either case. numpy: False gives [C, H, W]
-    `limits`  what one image may cost (pixels, JPEG scans, bytes); beyond them it is a LimitError
+        copies fastest; its batch is contiguous NCHW in either case. numpy: False returns [C, H, W]
+    `limits`  bounds on one image (pixels, JPEG scans, bytes), beyond which a LimitError is raised
 
-    Raises UsageError for options that do not fit each other.
+    Raises UsageError for incompatible options.
     """
 
     view: View | Sequence[View] | None = None
@@ -109,7 +109,7 @@ class ImageReader:
     output: Output = "torch"
     limits: Limits | None = None
 
-    # Compiled from the options, and never pickled.
+    # Compiled from the options, never pickled.
     _image: Image = field(init=False, repr=False, compare=False)
     _limits: Limits = field(init=False, repr=False, compare=False)
     _decoder: _core.ImageDecoder = field(init=False, repr=False, compare=False)
@@ -122,10 +122,10 @@ class ImageReader:
             raise UsageError("dtype: numpy has no bfloat16; use output='torch' or dtype='float32'")
         if self.output == "torch":
             try:
-                import torch  # noqa: F401  # asked for here, so that the error comes before any work
+                import torch  # noqa: F401  # imported here to fail before any work
             except ImportError as error:
                 raise UsageError("output='torch' needs PyTorch: pip install torch; or pass output='numpy'") from error
-        if self.dtype not in DTYPES:  # uint16 is Loader's
+        if self.dtype not in DTYPES:  # uint16: Loader only
             raise UsageError(f"expected dtype to be one of {DTYPES}, got {self.dtype!r}; Loader has others of Image")
         image = Image(
             dtype=self.dtype,
@@ -145,7 +145,7 @@ class ImageReader:
         limits = Limits() if self.limits is None else self.limits
         options = _core.ImageOptions(**image_options(image, program.fill))
         decoder = _core.ImageDecoder(program.ops, options, limits=limits)
-        if isinstance(self.view, list):  # so that it cannot change after it was compiled
+        if isinstance(self.view, list):  # so that it cannot change after compilation
             object.__setattr__(self, "view", tuple(self.view))
         derived = {"_image": image, "_limits": limits, "_decoder": decoder, "_draws": _core.is_random(program.ops)}
         for name, value in derived.items():
@@ -160,13 +160,13 @@ class ImageReader:
         self.__post_init__()
 
     def __call__(self, source: ImageSource, *, rng: RandomSource | None = None) -> Any:
-        """Return one image: a torch tensor [C, H, W] or a numpy array [H, W, C]. See `decode_image`."""
+        """Read one image as a torch tensor [C, H, W] or a NumPy array [H, W, C]. See `decode_image`."""
         return self._deliver(self._decode(source, self._keys(rng, 1)[0]))
 
     def read_batch(
         self, sources: Iterable[ImageSource], *, rng: RandomSource | None = None, threads: int | None = None
     ) -> Any:
-        """Return images of one size: a torch tensor [N, C, H, W] or a numpy array [N, H, W, C]. See `read_images`."""
+        """Read images of one size as a torch tensor [N, C, H, W] or a NumPy array [N, H, W, C]. See `read_images`."""
         if isinstance(sources, str | bytes | os.PathLike):
             raise UsageError(f"expected a list of image sources, got {sources!r}; decode_image takes a single one")
         items = list(sources)
@@ -175,12 +175,12 @@ class ImageReader:
         return self._deliver(stack(images, items))
 
     def _keys(self, rng: RandomSource | None, count: int) -> list[int]:
-        """Draw keys. A view that draws nothing leaves every generator unchanged."""
+        """Draw one key per image; a deterministic view leaves every generator unchanged."""
         return draw_keys(rng, self.output, count) if self._draws else [0] * count
 
     def _decode(self, source: ImageSource, key: int) -> NDArray[Any]:
-        """Decode one image, [C, H, W] or [H, W, C] by the image's layout."""
-        content = None  # of a path, the core reads it
+        """Decode one image to [C, H, W] or [H, W, C], depending on `channels_last`."""
+        content = None  # the core reads paths itself
         if isinstance(source, str | os.PathLike):
             outcome = self._decoder.decode_file(path_of(source), key)
         else:
@@ -225,20 +225,20 @@ def decode_image(
     output: Output = "torch",
     limits: Limits | None = None,
 ) -> Any:
-    """Return one image, decoded, cut by `view` and resized: a torch tensor [C, H, W], or a numpy array [H, W, C].
+    """Decode one image, crop it by `view` and resize it: a torch tensor [C, H, W], or a NumPy array [H, W, C].
 
-    `source` is a path (str or PathLike), the encoded bytes (anything with a buffer), or a binary file object, which is
-    read from its start. The core decodes JPEG and PNG, Pillow the other formats of `limits.formats`. Further options
-    are those of `ImageReader`.
+    `source` is a path (str or PathLike), the encoded bytes (any buffer), or a binary file object, read from its start.
+    The core decodes JPEG and PNG, Pillow the other formats in `limits.formats`. The other options are those of
+    `ImageReader`.
 
-    `rng` decides what a random view draws. Without it: one draw from torch's default generator (from numpy's global one
-    for output "numpy"), as torchvision's transforms do, so `torch.manual_seed` and DataLoader's seeding of its workers
-    hold. In a dataset or collate_fn under ThreadDataLoader it is one draw of that sample's or batch's own (see
-    `sample_random`), the same at any number of threads. An int gives the same view at every call: that of sample 0 in
-    epoch 0 of `Loader(seed=rng)`. A numpy or torch Generator gives one draw. A view without randomness draws nothing.
+    `rng` seeds a random view. By default it is one draw from torch's default generator (NumPy's global generator for
+    output "numpy"), as in torchvision's transforms, so `torch.manual_seed` and DataLoader's worker seeding apply. In a
+    dataset or collate_fn under ThreadDataLoader the draw is from the sample's or batch's own source (see
+    `sample_random`), the same with any number of threads. An int fixes the view: that of sample 0 in epoch 0 of
+    `Loader(seed=rng)`. A NumPy or torch Generator is drawn from once. A deterministic view draws nothing.
 
     Raises DecodeError, LimitError, UnsupportedError or ViewError for the image, NotFoundError or ReadError for its
-    file, UsageError for the call. A file object's own errors pass unchanged.
+    file, UsageError for invalid arguments. Errors of a file object propagate unchanged.
     """
     reader = _reader(view, dtype, normalize, mode, filter, channels_last, dct_scaling, exif, output, limits)
     return reader(source, rng=rng)
@@ -260,20 +260,20 @@ def read_images(
     limits: Limits | None = None,
     threads: int | None = None,
 ) -> Any:
-    """Return images of one size in one batch: a torch tensor [N, C, H, W], or a numpy array [N, H, W, C].
+    """Decode images of one size into a batch: a torch tensor [N, C, H, W], or a NumPy array [N, H, W, C].
 
-    Item k is the result of `decode_image` for `sources[k]`, called for one after another; from an int `rng`, item k has
-    the view of sample 0 in epoch k. `threads` decode in parallel; default: the cores available, shared by the ranks of
-    the node and the threads of a ThreadDataLoader, and 1 in a worker of a DataLoader.
+    The result equals `decode_image` on each source in order; with an int `rng`, item k has the view of sample 0 in
+    epoch k. `threads` decode in parallel; default: the available cores, divided among the ranks on the node and the
+    threads of a ThreadDataLoader, and 1 in a DataLoader worker.
 
-    Raises the errors of `decode_image`, naming the item as `sources[k]`; UsageError for images of different sizes.
+    Raises the errors of `decode_image`, with the item as `sources[k]`, and UsageError for images of different sizes.
     """
     reader = _reader(view, dtype, normalize, mode, filter, channels_last, dct_scaling, exif, output, limits)
     return reader.read_batch(sources, rng=rng, threads=threads)
 
 
 def _reader(view: View | Sequence[View] | None, *options: Any) -> ImageReader:
-    """Return the reader with these options, cached: compiling one takes longer than an image's own Python."""
+    """Return a cached reader: compiling the options takes longer than the Python part of reading an image."""
     given = (tuple(view) if isinstance(view, list) else view, *options)
     try:
         hash(given)

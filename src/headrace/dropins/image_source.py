@@ -1,4 +1,4 @@
-"""Source of one encoded image: a path, bytes in memory, or a binary file, and the errors that name it."""
+"""Sources of one encoded image (a path, bytes in memory, or a binary file) and their errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.loader import error_at
 
 
 class BinaryFile(Protocol):
-    """Anything with `read`, as `open(path, "rb")`, `io.BytesIO`, or a member of an archive."""
+    """Any object with `read`, such as `open(path, "rb")`, `io.BytesIO`, or an archive member."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -22,7 +22,7 @@ ImageSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
 
 def path_of(path: str | os.PathLike[str]) -> bytes:
-    """Encode a path for the system. bytes are never a path: they are an image's content."""
+    """Encode a path for the file system. Unlike in `os`, bytes are an image's content, never a path."""
     encoded = os.fsencode(path)
     if b"\0" in encoded:
         raise UsageError(f"expected a path, got one with a zero byte: {path!r}; give an image's own bytes as bytes")
@@ -44,13 +44,13 @@ def read_path(path: str | os.PathLike[str]) -> bytes:
 
 
 def content_of(source: bytes | bytearray | memoryview | BinaryFile, max_bytes: int) -> memoryview:
-    """Return the encoded image, without a copy where it is in memory already.
+    """Return the encoded image, without a copy if it is already in memory.
 
-    A file is read from its start to its end, as Pillow does; one that cannot seek, from its position. Raises UsageError
-    for anything but an image source, LimitError beyond `max_bytes`, and the errors of `read`.
+    A file is read from its start to its end, as in Pillow; an unseekable file from its current position. Raises
+    UsageError for anything but an image source, LimitError beyond `max_bytes`, and the errors of `read`.
     """
     try:
-        view = memoryview(source)  # type: ignore[arg-type]  # what has no buffer says so
+        view = memoryview(source)  # type: ignore[arg-type]  # TypeError without a buffer
     except TypeError:
         view = memoryview(_read(source, max_bytes))  # type: ignore[arg-type]  # `_read` checks
     if view.ndim != 1 or view.itemsize != 1:
@@ -69,7 +69,7 @@ def content_of(source: bytes | bytearray | memoryview | BinaryFile, max_bytes: i
 
 
 def origin_of(source: ImageSource) -> tuple[str, str]:
-    """Return the names of the source in errors: its key, and where that is."""
+    """Return the source's key and location for error messages."""
     if isinstance(source, str | os.PathLike):
         return os.fsdecode(source), os.path.abspath(os.fsdecode(source))
     try:
@@ -81,7 +81,7 @@ def origin_of(source: ImageSource) -> tuple[str, str]:
 
 
 def _read(file: BinaryFile, max_bytes: int) -> bytes:
-    """Read all of a file, but no more than a byte beyond the limit. Unbuffered files may return less than asked for."""
+    """Read a file completely, but at most one byte beyond the limit. Handles short reads of unbuffered files."""
     if not hasattr(file, "read"):
         raise UsageError(
             "expected a path, the bytes of an image, or a binary file with read(), got "
@@ -100,11 +100,11 @@ def _read(file: BinaryFile, max_bytes: int) -> bytes:
 
 
 CORRUPT, LIMIT, _IO = 2, 3, 5
-"""Codes of failures (core/common/fault.hpp)."""
+"""Failure codes (core/common/fault.hpp)."""
 
 
 def error_for(source: ImageSource, code: int, why: str) -> HeadraceError:
-    """Return the exception for a failure of this source; its `key` is the path, or a description."""
+    """Return the exception for a failure of this source. Its `key` is the path or a description."""
     key, shard = origin_of(source)
     if code == _IO and isinstance(source, str | os.PathLike) and _is_missing(source):
         return NotFoundError(f"expected an image at {shard}, got nothing under that name; check the path")
@@ -112,7 +112,7 @@ def error_for(source: ImageSource, code: int, why: str) -> HeadraceError:
 
 
 def at_item(error: HeadraceError, item: int) -> HeadraceError:
-    """Return the same error, which also names the place in the list."""
+    """Return a copy of the error with the item's index in `sources` added."""
     if isinstance(error, SampleError):
         why = f"sources[{item}]: {error.why}"
         return type(error)(why, key=error.key, shard=error.shard, offset=error.offset, field=error.field)

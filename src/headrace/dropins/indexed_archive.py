@@ -1,4 +1,4 @@
-"""Archive whose members are found by name in O(1) and read at random: base of IndexedTar and IndexedZip."""
+"""Base of IndexedTar and IndexedZip: random access to an archive's members, with O(1) lookup by name."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ M = TypeVar("M", TarMember, ZipMember)
 
 
 class OpenArchive(NamedTuple):
-    """Archive that one process has open."""
+    """File and index of an archive that this process has open."""
 
     file: OpenFile
     members: Any
-    """Its index: TarMembers or ZipMembers."""
+    """Index of the archive: TarMembers or ZipMembers."""
 
 
 class IndexedArchive(ABC, Generic[M]):
-    """Read-only archive that threads, forked processes and, by pickling, spawned ones share.
+    """Read-only archive that threads and forked processes share, and spawned processes through pickling.
 
-    Reads name their offset, so there is no position that two readers could move under each other. A copy from a pickle
-    opens the file again on its first use, and raises ChangedError if it is another one by then.
+    Reads pass an explicit offset, so readers share no file position. An unpickled copy reopens the file on first use
+    and raises ChangedError if the file was replaced.
     """
 
     def __init__(self, path: PathArgument, *, cache: PathArgument | None) -> None:
@@ -54,21 +54,21 @@ class IndexedArchive(ABC, Generic[M]):
 
     @abstractmethod
     def _read(self, opened: OpenArchive, member: M) -> bytes:
-        """Read all bytes of a member, checked."""
+        """Read all bytes of a member and verify them."""
 
     @abstractmethod
     def extractfile(self, name: str | M) -> BinaryIO | None:
-        """Return a seekable file with a position of its own; None for a member that is no file, such as a folder."""
+        """Return a seekable file with its own position; None if the member is not a file, e.g. a folder."""
 
     @property
     def name(self) -> str:
-        """The archive's absolute path."""
+        """Absolute path of the archive."""
         return self._path
 
     def read(self, name: str | M) -> bytes:
-        """Return all bytes of a member, given by name or by `getmember`.
+        """Return all bytes of a member, given by name or as a result of `getmember`.
 
-        Raises MissingMemberError (a KeyError), another MemberError, ChangedError (the archive was replaced or cut short
+        Raises MissingMemberError (a KeyError), another MemberError, ChangedError (the archive was replaced or truncated
         since it was opened) or ReadError.
         """
         opened = self._open()
@@ -79,7 +79,7 @@ class IndexedArchive(ABC, Generic[M]):
         return self._member(self._open(), name)
 
     def getmembers(self) -> list[M]:
-        """Return all members in the archive's order, every entry of a name that comes twice included."""
+        """Return all members in the archive's order, including all entries of a repeated name."""
         return list(self)
 
     def getnames(self) -> list[str]:
@@ -94,13 +94,13 @@ class IndexedArchive(ABC, Generic[M]):
         return len(self._open().members)
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a member has that name."""
+        """Return True if the archive has a member of that name."""
         if not isinstance(name, str):
             raise UsageError(f"{self._path}: expected a member's name, got {name!r}. Pass member.name")
         return self._open().members.find(name) is not None
 
     def close(self) -> None:
-        """Close the archive. Its file closes with the last read in progress, and the last open member."""
+        """Close the archive. Its file stays open until reads in progress and open members are done."""
         self._closed = True
         self._opened = None
 
@@ -137,7 +137,7 @@ class IndexedArchive(ABC, Generic[M]):
                 f"{self._path}: it is not the file that was opened and then passed to this process: it has been "
                 f"replaced. Open it again"
             )
-        # Without a lock, which a fork could find taken for good: of two threads that open at once, one is in vain.
+        # No lock: a fork could inherit it locked forever. If two threads open at once, one result is discarded.
         opened = OpenArchive(file, self._load(identity))
         self._identity = identity
         self._opened = opened
@@ -157,14 +157,13 @@ class IndexedArchive(ABC, Generic[M]):
         return name
 
     def _has_changed(self, opened: OpenArchive) -> bool:
-        """Return whether the open file still is as it was when it was opened."""
+        """Return True if the open file has changed since it was opened."""
         return identify(opened.file) != self._identity
 
     def _index_to_delete(self) -> str:
-        """Return advice for an index that is wrong although the archive still has the same identity.
+        """Return advice for a stale index of an archive whose identity has not changed.
 
-        A part of the archive that the identity does not sample was rewritten, so opening it again would find the same
-        index.
+        The archive was rewritten in a part that the identity does not sample, so reopening would find the same index.
         """
         assert self._identity is not None
         places = sidecar_places(self._path, self._identity, self._cache)
@@ -179,7 +178,7 @@ def _absolute(path: PathArgument) -> str:
 
 
 def _hint(members: TarMembers | ZipMembers, name: str) -> str:
-    """Suggest a name by a few look-ups; more would slow callers that treat a missing name as an ordinary answer."""
+    """Suggest a name with a few lookups only: callers may probe for missing names routinely."""
     if not len(members):
         return ": it holds no members"
     first = members.names[0]

@@ -1,4 +1,4 @@
-"""`IndexedTar`: replacement for a `tarfile.TarFile` that a Dataset reads at random."""
+"""`IndexedTar`: replacement for `tarfile.TarFile` with random access for a Dataset."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _BUFFER_BYTES = 1 << 16
 
 
 class IndexedTar(IndexedArchive[TarMember]):
-    """Tar archive whose members are found by name in O(1) and read at random, under `tarfile`'s names.
+    """Tar archive with O(1) lookup by name and random access, under the method names of `tarfile`.
 
-    The first opening scans the headers and writes an index, `NAME.tar.headrace`, next to the tar, or into the cache
-    folder (`cache`, else the default one) where that is not writable; later ones map it and scan nothing. Any number of
-    threads and of forked or spawned processes may read at once. Each read checks the member's header, so a tar that is
-    replaced or cut short under its readers raises ChangedError.
+    The first open scans the headers and writes an index, `NAME.tar.headrace`, next to the tar, or to the cache folder
+    (`cache`, else the default) if the tar's folder is not writable. Later opens map the index without a scan. Any
+    number of threads and of forked or spawned processes may read concurrently. Each read checks the member's header, so
+    a tar that is replaced or truncated while in use raises ChangedError.
 
-    Of members with one name the last counts, as with `tarfile`; links are followed inside the tar; "./a" and "a" name
-    the same member unless both are there. Compressed tars are refused.
+    The last of several members with one name counts, as in `tarfile`. Links are followed inside the tar. "./a" and "a"
+    name the same member unless both exist. Compressed tars are rejected.
 
-    Raises NotFoundError, ReadError, or DatasetError (compressed, damaged, not a tar).
+    Raises NotFoundError, ReadError, or DatasetError (compressed, corrupt, not a tar).
     """
 
     def __init__(self, path: PathArgument, *, cache: PathArgument | None = None) -> None:
         super().__init__(path, cache=cache)
 
     def extractfile(self, name: str | TarMember) -> BinaryIO | None:
-        """Return the member as a seekable binary file with a position of its own; None for folders and devices.
+        """Return the member as a seekable binary file with its own position; None for folders and devices.
 
-        It reads on demand, never the whole member ahead. Raises the errors of `read`.
+        The file reads on demand, not the whole member at once. Raises the errors of `read`.
         """
         opened = self._open()
         member = self._target(opened, self._member(opened, name))
@@ -66,7 +66,7 @@ class IndexedTar(IndexedArchive[TarMember]):
             ) from error
 
     def _target(self, opened: OpenArchive, member: TarMember) -> TarMember:
-        """Return the file that a member is, or that it links to."""
+        """Resolve a member's links; return the member itself if it is not a link."""
         target = member
         for _ in range(MAX_LINKS):
             if target.issparse():
@@ -86,7 +86,7 @@ class IndexedTar(IndexedArchive[TarMember]):
 
 
 class _MemberFile(io.RawIOBase):
-    """Window on the tar with a position of its own."""
+    """Raw file over a member's bytes in the tar, with its own position."""
 
     def __init__(self, member: TarMember, read_range: Callable[[int, int], bytes]) -> None:
         self._member = member
@@ -111,7 +111,7 @@ class _MemberFile(io.RawIOBase):
         self._at = start + offset
         return self._at
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader hands a memoryview
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader passes a memoryview
         data = self._take(len(buffer))
         buffer[: len(data)] = data
         return len(data)

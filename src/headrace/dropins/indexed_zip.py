@@ -1,4 +1,4 @@
-"""`IndexedZip`: replacement for a `zipfile.ZipFile` that a Dataset reads at random."""
+"""`IndexedZip`: replacement for `zipfile.ZipFile` with random access for a Dataset."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from headrace.errors import ChangedError, DamagedMemberError, MemberLimitError, 
 
 
 class IndexedZip(IndexedArchive[ZipMember]):
-    """Zip archive whose members are found by name in O(1) and read at random, under `zipfile`'s names.
+    """Zip archive with O(1) lookup by name and random access, under the method names of `zipfile`.
 
-    The first opening parses the central directory and writes it as `NAME.zip.headrace` next to the zip, or into the
-    cache folder (`cache`, else the default one) where that is not writable; later ones map it. Any number of threads
-    and of forked or spawned processes may read at once.
+    The first open parses the central directory and writes an index, `NAME.zip.headrace`, next to the zip, or to the
+    cache folder (`cache`, else the default) if the zip's folder is not writable. Later opens map the index. Any number
+    of threads and of forked or spawned processes may read concurrently.
 
-    Each read checks the member's local header and the CRC of its bytes. `max_member_bytes` bounds the size that a
-    member may declare, compressed or not, and no more than that is ever inflated. Overlapping members, as in zip bombs,
-    are refused, and so are encrypted ones. Stored, deflated, bzip2 and LZMA members are read.
+    Each read checks the member's local header and CRC. `max_member_bytes` bounds the size that a member may declare,
+    compressed or not, and no more than that is ever inflated. Overlapping members, as in zip bombs, and encrypted
+    members are rejected. Supports stored, deflated, bzip2 and LZMA members.
 
-    Raises NotFoundError, ReadError, or DatasetError (damaged, not a zip).
+    Raises NotFoundError, ReadError, or DatasetError (corrupt, not a zip).
     """
 
     def __init__(
@@ -33,13 +33,13 @@ class IndexedZip(IndexedArchive[ZipMember]):
         super().__init__(path, cache=cache)
 
     def extractfile(self, name: str | ZipMember) -> BinaryIO | None:
-        """Return the member's bytes, already read and checked, as a seekable file; None for folders."""
+        """Read and check the member and return its bytes as a seekable file; None for folders."""
         opened = self._open()
         member = self._member(opened, name)
         return None if member.is_dir() else io.BytesIO(self._read(opened, member))
 
     def open(self, name: str | ZipMember, mode: str = "r") -> BinaryIO:
-        """Open a member like `zipfile`: `extractfile`, but an empty file for a folder."""
+        """Open a member like `zipfile` does: as `extractfile`, but with an empty file for a folder."""
         if mode != "r":
             raise UsageError(f"{self._path}: expected mode 'r', as nothing is written here, got {mode!r}")
         return io.BytesIO(self.read(name))

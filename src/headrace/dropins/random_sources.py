@@ -1,4 +1,4 @@
-"""`sample_random`: random sources of one sample, and checks of who draws from global ones."""
+"""`sample_random`: per-sample random sources, and detection of draws from the global sources."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 _PYTHON, _TORCH, _KEYS = 1, 2, 3
-"""Keep the seeds of one sample's sources apart."""
+"""Constants that separate the seeds of one sample's sources."""
 
 
 class SampleRandom:
-    """Random sources of one sample: `numpy`, `torch` and `python`, each made when it is first asked for.
+    """Random sources of one sample: `numpy`, `torch` and `python`, each created on first access.
 
-    They are independent of each other, and of those of any other sample, batch and epoch.
+    They are independent of each other and of the sources of any other sample, batch and epoch.
     """
 
     def __init__(self, key: int, step: int, row: int | None) -> None:
-        """Identify the sample by the epoch's `key`, the batch (`step`) and its `row`; None is the whole batch."""
+        """Identify the sample by the epoch's `key`, the batch (`step`) and its `row`; row None is the whole batch."""
         self._key = key
         self._step = step
         self._row = row
@@ -42,14 +42,14 @@ class SampleRandom:
 
     @cached_property
     def numpy(self) -> np.random.Generator:
-        """Generator for numpy, albumentations, scipy."""
+        """Generator for NumPy, albumentations, SciPy."""
         if self._row is None:
             return batch_rng(self._key, step=self._step, rank=0)
         return sample_rng(self._key, draw_id=self._row, pass_=self._step)
 
     @cached_property
     def torch(self) -> torch.Generator:
-        """Generator for `generator=` of torch's functions; on the CPU."""
+        """CPU generator for the `generator=` argument of torch's functions."""
         import torch
 
         generator = torch.Generator()
@@ -58,11 +58,11 @@ class SampleRandom:
 
     @cached_property
     def python(self) -> random.Random:
-        """Has what the module `random` has."""
+        """Generator with the methods of the `random` module."""
         return random.Random(self._seed(_PYTHON))
 
     def draw_key(self) -> int:
-        """Draw 64 bits from a stream of their own, for a single number: at a tenth of a generator's cost."""
+        """Draw 64 bits from a separate stream, at a tenth of the cost of creating a generator."""
         self._keys_drawn += 1
         return _core.hash64(self._seed(_KEYS), self._keys_drawn)
 
@@ -79,14 +79,14 @@ _current = _Current()
 
 
 def sample_random() -> SampleRandom:
-    """Return the random sources of the sample that this thread loads, for use in `__getitem__`, `collate_fn` and below.
+    """Return the random sources of the sample that this thread loads, for code in `__getitem__` or `collate_fn`.
 
-    Under ThreadDataLoader their draws depend on the loader's seed, the epoch and the sample's place in it, and on
-    nothing else: not on the number of threads, nor on which of them is quicker. Every call for one sample returns the
-    same object, so that draws go on; `__getitems__` has one for the whole batch, and so has `collate_fn`.
+    Under ThreadDataLoader, draws depend only on the loader's seed, the epoch and the sample's position in it, not on
+    the number or timing of threads. All calls for one sample return the same object and continue its draws.
+    `__getitems__` and `collate_fn` each have one object for the whole batch.
 
-    Anywhere else (under DataLoader, in a script) each call returns new sources, seeded by a draw from torch's default
-    generator, so they follow `torch.manual_seed` and differ from worker to worker.
+    Anywhere else (under DataLoader, in a script) each call returns new sources, seeded from torch's default generator,
+    so they follow `torch.manual_seed` and differ between workers.
     """
     source = _current.source
     if source is not None:
@@ -97,21 +97,21 @@ def sample_random() -> SampleRandom:
 
 
 def present_sample() -> SampleRandom | None:
-    """Return the sources of the sample that a ThreadDataLoader loads in this thread; None where it loads none."""
+    """Return the sources of the sample that a ThreadDataLoader loads in this thread; None if there is none."""
     return _current.source
 
 
 def random_key(base_seed: int, epoch: int) -> int:
-    """Return the key of an epoch's sources, from its number since `base_seed` was drawn, and this process's rank."""
+    """Derive the key of an epoch's sources from the epochs since `base_seed` was drawn and this process's rank."""
     try:
         rank = rank_of_process().rank
-    except UsageError:  # contradictory variables do no harm here: a rank only separates draws
+    except UsageError:  # contradictory variables are harmless: the rank only separates draws
         rank = 0
     return _core.hash64(epoch_key(base_seed, epoch), rank)
 
 
 def enter(source: SampleRandom | None) -> None:
-    """Declare what this thread loads from now on; None: nothing."""
+    """Set the sources of the sample that this thread loads; None: it loads nothing."""
     _current.source = source
 
 
@@ -120,24 +120,24 @@ if TYPE_CHECKING:
 
 
 def draw_keys(rng: RandomSource | None, output: Output, count: int) -> list[int]:
-    """`count` keys of 64 bits (63 from torch), in order.
+    """Draw `count` keys of 64 bits (63 from torch), in order.
 
-    From an int, key k is that of epoch k of `Loader(seed=rng)`. From a generator, each key is a draw. Without `rng`
-    they are draws of the sample that a ThreadDataLoader loads in this thread; elsewhere, from the generator that goes
-    with `output`: torch's default one, or numpy's global one. DataLoader seeds both in each of its workers.
+    With an int, key k is the key of epoch k of `Loader(seed=rng)`. With a generator, each key is a draw. Without `rng`,
+    keys come from the sources of the sample that a ThreadDataLoader loads in this thread. Elsewhere they come from the
+    generator that matches `output`: torch's default or NumPy's global one. DataLoader seeds both in its workers.
     """
     if rng is None and (sample := present_sample()) is not None:
-        # Threads share the global generators: which image gets which draw would be chance.
+        # Threads share the global generators, so draws from them would depend on timing.
         return [sample.draw_key() for _ in range(count)]
     if isinstance(rng, np.random.Generator):
         return [int(rng.integers(0, 1 << 64, dtype=np.uint64)) for _ in range(count)]
     if rng is None and output == "numpy":
         return [int(np.random.randint(0, 1 << 64, dtype=np.uint64)) for _ in range(count)]
-    torch: Any = import_module("torch") if rng is None else sys.modules.get("torch")  # who has a generator imported it
+    torch: Any = import_module("torch") if rng is None else sys.modules.get("torch")  # imported if rng is its generator
     if rng is None or (torch is not None and isinstance(rng, torch.Generator)):
         return [int(torch.empty((), dtype=torch.int64).random_(generator=rng)) for _ in range(count)]
     try:
-        seed = operator.index(rng)  # type: ignore[arg-type]  # what is no whole number says so
+        seed = operator.index(rng)  # type: ignore[arg-type]  # TypeError unless an integer
     except TypeError:
         seed = -1
     if not 0 <= seed < 1 << 64:
@@ -148,10 +148,10 @@ def draw_keys(rng: RandomSource | None, output: Output, count: int) -> list[int]
 
 
 def global_states() -> dict[str, Any]:
-    """Return the state of each global source, by its name in messages; 25 µs. torch's only where it is imported."""
+    """Return the states of the global sources by their names in messages, torch's only if imported. Takes 25 µs."""
     numpy_state: Any = np.random.get_state(legacy=False)
     own = numpy_state["state"]
-    # Another bit generator than the Mersenne Twister (`set_bit_generator`) holds other things, arrays among them.
+    # Other bit generators than the Mersenne Twister (`set_bit_generator`) have other state, including arrays.
     is_twister = numpy_state["bit_generator"] == "MT19937"
     states = {
         "random": random.getstate(),
@@ -164,34 +164,34 @@ def global_states() -> dict[str, Any]:
 
 
 def moved_sources(before: dict[str, Any]) -> list[str]:
-    """Return the names of the sources that have moved since `before`."""
+    """Return the names of the sources that have advanced since `before`."""
     return [name for name, state in global_states().items() if name in before and state != before[name]]
 
 
 WAITS = 3
-"""Waits of the consumer that are watched: two snapshots take 50 µs of a wait."""
+"""Number of consumer waits to watch. The two snapshots of a wait take 50 µs."""
 
 
 class GlobalRandomWatch:
-    """Watch on the global generators: while the main thread waits for a batch, only the dataset can move one.
+    """Detector of draws from global generators: while the main thread waits for a batch, only the dataset can draw.
 
-    Threads share the global sources of `random`, numpy and torch, so which sample gets which number depends on timing.
-    The watch runs in the consumer, so it costs the samples nothing. It warns once, and only watches a loader's first
-    waits.
+    Threads share the global sources of `random`, NumPy and torch, so the sample that receives a number depends on
+    timing. The detector runs in the consumer, so it does not slow down samples. It watches a loader's first waits and
+    warns once.
     """
 
     def __init__(self, waits: int = WAITS) -> None:
         self._waits = waits
 
     def before_wait(self) -> dict[str, Any] | None:
-        """Return the global states, for `after_wait`; None once enough waits were watched."""
+        """Return the global states for `after_wait`; None after enough waits, or outside the main thread."""
         if self._waits <= 0 or threading.current_thread() is not threading.main_thread():
             return None
         self._waits -= 1
         return global_states()
 
     def after_wait(self, before: dict[str, Any] | None) -> None:
-        """Warn, at the line that asked for the batch, if a state has moved since."""
+        """Warn, at the line that requested the batch, if a source has advanced since `before`."""
         if before is None:
             return
         moved = moved_sources(before)

@@ -29,14 +29,14 @@ from headrace.plan import (
 from headrace.system import ProcessRank, rank_of_process
 
 SAMPLES_AT_ONCE = 1024
-"""Positions that are permuted together: one at a time costs 10 µs a sample, 1,024 at a time 0.1."""
+"""Positions permuted per call: single positions cost 10 µs per sample, 1,024 at a time 0.1 µs."""
 
 
 class PlannedBatchSampler(PlannedSampler[list[int]]):
-    """Base of the samplers of whole batches: it yields this rank's part of each global batch, never an empty one.
+    """Base of batch samplers: yields this rank's part of each global batch, which is never empty.
 
-    torch cannot collate an empty list. Where a short batch has fewer samples than there are ranks, the ranks left
-    without one take one of the batch's samples once more; `repeated` counts these.
+    torch cannot collate an empty list. If a short batch has fewer samples than ranks, the remaining ranks repeat one of
+    the batch's samples, counted in `repeated`.
     """
 
     def __init__(self, plan: UniformPlan | ShapedPlan, *, dataset: str, place: ProcessRank) -> None:
@@ -50,7 +50,7 @@ class PlannedBatchSampler(PlannedSampler[list[int]]):
 
     @property
     def repeated(self) -> int:
-        """Samples that an epoch takes once more, over all ranks. Low is good."""
+        """Repeated samples per epoch, over all ranks. Low is good."""
         return self._batches.repeated + self._batches.empty_parts
 
     def _steps_from(self, samples: int) -> int:
@@ -64,7 +64,7 @@ class PlannedBatchSampler(PlannedSampler[list[int]]):
             yield self._batches.batch(epoch, step).samples.tolist() or self._stand_in(epoch, step)
 
     def _stand_in(self, epoch: int, step: int) -> list[int]:
-        """Return the sample at which this rank's empty part would begin."""
+        """Return the sample at the start of this rank's empty part."""
         samples = self._of_all_ranks.batch(epoch, step).samples
         return [int(samples[self.rank * len(samples) // self.world_size])]
 
@@ -76,7 +76,7 @@ class PlannedBatchSampler(PlannedSampler[list[int]]):
         return replace(plan, world_size=1, rank=0)
 
     def _resume(self, state: State) -> tuple[int, int]:
-        # StatefulDataLoader saves an epoch's end as such: it resumes the pass that has nothing left.
+        # StatefulDataLoader saves the end of an epoch, and resumes a pass with no steps left.
         found = resume(state, self._batches, dataset=self._dataset, core="", past_end=True)
         return found.epoch, found.step * self._batches.global_batch
 
@@ -86,17 +86,17 @@ class ResumableBatchSampler(PlannedBatchSampler):
 
     `data`       the dataset, or its length
     `batch_size` samples per rank; the global batch is `batch_size * world_size`
-    `shuffle`, `seed`  each epoch's order follows from these two and the epoch
+    `shuffle`, `seed`  determine the order, together with the epoch
     `order`      "global": over the whole dataset; "windowed", or a `Windowed(block_samples=…)`: in windows of blocks of
-                 neighbours, for a dataset that reads these together, such as rows of remote files
+                 neighbours, for a dataset that reads neighbours together, such as rows of remote files
     `remainder`  the last samples: "short" batch, split evenly over the ranks; "drop"; or "wrap" (fill up from the
                  epoch's start)
-    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else those in the launcher's
-                 variables (torchrun, Lightning, MPI, SLURM), else 0 and 1
+    `rank`, `world_size`  default: from torch.distributed if initialized, else from the launcher's variables (torchrun,
+                 Lightning, MPI, SLURM), else 0 and 1
 
-    Each step yields this rank's part of the global batch, as a list of dataset positions. Global batches do not depend
-    on the world size, and a state resumes on any that divides the global batch. Raises UsageError for arguments that
-    do not fit.
+    Each step yields this rank's part of the global batch as a list of dataset positions. Global batches do not depend
+    on the world size, and a state resumes at any world size that divides the global batch. Raises UsageError for
+    invalid arguments.
     """
 
     def __init__(
@@ -126,26 +126,26 @@ class ResumableBatchSampler(PlannedBatchSampler):
             remainder=remainder,
             window=None if windowed is None else windowed.resolve_samples(),
         )
-        # Of a dataset that is the user's own, only its length is known.
+        # Only the length of a user's dataset is known.
         super().__init__(plan, dataset=f"{length} samples", place=place)
 
 
 class BucketBatchSampler(PlannedBatchSampler):
-    """Batch sampler for `DataLoader(batch_sampler=…)`: all samples of a global batch share a bucket.
+    """Batch sampler for `DataLoader(batch_sampler=…)` with all samples of a global batch from one bucket.
 
-    `buckets`    one value per sample of the dataset, such as a (height, width) tuple or a class of lengths: samples
-                 with equal values share a bucket. A list of hashable values, or an array or tensor of shape [length]
-                 or [length, n]
+    `buckets`    one value per sample of the dataset, such as a (height, width) tuple or a length class: samples with
+                 equal values share a bucket. A list of hashable values, or an array or tensor of shape [length] or
+                 [length, n]
     `batch_size` samples per rank; the global batch is `batch_size * world_size`
-    `shuffle`, `seed`  which samples share a batch, and the order of the batches over all buckets, follow from these
-                 two and the epoch; without `shuffle`, batches come in the order of their first samples
-    `remainder`  the last samples of each bucket: "short" batch, split evenly over the ranks; "drop", under which a
-                 bucket smaller than the global batch never comes; or "wrap" (fill up from the bucket's start)
-    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else those in the launcher's
-                 variables (torchrun, Lightning, MPI, SLURM), else 0 and 1
+    `shuffle`, `seed`  determine, together with the epoch, the members of batches and the order of batches over all
+                 buckets; without `shuffle`, batches are ordered by their first samples
+    `remainder`  the last samples of each bucket: "short" batch, split evenly over the ranks; "drop", which skips
+                 buckets smaller than the global batch; or "wrap" (fill up from the bucket's start)
+    `rank`, `world_size`  default: from torch.distributed if initialized, else from the launcher's variables (torchrun,
+                 Lightning, MPI, SLURM), else 0 and 1
 
-    Every rank has the same bucket at every step, without asking the others. A state resumes on any world size that
-    divides the global batch. Raises UsageError for arguments that do not fit.
+    All ranks have the same bucket at every step, without communication. A state resumes at any world size that divides
+    the global batch. Raises UsageError for invalid arguments.
     """
 
     def __init__(
@@ -169,13 +169,13 @@ class BucketBatchSampler(PlannedBatchSampler):
 
 
 class ResumableSampler(PlannedSampler[int]):
-    """Sampler for `DataLoader(batch_size=…, sampler=…)`: this rank's samples, every world_size-th of the order.
+    """Sampler for `DataLoader(batch_size=…, sampler=…)` that yields every world_size-th sample to this rank.
 
-    The samples that all ranks have had are a prefix of the epoch, so a state resumes at any world size and any batch
-    size, and each step holds the same samples over all ranks at any world size of one global batch.
+    The samples consumed by all ranks are a prefix of the epoch, so a state resumes at any world size and batch size. At
+    any world size with the same global batch, a step has the same samples over all ranks.
 
-    `remainder` is "wrap" or "drop": the sampler cannot know where batches end, and only equal numbers of samples keep
-    the ranks in step. Other arguments and errors are those of ResumableBatchSampler.
+    `remainder` is "wrap" or "drop": the sampler does not know the batch boundaries, and only equal numbers of samples
+    keep the ranks in step. Other arguments and errors are those of ResumableBatchSampler.
     """
 
     def __init__(
@@ -214,8 +214,8 @@ class ResumableSampler(PlannedSampler[int]):
 def _values(buckets: Sequence[Any] | NDArray[Any] | torch.Tensor) -> Sequence[Any] | NDArray[Any]:
     if isinstance(buckets, torch.Tensor):
         return buckets.numpy(force=True)
-    # Tensors are hashable, by identity: every sample would be a bucket of its own. For objects with `__array__`, such
-    # as a pandas Series, [0] may ask for a label and not a place.
+    # Tensors hash by identity, so every sample would be its own bucket. Objects with `__array__` are skipped: [0] of a
+    # pandas Series, for example, may be a label lookup.
     if not hasattr(buckets, "__array__") and len(buckets) > 0 and isinstance(buckets[0], torch.Tensor):
         raise UsageError("buckets: expected hashable values, got a list of tensors; pass torch.stack(buckets)")
     return buckets

@@ -1,8 +1,8 @@
-"""Samples as bytes, and back to the same types, bit for bit. No pickle: cached bytes may come from a file.
+"""Lossless encoding of samples as bytes that preserves types. It avoids pickle: cached bytes may come from a file.
 
 Layout, little endian: `hrs1`, the outline's length (4 bytes), the outline (MessagePack), then the contents of arrays,
 tensors and images, each at a multiple of 16 from the end of the outline. The outline holds dicts, lists, tuples, named
-tuples and plain values; its leaves say where their bytes lie.
+tuples and plain values; its leaves hold the offsets of their contents.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 16
 _NUMBERS = "biufcSUMm"
-"""Kinds of numpy dtypes whose bytes say all."""
+"""Kinds of NumPy dtypes that are fully described by their bytes."""
 MODES = (
     "1", "L", "P", "LA", "La", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "I;16",
 )  # fmt: skip
-"""Of Pillow: those whose bytes come back as the same image (tested)."""
+"""Pillow modes that round-trip through bytes (tested)."""
 KEPT = (
     "None, bool, int, float, str, bytes, numpy arrays, CPU tensors, Pillow images, and dicts, lists and tuples of these"
 )
 
 
 class Unsuitable(Exception):  # noqa: N818  # becomes a UsageError where the sample is known
-    """Value that cannot be cached, and where in the sample it is."""
+    """Value that cannot be cached, with its place in the sample."""
 
     def __init__(self, value: Any, place: str, advice: str = "Return plain values, or make it in augment=") -> None:
         kind = value if isinstance(value, type) else type(value)
@@ -44,14 +44,14 @@ class Unsuitable(Exception):  # noqa: N818  # becomes a UsageError where the sam
 
 
 class Contents:
-    """Bytes that lie behind the outline."""
+    """Contents after the outline."""
 
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview | bytearray] = []
         self._end = 0
 
     def add(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-        """Append bytes, and return where they start and how many they are."""
+        """Append bytes at the next aligned offset; return the offset and length."""
         gap = -self._end % ALIGNMENT
         self.parts += [bytes(gap), data]
         at, length = self._end + gap, len(data)
@@ -75,7 +75,7 @@ def _encode_leaf(value: Any, contents: Contents, place: str) -> list[Any]:
 
 
 def _part(contents: memoryview, at: int, length: int) -> memoryview:
-    """Return a part of the contents. Raises ValueError where they end before."""
+    """Return a part of the contents. Raises ValueError if it extends past their end."""
     found = contents[at : at + length]
     if len(found) != length:
         raise ValueError("cut short")
@@ -137,7 +137,7 @@ def _image(image: Image.Image, contents: Contents, place: str) -> list[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether `info` keeps an entry: transparency, EXIF and colour profiles stay, objects of plugins go."""
+    """Return True for `info` entries to preserve: transparency, EXIF and colour profiles, not objects of plugins."""
     if isinstance(value, list | tuple):
         return type(value) in (list, tuple) and all(map(_is_plain, value))
     return type(value) in (type(None), bool, int, float, str, bytes)
@@ -167,17 +167,17 @@ def _read_image(
 
 _PLAIN = (type(None), bool, float)
 _INT64 = range(-(1 << 63), 1 << 64)
-"""Integers that MessagePack has."""
+"""Integers that MessagePack can represent."""
 
 
 def encode_node(value: Any, contents: Contents, place: str) -> list[Any]:
-    """Encode a value as a list that begins with its type. Raises Unsuitable, which names `place` and the type."""
+    """Encode a value as a list that begins with its type. Raises Unsuitable, with `place` and the type."""
     kind = type(value)
     if kind in _PLAIN:
         return ["plain", value]
     if kind is int:
         return ["plain", value] if value in _INT64 else ["int", str(value)]
-    if kind is str:  # MessagePack's texts are UTF-8, Python's need not be
+    if kind is str:  # MessagePack strings are UTF-8, Python's may hold surrogates
         return ["str", value.encode("utf-8", "surrogatepass")]
     if kind is bytes or kind is bytearray:
         return [kind.__name__, *contents.add(value)]
@@ -192,7 +192,7 @@ def encode_node(value: Any, contents: Contents, place: str) -> list[Any]:
 
 
 def decode_node(node: Any, contents: memoryview) -> Any:
-    """Decode what `encode_node` encoded. Raises ValueError, TypeError, KeyError or IndexError for anything else."""
+    """Decode a node of `encode_node`. Raises ValueError, TypeError, KeyError or IndexError for malformed nodes."""
     word, *rest = node
     match word:
         case "plain":
@@ -229,7 +229,7 @@ def _items(values: Any, contents: Contents, place: str) -> list[Any]:
 
 
 def _key(key: Any, place: str) -> list[Any]:
-    """Encode a key, which has no contents of its own."""
+    """Encode a dict key, which must need no contents."""
     if type(key) in (str, int, bool, float, type(None)):
         return encode_node(key, Contents(), place)
     if type(key) is tuple:
@@ -238,14 +238,14 @@ def _key(key: Any, place: str) -> list[Any]:
 
 
 def _name_of(kind: type, place: str) -> tuple[str, str]:
-    """Return the module and name by which a named tuple is found again."""
+    """Return a named tuple's module and name. Raises Unsuitable if they do not lead back to the class."""
     if _find(kind.__module__, kind.__qualname__) is not kind:
         raise Unsuitable(kind, place, advice="Define the named tuple at the top of a module")
     return kind.__module__, kind.__qualname__
 
 
 def _class_named(module: str, name: str) -> Any:
-    """Find a named tuple among imported modules. It imports nothing: cached bytes may come from elsewhere."""
+    """Find a named tuple in modules already imported. Never imports: cached bytes may be untrusted."""
     kind = _find(module, name)
     if not (isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")):
         raise ValueError(f"no named tuple {name} in {module}")
@@ -264,11 +264,11 @@ _HEAD = struct.Struct("<4sI")
 
 
 class UndecodableError(Exception):
-    """Bytes that are no sample of this version."""
+    """Bytes that are not a valid sample of this version."""
 
 
 def encode_sample(sample: Any, index: int) -> bytes:
-    """Encode a sample. Raises UsageError that names what of sample `index` cannot be cached."""
+    """Encode a sample. Raises UsageError with the part of sample `index` that cannot be cached."""
     contents = Contents()
     try:
         outline = msgspec.msgpack.encode(encode_node(sample, contents, f"sample {index:,}"))
@@ -280,7 +280,7 @@ def encode_sample(sample: Any, index: int) -> bytes:
 
 
 def decode_sample(data: bytes) -> Any:
-    """Decode a sample into new objects, which own their memory. Raises UndecodableError."""
+    """Decode a sample into new objects that own their memory. Raises UndecodableError."""
     try:
         magic, length = _HEAD.unpack_from(data)
         if magic != _MAGIC:

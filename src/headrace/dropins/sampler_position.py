@@ -1,4 +1,4 @@
-"""Base of the samplers: passes over epochs, and the position that the training loop has reached."""
+"""Base of the resumable samplers, which tracks passes over epochs and the training loop's position."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from headrace.system import ProcessRank
 
 @dataclass(eq=False)
 class SamplerPass:
-    """Pass of a sampler through the rest of an epoch. Its steps are what it yields: lists of indices, or indices."""
+    """Pass of a sampler over the rest of an epoch. A step is one yielded item: a list of indices, or an index."""
 
     epoch: int
     start: int
-    """Samples of the epoch that came before, over all ranks."""
+    """Samples of the epoch before this pass, over all ranks."""
     steps: int
-    """Steps from there to the epoch's end."""
+    """Steps from `start` to the epoch's end."""
     drawn: int = 0
-    """Steps that the DataLoader has taken, prefetched ones included."""
+    """Steps drawn by the DataLoader, including prefetched steps."""
     received: int | None = None
-    """Steps that the training loop has, or None where nobody counts them."""
+    """Steps received by the training loop; None if they are not counted."""
     ended: bool = False
     again: bool = False
-    """True if `set_epoch` asked for this epoch once more, after this pass."""
+    """True if `set_epoch` requested this epoch again after this pass."""
     tracker: weakref.ref[object] | None = None
-    """Counts `received`, as long as it lives."""
+    """Weak reference to the object that counts `received`."""
 
     @property
     def taken(self) -> int:
-        """Steps received, where they are counted; else steps drawn."""
+        """Steps received if they are counted, else steps drawn."""
         return self.drawn if self.received is None else self.received
 
     @property
     def known(self) -> bool:
-        """True if `taken` is what the training loop has."""
+        """True if `taken` is exactly the training loop's position."""
         return self.received is not None or self.drawn == 0
 
     @property
@@ -58,14 +58,14 @@ T = TypeVar("T")
 
 
 class PlannedSampler(Sampler[T]):
-    """Base of the samplers: passes over epochs, and the training loop's position in them.
+    """Base of the resumable samplers, which tracks the training loop's position in passes over epochs.
 
-    Each pass takes one epoch, and the next pass the next epoch, also after a `break`, unless `set_epoch` sets it. A
-    pass of which nothing was taken leaves its start to the next one.
+    Each pass covers one epoch, and the next pass the next epoch, even after a `break`, unless `set_epoch` sets it. If
+    nothing was taken from a pass, the next pass starts at the same position.
     """
 
     def __init__(self, plan: EpochPlan | SamplePlan, *, dataset: str, place: ProcessRank) -> None:
-        """Begin at epoch 0. `dataset` identifies the dataset in a state, and must be the same to resume."""
+        """Begin at epoch 0. `dataset` identifies the dataset in a state and must match on resume."""
         super().__init__()
         self._plan = plan
         self._dataset = dataset
@@ -74,15 +74,15 @@ class PlannedSampler(Sampler[T]):
 
     @abstractmethod
     def _steps_from(self, samples: int) -> int:
-        """Return the steps left of an epoch, after its first `samples` over all ranks."""
+        """Return the number of steps left in an epoch after its first `samples` over all ranks."""
 
     @abstractmethod
     def _samples_after(self, samples: int, steps: int) -> int:
-        """Return the samples of an epoch consumed over all ranks, `steps` steps after the first `samples`."""
+        """Return the samples of an epoch consumed over all ranks `steps` steps after the first `samples`."""
 
     @abstractmethod
     def _draw(self, epoch: int, samples: int) -> Iterator[T]:
-        """Yield the steps left of an epoch, after its first `samples` over all ranks."""
+        """Yield the steps left in an epoch after its first `samples` over all ranks."""
 
     @abstractmethod
     def _resume(self, state: State) -> tuple[int, int]:
@@ -98,28 +98,27 @@ class PlannedSampler(Sampler[T]):
 
     @property
     def left_out(self) -> int:
-        """Samples that an epoch leaves out, over all ranks. Low is good."""
+        """Samples left out per epoch, over all ranks. Low is good."""
         return self._plan.left_out
 
     @property
     def repeated(self) -> int:
-        """Samples that an epoch takes once more, over all ranks. Low is good."""
+        """Repeated samples per epoch, over all ranks. Low is good."""
         return self._plan.repeated
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass takes, or that the present one is in."""
+        """Epoch of the current pass, or of the next pass once it has finished."""
         return self._pass.epoch + 1 if self._pass.finished else self._pass.epoch
 
     def __len__(self) -> int:
-        """Return the steps of a whole epoch, the same on every rank."""
+        """Return the number of steps in a whole epoch, the same on every rank."""
         return self._plan.steps
 
     def __iter__(self) -> Iterator[T]:
         self._place.check(type(self).__name__)
-        # A DataLoader with workers calls iter() twice before it draws: the second pass then is the first one again,
-        # as a pass of which nothing was taken does not move the position.
-        # It may be tracked by then, and its DataLoader yet to draw from it.
+        # A DataLoader with workers calls iter() twice before it draws. The second pass then equals the first, since an
+        # untaken pass does not move the position. A tracked pass may exist before its DataLoader draws.
         tracker = None if self._pass.tracker is None else self._pass.tracker()
         if tracker is None or self._pass.drawn > 0:
             self._pass = self._next_pass()
@@ -138,22 +137,21 @@ class PlannedSampler(Sampler[T]):
         return SamplerPass(latest.epoch + (not latest.again), 0, self._plan.steps)
 
     def begin_tracked(self, tracker: TrackedIterator) -> SamplerPass:
-        """Begin the next pass, whose `received` the tracked loader's iterator counts."""
+        """Begin the next pass, with `received` counted by the tracked loader's iterator."""
         self._pass = self._next_pass()
         self._pass.tracker, self._pass.received = weakref.ref(tracker), 0
         return self._pass
 
     def track(self, loader: DataLoader[Any]) -> TrackedLoader:
-        """Return `loader`, with each batch counted as the training loop receives it.
+        """Wrap `loader` to count each batch as the training loop receives it.
 
-        `loader` is a DataLoader that has this sampler as its `batch_sampler` or `sampler`. Iterate over the result: its
-        `state_dict`, and this sampler's, count exactly the batches that came out of it, whatever workers have
-        prefetched.
+        `loader` is a DataLoader with this sampler as its `batch_sampler` or `sampler`. Iterate over the result: its
+        `state_dict`, and this sampler's, then count exactly the batches it has yielded, not prefetched ones.
         """
         return TrackedLoader(self, loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """Start the next pass at this epoch. The current epoch starts again, or continues from a restored position."""
+        """Start the next pass at this epoch. The current epoch restarts, or continues from a restored position."""
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self._pass.epoch or self._pass.finished:
@@ -162,11 +160,11 @@ class PlannedSampler(Sampler[T]):
             self._pass.again = True
 
     def state_dict(self, *, received: int | None = None) -> dict[str, int | str | bool]:
-        """Return the training loop's position: JSON of a few hundred bytes, the same on every rank.
+        """Return the training loop's position as a JSON dict of a few hundred bytes, the same on every rank.
 
-        A DataLoader draws ahead of the loop, so somebody must count what arrives: `track` does, and so does
-        torchdata's StatefulDataLoader. Or pass how many of this pass's steps the loop has `received`: lists of a
-        sampler of batches, indices of a sampler of samples. Raises StateError where nobody has counted.
+        A DataLoader draws ahead of the loop, so received batches must be counted: by `track`, by torchdata's
+        StatefulDataLoader, or by you. In the last case pass the steps of this pass that the loop has `received`: lists
+        for a batch sampler, indices for a sample sampler. Raises StateError if the count is unknown.
         """
         current = self._pass
         if received is not None:
@@ -192,11 +190,11 @@ class PlannedSampler(Sampler[T]):
         return self._state_at(current.epoch, self._samples_after(current.start, taken))
 
     def _state_at(self, epoch: int, samples: int) -> dict[str, int | str | bool]:
-        # A sampler decodes nothing, so no codec's version is part of its state.
+        # A sampler decodes nothing, so its state holds no codec versions.
         return state_at(self._plan, epoch=epoch, samples=samples, dataset=self._dataset, core="").to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume the next pass where `state` was saved.
+        """Resume the next pass at the position of `state`.
 
         Raises StateError for a state of another dataset, seed or order.
         """
@@ -205,9 +203,9 @@ class PlannedSampler(Sampler[T]):
 
 
 def _asked_by_torchdata() -> bool:
-    """Return whether torchdata's StatefulDataLoader called `state_dict`.
+    """Return True if torchdata's StatefulDataLoader called `state_dict`.
 
-    It asks right after it has drawn, and keeps the answer until the loop has what it drew. Only there is the number
-    drawn the right count. It passes nothing that would identify it.
+    StatefulDataLoader calls it right after a draw and stores the state until the loop receives the batch. Only then are
+    the steps drawn the right count. It passes nothing that identifies it, so the caller's module name decides.
     """
     return str(sys._getframe(2).f_globals.get("__name__")).startswith("torchdata.stateful_dataloader.")

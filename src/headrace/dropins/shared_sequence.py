@@ -1,9 +1,9 @@
-"""`shared_list`: millions of small items behind a list's interface, in memory that all workers share.
+"""`shared_list`: a list of millions of small items in memory that all workers share.
 
-Items lie marshalled in an anonymous file, followed by the offset of each and of the last one's end. The file has no
-name, so nothing of it is left behind, and it takes no room in /dev/shm. marshal, and not JSON, keeps tuples, bytes and
-keys that are no strings, at a third of the time. It reads only memory that this program wrote, in a version of the
-format that every Python since 3.4 reads.
+Marshalled items are stored in an anonymous file, followed by the offset of each item and of the end. The file has no
+name, so it leaves nothing behind and takes no space in /dev/shm. Unlike JSON, marshal preserves tuples, bytes and
+non-string keys, in a third of the time. It reads only memory that this program wrote, in a version of the format
+supported since Python 3.4.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ _OFFSET_BYTES = 8
 
 
 def shared_list(items: Iterable[T]) -> SharedList[T]:
-    """Return the items as a read-only sequence that forked and spawned workers read without a copy of their own.
+    """Return the items as a read-only sequence that forked and spawned workers read without their own copy.
 
     A list of Python objects grows in each forked worker, because reading an object writes its reference count, and is
-    pickled into each spawned one. Here items lie as bytes in memory without a name, and become new objects at each
-    read.
+    pickled into each spawned worker. Here, items are bytes in anonymous memory and become new objects on each read.
 
-    `items`: any iterable of None, bool, int, float, str, bytes, and lists, tuples and dicts of these, which come back
-    equal and of the same types; or of `pathlib` paths alone, which come back as paths of this system. It is consumed
+    `items`: any iterable of None, bool, int, float, str, bytes, and lists, tuples and dicts of these, which are
+    restored with equal values and types; or of only `pathlib` paths, restored as paths of this system. It is consumed
     item by item, so a generator's items are never in memory together.
 
     Raises UsageError (an item of another type) or SharedMemoryError.
@@ -52,17 +51,17 @@ def shared_list(items: Iterable[T]) -> SharedList[T]:
 
 
 class SharedList(Sequence[T], Generic[T]):
-    """List that cannot be changed, over memory that processes share; `shared_list` returns it.
+    """Immutable list over memory that processes share, returned by `shared_list`.
 
-    A slice is a view of the same memory. It is equal to a list, or another SharedList, of equal items. Started
-    processes receive the memory itself, under fork, forkserver and spawn; any other pickle (a queue, a file, Ray) holds
-    a copy of the content.
+    A slice is a view of the same memory. A SharedList equals a list or SharedList of equal items. Child processes
+    receive the memory itself, under fork, forkserver and spawn; any other pickle (a queue, a file, Ray) holds a copy of
+    the content.
     """
 
     __slots__ = ("_blob", "_ids", "_memory", "_of_paths", "_offsets")
 
     def __init__(self, memory: UnnamedMemory, ids: range | None, of_paths: bool) -> None:
-        """Show the items number `ids` of the memory; None: all of them."""
+        """Wrap the items of the memory with indices `ids`; None: all items."""
         end = int.from_bytes(memory.view[-_OFFSET_BYTES:], sys.byteorder)
         self._memory = memory
         self._of_paths = of_paths
@@ -95,17 +94,17 @@ class SharedList(Sequence[T], Generic[T]):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # as a list
+    __hash__ = None  # type: ignore[assignment]  # like list
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedList[T]:
-        return self  # nobody can change it, and each item read is a new object
+        return self  # immutable, and each item read is a new object
 
     def __copy__(self) -> SharedList[T]:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., SharedList[T]], tuple[Any, ...]]:
         if get_spawning_popen() is None and len(self) < len(self._offsets) - 1:
-            return shared_list, (list(self),)  # a copy holds the slice alone
+            return shared_list, (list(self),)  # a copy holds only the slice
         return SharedList, (self._memory, self._ids, self._of_paths)
 
     def __repr__(self) -> str:
@@ -114,7 +113,7 @@ class SharedList(Sequence[T], Generic[T]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the shared memory, which all slices and processes have in common."""
+        """Bytes of the memory that all slices and processes share."""
         return len(self._memory.view)
 
     def _item(self, at: int) -> T:
@@ -123,17 +122,17 @@ class SharedList(Sequence[T], Generic[T]):
 
 
 class UnnamedMemory:
-    """Read-only bytes that forked processes inherit and spawned ones receive, without a copy.
+    """Read-only anonymous memory that forked processes inherit and spawned processes receive without a copy.
 
-    The kernel frees them with the last process that has them, however it ends. A pickle that is made for anything but
-    the start of a process holds a copy of them.
+    The kernel frees the memory when the last process that has it ends, even by a crash. Any pickle that does not start
+    a process holds a copy of the bytes.
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Map an anonymous file that is not empty, and own its descriptor from now on. Raises SharedMemoryError."""
+        """Map a non-empty anonymous file and take ownership of its descriptor. Raises SharedMemoryError."""
         self.descriptor = descriptor
         size = os.fstat(descriptor).st_size
-        # Populated, or what a single worker reads would count as its own (USS) until another one reads it too.
+        # Populated: otherwise pages read by one worker count as its own (USS) until another worker reads them.
         flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
         try:
             self.view = memoryview(mmap.mmap(descriptor, size, flags=flags, prot=mmap.PROT_READ))
@@ -142,7 +141,7 @@ class UnnamedMemory:
 
     @classmethod
     def of(cls, pieces: Iterable[bytes | memoryview]) -> UnnamedMemory:
-        """Write the pieces, at least a byte, to memory. Raises SharedMemoryError, and any error of the iterator."""
+        """Write the pieces, at least one byte, to memory. Raises SharedMemoryError, and any error of the iterator."""
         try:
             descriptor = os.memfd_create("headrace-shared-list")
         except (AttributeError, OSError) as error:
@@ -155,7 +154,7 @@ class UnnamedMemory:
             raise
         return cls(descriptor)
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` is gone as the interpreter ends
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # default: `os` is gone at interpreter exit
         close(self.descriptor)
 
     def __reduce__(self) -> tuple[Callable[..., UnnamedMemory], tuple[Any, ...]]:
@@ -166,7 +165,7 @@ class UnnamedMemory:
 
 
 _received: weakref.WeakValueDictionary[tuple[int, int], UnnamedMemory] = weakref.WeakValueDictionary()
-"""Memory that this process received, by inode: the same may come in several pickles, under one descriptor."""
+"""Memory received by this process, by inode: several pickles may carry the same memory and descriptor."""
 
 
 def _from_parent(duplicate: Any, inode: tuple[int, int]) -> UnnamedMemory:
@@ -196,7 +195,7 @@ def _refused(what: str, error: Exception) -> SharedMemoryError:
 
 
 def _encoded(items: Iterator[Any], *, of_paths: bool) -> Iterator[bytes | memoryview]:
-    """Yield some items at a time, then the offsets of all. Raises UsageError that names the item."""
+    """Yield the encoded items in chunks, then all offsets. Raises UsageError with the item's index."""
     encode, offsets = _encode_path if of_paths else _encode, array("Q", [0])
     while chunk := list(islice(items, _ITEMS_PER_WRITE)):
         parts: list[bytes] = []
@@ -223,11 +222,11 @@ def _encode_path(item: Any) -> bytes:
 
 
 def _check(item: Any) -> None:
-    """Raise TypeError unless marshal's copy comes back equal and of the same types."""
+    """Raise TypeError unless marshal preserves the item's values and types."""
     kind = type(item)
     if kind in _LEAVES:
         return
-    # Exactly these: marshal would take arrays for bytes, and lose what a subclass adds.
+    # Exact types only: marshal would encode arrays as bytes and lose the additions of subclasses.
     if kind is list or kind is tuple:
         parts: Iterable[Any] = item
     elif kind is dict:

@@ -1,4 +1,4 @@
-"""DataLoader whose batches are counted as the training loop receives them."""
+"""Wrapper of a DataLoader that counts batches as the training loop receives them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.errors import StateError, UsageError
 
 
 class CountedPass(Protocol):
-    """Pass of a sampler, whose steps the loader counts."""
+    """Pass of a sampler with steps that the loader counts."""
 
     steps: int
     drawn: int
@@ -23,10 +23,10 @@ class CountedPass(Protocol):
 
 
 class CountedSampler(Protocol):
-    """Sampler whose position is what the training loop has received."""
+    """Sampler that tracks its position by what the training loop has received."""
 
     def begin_tracked(self, tracker: TrackedIterator) -> CountedPass:
-        """Begin the next pass, whose `received` the iterator counts."""
+        """Begin the next pass, with `received` counted by the iterator."""
         ...
 
     def set_epoch(self, epoch: int) -> None: ...
@@ -46,12 +46,13 @@ class CountedSampler(Protocol):
 
 
 class TrackedLoader:
-    """DataLoader and the position in its sampler. All other attributes are the DataLoader's.
+    """DataLoader with exact tracking of its sampler's position. All other attributes are the DataLoader's.
 
-    `set_epoch`, `state_dict` and `load_state_dict` are the sampler's: its state is what the training loop has received.
+    `set_epoch`, `state_dict` and `load_state_dict` are the sampler's: its state counts the batches that the training
+    loop has received.
 
-    It has one pass at a time: beginning another ends the one before. An exception ends the pass as well; a resume
-    starts with the batch that raised it, which the loop does not have.
+    Only one pass is active: beginning another ends it. An exception ends the pass as well; a resume starts with the
+    batch that raised it, since the loop has not received it.
     """
 
     def __init__(self, sampler: CountedSampler, loader: DataLoader[Any]) -> None:
@@ -83,11 +84,11 @@ class TrackedLoader:
         return iterator
 
     def __len__(self) -> int:
-        """Return the batches of a whole epoch, the same on every rank."""
+        """Return the number of batches in a whole epoch, the same on every rank."""
         return len(self._loader)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copy and pickle ask for these before there is a _loader
+        if name.startswith("_"):  # copy and pickle look these up before `_loader` is set
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._loader, name)
 
@@ -101,12 +102,12 @@ class TrackedLoader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass takes, or that the present one is in."""
+        """Epoch of the current pass, or of the next pass once it has finished."""
         return self._sampler.epoch
 
 
 class TrackedIterator(Iterator[Any]):
-    """One pass. Its DataLoader's workers end with it, unless they are persistent."""
+    """One pass. The DataLoader's workers end with it unless they are persistent."""
 
     def __init__(
         self, sampler: CountedSampler, loader: DataLoader[Any], *, steps_a_batch: int, drop_last: bool
@@ -154,19 +155,19 @@ class TrackedIterator(Iterator[Any]):
         return batch
 
     def close(self) -> None:
-        """End the pass: prefetched batches are dropped, and not counted."""
+        """End the pass. Prefetched batches are dropped and not counted."""
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
             end_workers(iterator)
 
     def replace(self) -> None:
-        """End the pass for another, which may use the same workers: drawing from both would mix them."""
+        """End the pass in favour of another that may use the same workers: drawing from both would mix batches."""
         self._replaced = self._iterator is not None
         self.close()
 
 
 def _batching(sampler: object, loader: DataLoader[Any]) -> tuple[int, bool]:
-    """Return the sampler's steps in one batch of the loader, and whether a last batch of fewer is dropped."""
+    """Return the sampler's steps per batch of the loader, and True if a short last batch is dropped."""
     batches = loader.batch_sampler
     if batches is sampler or (batches is None and loader.sampler is sampler):
         return 1, False

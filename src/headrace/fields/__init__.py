@@ -1,4 +1,4 @@
-"""Fields: how bytes of a dataset become tensors of a batch."""
+"""Fields, which describe how the bytes of a dataset become the tensors of a batch."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     )
 
 Spatial: TypeAlias = Image | Mask | Depth | Normals
-"""Fields of pixels: all of a sample's are cut by its one view."""
+"""Pixel fields; one view crops all the pixel fields of a sample."""
 
 Field: TypeAlias = Spatial | Boxes | Keypoints | InstanceMasks | Geometry | Text | Array | Label | Raw | Key
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(import_module(f"{__name__}.tokens.text_columns"), name)  # only who reads texts needs it
+    return getattr(import_module(f"{__name__}.tokens.text_columns"), name)  # imported lazily: only text fields need it

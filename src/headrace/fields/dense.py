@@ -1,4 +1,4 @@
-"""Fields of one value a pixel that must not be blended: masks, depth maps, normals."""
+"""Per-pixel fields whose values must not be blended: masks, depth maps, normals."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ MaskDType: TypeAlias = Literal["uint8", "int16", "int32", "int64"]
 MASK_DTYPES: tuple[MaskDType, ...] = get_args(MaskDType)
 
 MOST_FINITE = {"float32": (2 - 2.0**-23) * 2.0**127, "float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127}
-"""The greatest number that each type holds."""
+"""Largest finite value by dtype."""
 
 _LEAST = {"uint8": 0, "int16": -1 << 15, "int32": -1 << 31, "int64": 1 - (1 << 63)}
-"""int64's own least stands for what a batch has no value for (core/dense/mask_target.hpp)."""
+"""Smallest value by dtype. The core reserves int64's minimum as its "no value" marker (core/dense/mask_target.hpp)."""
 _MOST = {"uint8": 255, "int16": (1 << 15) - 1, "int32": (1 << 31) - 1, "int64": (1 << 63) - 1}
 
 
 @dataclass(frozen=True)
 class Mask(KnownArguments, of="field"):
-    """One class per pixel: the index of a PNG's palette, or a grey value. Resampled nearest-exact.
+    """Segmentation mask: one class per pixel, a PNG's palette index or grey value. Resampled nearest-exact.
 
     In the batch: [N, H, W] of `dtype`, as `torch.nn.functional.cross_entropy` takes it (int64, or uint8 and `.long()`
-    on the device). Padding is `ignore`. What the file itself has for "no class" stays as it is, unless `remap` names
-    it: `Mask(ignore=-100, remap={255: -100}, dtype="int64")`.
+    on the device). Padding is `ignore`. The file's own value for "no class" is unchanged unless `remap` maps it:
+    `Mask(ignore=-100, remap={255: -100}, dtype="int64")`.
 
-    `remap` changes values. A mapping changes the values that it names and leaves the others; a sequence has the new
-    value of 0, 1, 2, … and a mask with a value beyond its end is a bad sample. So is a mask of several channels, and a
-    JPEG, whose values are blended. Grey of 1, 2 or 4 bits is scaled to 0…255, like Pillow's mode "L".
+    `remap` replaces values: a mapping replaces its keys and leaves other values unchanged; a sequence holds the new
+    values of 0, 1, 2, … A mask with a value past the end of the sequence is a bad sample. So is a mask with several
+    channels, and a JPEG, since JPEG blends values. Grey of 1, 2 or 4 bits is scaled to 0…255, like Pillow's mode "L".
     """
 
     _: KW_ONLY
@@ -71,11 +71,11 @@ def _pairs(remap: Mapping[int, int] | Sequence[int]) -> tuple[list[object], list
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Linear map of a depth map's `low` quantile to `range[0]` and its `high` quantile to `range[1]`.
+    """Linear normalization that maps a depth map's `low` quantile to `range[0]` and its `high` quantile to `range[1]`.
 
-    Quantiles are exact, of the whole map's valid depths before any view, so that a crop does not change what a distance
-    becomes. Values between two order statistics are interpolated, like torch.quantile's default. `clip` bounds the
-    result to `range`. A map of one single depth becomes `range[0]`. Method: Ke et al., "Repurposing diffusion-based
+    Quantiles are exact and computed over the valid depths of the whole map, before any view, so a crop does not change
+    the normalized depth. They interpolate between order statistics, like torch.quantile's default. `clip` clamps the
+    result to `range`. A map with a single depth becomes `range[0]`. Method: Ke et al., "Repurposing diffusion-based
     image generators for monocular depth estimation", CVPR 2024 (Marigold).
     """
 
@@ -98,15 +98,16 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class Depth(KnownArguments, of="field"):
-    """One distance per pixel. Resampled nearest-exact.
+    """Depth map: one distance per pixel. Resampled nearest-exact.
 
-    In the batch: [N, 1, H, W] of `dtype`, the file's value times `scale` (millimetres to metres: 1 / 1000), or what
-    `normalize` makes of that; and, unless `valid` is False, bool [N, 1, H, W] under the field's name + "_valid".
+    In the batch: [N, 1, H, W] of `dtype`, the file's value times `scale` (millimetres to metres: 1 / 1000), normalized
+    if `normalize` is set. Unless `valid` is False, the batch also has bool [N, 1, H, W] under the field's name +
+    "_valid".
 
-    A pixel is not valid if it equals `invalid` in the file, is not finite (in `dtype`: float16 ends at 65,504), or does
-    not lie between `near` and `far` (in the unit that `scale` gives; None: no bound). There, and in padding, the depth
-    is `invalid` itself. The core reads depth from 16-bit grey PNG; libraries read float TIFF, PFM, EXR, `.npy` and
-    `.npz`. 8-bit files are bad samples. With `normalize`, so is a map without a valid pixel.
+    A pixel is invalid if it equals `invalid` in the file, is not finite (in `dtype`: float16 ends at 65,504), or is
+    outside `near` to `far` (in units after `scale`; None: no bound). Invalid pixels and padding have the depth
+    `invalid`. The core reads depth from 16-bit grey PNG; libraries read float TIFF, PFM, EXR, `.npy` and `.npz`. 8-bit
+    files are bad samples. With `normalize`, so is a map without a valid pixel.
     """
 
     scale: float = 1.0
@@ -148,11 +149,11 @@ class Depth(KnownArguments, of="field"):
 
 @dataclass(frozen=True)
 class Normals(KnownArguments, of="field"):
-    """One direction per pixel, x to the right and y down, or up if `y` says so. Resampled nearest-exact.
+    """Surface normals: one direction per pixel, x to the right and y down, up if `y="up"`. Resampled nearest-exact.
 
-    In the batch: [N, 3, H, W] of `dtype`, over channels-last memory. Bytes 0…255 of a PNG's red, green and blue become
-    -1…1; floats of EXR, `.npy` and `.npz` stay as they are. A horizontal flip changes the sign of x, a vertical one
-    that of y; a geometric augmentation turns both by the rotation in it. Padding is 0.
+    In the batch: [N, 3, H, W] of `dtype`, in channels-last memory. A PNG's red, green and blue bytes 0…255 become
+    -1…1; floats from EXR, `.npy` and `.npz` are unchanged. A horizontal flip negates x, a vertical flip negates y; a
+    geometric augmentation rotates (x, y) by its rotation. Padding is 0.
     """
 
     _: KW_ONLY

@@ -1,4 +1,4 @@
-"""Fields that follow an image's view: boxes, keypoints, instance masks, and the view's geometry."""
+"""Fields transformed by the image's view: boxes, keypoints, instance masks, and the view's geometry."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ BOX_FORMATS: tuple[BoxFormat, ...] = get_args(BoxFormat)
 
 @dataclass(frozen=True)
 class Boxes(KnownArguments, of="field"):
-    """List of boxes per sample, in pixels of the image that the view is drawn from (after any EXIF rotation).
+    """List of boxes per sample, in pixels of the image that the view crops (after any EXIF rotation).
 
-    In the batch: a list of N arrays float32 [k, 4], as xyxy in pixels of the output, which torchvision's detection
-    models take. Boxes are clipped to where the image lies on the output, not to its padding. A box is dropped if a side
-    is below `min_size` output pixels, if less than the share `min_visible` of its area remains, or if it has no area.
-    Coordinates are edges: pixel 0 reaches from 0 to 1.
+    In the batch: a list of N float32 arrays [k, 4], as xyxy in output pixels, the input of torchvision's detection
+    models. Boxes are clipped to the image's area of the output, which excludes padding. A box is dropped if a side is
+    below `min_size` output pixels, if less than the fraction `min_visible` of its area remains, or if it has no area.
+    Coordinates are pixel edges: pixel 0 spans 0 to 1.
 
-    `source` is a column of lists of four numbers per box, as `format` says ("xywh" is COCO's `bbox`, "cxcywh" has the
-    centre), or of their JSON. `beside` names columns of lists with one item per box, such as `label`, `iscrowd` or
-    `area`. Each comes under the field's name + "_" + the column's, without the items of dropped boxes.
+    `source` is a column of lists of four numbers per box, or of their JSON, in the layout that `format` names ("xywh"
+    is COCO's `bbox`, "cxcywh" starts with the centre). `beside` names columns of lists with one item per box, such as
+    `label`, `iscrowd` or `area`. Each is in the batch as the field's name + "_" + the column's name, without the items
+    of dropped boxes.
 
-    Numbers that are not finite, and lists of another length, raise DatasetError.
+    Non-finite numbers and lists whose lengths differ raise DatasetError.
     """
 
     _: KW_ONLY
@@ -56,18 +57,18 @@ class Boxes(KnownArguments, of="field"):
 
 @dataclass(frozen=True)
 class Keypoints(KnownArguments, of="field"):
-    """List of K points per instance and sample, in pixels of the image that the view is drawn from.
+    """List of K points per instance and sample, in pixels of the image that the view crops.
 
-    In the batch: a list of N arrays float32 [k, K, 3]: x and y in pixels of the output, and visibility. A point outside
-    the visible part of the image has x = y = visibility = 0, like a point that was not labelled: of visibility 0, or
-    with an x or y that is not finite. Coordinates are those of boxes: the middle of pixel 0 is 0.5. `offset` is added
-    to x and y if the source counts otherwise: use 0.5 if it names pixels, as COCO does, or a flip is a pixel off.
+    In the batch: a list of N float32 arrays [k, K, 3]: x and y in output pixels, and visibility. A point outside the
+    visible part of the image has x = y = visibility = 0. So has an unlabelled point: visibility 0, or a non-finite x or
+    y. Coordinates are pixel edges, like those of Boxes: the centre of pixel 0 is 0.5. `offset` is added to x and y: use
+    0.5 if the source gives pixel indices, as COCO does; otherwise a flip is off by a pixel.
 
     `source` is a column of lists: [K, 3] or [K, 2] numbers per instance (visibility is then 2), 3·K as in COCO, or the
-    JSON of either. Under a flip, horizontal or vertical but not both, the points of each of `flip_pairs` change places,
-    such as a left and a right eye. `of` names a field of boxes: instances whose box it drops are dropped here.
+    JSON of either. A flip along one axis, but not along both, swaps the points of each pair in `flip_pairs`, such as
+    the left and right eye. `of` names a field of boxes; an instance is dropped together with its box.
 
-    Lists of another form, or of another length than the boxes', raise DatasetError.
+    Lists of another form, or with another number of instances than boxes, raise DatasetError.
     """
 
     _: KW_ONLY
@@ -90,16 +91,16 @@ class Keypoints(KnownArguments, of="field"):
 
 @dataclass(frozen=True)
 class InstanceMasks(KnownArguments, of="field"):
-    """One mask per instance: where in the image each object is.
+    """List of one binary mask per instance.
 
-    In the batch: a list of N arrays uint8 [k, H, W], 1 on the object, at the size of the output, which torchvision's
-    Mask R-CNN takes alongside its boxes. A pixel of the image belongs to an object if its middle lies within the
-    outline. The view picks the pixels that `Mask` picks, so both agree. Padding is 0.
+    In the batch: a list of N uint8 arrays [k, H, W] at the output's size, 1 on the object, the input of torchvision's
+    Mask R-CNN alongside the boxes. A pixel of the image belongs to an object if its centre is inside the outline. The
+    view samples the same pixels as for `Mask`, so both agree. Padding is 0.
 
     `source` is a column of lists with COCO's `segmentation` of each instance as JSON: polygons, or run lengths of the
-    whole image, compressed or not. `of` names a field of boxes: instances whose box it drops are dropped here.
+    whole image, compressed or not. `of` names a field of boxes; an instance is dropped together with its box.
 
-    Outlines of another form, or of another number than the boxes', raise DatasetError.
+    Outlines of another form, or in another number than boxes, raise DatasetError.
     """
 
     _: KW_ONLY
@@ -109,17 +110,17 @@ class InstanceMasks(KnownArguments, of="field"):
 
 @dataclass(frozen=True)
 class Geometry(KnownArguments, of="field"):
-    """The view that a sample got, to map what a model finds on the output back to the source.
+    """Geometry of each sample's view, to map a model's predictions on the output back to the source.
 
-    In the batch: a dict of `window` float32 [N, 4], what the output shows of the source as x0, y0, x1, y1 in the
-    source's pixels; `scale` float32 [N, 2], output pixels per source pixel along x and y; `flip` bool [N, 2], whether
-    the output is mirrored along x and y; `original_size` int64 [N, 2], the source's height and width.
+    In the batch: a dict of `window` float32 [N, 4], the part of the source in the output as x0, y0, x1, y1 in source
+    pixels; `scale` float32 [N, 2], output pixels per source pixel along x and y; `flip` bool [N, 2], True if the output
+    is mirrored along x, y; `original_size` int64 [N, 2], the source's height and width.
 
-    A place (x, y) of the output, after `x = width - x` where it is mirrored along x, lies at `window[:2] + (x, y) /
-    scale` of the source. Coordinates are edges, as those of Boxes. The window covers all of the output: where that is
-    padded, it reaches beyond the image. A crop that fell entirely into padding shows nothing: its window has no area,
-    and its scale is 0. The source is the field of pixels that views are drawn from (`view_from=`), after any EXIF
-    rotation. With `on_error="replace"` the geometry is the replacement's.
+    A point (x, y) of the output, after `x = width - x` if mirrored along x, is at `window[:2] + (x, y) / scale` in the
+    source. Coordinates are pixel edges, like those of Boxes. The window covers the whole output, so with padding it
+    extends beyond the image. The window of a crop entirely inside padding has no area, and its scale is 0. The source
+    is the pixel field that views are drawn from (`view_from=`), after any EXIF rotation. With `on_error="replace"` the
+    geometry is the replacement's.
     """
 
 

@@ -1,4 +1,4 @@
-"""`Image`: a picture, resampled with antialiasing."""
+"""The `Image` field: decoded and resampled pictures, with antialiasing by default."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headrace.views import MAX_SIDE_PX, MOST_COPIES, View, compile_view
 
 
 def is_number(value: object) -> bool:
-    """Tell whether it is an int or a float that a double can hold, and no bool."""
+    """Return True for an int or float in the finite range of a double; False for a bool."""
     most = sys.float_info.max
     return isinstance(value, int | float) and not isinstance(value, bool) and -most <= value <= most
 
 
 def check_choice(field: object, name: str, allowed: tuple[str, ...]) -> None:
-    """Raise UsageError unless the field's argument is one of `allowed`, or a type of that name."""
+    """Raise UsageError unless the field's argument is one of `allowed`, or a torch or NumPy dtype of that name."""
     if name == "dtype":
         object.__setattr__(field, name, type_name(getattr(field, name)))
     if getattr(field, name) not in allowed:
@@ -30,7 +30,7 @@ def check_choice(field: object, name: str, allowed: tuple[str, ...]) -> None:
 
 
 def type_name(dtype: object) -> object:
-    """Return the name of a type of torch or numpy, such as "float32"; anything else as it is."""
+    """Return the name of a torch or NumPy dtype, such as "float32"; return anything else unchanged."""
     home = getattr(dtype if isinstance(dtype, type) else type(dtype), "__module__", "").partition(".")[0]
     if home not in ("torch", "numpy"):
         return dtype
@@ -38,7 +38,7 @@ def type_name(dtype: object) -> object:
 
 
 def check_bool(field: str, name: str, value: object) -> None:
-    """Raise UsageError unless it is True or False; "no", for instance, would count as true."""
+    """Raise UsageError unless `value` is True or False: "no", for instance, would count as true."""
     if not isinstance(value, bool):
         raise UsageError(f"{field}: expected {name} to be True or False, got {value!r}")
 
@@ -51,12 +51,12 @@ Filter: TypeAlias = Literal["triangle", "nearest", "bicubic", "linear", "lanczos
 
 DTYPES: tuple[DType, ...] = get_args(DType)
 MOST_CHANNELS = 512
-"""Most channels of an image (core/dense/wide_sampler.hpp)."""
+"""Maximum number of channels of an image (core/dense/wide_sampler.hpp)."""
 
 
 @dataclass(frozen=True)
 class Normalize:
-    """Per-channel `(value - mean) / std` on values of 0…1, with one number per channel: three for RGB, one for grey."""
+    """Per-channel `(value - mean) / std` on values 0…1, with one number per channel: three for RGB, one for grey."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -79,7 +79,7 @@ class Normalize:
 
 
 def as_normalize(place: str, given: object) -> Normalize:
-    """Return a Normalize, which (mean, std) stands for, too. Raise UsageError, whose text begins with `place`."""
+    """Convert a Normalize or a (mean, std) pair to a Normalize. The text of a UsageError begins with `place`."""
     if isinstance(given, Normalize):
         return given
     if isinstance(given, Sequence) and len(given) == 2 and all(isinstance(each, Sequence) for each in given):
@@ -91,7 +91,7 @@ def as_normalize(place: str, given: object) -> Normalize:
 
 
 IMAGENET = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-"""Statistics that models trained on ImageNet expect."""
+"""Channel statistics that models trained on ImageNet expect."""
 
 
 @dataclass(frozen=True)
@@ -99,35 +99,35 @@ class Image(KnownArguments, of="field"):
     """Image column: decoded, cropped and resampled by the sample's view.
 
     In the batch: [N, C, H, W] of `dtype`, C = 3 for mode "RGB" and 1 for "L". Memory is channels-last unless
-    `channels_last` is False. uint8 holds 0…255; floats hold 0…1, or what `normalize` makes of that. Alpha is dropped
-    and palettes are looked up. Of 16 bits per channel the high byte is taken, and a warning says so once.
+    `channels_last` is False. uint8 holds 0…255; floats hold 0…1, or normalized values with `normalize`. Alpha is
+    dropped and palettes are expanded. 16-bit channels are reduced to their high byte, with one warning.
 
-    `channels` keeps more. With it and a dtype of floats, and with `dtype="uint16"`, values are not cut to bytes: they
-    are resampled in double precision and rounded once. uint16 holds 0…65535 (a file of 8 bits times 257). Floats hold
-    0…1 of the range of the file's type; a file of floats keeps its values. `channels` says how many the batch has: for
-    pictures, 1 is grey, 3 RGB and 4 RGBA, whatever the file has (255 if it has no alpha). An array, or a TIFF of
-    several bands, must have as many. PNG and JPEG are decoded natively; `.npy`, `.npz` and EXR as arrays; TIFFs of
-    other than 8-bit colour by tifffile. `channels=3` and `channels=1` in uint8 are mode "RGB" and "L".
+    `channels` preserves more. With `channels` and a float dtype, or with `dtype="uint16"`, values are not reduced to
+    bytes: they are resampled in double precision and rounded once. uint16 holds 0…65535 (8-bit values times 257).
+    Floats hold 0…1 of the range of the file's type; a float file's values are unchanged. `channels` is the batch's
+    number of channels: for pictures, 1 is grey, 3 RGB and 4 RGBA, whatever the file has (alpha is 255 if absent). An
+    array, or a TIFF of several bands, must have that number. PNG and JPEG are decoded natively; `.npy`, `.npz` and EXR
+    as arrays; TIFFs other than 8-bit colour by tifffile. `channels=3` and `channels=1` in uint8 are mode "RGB" and "L".
 
-    `dct_scaling` says when a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster. By default, only if
-    what is decoded still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels of a full
-    decode. True asks for no more than the output's size (within 19 levels); False never scales. `exif` rotates the
-    image by its EXIF orientation (of a PNG: an eXIf chunk before the pixels). `filter` says how pixels are resampled.
+    `dct_scaling` controls whether a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster. By default,
+    only if the decoded window still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels
+    of a full decode. True requires only the output's size (within 19 levels); False never scales. `exif` rotates the
+    image by its EXIF orientation (in a PNG: an eXIf chunk before the pixels). `filter` is the resampling filter.
     "triangle" is antialiased bilinear, like Pillow's BILINEAR; "bicubic" and "lanczos" are Pillow's BICUBIC and
-    LANCZOS, which torch and torchvision have with `antialias=True`. "linear" blends two pixels each way and does not
-    antialias, like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" is nearest-exact. Neither of these
-    two decodes a JPEG at a smaller size. `shrink_to` allows pixels to be taken from a copy of the image whose short
-    side is at most that many pixels: the crop stays the same, its detail is bounded. With `cache=` and a random view,
-    that copy is cached. `source` names the column if it differs from the field's name.
+    LANCZOS, torch's and torchvision's with `antialias=True`. "linear" blends two pixels each way without antialiasing,
+    like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" is nearest-exact. With "linear" and "nearest", a
+    JPEG is always decoded at full size. `shrink_to` allows sampling from a copy of the image whose short side is at
+    most `shrink_to` pixels: the crop stays the same, its detail is bounded. With `cache=` and a random view, that copy
+    is cached. `source` names the column if it differs from the field's name.
 
-    `view`, of one fixed size, is the field's own: it then does not follow the Loader's, and neither do boxes, masks and
-    keypoints follow it. With `copies` the batch is [N, copies, C, H, W], and each copy draws its view for itself, of
-    `view` or of the Loader's. FiveCrop, TenCrop and Tiles say how many copies there are. Fields that read one column in
-    one mode and `shrink_to`, with views of their own or copies, share one decode: a JPEG is decoded once for all of
-    their windows, at the finest DCT scale that any of them needs.
+    `view`, of one fixed size, replaces the Loader's view for this field; boxes, masks and keypoints do not follow it.
+    With `copies` the batch is [N, copies, C, H, W], and each copy draws its own view, from `view` or from the Loader's.
+    FiveCrop, TenCrop and Tiles set the number of copies. Fields with their own views or copies share one decode if they
+    read one column with the same mode and `shrink_to`: a JPEG is decoded once for all their windows, at the finest DCT
+    scale that any of them needs.
 
-    `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`, run on the pixels of the window
-    before they become floats, after those of the Loader. Each image has draws of its own.
+    `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`. They run on the window's pixels after
+    the Loader's augmentations and before conversion to float, with separate random draws for each image.
     """
 
     _: KW_ONLY
@@ -221,23 +221,23 @@ class Image(KnownArguments, of="field"):
 
     @property
     def draws_view(self) -> bool:
-        """True if the field draws a view of its own, so that it does not follow the Loader's."""
+        """True if the field draws its own view instead of following the Loader's."""
         return self.view is not None or self.copies is not None
 
     @property
     def copy_count(self) -> int | None:
-        """Copies of each sample in the batch; None for a batch without that dimension."""
+        """Copies of each sample in the batch; None if the batch has no such dimension."""
         return self.copies if self.copies is not None or self.view is None else compile_view(self.view).copies
 
     @property
     def erases(self) -> bool:
-        """True if an erasure of its own may write values of the batch, which bytes cannot stand for."""
+        """True if the field's own augmentations may erase with values of the batch, which bytes cannot represent."""
         program = compile_augment("Image: augment", self.augment)
         return program is not None and program.erases
 
     @property
     def channel_count(self) -> int:
-        """Channels of the batch."""
+        """Number of channels in the batch."""
         if self.channels is not None:
             return self.channels
         return 3 if self.mode == "RGB" else 1

@@ -26,28 +26,28 @@ _BYTES_A_TOKEN = 64
 
 @dataclass(frozen=True)
 class Text(KnownArguments, of="field"):
-    """Text per sample, tokenised by batch.
+    """Text per sample, tokenized by batch.
 
     In the batch: a dict of "ids", int64 [N, L], and "mask", bool [N, L], False where a row is padded with `pad_id`.
 
-    `tokenizer`  a `tokenizer.json`, a `tokenizers.Tokenizer`, a tokenizer of transformers, or a function. A function is
-                 called with a list of texts, once per batch, and returns a sequence of ids for each, or a dict of
-                 "input_ids" and "attention_mask". It may pad its rows. No tokenizer is ever changed
-    `max_length` in tokens, special ones included. Longer texts are truncated as the tokenizer does it, at the end for a
-                 function
-    `pad`        "batch": L is the longest of the batch, or the one length that a function pads all rows to; an int: the
-                 longest, rounded up to a multiple of it; "max": `max_length`. L is at least 1. The tokenizer says on
-                 which side rows are padded
-    `source`     the column, if it differs from the field's name: of texts, of lists of texts, or of UTF-8 files
-    `captions`   which text of a list to take: "random" draws one per pass, the same on every rank and for every field
-                 of as many texts; "first"
-    `pad_id`     default: the tokenizer's own, or what its vocabulary shows (`[PAD]`, `<pad>`, a special
-                 `<|endoftext|>`). A function needs it, unless its attention mask shows it
-    `max_bytes`  greatest UTF-8 size; a longer text is a bad sample. None: 64 for each token of `max_length`, at least
+    `tokenizer`  a `tokenizer.json`, a `tokenizers.Tokenizer`, a transformers tokenizer, or a function. A function is
+                 called once per batch with a list of texts and returns a sequence of ids for each, or a dict of
+                 "input_ids" and "attention_mask". It may pad its rows. The tokenizer itself is never modified
+    `max_length` in tokens, including special tokens. The tokenizer truncates longer texts by its own settings; rows of
+                 a function are truncated at the end
+    `pad`        "batch": L is the longest row of the batch, or the fixed length that a function pads to; an int: the
+                 longest row, rounded up to a multiple of it; "max": `max_length`. L is at least 1. The tokenizer
+                 decides on which side rows are padded
+    `source`     the column, if it differs from the field's name: texts, lists of texts, or UTF-8 files
+    `captions`   which text of a list to use: "random" draws one per pass, the same on every rank and for every field
+                 with equally many texts; "first"
+    `pad_id`     default: the tokenizer's own, or the pad token in its vocabulary (`[PAD]`, `<pad>`, a special
+                 `<|endoftext|>`). Required for a function unless its attention mask reveals it
+    `max_bytes`  maximum UTF-8 size; a longer text is a bad sample. None: 64 bytes per token of `max_length`, at least
                  65,536
-    `version`    identifies a function in cached files. None: nothing of it is cached
+    `version`    identity of a function in cached files. None: its results are not cached
 
-    A sample without a text, or with one that is not UTF-8, is bad. An empty text is none of these.
+    A sample without a text, or with invalid UTF-8, is bad. An empty text is valid.
     """
 
     tokenizer: Any
@@ -85,8 +85,8 @@ class Text(KnownArguments, of="field"):
     def most_bytes(self) -> int:
         """`max_bytes`, or its default.
 
-        A text is tokenised as a whole before it is truncated, so its size needs a bound: a megabyte takes a second, and
-        a hundred of them in memory.
+        A text is tokenized completely before truncation, so its size needs a bound: a megabyte of text takes a second
+        and 100 MB of memory.
         """
         default = max(_LEAST_BYTES, _BYTES_A_TOKEN * self.max_length)
         return default if self.max_bytes is None else self.max_bytes
@@ -107,13 +107,13 @@ ARRAY_DTYPES: tuple[ArrayDType, ...] = get_args(ArrayDType)
 class Array(KnownArguments, of="field"):
     """One array per sample, stacked: [N, *shape].
 
-    `source` is a column of `.npy` files or members, of `.npz` of one array each, of lists of numbers, or of numbers;
+    `source` is a column of `.npy` files or members, of `.npz` with one array each, of lists of numbers, or of numbers;
     None: the field's own name. `dtype` converts to the same or a wider kind of number: floats do not become integers,
-    and what float16 cannot hold becomes infinite. None: as saved, which must be the same within a batch.
+    and values beyond float16's range become infinite. None: the saved dtype, which must be the same within a batch.
 
-    A sample is bad if its array is missing, damaged, of Python objects (which are never unpickled), of a kind that
-    `dtype` does not take, or of another shape than a given `shape`. Without `shape`, arrays of several shapes in one
-    batch raise UsageError, and a rank without a sample of a short last batch gets [0].
+    A sample is bad if its array is missing, corrupt, of Python objects (never unpickled), of a kind that `dtype` does
+    not accept, or not of the given `shape`. Without `shape`, arrays of several shapes in one batch raise UsageError,
+    and a rank without a sample in a short last batch gets [0].
     """
 
     _: KW_ONLY
@@ -134,9 +134,9 @@ class Array(KnownArguments, of="field"):
 
 @dataclass(frozen=True)
 class Label(KnownArguments, of="field"):
-    """One number per sample, as int64 (or the column's own float type) [N].
+    """One number per sample, [N] of int64 or of the column's own float dtype.
 
-    It is the class of a class folder, a column of values, or a text file that holds one integer (`.cls`).
+    The number is the class of a class folder, a column's value, or the integer in a text file (`.cls`).
     """
 
     _: KW_ONLY
@@ -145,10 +145,10 @@ class Label(KnownArguments, of="field"):
 
 @dataclass(frozen=True)
 class Raw(KnownArguments, of="field"):
-    """A column as the source has it: a list of N `bytes` or `str` (for a column of numbers: an array).
+    """Undecoded column: a list of N `bytes` or `str` (for a column of numbers: an array).
 
-    `text`   False: members and files are bytes, and texts of a manifest or of JSON are str. True: all are str. A sample
-             whose bytes are not UTF-8 is bad
+    `text`   False: members and files are bytes, and texts of a manifest or of JSON are str. True: all are str, and a
+             sample with invalid UTF-8 is bad
     `source` the column, if it differs from the field's name
     """
 
@@ -163,13 +163,13 @@ class Raw(KnownArguments, of="field"):
 
 @dataclass(frozen=True)
 class Key(KnownArguments, of="field"):
-    """Identity of each sample: its key, the file that it lies in, or its position.
+    """Identity of each sample: its key, its file, or its position.
 
-    `what`   "key": a list of N str, as `dataset.keys` has them. "path": a list of N str, the file that holds the
-             sample's bytes (of an archive, the archive's own path). "index": int64 [N], positions in `loader.dataset`
-    `source` the column whose files "path" names; default: that of the field of pixels that views are drawn from
+    `what`   "key": a list of N str from `dataset.keys`. "path": a list of N str, the file that holds the sample's bytes
+             (in an archive: the archive's path). "index": int64 [N], positions in `loader.dataset`
+    `source` the column whose files "path" names; default: the column of the pixel field that views are drawn from
 
-    A sample that replaces a bad one shows its own. Samples in memory have no path.
+    A replacement for a bad sample reports its own identity. Samples in memory have no path.
     """
 
     what: KeyKind = "key"

@@ -1,1 +1,1 @@
-"""Verbs of the command line besides the doctor: bench, demo, index, peek, stage, unpack, tune."""
+"""Command-line verbs other than the doctor: bench, demo, index, peek, stage, unpack, tune."""

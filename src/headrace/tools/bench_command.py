@@ -1,4 +1,4 @@
-"""`headrace bench`, `demo` and `tune`: verbs that measure loaders."""
+"""`headrace bench`, `demo` and `tune`: command-line verbs that measure loaders."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 DEFAULTS = {"batch_size": 256, "rounds": 3, "images": 6000}
 WORTH_DEFAULTS = {"batch_size": 32, "rounds": 5, "images": 400}
-"""A run of each of many sides, several of them on one core."""
+"""Smaller defaults for --worth, which runs many sides, several of them on one core."""
 
 
 class ImageType(StrEnum):
-    """Type of both loaders' images."""
+    """Dtype of both loaders' images."""
 
     uint8 = "uint8"
     float32 = "float32"
@@ -138,7 +138,7 @@ def demo(
 
     console = console_for(json)
     source = find_source(photos).picked(PHOTOGRAPHS_AT_MOST)
-    path = cached_path(source, count)  # made on the first call
+    path = cached_path(source, count)  # written on the first call
     if not path.is_dir():
         photographs = list(track(source.load(), "Loading photographs", len(source), console))
         for _ in track(write_dataset(photographs, path, count), "Writing images", count, console):

@@ -1,4 +1,4 @@
-"""The command line `headrace VERB …`: its verbs and its entry point."""
+"""Entry point and verbs of the command line `headrace VERB …`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def options(version: Annotated[bool, typer.Option("--version", help="Print the v
 
 
 def main() -> None:
-    """Run the console script: an error of ours is one readable message and exit code 1, without a traceback."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # as standard error has it: a path need not be text
+    """Run the console script. A HeadraceError prints one message without a traceback and exits with code 1."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # like standard error: a path may not be valid text
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()

@@ -1,4 +1,4 @@
-"""`headrace index`, `peek`, `stage`, `unstage` and `unpack`: verbs that work on datasets and archives."""
+"""`headrace index`, `peek`, `stage`, `unstage` and `unpack`: command-line verbs for datasets and archives."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def index(
 
 
 def index_lines(outcomes: Sequence[IndexOutcome]) -> Iterator[str]:
-    """Yield one line a file, and for several one of all."""
+    """Yield one line per file, and a summary line for several files."""
     from rich.filesize import decimal
 
     from headrace.data import IndexedFile
@@ -126,7 +126,7 @@ def index_lines(outcomes: Sequence[IndexOutcome]) -> Iterator[str]:
 
 
 class PeekView(StrEnum):
-    """How the sheet's samples are cut."""
+    """View of the samples on the contact sheet."""
 
     train = "train"
     validate = "validate"
@@ -177,7 +177,7 @@ def peek(
     looks = list(track(survey(dataset, image, positions), "Reading samples", len(positions), console))
     views: dict[PeekView, list[View]] = {
         PeekView.train: [RandomResizedCrop(size, flip=0.5)],
-        PeekView.validate: [Resize(size * 8 // 7), CenterCrop(size)],  # 256 to 224, as ImageNet's models are validated
+        PeekView.validate: [Resize(size * 8 // 7), CenterCrop(size)],  # 256 to 224, as in ImageNet validation
         PeekView.whole: [Letterbox((size, size))],
     }
     content, picture = peeked(dataset, image, looks, views[view], samples=sheet, seed=seed)
@@ -227,7 +227,7 @@ def stage(
 
 
 def staged_lines(report: StageReport, sources: Sequence[StageSource]) -> Iterator[str]:
-    """Yield the outcome first, then what is not as expected, and where the copies are."""
+    """Yield the outcome, then anything unexpected, then the location of the copies."""
     from rich.filesize import decimal
 
     took = report.wall_s or 0.0
@@ -289,7 +289,7 @@ def unpack(
     with byte_progress(console, "Unpacking") as update:
 
         def tick(reports: Sequence[UnpackReport]) -> None:
-            """Tell no total while a compressed archive is among them, whose size nobody knows."""
+            """Update the progress bar, without a total if any archive's unpacked size is unknown."""
             ended = sum(report.wall_s is not None for report in reports)
             text = f"Unpacking {ended + 1} of {len(reports)}" if ended < len(reports) > 1 else "Unpacking"
             totals = [report.total_bytes for report in reports if report.total_bytes is not None]
@@ -311,7 +311,7 @@ def unpack(
 
 
 def unpacked_lines(reports: Sequence[UnpackReport], to: str) -> Iterator[str]:
-    """Yield the outcome first, then what is not as expected."""
+    """Yield the outcome first, then anything unexpected."""
     from rich.filesize import decimal
 
     made, made_bytes = sum(report.made for report in reports), sum(report.made_bytes for report in reports)

@@ -1,8 +1,8 @@
-"""A small photographic dataset: photographs found or drawn, cut into JPEG files as large as ImageNet's.
+"""Small photographic demo dataset: photographs, found or synthesized, cropped to JPEG files of ImageNet's sizes.
 
-Drawn images have a natural spectrum and edges. The model is dead leaves (Lee, Mumford and Huang, 2001): opaque shapes
-whose radii follow r⁻³ fall over one another, which gives the 1/f amplitude spectrum and the occlusion edges of
-photographs. Every leaf carries 1/f texture, so that its inside costs a JPEG decoder what a photograph's does.
+Synthetic images have the spectrum and edges of photographs. They follow the dead leaves model (Lee, Mumford and Huang,
+2001): overlapping opaque shapes with radii distributed as r⁻³ have the 1/f amplitude spectrum and the occlusion edges
+of photographs. Leaves have a 1/f texture, so that they cost a JPEG decoder as much as a photograph.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from headrace.data import cache_folder
 from headrace.errors import EmptyDatasetError, NotFoundError
 
 LEAVES = 400
-SMALLEST_SHARE = 1 / 60  # a leaf's least radius, as a share of the image's short side
+SMALLEST_SHARE = 1 / 60  # minimum leaf radius as a fraction of the short side
 TEXTURE_LEVELS = 22.0  # standard deviation of the texture, in 8-bit levels
 
 
 def natural_image(width: int, height: int, *, seed: int) -> NDArray[np.uint8]:
-    """Draw one image, uint8 of shape (height, width, 3); equal arguments give equal images."""
+    """Synthesize an image, uint8 of shape (height, width, 3). Equal arguments return equal images."""
     rng = np.random.default_rng(seed)
     texture = pink_noise(rng, width, height) * TEXTURE_LEVELS
     colour = _leaves(rng, width, height)
@@ -42,23 +42,23 @@ def natural_image(width: int, height: int, *, seed: int) -> NDArray[np.uint8]:
 
 
 def pink_noise(rng: np.random.Generator, width: int, height: int) -> NDArray[np.float64]:
-    """Draw noise of shape (height, width) whose amplitude falls as 1/f, with mean 0 and standard deviation 1."""
+    """Draw noise of shape (height, width) with a 1/f amplitude spectrum, mean 0 and standard deviation 1."""
     across, down = np.fft.rfftfreq(width)[None, :], np.fft.fftfreq(height)[:, None]
     frequency = np.hypot(across, down)
-    frequency[0, 0] = np.inf  # no constant part
+    frequency[0, 0] = np.inf  # no DC component
     spectrum = np.fft.rfft2(rng.standard_normal((height, width))) / frequency
     noise = np.fft.irfft2(spectrum, s=(height, width))
     return np.asarray(noise / noise.std())
 
 
 def _leaves(rng: np.random.Generator, width: int, height: int) -> NDArray[np.float32]:
-    """Draw opaque ellipses of one colour each, the later over the earlier."""
+    """Draw overlapping opaque ellipses, each in one colour."""
     canvas = np.empty((height, width, 3), np.float32)
     canvas[:] = _colour(rng)
     short = min(width, height)
     low, high, share = short * SMALLEST_SHARE, short / 2, rng.random(LEAVES)
-    radii = (low**-2 - share * (low**-2 - high**-2)) ** -0.5  # from the density r⁻³, by its distribution's inverse
-    for radius in np.sort(radii)[::-1]:  # the large first, or they would bury the small
+    radii = (low**-2 - share * (low**-2 - high**-2)) ** -0.5  # inverse transform sampling of the density r⁻³
+    for radius in np.sort(radii)[::-1]:  # large leaves first, or they would cover small ones
         _drop_leaf(rng, canvas, float(radius))
     return canvas
 
@@ -77,15 +77,15 @@ def _drop_leaf(rng: np.random.Generator, canvas: NDArray[np.float32], radius: fl
 
 
 def _colour(rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw a colour near grey, as most of a photograph is."""
+    """Draw a colour near grey, like most colours in photographs."""
     return np.asarray(rng.uniform(20, 235) + rng.normal(0, 18, 3))
 
 
 SYSTEM_FOLDERS = (Path("/usr/share/backgrounds"), Path("/usr/share/wallpapers"))
-SYSTEM_AT_LEAST = 5  # fewer wallpapers than this repeat too much
-SUFFIXES = {".jpg", ".jpeg"}  # what photographs are kept in; a PNG among wallpapers is mostly a drawing
+SYSTEM_AT_LEAST = 5  # fewer wallpapers would repeat too often
+SUFFIXES = {".jpg", ".jpeg"}  # formats of photographs; PNG wallpapers are mostly drawings
 
-# Photographs that packages bundle; their drawings and micrographs have another spectrum and stay out.
+# Photographs bundled with packages, without drawings and micrographs, which have other spectra.
 PACKAGED = {
     "skimage": (
         "data/astronaut.png",
@@ -98,13 +98,13 @@ PACKAGED = {
 }
 
 LARGEST_SIDE_PX = 3000
-LEAST_SIDE_PX, LEAST_BYTES = 900, 150_000  # of a photograph in a folder: smaller ones are icons and previews
+LEAST_SIDE_PX, LEAST_BYTES = 900, 150_000  # smaller files in a folder are icons and previews
 DRAWN_COUNT, DRAWN_SIZE = 12, (1600, 1200)
 
 
 @dataclass(frozen=True)
 class PhotoSource:
-    """Photographs to cut files from: where they come from, in words, and their files; None means drawn ones."""
+    """Source photographs: a description of their origin, and their files; None for synthetic images."""
 
     origin: str
     files: tuple[Path, ...] | None
@@ -113,13 +113,13 @@ class PhotoSource:
         return DRAWN_COUNT if self.files is None else len(self.files)
 
     def picked(self, limit: int) -> PhotoSource:
-        """Keep `limit` photographs, evenly picked, or all where there are no more."""
+        """Select at most `limit` photographs, evenly spaced."""
         if self.files is None or len(self.files) <= limit:
             return self
         return replace(self, files=tuple(self.files[index * len(self.files) // limit] for index in range(limit)))
 
     def load(self) -> Iterator[Image.Image]:
-        """Load them, several at once, as RGB images of at most 3,000 pixels a side."""
+        """Load the photographs in parallel, as RGB images of at most 3,000 pixels a side."""
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="headrace-photographs") as pool:
             if self.files is None:
                 yield from (
@@ -136,9 +136,9 @@ def find_source(
     system: Iterable[Path] = SYSTEM_FOLDERS,
     packaged: dict[str, tuple[str, ...]] = PACKAGED,
 ) -> PhotoSource:
-    """Find photographs: in `folder` where one is given, else the best that is at hand.
+    """Find photographs in `folder`, or if it is None, in the best available source.
 
-    Raises NotFoundError and EmptyDatasetError for a `folder` that is missing or holds no photograph.
+    Raises NotFoundError if `folder` is missing and EmptyDatasetError if it holds no photographs.
     """
     if folder is not None:
         return PhotoSource(f"photographs in {folder}", _required(folder))
@@ -157,10 +157,10 @@ def find_source(
 
 
 def photographs_in(folder: Path) -> Iterator[Path]:
-    """List the image files below `folder` that are large enough to cut from, in order of their paths."""
+    """List the image files in `folder`, recursively, that are large enough to crop, in order of their paths."""
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() in SUFFIXES and path.is_file() and path.stat().st_size > LEAST_BYTES:
-            with suppress(OSError), Image.open(path) as image:  # which it may not be after all
+            with suppress(OSError), Image.open(path) as image:  # may not be an image
                 if min(image.size) >= LEAST_SIDE_PX:
                     yield path
 
@@ -178,7 +178,7 @@ def _required(folder: Path) -> tuple[Path, ...]:
 
 
 def _bundled(package: str, members: tuple[str, ...]) -> tuple[Path, ...]:
-    """Find a package's files without importing it: only its data is wanted, and its dependencies may be absent."""
+    """Find a package's data files without importing it, since its dependencies may be absent."""
     spec = importlib.util.find_spec(package)
     folders = () if spec is None or spec.submodule_search_locations is None else spec.submodule_search_locations
     return tuple(path for folder in folders for member in members if (path := Path(folder, member)).is_file())
@@ -193,7 +193,7 @@ def _open_photograph(path: Path) -> Image.Image:
 
 @dataclass(frozen=True)
 class PhotoCrop:
-    """One file to be: a window (left, top, right, bottom) of a photograph, resized to `size` (width, height)."""
+    """Crop for one file: a window (left, top, right, bottom) of a photograph, resized to `size` (width, height)."""
 
     photograph: int
     size: tuple[int, int]
@@ -201,10 +201,10 @@ class PhotoCrop:
 
 
 def draw_crops(sizes: Sequence[tuple[int, int]], count: int, *, seed: int) -> list[PhotoCrop]:
-    """Draw `count` cuts from photographs of these sizes, as ImageNet's files are: 500×375 mostly, a tenth twice that.
+    """Draw `count` crops of photographs with these sizes, distributed as in ImageNet: mostly 500×375, a tenth double.
 
-    The window is the size times a zoom of 1 to 2, so that the files hold a photograph's detail and not an
-    enlargement; where a photograph is smaller than that, the window is cut to it, side by side.
+    The window is the crop's size times a zoom of 1 to 2, so that files have a photograph's detail and are not enlarged.
+    Each side of the window is limited to the photograph's.
     """
     rng = random.Random(seed)
     crops = []
@@ -222,14 +222,14 @@ def draw_crops(sizes: Sequence[tuple[int, int]], count: int, *, seed: int) -> li
     return crops
 
 
-VERSION = 1  # goes up when the same source and seed give other files
-PHOTOGRAPHS_AT_MOST = 40  # held in memory at up to 20 MB each
+VERSION = 1  # increment when the same source and seed produce other files
+PHOTOGRAPHS_AT_MOST = 40  # in memory, up to 20 MB each
 QUALITIES = (93, 95, 96, 97, 98)
-BYTES_AT_500_BY_375 = 70e3  # what ImageNet's files have; quality is raised until a file reaches it
+BYTES_AT_500_BY_375 = 70e3  # typical of ImageNet; quality is raised until a file reaches it
 
 
 def cached_path(source: PhotoSource, count: int) -> Path:
-    """Return where the dataset of `count` files from this source is cached; other photographs give another place."""
+    """Return the cache path of the dataset of `count` files; it depends on the source's photographs."""
     parts = [str(VERSION), source.origin]
     for path in source.files or ():
         status = path.stat()
@@ -241,9 +241,9 @@ def cached_path(source: PhotoSource, count: int) -> Path:
 def write_dataset(
     photographs: Sequence[Image.Image], out: Path, count: int, *, classes: int = 20, seed: int = 0
 ) -> Iterator[int]:
-    """Write `count` JPEGs below `out` as CLASS/NUMBER.jpg, and yield each file's bytes as it is done.
+    """Write `count` JPEGs as `out`/CLASS/NUMBER.jpg and yield each file's size in bytes.
 
-    `out` appears whole or not at all: the files are written beside it, then moved into place.
+    The write is atomic: files are written to a temporary folder next to `out` and then renamed.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -266,7 +266,7 @@ def write_dataset(
 
 
 def encode(image: Image.Image) -> bytes:
-    """Encode as a 4:2:0 JPEG at the lowest of the qualities that gives a file as many bytes as ImageNet's."""
+    """Encode as a 4:2:0 JPEG at the lowest quality that reaches the file size of ImageNet's images."""
     enough = BYTES_AT_500_BY_375 * image.width * image.height / (500 * 375)
     for quality in QUALITIES:
         buffer = io.BytesIO()

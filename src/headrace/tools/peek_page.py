@@ -1,4 +1,4 @@
-"""HTML page of a dataset: one file, without scripts, nothing fetched."""
+"""Self-contained HTML page about a dataset, without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ from headrace.tools.peek_survey import PeekedSample, near_duplicates
 from headrace.views import Letterbox, View
 
 MOST_ROWS = 50
-"""Of classes, failures and groups of near-duplicates each: what a reader looks through. The page says how many more."""
+"""Maximum rows of each list (classes, failures, near-duplicates). The page states the number of omitted rows."""
 _GROUP_PICTURES, _GROUP_PICTURE_PX = 6, 96
 _BARS = 24
 _WIDE = 16.0
-"""From this ratio of the largest to the smallest on, bars grow by a factor."""
+"""Minimum ratio of the largest to the smallest value for logarithmic bars."""
 
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Samples that look nearly the same."""
+    """Samples with nearly identical images."""
 
     keys: Sequence[str]
     pictures: Sequence[str]
-    """`data:` addresses of the first of them."""
+    """`data:` URLs of the first samples' pictures."""
 
 
 @dataclass(frozen=True)
 class PeekContent:
-    """What the page shows."""
+    """Content of the page."""
 
     title: str
     samples: int
-    """Of the data set; `looks` may be fewer."""
+    """Number of samples in the dataset; `looks` may have fewer."""
     looks: Sequence[PeekedSample]
-    """What was looked at, in the data set's order."""
+    """Surveyed samples, in the dataset's order."""
     classes: Mapping[str, int]
-    """Samples by class, of the whole dataset; empty where it has none."""
+    """Number of samples by class in the whole dataset; empty without classes."""
     groups: Sequence[DuplicateGroup]
     sheet: str | None
-    """`data:` address of the contact sheet."""
+    """`data:` URL of the contact sheet."""
     sheet_view: str
-    """The view that its samples were drawn by."""
+    """View of the samples on the sheet."""
     note: str | None = None
-    """Why there is no sheet."""
+    """Reason for a missing sheet."""
 
     @property
     def failures(self) -> list[PeekedSample]:
@@ -73,7 +73,7 @@ class PeekContent:
 def peeked(
     dataset: Dataset, column: str, looks: Sequence[PeekedSample], view: Sequence[View], *, samples: int, seed: int
 ) -> tuple[PeekContent, PIL.Image.Image | None]:
-    """Return the content and the contact sheet. A dataset whose samples all fail gets its page without one."""
+    """Return the page's content and the contact sheet, which is None if no sample can be loaded."""
     sheet, note = None, None
     try:
         sheet = augmented_sheet(dataset, column, view, samples=samples, seed=seed)
@@ -93,7 +93,7 @@ def peeked(
 
 
 def write_files(content: PeekContent, sheet: PIL.Image.Image | None, folder: Path) -> None:
-    """Write peek.html, and peek.png where there is a sheet. Raises HeadraceError."""
+    """Write peek.html, and peek.png if there is a sheet. Raises HeadraceError."""
     if sheet is not None:
         write_file(folder / "peek.png", lambda file: sheet.save(file, "PNG"), "--to")
     page = render(content).encode()
@@ -101,7 +101,7 @@ def write_files(content: PeekContent, sheet: PIL.Image.Image | None, folder: Pat
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], Any], option: str) -> None:
-    """Write a file that has its name once it is complete. Raises HeadraceError, which names the option."""
+    """Write a file atomically. Raises HeadraceError, which names the option."""
     place = str(path.absolute())
     try:
         with partial_file(place) as partial:
@@ -111,7 +111,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], Any], option: str) -> Non
 
 
 def class_counts(dataset: Dataset) -> Mapping[str, int]:
-    """Count how often the column `label` names each class; empty where it names none."""
+    """Count the samples of each class in the column `label`; return an empty dict without classes."""
     label = dataset.columns.get("label")
     if dataset.classes is None or label is None or isinstance(label, ByteColumn):
         return {}
@@ -126,7 +126,7 @@ def class_counts(dataset: Dataset) -> Mapping[str, int]:
 
 
 def augmented_sheet(dataset: Dataset, column: str, view: Sequence[View], *, samples: int, seed: int) -> PIL.Image.Image:
-    """Draw the first batch of a shuffled epoch, cut by `view`. Raises HeadraceError where no sample can be loaded."""
+    """Draw the first batch of a shuffled epoch with `view`. Raises HeadraceError if no sample can be loaded."""
     count = min(samples, len(dataset))
     fields: dict[str, Field] = {"image": Image(source=column), "key": Raw(source="__key__")}
     loader = Loader(
@@ -142,7 +142,7 @@ def augmented_sheet(dataset: Dataset, column: str, view: Sequence[View], *, samp
 
 
 def duplicate_groups(dataset: Dataset, column: str, looks: Sequence[PeekedSample]) -> list[DuplicateGroup]:
-    """Group near-duplicates among the samples that were read, the first groups with pictures."""
+    """Group near-duplicates among the surveyed samples; the first groups have pictures."""
     seen = [(look, look.fingerprint) for look in looks if look.fingerprint is not None]
     reader = ImageReader(view=Letterbox((_GROUP_PICTURE_PX, _GROUP_PICTURE_PX)), output="numpy")
 
@@ -159,7 +159,7 @@ def duplicate_groups(dataset: Dataset, column: str, looks: Sequence[PeekedSample
 
 @dataclass(frozen=True)
 class Histogram:
-    """`counts[i]` numbers lie in [`edges[i]`, `edges[i + 1]`), the largest in the last bar."""
+    """Histogram: `counts[i]` values in [`edges[i]`, `edges[i + 1]`). The last bar includes its upper edge."""
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
@@ -167,11 +167,11 @@ class Histogram:
     median: float
     largest: float
     is_logarithmic: bool
-    """Whether bars grow by a factor and not by a step."""
+    """True if bar widths grow by a constant factor."""
 
 
 def histogram(values: npt.ArrayLike) -> Histogram | None:
-    """Count numbers into bars; None without any. Whole numbers get bars of whole width, and no more than values."""
+    """Bin numbers; return None without numbers. Integers get bars of integer width, at most one per value."""
     numbers = np.asarray(values)
     if not len(numbers):
         return None
@@ -193,7 +193,7 @@ def histogram(values: npt.ArrayLike) -> Histogram | None:
 
 
 def render(content: PeekContent) -> str:
-    """Return the page as HTML."""
+    """Render the page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -211,7 +211,7 @@ def render(content: PeekContent) -> str:
 
 
 def document(content: PeekContent) -> dict[str, Any]:
-    """Return the content as JSON has it."""
+    """Return the content as a JSON document."""
     looks = content.looks
     return {
         "samples": content.samples,
@@ -230,7 +230,7 @@ def document(content: PeekContent) -> dict[str, Any]:
 
 
 def _charts(looks: Sequence[PeekedSample]) -> list[tuple[str, str, Histogram | None]]:
-    """Return title, unit and bars of each."""
+    """Return the title, unit and histogram of each chart."""
     sizes = [look.size for look in looks if look.size is not None]
     return [
         ("Width", "px", histogram([width for width, _ in sizes])),
@@ -241,10 +241,10 @@ def _charts(looks: Sequence[PeekedSample]) -> list[tuple[str, str, Histogram | N
 
 
 def figure(number: float) -> str:
-    """Write a number with the digits that a reader needs: 1,234 and 0.75."""
+    """Format a number with the digits that a reader needs: 1,234 and 0.75."""
     return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
 
 
 def printable(text: str) -> str:
-    """Escape what is no UTF-8 in a name."""
+    """Escape invalid UTF-8 in a name."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Survey of a dataset's images: what each file is, which cannot be loaded, which look nearly alike."""
+"""Survey of a dataset's images: formats and sizes, failing samples, and near-duplicates."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from headrace.system import THREAD_PREFIX, default_threads
 from headrace.views import Resize
 
 ROWS, COLUMNS = 8, 9
-"""The grey picture that is hashed: each of its rows gives 8 comparisons of neighbours."""
+"""Size of the grey picture to hash: each row has 8 comparisons of neighbours."""
 
 _STEP = 3
-"""Levels that count as darker: compression alone changes a flat area by one or two."""
+"""Minimum difference in levels that counts as darker: compression alone changes a flat area by one or two."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """The picture shrunk to grey uint8[8, 9]."""
+    """Perceptual fingerprint: the picture shrunk to grey uint8[8, 9]."""
 
     grey: npt.NDArray[np.uint8]
 
     @cached_property
     def hash(self) -> int:
-        """The difference hash: a bit for each pixel that is darker than the one right of it.
+        """Difference hash: one bit per pixel, set if the pixel is darker than its right neighbour.
 
         Source: N. Krawetz, "Kind of Like That" (2013).
         """
@@ -41,29 +41,29 @@ class Fingerprint:
 
 
 _WINDOW = 64
-"""Samples under way at once for each thread: enough to keep it busy, few enough to be stopped soon."""
+"""Samples in flight per thread: enough to keep it busy, few enough to stop quickly."""
 
 
 @dataclass(frozen=True)
 class PeekedSample:
-    """One sample's image. What could not be told is None."""
+    """Survey result for one sample's image. Unknown values are None."""
 
     position: int
     key: str
     bytes: int | None = None
     format: str | None = None
-    """As Pillow calls it."""
+    """Pillow's name of the format."""
     size: tuple[int, int] | None = None
-    """Width and height in pixels, as the file's header has them."""
+    """Width and height in pixels, from the file's header."""
     fingerprint: Fingerprint | None = None
     error: str | None = None
-    """Why a loader would not take this sample."""
+    """Reason why a loader would reject this sample."""
 
 
 def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[PeekedSample]:
-    """Look at the image in `column` of each of the samples, in order, on as many threads as there are cores.
+    """Survey the image in `column` of each sample, in order, with one thread per core.
 
-    A sample that cannot be read or decoded is a look with an `error`, not an exception.
+    A sample that cannot be read or decoded yields a result with an `error` instead of raising.
     """
     reader = ImageReader(view=Resize((ROWS, COLUMNS)), mode="L", output="numpy")
     threads = default_threads()
@@ -74,7 +74,7 @@ def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[
 
 
 def spread(samples: int, most: int, *, seed: int) -> npt.NDArray[np.int64]:
-    """Return all positions, or `most` of them drawn at random, in rising order."""
+    """Return all positions, or a random subset of `most` positions, in ascending order."""
     if samples <= most:
         return np.arange(samples)
     return np.sort(np.random.default_rng(seed).choice(samples, most, replace=False))
@@ -98,29 +98,29 @@ def _header(data: bytes) -> tuple[str | None, tuple[int, int] | None]:
     try:
         with open_picture(data, Limits()) as image:
             return image.format, image.size
-    except Exception:  # Pillow's plugins raise anything at damaged bytes; the decoder says what is wrong
+    except Exception:  # Pillow's plugins raise anything on corrupt bytes; the decoder reports the cause
         return None, None
 
 
 MOST_BITS = 3
-"""Bits in which the hashes of near-duplicates may differ. One of four bands of 16 bits is then the same in both."""
+"""Maximum number of different hash bits in near-duplicates. At least one of four 16-bit bands is then equal."""
 MOST_LEVELS = 6.0
-"""By which their grey pictures may differ on average: hashes of plain gradients are alike whatever their brightness."""
+"""Maximum mean difference of near-duplicates' grey pictures: gradients of any brightness have similar hashes."""
 
 _BANDS = 4
 _ONES = np.array([value.bit_count() for value in range(1 << 16)], np.uint8)
 
 
 def near_duplicates(fingerprints: Sequence[Fingerprint]) -> list[list[int]]:
-    """Group positions, each with another of its group that is nearly the same.
+    """Group the positions of near-duplicates. Each member is a near-duplicate of another member of its group.
 
-    The largest group first; each in rising order.
+    Groups are sorted by size, largest first; positions in a group are ascending.
     """
     if not fingerprints:
         return []
     hashes = np.array([each.hash for each in fingerprints], np.uint64)
     greys = np.stack([each.grey.reshape(-1) for each in fingerprints]).astype(np.int16)
-    # Those that share a band lie side by side in its order.
+    # Positions with an equal band are adjacent in that band's order.
     bands = hashes.view(np.uint16).reshape(-1, _BANDS).T
     orders = [np.argsort(band, kind="stable") for band in bands]
     shared = [
@@ -134,7 +134,7 @@ def near_duplicates(fingerprints: Sequence[Fingerprint]) -> list[list[int]]:
             continue
         free[first] = False
         group, members = [], [first]
-        while members:  # each compares itself with what no group has taken yet
+        while members:  # compare each member with positions not yet in a group
             at = members.pop()
             group.append(at)
             others = [order[left[at] : right[at]] for order, (left, right) in zip(orders, shared, strict=True)]

@@ -1,4 +1,4 @@
-"""Contact sheet of a recipe: a file with a function `make_loader(path, …)`, and what its first batch looks like."""
+"""Contact sheet with the first batch of a recipe, a Python file with a function `make_loader(path, …)`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FACTORY = "make_loader"
 _PAPER, _BOX = 255, (214, 39, 40)
 _BOX_PX = 2
 _COLOURS = 256
-"""Of the file's palette: a third of the bytes of a PNG without one."""
+"""Colours in the PNG's palette, which reduces the file to a third of its size."""
 
 Picture = npt.NDArray[np.uint8]
 """uint8 [H, W, 3]."""
@@ -33,17 +33,17 @@ Picture = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class _Column:
-    """Pictures of one field, or of one of its copies: one a sample, with what stands under each."""
+    """Pictures of one field, or of one of its copies, one per sample, with their caption."""
 
     name: str
     pictures: list[Picture]
 
 
 def write_recipe_sheet(recipe: Path, path: str, out: Path, *, samples: int, size: int, seed: int) -> tuple[int, int]:
-    """Write the first batch that `recipe` makes of the dataset at `path` as a PNG; return its (samples, pictures).
+    """Write the first batch of `recipe` on the dataset at `path` as a PNG; return (samples, pictures per sample).
 
-    A sample's pictures stand side by side: fields, copies, masks in colours, and boxes on the first picture. The
-    largest has a side of `size` pixels. Raises UsageError for a file without a loader, HeadraceError where none loads.
+    A sample's pictures are next to each other: fields, copies, coloured masks, and boxes on the first picture. The
+    largest side has `size` pixels. Raises UsageError for a file without a loader, HeadraceError without images.
     """
     loader = _make_loader(recipe, path=path, batch_size=samples, seed=seed)
     iterator = iter(loader)
@@ -69,19 +69,19 @@ def write_recipe_sheet(recipe: Path, path: str, out: Path, *, samples: int, size
         for number, column in enumerate(columns)
     ]
     each = len(columns)
-    across = each * max(1, round((1.5 * count * each) ** 0.5 / each))  # whole samples, a sheet wider than high
+    across = each * max(1, round((1.5 * count * each) ** 0.5 / each))  # whole samples per row, a sheet wider than high
     sheet = contact_sheet(np.stack(cells).transpose(0, 3, 1, 2), names, columns=across)
     write_file(out, lambda file: sheet.quantize(_COLOURS).save(file, "PNG", optimize=True), "--out")
     return count, each
 
 
 def _make_loader(recipe: Path, **given: object) -> Iterable[Any]:
-    """Run the file and call its function with those of the arguments that it has parameters for."""
+    """Run the file and call its function with the given arguments that it accepts."""
     spec = importlib.util.spec_from_file_location(recipe.stem, recipe)
     if not recipe.is_file() or spec is None or spec.loader is None:
         raise UsageError(f"--recipe: expected a Python file with a function {FACTORY}, got {recipe}")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(recipe.parent.absolute()))  # for what stands beside it
+    sys.path.insert(0, str(recipe.parent.absolute()))  # for imports of neighbouring files
     try:
         spec.loader.exec_module(module)
     finally:
@@ -98,7 +98,7 @@ def _make_loader(recipe: Path, **given: object) -> Iterable[Any]:
 
 
 def _columns(batch: Mapping[str, Any], fields: Mapping[str, Field]) -> Iterator[_Column]:
-    """Yield the pictures of a batch in its order; boxes are drawn onto the first of their size."""
+    """Yield the pictures of a batch in its order, with boxes on the first pictures."""
     boxes = next((found for value in batch.values() if (found := _boxes(value)) is not None), None)
     for name, value in batch.items():
         array = _array(value)
@@ -117,7 +117,7 @@ def _columns(batch: Mapping[str, Any], fields: Mapping[str, Field]) -> Iterator[
 
 
 def _array(value: Any) -> npt.NDArray[Any] | None:
-    """Return a tensor, wherever it is, or an array as an array; None for anything else."""
+    """Return a tensor on any device, or an array, as an array; None for anything else."""
     if isinstance(value, np.ndarray):
         return value
     if not hasattr(value, "detach"):
@@ -134,7 +134,7 @@ def _boxes(value: Any) -> list[npt.NDArray[Any]] | None:
 
 
 def _picture(image: npt.NDArray[Any], field: Field | None) -> Picture:
-    """Return uint8 [H, W, 3] of [3, H, W]; floats lose their field's normalization."""
+    """Convert [3, H, W] to uint8 [H, W, 3]; undo the field's normalization of floats."""
     if image.dtype == np.uint8:
         return np.ascontiguousarray(image.transpose(1, 2, 0))
     values = image.astype(np.float64)
@@ -145,7 +145,7 @@ def _picture(image: npt.NDArray[Any], field: Field | None) -> Picture:
 
 
 def _coloured(mask: npt.NDArray[Any]) -> Picture:
-    """Give each class a colour, the same in every picture; what is ignored (below 0, or 255) is white."""
+    """Give each class the same colour in every picture; ignored values (below 0, or 255) are white."""
     classes = mask.astype(np.int64)
     colours = np.stack([(classes * step + 60) % 200 for step in (67, 113, 29)], axis=-1)
     colours[(classes < 0) | (classes == 255)] = _PAPER
@@ -162,7 +162,7 @@ def _with_boxes(picture: Picture, boxes: npt.NDArray[Any]) -> Picture:
 
 
 def _labels(batch: Mapping[str, Any], classes: Iterable[str] | None, count: int) -> list[str]:
-    """Return a line for each sample: its class, or the shares of a mixed label; empty where the batch has no label."""
+    """Return a caption per sample: its class, or the weights of a mixed label. Empty if the batch has no label."""
     label = _array(batch.get("label"))
     if label is None or len(label) != count or label.ndim > 2:
         return []
@@ -177,7 +177,7 @@ def _labels(batch: Mapping[str, Any], classes: Iterable[str] | None, count: int)
 
 
 def _cell(picture: Picture, scale: float, size: int) -> Picture:
-    """Scale a picture and put it into the middle of a white square."""
+    """Scale a picture and centre it on a white square."""
     height, width = (max(1, round(side * scale)) for side in picture.shape[:2])
     cell = PIL.Image.new("RGB", (size, size), (_PAPER,) * 3)
     small = PIL.Image.fromarray(picture).resize((width, height), PIL.Image.Resampling.LANCZOS)

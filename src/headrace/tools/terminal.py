@@ -1,4 +1,4 @@
-"""Console, progress bars and `--json`, which all verbs share."""
+"""Console, progress bars and `--json` output of all command-line verbs."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _NAMED_MOST = 5
 
 
 def console_for(json: str | None) -> Console:
-    """Return the console that people read; with `--json -` standard output is for machines."""
+    """Return the console for people: standard error with `--json -`, otherwise standard output."""
     from rich.console import Console
 
     return Console(stderr=json == "-")
 
 
 def say(console: Console, lines: Iterable[str], style: str | None = None) -> None:
-    """Print lines as they are."""
+    """Print lines without markup, highlighting or wrapping."""
     for line in lines:
         console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def some(texts: Sequence[str]) -> str:
-    """Name the first few, and say how many more there are."""
+    """Join the first few texts and add the number of omitted ones."""
     more = f", and {len(texts) - _NAMED_MOST:,} more" if len(texts) > _NAMED_MOST else ""
     return ", ".join(texts[:_NAMED_MOST]) + more
 
 
 def track(items: Iterable[T], what: str, total: int, console: Console) -> Iterator[T]:
-    """Yield `items`, with a bar of how many of `total` have come, where somebody can see it."""
+    """Yield `items` and show a progress bar over `total` if the console is a terminal."""
     from rich.progress import track
 
     return iter(track(items, what, total=total, console=console, transient=True, disable=not console.is_terminal))
@@ -52,7 +52,7 @@ def track(items: Iterable[T], what: str, total: int, console: Console) -> Iterat
 
 @contextmanager
 def byte_progress(console: Console, what: str) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Show a bar of bytes, and give a function that sets its text, the bytes done, and of how many."""
+    """Show a progress bar of bytes; yield a function that sets its text, bytes done, and total bytes."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -63,7 +63,7 @@ def byte_progress(console: Console, what: str) -> Iterator[Callable[[str, int, i
 
 
 def write_json(where: str | None, document: dict[str, Any]) -> None:
-    """Write the figures where `--json` says. Raises HeadraceError if that file cannot be written."""
+    """Write the document to the `--json` destination. Raises HeadraceError if that file cannot be written."""
     import json
 
     if where is None:

@@ -1,3 +1,3 @@
-"""`ThreadDataLoader`: torch's DataLoader on threads."""
+"""`ThreadDataLoader`: torch's DataLoader with threads as workers."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batch in progress: parts that threads load side by side, and the last thread collates and pins."""
+"""Batch in progress. Threads load its parts in parallel, and the last thread collates and pins the batch."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _MISSING = object()
 
 
 class BatchTask:
-    """Loads one batch. `claim` and `complete` are called with the workers' lock held, `load` and `collate` without.
+    """Task of loading one batch. Call `claim` and `complete` with the workers' lock held, `load` and `collate` without.
 
-    After a failure no further part is begun, and the part that comes first in the batch says what failed: the same
-    one whichever thread is quicker, and the one at which DataLoader stops.
+    After a failure no further part is started. The batch's error is that of its first failed part, independent of
+    timing and the same as in DataLoader.
     """
 
     def __init__(self, fetcher: Fetcher, draw: Draw, *, step: int, pin: Callable[[Any], Any] | None) -> None:
         self.draw = draw
         self.step = step
         self.done = False
-        """Whether `result` may be asked; changed with the workers' lock held."""
+        """True once `result` may be called; set with the workers' lock held."""
         self._fetcher = fetcher
         self._pin = pin
         self._parts = fetcher.parts(draw.indices)
@@ -41,16 +41,16 @@ class BatchTask:
 
     @property
     def claimable(self) -> bool:
-        """True if a part is left to begin. A batch of nothing has one, so that somebody collates it."""
+        """True if a part is left to start. An empty batch has one part, so that a thread collates it."""
         return self._claimed < max(1, len(self._parts)) and self._error is None and not self._fetcher.cancelled
 
     @property
     def cancelled(self) -> bool:
-        """True if the batch is no longer wanted: it may never be done."""
+        """True if the batch is no longer needed and may never be done."""
         return self._fetcher.cancelled
 
     def claim(self) -> int:
-        """Take the row of the next part."""
+        """Claim the next part and return its row."""
         row = self._claimed
         self._claimed += 1
         self._in_progress += 1
@@ -61,7 +61,7 @@ class BatchTask:
         if row >= len(self._parts):
             return None
         part = self._parts[row]
-        outer = present_sample()  # this may be a loader within another one's dataset
+        outer = present_sample()  # may be a loader inside another loader's dataset
         try:
             self._loaded[row] = self._fetcher.load(part, step=self.step, row=row)
         except EndOfData as end:
@@ -73,7 +73,7 @@ class BatchTask:
         return None
 
     def complete(self, row: int, error: BaseException | None) -> bool:
-        """Note that a part has ended. True for the last, whose thread then collates."""
+        """Record the end of a part. Return True for the last part: its thread must then collate."""
         if error is not None and (self._error is None or row < self._failed_row):
             self._error, self._failed_row = error, row
         self._in_progress -= 1
@@ -116,15 +116,15 @@ class BatchTask:
             del error  # its traceback holds this frame: a cycle would keep what the dataset's frames hold
 
     def under_way(self) -> str:
-        """Describe what the batch waits for."""
+        """Describe the parts that the batch is waiting for."""
         rows = [row for row in range(min(self._claimed, len(self._loaded))) if self._loaded[row] is _MISSING]
         names = [self._fetcher.where(self._parts[row], step=self.step, row=row) for row in rows[:3]]
         return "; ".join(names) + ("; …" if len(rows) > 3 else "") if rows else f"collate_fn, batch {self.step}"
 
 
 def placed(error: BaseException, where: str) -> BaseException:
-    """Return the user's exception unchanged, with its own traceback, and a note that names its sample."""
-    if isinstance(error, StopIteration):  # would end the consumer's loop in silence (PEP 479)
+    """Add a note with the sample to the user's exception; its type and traceback are unchanged."""
+    if isinstance(error, StopIteration):  # would silently end the consumer's loop (PEP 479)
         stopped = RuntimeError(f"StopIteration raised in {where}")
         stopped.__cause__ = error
         return stopped
@@ -133,24 +133,25 @@ def placed(error: BaseException, where: str) -> BaseException:
 
 
 WORTHWHILE_BYTES = 1 << 20
-"""Below this the C library has memory at hand that it need not ask the kernel for."""
+"""Minimum size for pooled blocks; smaller allocations are served by the C library without system calls."""
 
 
 class CollateMemory:
-    """Collates as `default_collate` does, with large tensors in blocks that return when the last view of them is gone.
+    """Collation like `default_collate`, with large tensors in pooled blocks.
 
-    benchmarks/thread_loader.py shows what it gains. A batch belongs to whoever holds it, for as long as it is held.
+    A block returns to the pool when the last view of it is gone, so a batch stays valid as long as it is referenced.
+    benchmarks/thread_loader.py measures the gain.
     """
 
     def __init__(self, most_idle: int) -> None:
-        """Keep at most `most_idle` blocks for later batches."""
+        """Retain at most `most_idle` blocks for later batches."""
         self._most_idle = most_idle
         self._blocks = ProcessBlocks(most_idle)
 
     def collate(self, samples: Sequence[Any]) -> Any:
-        """Collate samples like `default_collate`, in any thread."""
+        """Collate samples like `default_collate`; may be called in any thread."""
         functions: dict[Any, Callable[..., Any]] = dict(default_collate_fn_map)
-        if functions[torch.Tensor] is collate_tensor_fn:  # else the user has one of their own
+        if functions[torch.Tensor] is collate_tensor_fn:  # else the user replaced it
             functions[torch.Tensor] = self._stack
         return collate(samples, collate_fn_map=functions)
 
@@ -159,7 +160,7 @@ class CollateMemory:
 
     def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
         first, count = tensors[0], len(tensors)
-        # The first is asked for its size once it is known to have one: tensors that are not strided may have none.
+        # `nbytes` comes after the check: tensors that are not strided may have none.
         is_large = _plain(first, first) and first.nbytes * count >= WORTHWHILE_BYTES
         if not is_large or not all(_plain(each, first) for each in tensors):
             batch: torch.Tensor = collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
@@ -169,7 +170,7 @@ class CollateMemory:
 
 
 def _plain(tensor: torch.Tensor, first: torch.Tensor) -> bool:
-    """Return whether stacking it with `first` is a copy of bytes, one after the other."""
+    """Return True if stacking the tensor with `first` is a plain copy of bytes."""
     return (
         type(tensor) is torch.Tensor
         and tensor.device.type == "cpu"
@@ -183,8 +184,8 @@ def _plain(tensor: torch.Tensor, first: torch.Tensor) -> bool:
 
 
 def pin(batch: Any) -> Any:
-    """Pin each tensor of `batch`, in containers of the same types, and dataclasses.
+    """Pin each tensor of `batch`; types of containers are preserved, dataclasses included.
 
-    Like DataLoader, it calls `pin_memory` on objects that have one, containers included, and passes all else through.
+    Like DataLoader, calls `pin_memory` on objects that have it, containers included; other values are unchanged.
     """
     return map_leaves(batch, lambda _, part: part.pin_memory() if hasattr(part, "pin_memory") else NO_LEAF)

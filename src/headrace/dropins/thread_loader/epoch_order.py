@@ -1,4 +1,4 @@
-"""Index batches of one epoch, drawn as DataLoader draws them, and how many the consumer has received."""
+"""Index batches of one epoch, drawn like DataLoader's, and the consumer's position among them."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from headrace.errors import StateError
 
 @dataclass(frozen=True)
 class Draw:
-    """One batch's indices, or the one index of batch_size=None; and the sampler's own mark of it."""
+    """Indices of one batch (one index with batch_size=None), and the sampler's mark for it."""
 
     indices: Any
     mark: Any
 
 
 class EpochOrder:
-    """Draws from the samplers in the consumer's thread, at the moments at which DataLoader does.
+    """Order of an epoch, drawn from the samplers in the consumer's thread at the same moments as in DataLoader.
 
-    So a seed, or a generator, gives the order that it gives under DataLoader, and what the training code draws from
-    torch's default generator comes out the same.
+    A seed or generator therefore yields the same order as under DataLoader, and the training code's draws from torch's
+    default generator are the same.
     """
 
     def __init__(self, loader: DataLoader[Any], start: ThreadLoaderPosition) -> None:
-        """Resume at `start`: batches received before are drawn once more and not loaded.
+        """Resume at `start`: the batches received before it are drawn again but not loaded.
 
-        Raises StateError where the sampler now draws others.
+        Raises StateError if the sampler draws different batches.
         """
         self._epoch_sampler = epoch_sampler(loader)
         self._start = at_epoch_of(self._epoch_sampler, start)
@@ -68,7 +68,7 @@ class EpochOrder:
 
     @property
     def epoch(self) -> int:
-        """The epoch that it is in, or the next one once the consumer has all of it."""
+        """Current epoch, or the next epoch once the consumer has received all of it."""
         return self.next_start().epoch
 
     def draw(self) -> Draw:
@@ -82,7 +82,7 @@ class EpochOrder:
         return self._drawn
 
     def hand_out(self, draw: Draw, *, failed: bool = False) -> None:
-        """Note that the consumer has this batch, or its error; an error counts once a later batch has been received."""
+        """Record that the consumer has this batch or its error; an error counts once a later batch is received."""
         self._handed_out += 1
         if self._sampler is None:
             self._crc_handed_out = _crc(draw.indices, self._crc_handed_out)
@@ -94,15 +94,15 @@ class EpochOrder:
         if self.received == self._length or (self._exhausted and draw is self._drawn):
             self.finish()
         else:
-            self._finished = False  # a length that promised less
+            self._finished = False  # the length was too small
 
     def end(self) -> None:
-        """End the epoch, as the consumer has asked for a batch after the last, unless the sampler failed."""
+        """End the epoch after a request past its last batch, unless the sampler failed."""
         if self._exhausted:
             self.finish()
 
     def finish(self) -> None:
-        """Note that the consumer has all of the epoch."""
+        """Record that the consumer has received the whole epoch."""
         self._finished = True
         if self._sampler is not None:
             self._sampler.finish(self._sampler.mark())
@@ -116,14 +116,14 @@ class EpochOrder:
         seed = None if self._seeded is None else self._seeded.seed
         if self.received > 0:
             begun = replace(begun, batches=self.received, indices_crc=self._crc)
-        elif seed is None:  # what a generator drew for it can be drawn again, and torch's default one is not ours
+        elif seed is None:  # a generator can draw the seed again, and torch's default is not ours to restore
             return begun
         return replace(begun, base_seed=self.base_seed, order_seed=seed)
 
     def next_start(self) -> ThreadLoaderPosition:
-        """Return where the next pass of this process starts: a pass that was broken off begins its epoch again."""
+        """Return the start of this process's next pass: after an interrupted pass, its epoch begins again."""
         start = ThreadLoaderPosition(epoch=self._start.epoch + self._finished, sampler_epoch=self._start.sampler_epoch)
-        # As DataLoader, whose persistent workers are seeded once.
+        # Like DataLoader, which seeds persistent workers once.
         if self._persistent:
             start = replace(start, base_seed=self.base_seed, seeded_epochs=self.seeded_epochs + 1)
         return at_epoch_of(self._epoch_sampler, start)
@@ -146,7 +146,7 @@ class EpochOrder:
 
 
 class _SeededSampler(Sampler[int]):
-    """RandomSampler without a generator, which draws the seed of each epoch's order and records it."""
+    """RandomSampler without a generator that records the seed of its epoch's order."""
 
     def __init__(self, sampler: RandomSampler, seed: int | None) -> None:
         self._sampler = sampler
@@ -164,7 +164,7 @@ class _SeededSampler(Sampler[int]):
 def _seeded(loader: DataLoader[Any], seed: int | None) -> _SeededSampler | None:
     sampler = loader.sampler
     plain = loader.batch_sampler is None or is_plain(loader)
-    # Only torch's own: a subclass may draw otherwise.
+    # Only torch's own class: a subclass may draw differently.
     if plain and type(sampler) is RandomSampler and sampler.generator is None:
         return _SeededSampler(sampler, seed)
     return None
@@ -181,7 +181,7 @@ def _iterator(loader: DataLoader[Any], seeded: _SeededSampler | None) -> Iterato
 
 
 def _draw_base_seed(loader: DataLoader[Any], start: ThreadLoaderPosition) -> int:
-    """Draw the base seed, in a resumed epoch as well: later draws of the generator depend on it."""
+    """Draw the base seed, even in a resumed epoch: the generator's later draws depend on it."""
     if start.seeded_epochs > 0 and start.base_seed is not None:
         return start.base_seed
     drawn = _random_seed(loader.generator)
@@ -189,22 +189,22 @@ def _draw_base_seed(loader: DataLoader[Any], start: ThreadLoaderPosition) -> int
 
 
 def _random_seed(generator: torch.Generator | None) -> int:
-    """Draw a seed as torch's own DataLoader and RandomSampler do."""
+    """Draw a seed like torch's DataLoader and RandomSampler."""
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
 def _length(loader: DataLoader[Any]) -> int | None:
-    """Return the loader's length; None where it has none: an epoch then ends when the sampler has no more."""
+    """Return the loader's length; None if it has none, so that the epoch ends with the sampler."""
     try:
         return len(loader)
-    except Exception:  # what DataLoader never asks for must not fail here
+    except Exception:  # DataLoader never calls len(), so it must not fail here
         return None
 
 
 def _crc(indices: Any, before: int) -> int:
-    """Sum up indices that are numbers or text, or lists, tuples, arrays or tensors of these.
+    """Update a CRC with indices that are numbers or text, or lists, tuples, arrays or tensors of these.
 
-    Of other indices, whose text may hold an address, only the number counts.
+    Other indices, whose repr may hold an address, contribute only their count.
     """
     indices = indices.tolist() if hasattr(indices, "tolist") else indices
     items = indices if isinstance(indices, list | tuple) else [indices]
@@ -217,7 +217,7 @@ def _crc(indices: Any, before: int) -> int:
 
 
 def _known(index: Any) -> Any:
-    """Return plain numbers and text, in lists; None for anything else."""
+    """Convert an index to plain numbers and text in lists; None for anything else."""
     value = index.tolist() if hasattr(index, "tolist") else index
     if isinstance(value, list | tuple):
         return [_known(item) for item in value]

@@ -1,8 +1,8 @@
-"""Fetching of a batch's parts from the dataset, and the result of `get_worker_info()` meanwhile.
+"""Loading of a batch's parts from the dataset, with a per-thread `get_worker_info()`.
 
-torch keeps one worker info for a process, in a global that `torch.utils.data.get_worker_info` returns, and datasets
-import that function by name. So its code is replaced once, on the first thread that has an info of its own, by code
-that asks this thread first. Everywhere else, worker processes of a DataLoader included, the answer stays torch's.
+torch has one worker info per process, in a global that `torch.utils.data.get_worker_info` returns, and datasets import
+that function by name. Its code is therefore replaced once, by the first thread that has its own info, with code that
+checks the current thread first. Everywhere else, including DataLoader's worker processes, it returns torch's value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.errors import StateError
 
 
 class _ThreadInfo(threading.local):
-    """What `get_worker_info()` returns in this thread of a ThreadDataLoader, and which of it was asked for."""
+    """This thread's result of `get_worker_info()`, and the names of the attributes read from it."""
 
     def __init__(self) -> None:
         self.value: WorkerInfo | None = None
@@ -33,7 +33,7 @@ _info = _ThreadInfo()
 
 
 class ReaderInfo(WorkerInfo):
-    """Result of `get_worker_info()` in the thread that reads an iterable dataset; it records what is asked for."""
+    """Result of `get_worker_info()` in the thread that reads an iterable dataset; records the attributes read."""
 
     __slots__ = ()
 
@@ -44,10 +44,10 @@ class ReaderInfo(WorkerInfo):
 
 
 def warn_of_lost_shards(workers: int) -> None:
-    """Warn where the dataset that this thread has read took the part of worker 0 as one of several would have it.
+    """Warn if the dataset read in this thread has probably used only worker 0's shards out of several.
 
-    `workers` is the loader's `num_workers`. Code that has cut shards for as many, and takes that of its id, has read a
-    part of its data; code that asks how many workers there are has read all.
+    `workers` is the loader's `num_workers`. Code that splits shards for that many workers and selects by id reads only
+    part of its data; code that also reads `num_workers` reads all of it.
     """
     if workers > 1 and _info.asked == {"id"}:
         warnings.warn(
@@ -59,46 +59,45 @@ def warn_of_lost_shards(workers: int) -> None:
 
 
 def worker_info(worker: int, workers: int, seed: int, dataset: Dataset[Any]) -> WorkerInfo:
-    """Return what `get_worker_info()` says in one of `workers`; `seed` is the loader's with the worker's number."""
+    """Return the result of `get_worker_info()` for one of `workers`; `seed` is the loader's plus the worker's id."""
     info: Any = ReaderInfo if isinstance(dataset, IterableDataset) else WorkerInfo
     more = {"worker_method": "thread"} if "worker_method" in signature(WorkerInfo).parameters else {}
     return info(id=worker, num_workers=workers, seed=seed, dataset=dataset, **more)  # type: ignore[no-any-return]
 
 
 def _get_worker_info() -> WorkerInfo | None:
-    """Return what DataLoader keeps for this process, unless this is a thread of a ThreadDataLoader.
+    """Return the process's worker info from DataLoader, unless this is a thread of a ThreadDataLoader.
 
-    Only its code is used, inside torch's function of that name and with its globals: datasets import the function by
-    name, and what it returns is one value for a process.
+    Only the code object is used, inside torch's function of that name and with its globals.
     """
     import sys
 
     from headrace.dropins.thread_loader.fetching import _info
 
-    # default_collate asks as well, and puts tensors into shared memory wherever there is a worker.
+    # default_collate calls it too, and puts tensors into shared memory if there is a worker.
     collates = sys._getframe(1).f_globals.get("__name__") == "torch.utils.data._utils.collate"
     own = None if collates else _info.value
     return _worker_info if own is None else own  # type: ignore[name-defined]  # noqa: F821  # torch's global
 
 
 def tell_worker_info(info: WorkerInfo) -> None:
-    """Make `get_worker_info()` return `info` in this thread, as it does in DataLoader's processes."""
+    """Make `get_worker_info()` return `info` in this thread, as in DataLoader's worker processes."""
     get_worker_info.__code__ = _get_worker_info.__code__
     _info.value, _info.asked = info, set()
 
 
-class EndOfData(Exception):  # noqa: N818  # how an iterable dataset ends, no error
+class EndOfData(Exception):  # noqa: N818  # the regular end of an iterable dataset, not an error
     """Signal that an iterable dataset has no further batch."""
 
 
 class MapFetcher:
-    """Fetcher of a map-style dataset: a sample is a part, unless the dataset loads whole batches (`__getitems__`).
+    """Fetcher of a map-style dataset. A part is a sample, or a whole batch if the dataset has `__getitems__`.
 
-    `cancelled` is set when nobody wants the pass's batches any more. All methods may be called in any thread.
+    `cancelled` is set when the pass's batches are no longer needed. All methods may be called in any thread.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, batched: bool, key: int) -> None:
-        """Fetch by sample; `batched` is False for batch_size=None, where each index is one sample and no batch."""
+        """Set up a pass; `batched` is False for batch_size=None, where each index is a single sample."""
         self._dataset = dataset
         self._collate = collate
         self._by_sample = batched and not _loads_batches(dataset)
@@ -107,34 +106,33 @@ class MapFetcher:
         self.cancelled = False
 
     def parts(self, indices: Any) -> list[Any]:
-        """Return the parts that can be loaded in parallel. An empty list makes a batch of nothing, as in DataLoader."""
+        """Return the parts that can be loaded in parallel. An empty list is an empty batch, as in DataLoader."""
         return list(indices) if self._by_sample else [indices]
 
     def load(self, part: Any, *, step: int, row: int) -> Any:
-        """Load one part."""
         enter(SampleRandom(self._key, step, row))
         return self._dataset.__getitems__(part) if self._whole else self._dataset[part]
 
     def collate(self, loaded: list[Any], *, step: int) -> Any:
-        """Collate the batch, once all parts are there."""
+        """Collate the batch once all parts are loaded."""
         enter(SampleRandom(self._key, step, None))
         return self._collate(loaded if self._by_sample else loaded[0])
 
     def where(self, part: Any, *, step: int, row: int) -> str:
-        """Name a part in an error."""
+        """Return the name of a part for error messages."""
         name = reprlib.repr(part)
         return f"dataset[{name}], sample {row} of batch {step}" if self._by_sample else f"dataset[{name}], batch {step}"
 
 
 def _loads_batches(dataset: Any) -> bool:
-    """Return whether `__getitems__` does more than __getitem__ for each: Subset has it only to hand it on."""
+    """Return True if the dataset itself has `__getitems__`; Subset merely forwards it."""
     if type(dataset) is Subset:
         return _loads_batches(dataset.dataset)
     return bool(getattr(dataset, "__getitems__", None))
 
 
 class IterableFetcher:
-    """Fetcher of an iterable dataset, which one thread reads from its start; `parts` are whole batches."""
+    """Fetcher of an iterable dataset, read by one thread from the start. A part is a whole batch."""
 
     def __init__(
         self,
@@ -147,7 +145,7 @@ class IterableFetcher:
         skip: int,
         workers: int,
     ) -> None:
-        """Read and drop the first `skip` batches. `workers` is the loader's `num_workers`."""
+        """Set up a pass that reads and drops the first `skip` batches. `workers` is the loader's `num_workers`."""
         self._dataset = dataset
         self._collate = collate
         self._batched = batched
@@ -170,9 +168,9 @@ class IterableFetcher:
         return self._read(count, step)
 
     def _pass_over(self, count: int, steps: range) -> None:
-        """Read batches that the consumer has had. One that failed, and was survived, fails again here.
+        """Read batches that the consumer already received. A batch that failed then fails again and is skipped.
 
-        Raises StateError where the dataset ends before them, or the error that ended it.
+        Raises StateError if the dataset ends too early, or the error that ended it.
         """
         failure: Exception | None = None
         for step in steps:
@@ -189,14 +187,14 @@ class IterableFetcher:
                 failure = error
 
     def _read(self, count: int, step: int) -> Any:
-        """Read the next samples; fewer only at the end. Raises EndOfData."""
+        """Read the next `count` samples, fewer only at the end. Raises EndOfData."""
         samples: list[Any] = []
         while len(samples) < count and not self._ended:
             if self.cancelled:
                 raise EndOfData
             enter(SampleRandom(self._key, step, len(samples)))
             try:
-                samples.append(next(self._samples))  # type: ignore[arg-type]  # `load` has opened it
+                samples.append(next(self._samples))  # type: ignore[arg-type]  # opened by `load`
             except StopIteration:
                 self._ended = True
                 warn_of_lost_shards(self._workers)
@@ -213,4 +211,4 @@ class IterableFetcher:
 
 
 Fetcher: TypeAlias = MapFetcher | IterableFetcher
-"""Loads the batches of one pass."""
+"""Fetcher of the batches of one pass."""

@@ -1,4 +1,4 @@
-"""Pass over a ThreadDataLoader: it has several batches in progress and returns them in order."""
+"""Iterator over a ThreadDataLoader, with several batches in progress, returned in order."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headrace.errors import UsageError
 
 
 class ThreadLoaderIterator(Iterator[Any]):
-    """Batches in the sampler's order. Ends at the end of the epoch, on `close`, on Ctrl-C, or when dropped.
+    """Iterator over batches in the sampler's order. Ends with the epoch, on `close`, on Ctrl-C, or when dropped.
 
-    A batch that fails is raised in its place, and the next call gives the batch after it, as DataLoader's workers do.
-    In a process forked in mid-epoch a map-style dataset goes on from the same batch, with threads of its own.
+    The error of a failed batch is raised in its place, and the next call returns the following batch, as in DataLoader.
+    In a process forked in mid-epoch, a map-style dataset continues at the same batch with new threads.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ThreadLoaderIterator(Iterator[Any]):
         pin: Callable[[Any], Any] | None,
         watch: GlobalRandomWatch,
     ) -> None:
-        """Begin a pass. With `num_workers=0` the calling thread loads each batch when it is asked for."""
+        """Begin a pass. With `num_workers=0` the calling thread loads each batch on request."""
         self._loader = loader
         self._order = order
         self._fetcher = fetcher
@@ -52,7 +52,7 @@ class ThreadLoaderIterator(Iterator[Any]):
                 self._draw()
 
     def __len__(self) -> int:
-        """Return the batches of a whole epoch."""
+        """Return the number of batches in a whole epoch."""
         return len(self._loader)
 
     def __next__(self) -> Any:
@@ -64,10 +64,10 @@ class ThreadLoaderIterator(Iterator[Any]):
         except StopIteration:
             self.close()
             raise
-        except BaseException:  # Ctrl-C, worker_init_fn, a fork: it must not wait for a dataset that hangs
+        except BaseException:  # Ctrl-C, worker_init_fn, a fork: must not wait for a hung dataset
             self._end(DROP_WAIT_S)
             raise
-        if isinstance(task, Exception):  # the pass goes on: after a timeout the batch may still be waited for
+        if isinstance(task, Exception):  # the pass continues: after a timeout the caller may wait again
             try:
                 raise task
             finally:
@@ -85,11 +85,11 @@ class ThreadLoaderIterator(Iterator[Any]):
         return batch
 
     def close(self) -> None:
-        """End the pass, in any thread: it waits for samples in progress, and drops prefetched batches."""
+        """End the pass, wait for samples in progress, and drop prefetched batches. May be called in any thread."""
         self._end(None)
 
     def _next_task(self) -> BatchTask | Exception:
-        """Return the next batch, loaded, or the error in its place. Raises StopIteration after the last."""
+        """Return the next batch, loaded, or the error in its place. Raises StopIteration after the last batch."""
         if self._workers is None:
             self._draw()
         pending = self._pending
@@ -109,7 +109,7 @@ class ThreadLoaderIterator(Iterator[Any]):
                 f"DataLoader timed out after {self._loader.timeout} seconds; it waits for {task.under_way()}. "
                 "Raise timeout=, or see what the dataset waits for"
             )
-        if not self._open:  # `close`, in another thread: the batch may never be done
+        if not self._open:  # closed by another thread: the batch may never be done
             raise StopIteration
         pending.popleft()
         if self._workers is not None:
@@ -147,7 +147,7 @@ class ThreadLoaderIterator(Iterator[Any]):
             self._workers.submit(task)
 
     def _employ(self) -> None:
-        """Start threads. Persistent ones belong to the loader, others end with the pass."""
+        """Start the threads. Persistent threads belong to the loader, others end with the pass."""
         self._workers = workers = self._start_workers()
         owned = None if self._loader.persistent_workers else workers
         self._finalizer = weakref.finalize(self, _drop, self._fetcher, owned)
@@ -155,7 +155,7 @@ class ThreadLoaderIterator(Iterator[Any]):
     def _end(self, timeout_s: float | None) -> None:
         self._open = False
         self._fetcher.cancelled = True
-        self._pending = deque()  # another one: the consumer's thread may have this one in hand
+        self._pending = deque()  # a new deque: the consumer's thread may be using the old one
         if self._workers is None:
             return
         self._finalizer.detach()
@@ -179,7 +179,7 @@ class ThreadLoaderIterator(Iterator[Any]):
 
 
 def _drop(fetcher: Fetcher, workers: WorkerThreads | None) -> None:
-    """End a pass that nobody refers to any more."""
+    """End a pass that is no longer referenced."""
     fetcher.cancelled = True
     if workers is not None:
         workers.close(DROP_WAIT_S)

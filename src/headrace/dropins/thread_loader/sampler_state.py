@@ -1,4 +1,4 @@
-"""Position of a ThreadDataLoader as JSON, and the state of its samplers and generators."""
+"""Position of a ThreadDataLoader as JSON, and the states of its samplers and generators."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from headrace.errors import StateError
 from headrace.plan import check_state
 
 POSITION_VERSION = 1
-"""Of the dict. Raise it when a key comes, goes or changes its meaning."""
+"""Version of the dict; increment it when a key is added, removed or changes its meaning."""
 
 
 @dataclass(frozen=True)
 class ThreadLoaderPosition:
-    """Batches that the consumer has received, and all that the rest of the epoch follows from.
+    """Number of batches that the consumer has received, and everything that determines the rest of the epoch.
 
-    `epoch` is the loader's count, and `sampler_epoch` the value of its sampler's `epoch`, if it has one: a sampler need
-    not be told of a new epoch. `batches` counts those of this epoch. `base_seed` and `order_seed` were drawn when the
-    epoch began, None before: the one for random sources, the other for the order of a RandomSampler without a
-    generator. `seeded_epochs` counts the epochs before this one with the same `base_seed`. `generators` are the states
-    of the loader's and the sampler's generators at the epoch's start, base64. `indices_crc` sums up the indices
-    received, and `sampler` is the state of a sampler that keeps its own.
+    `epoch` is the loader's count; `sampler_epoch` is its sampler's `epoch` attribute, if it has one, which may lag
+    behind. `batches` counts the received batches of this epoch. `base_seed` (for random sources) and `order_seed` (for
+    a RandomSampler without a generator) were drawn at the start of the epoch, None before. `seeded_epochs` counts the
+    earlier epochs with the same `base_seed`. `generators` are the base64 states of the loader's and sampler's
+    generators at the start of the epoch. `indices_crc` is a checksum of the received indices, and `sampler` is the
+    state of a stateful sampler.
     """
 
     _: KW_ONLY
@@ -45,9 +45,9 @@ class ThreadLoaderPosition:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ThreadLoaderPosition:
-        """Return the position that `to_dict` gave. Raises StateError for anything else.
+        """Restore a position from `to_dict`. Raises StateError for anything else.
 
-        Keys that begin with an underscore are marks of a wrapper, such as Accelerate's `_iterator_finished`.
+        Keys with a leading underscore are a wrapper's, such as Accelerate's `_iterator_finished`, and are ignored.
         """
         if not isinstance(data, Mapping):
             raise StateError(f"state: expected the dict that state_dict() gave, got {type(data).__name__}")
@@ -63,22 +63,22 @@ class ThreadLoaderPosition:
 
 
 class TrackedSampler:
-    """State of Headrace's own samplers, which count draws and received batches apart."""
+    """State of Headrace's samplers, which count drawn and received batches separately."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
         self._pass = sampler.begin_tracked(self)
 
     def mark(self) -> int:
-        """Return the sampler's position, for `receive`; called after each draw."""
+        """Return the sampler's position after a draw, for `receive`."""
         return int(self._pass.drawn)
 
     def receive(self, mark: Any) -> None:
-        """Note that the consumer has the batch whose draw has this mark."""
+        """Record that the consumer has received the batch with this mark."""
         self._pass.received = mark
 
     def finish(self, mark: Any) -> None:
-        """Note that the consumer has all of the epoch."""
+        """Record that the consumer has received the whole epoch."""
         self._pass.ended = True
 
     def state(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class TrackedSampler:
 
 
 class SavedSampler:
-    """State of samplers whose `state_dict` counts draws, as in torchdata: one is saved with every batch."""
+    """State of samplers whose `state_dict` counts draws, as in torchdata. A state is saved with every batch."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
@@ -107,11 +107,11 @@ class SavedSampler:
 
 
 SamplerState: TypeAlias = TrackedSampler | SavedSampler
-"""State of a sampler that keeps its own, as of the batches that the consumer has."""
+"""State of a stateful sampler at the consumer's position."""
 
 
 def begin_sampler(loader: DataLoader[Any]) -> SamplerState | None:
-    """Begin a pass over the loader's sampler; None where it keeps no state."""
+    """Begin a pass over the loader's sampler; return None if the sampler is stateless."""
     sampler = stateful_sampler(loader)
     if sampler is None:
         return None
@@ -119,30 +119,30 @@ def begin_sampler(loader: DataLoader[Any]) -> SamplerState | None:
 
 
 def stateful_sampler(loader: DataLoader[Any]) -> Any:
-    """Return the sampler that draws the indices, if it has state_dict and load_state_dict; else None."""
+    """Return the sampler that draws the indices if it has state_dict and load_state_dict, else None."""
     drawing = drawing_sampler(loader)
     return drawing if hasattr(drawing, "state_dict") and hasattr(drawing, "load_state_dict") else None
 
 
 def drawing_sampler(loader: DataLoader[Any]) -> Any:
-    """Return what draws the indices: a sampler, or a batch sampler that is not torch's own."""
+    """Return the object that draws the indices: a sampler, or a batch sampler other than torch's."""
     batches = loader.batch_sampler
     return loader.sampler if batches is None or is_plain(loader) else batches
 
 
 def is_plain(loader: DataLoader[Any]) -> bool:
-    """Return whether the loader groups what its sampler draws by torch's own BatchSampler."""
+    """Return True if torch's own BatchSampler groups the indices of the loader's sampler."""
     batches = loader.batch_sampler
     return type(batches) is BatchSampler and batches.sampler is loader.sampler
 
 
 def epoch_sampler(loader: DataLoader[Any]) -> Any:
-    """Return the outermost sampler that has `set_epoch`, or None."""
+    """Return the outermost sampler with `set_epoch`, or None."""
     return next((sampler for sampler in _samplers(loader) if hasattr(sampler, "set_epoch")), None)
 
 
 def at_epoch_of(sampler: Any, position: ThreadLoaderPosition) -> ThreadLoaderPosition:
-    """Return `position`, at the sampler's epoch if somebody has changed it since."""
+    """Return `position`, moved to the sampler's epoch if that has changed."""
     epoch = getattr(sampler, "epoch", None)
     if type(epoch) is not int or epoch == position.sampler_epoch:
         return position
@@ -150,19 +150,19 @@ def at_epoch_of(sampler: Any, position: ThreadLoaderPosition) -> ThreadLoaderPos
 
 
 def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
-    """Return the generators that the loader and its samplers were given, each once."""
+    """Return the distinct generators of the loader and its samplers."""
     owners = [loader, *_samplers(loader)]
     found = [getattr(owner, "generator", None) for owner in owners]
     return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
 
 
 def states_of(found: list[torch.Generator]) -> list[str]:
-    """Encode states in base64, 7 KB each: a Mersenne Twister has no smaller one."""
+    """Encode states in base64, 7 KB each (the state of a Mersenne Twister)."""
     return [base64.b64encode(one.get_state().numpy().tobytes()).decode() for one in found]
 
 
 def set_states(found: list[torch.Generator], states: list[str]) -> None:
-    """Restore generators. Raises StateError where the number of states differs, or one is invalid."""
+    """Restore generators. Raises StateError if the number of states differs or a state is invalid."""
     if len(found) != len(states):
         raise StateError(
             f"state: expected the states of {len(found)} generators as in this loader and its sampler, got "
@@ -179,7 +179,7 @@ def set_states(found: list[torch.Generator], states: list[str]) -> None:
 
 
 def _samplers(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Yield the loader's samplers and those within them, as Accelerate and Lightning wrap them; outermost first."""
+    """Yield the loader's samplers, outermost first, including samplers wrapped by Accelerate or Lightning."""
     waiting, seen = [loader.batch_sampler, loader.sampler], set()
     while waiting:
         sampler = waiting.pop(0)

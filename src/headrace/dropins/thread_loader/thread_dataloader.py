@@ -1,4 +1,4 @@
-"""`ThreadDataLoader`: torch's DataLoader on threads."""
+"""`ThreadDataLoader`: torch's DataLoader with threads as workers."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ T_co = TypeVar("T_co", covariant=True, default=Any)
 
 
 class ThreadDataLoader(DataLoader[T_co]):
-    """DataLoader whose workers are threads, for datasets that release the GIL while they read and decode.
+    """DataLoader with threads as workers, for datasets that release the GIL while they read and decode.
 
-    It takes DataLoader's arguments and yields DataLoader's batches: for one seed or generator the same samples in the
-    same order, collated alike. Workers start in a millisecond, see the dataset itself, and hand batches over without
-    pickling or shared memory. Samples, not batches, are loaded in parallel, in the order of their batches.
+    Takes DataLoader's arguments and yields DataLoader's batches: for the same seed or generator, the same samples in
+    the same order with the same collation. Workers start in a millisecond, share the dataset object, and pass batches
+    without pickling or shared memory. Samples, not batches, are loaded in parallel, in the order of their batches.
 
-    `num_workers` is the number of threads; default: the cores available, shared by the ranks of the node. 0 loads in
-    the calling thread. `prefetch_factor` times `num_workers` batches are in progress or ready, by default twice.
-    `worker_init_fn(worker_id)` is called in each thread; with `persistent_workers` threads outlive the epoch. One
-    thread reads an iterable dataset, whatever `num_workers`: `get_worker_info()` returns worker 0 of 1. The error of
-    `timeout` names what the loader waits for.
+    `num_workers` is the number of threads; default: the available cores, divided among the ranks on the node. 0 loads
+    in the calling thread. `prefetch_factor` (default 2) times `num_workers` batches are in progress or ready.
+    `worker_init_fn(worker_id)` is called in each thread; with `persistent_workers`, threads outlive the epoch. An
+    iterable dataset is read by one thread for any `num_workers`: `get_worker_info()` returns worker 0 of 1. The error
+    of `timeout` names the samples that the loader is waiting for.
 
-    `multiprocessing_context`, `pin_memory_device` and `in_order=False` mean nothing to threads: a warning says so.
+    `multiprocessing_context`, `pin_memory_device` and `in_order=False` have no effect with threads and cause a warning.
 
-    Random draws in the dataset: see `sample_random`. Errors keep their type and traceback, and name the sample. Raises
-    UsageError, or DataLoader's own ValueError, for arguments that do not fit.
+    For random draws in the dataset, see `sample_random`. Errors keep their type and traceback and name the sample.
+    Raises UsageError, or DataLoader's own ValueError, for invalid arguments.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class ThreadDataLoader(DataLoader[T_co]):
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
         )
-        self.in_order = True  # which torch before 2.6 does not set; frameworks make the loader again from attributes
-        # No more than a warning, as such a script gets the same batches.
+        self.in_order = True  # not set by torch before 2.6; frameworks rebuild the loader from attributes
+        # Only a warning: the batches are the same.
         for given, text in (
             (
                 multiprocessing_context is not None,
@@ -121,8 +121,8 @@ class ThreadDataLoader(DataLoader[T_co]):
         ):
             if given:
                 warnings.warn(f"{text}; leave it out", stacklevel=2)
-        self._next = ThreadLoaderPosition()  # where the next pass starts, unless one has begun
-        self._order: EpochOrder | None = None  # of the latest pass, or of the next once `seek` has drawn for it
+        self._next = ThreadLoaderPosition()  # start of the next pass, unless one has begun
+        self._order: EpochOrder | None = None  # of the latest pass, or of the next after `seek`
         self._sought = False
         self._positioned = False
         self._workers: WorkerThreads | None = None  # persistent ones
@@ -131,11 +131,14 @@ class ThreadDataLoader(DataLoader[T_co]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass takes, or that the present one is in."""
+        """Epoch of the current pass, or of the next pass once it has finished."""
         return self._next_start().epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, also of the sampler if it can. For the current one, a restored position is kept."""
+        """Set the epoch of the loader, and of the sampler if it has `set_epoch`.
+
+        For the current epoch, a restored position is preserved.
+        """
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self.epoch:
@@ -148,7 +151,7 @@ class ThreadDataLoader(DataLoader[T_co]):
 
     @property
     def next_step(self) -> int:
-        """The step at which the next pass starts: 0 unless a state was loaded, or `seek` called, since the last."""
+        """First step of the next pass: 0 unless a state was loaded or `seek` was called since the last pass."""
         if self._order is None:
             return self._next_start().batches
         return self._order.received if self._sought else 0
@@ -156,9 +159,9 @@ class ThreadDataLoader(DataLoader[T_co]):
     def seek(self, epoch: int, step: int) -> None:
         """Start the next pass at this step of this epoch.
 
-        Indices before it are drawn, and their samples not loaded; those of an iterable dataset are. The epoch's order
-        must follow from the sampler's epoch, or be the next one; `load_state_dict` restores any. Raises UsageError for
-        a step beyond the epoch, or one before a restored one.
+        Earlier indices are drawn but their samples are not loaded, except from an iterable dataset. The epoch must be
+        the next one, or its order must depend on the sampler's epoch; `load_state_dict` restores any order. Raises
+        UsageError for a step beyond the epoch or before a restored position.
         """
         self.set_epoch(epoch)
         order = EpochOrder(self, self._next_start())
@@ -178,7 +181,7 @@ class ThreadDataLoader(DataLoader[T_co]):
         return at_epoch_of(epoch_sampler(self), self._next) if self._order is None else self._order.next_start()
 
     def check_worker_number_rationality(self) -> None:
-        """Check nothing: DataLoader warns of more processes than cores, but threads that wait for files may be more."""
+        """Do nothing. DataLoader warns of more workers than cores, but threads that wait for files may exceed them."""
 
     def __iter__(self) -> ThreadLoaderIterator:  # type: ignore[override]  # torch names a private class
         pins = self._pins()
@@ -232,25 +235,25 @@ class ThreadDataLoader(DataLoader[T_co]):
         return workers
 
     def as_dataloader(self) -> LoaderDataLoader:
-        """Return a DataLoader of these batches, for frameworks that would take this one apart.
+        """Return a DataLoader of these batches for frameworks that rebuild DataLoaders.
 
-        Accelerate and Lightning would otherwise make a plain DataLoader, with processes, of its parts. Raises
-        UsageError for a loader without a length, and where a sampler gives all samples to each of several ranks.
+        Accelerate and Lightning would otherwise build a plain DataLoader, with processes, from its parts. Raises
+        UsageError for a loader without a length, and if the sampler yields all samples on each of several ranks.
         """
         from headrace.loader import as_dataloader
 
         return as_dataloader(self)
 
     def _loader_source(self) -> ThreadLoaderSource:
-        """Return what `as_dataloader` asks of a loader."""
+        """Return the adapter that `as_dataloader` needs."""
         return ThreadLoaderSource(self)
 
     # --- state ---
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the consumer's position, as JSON: it counts batches received, not those prefetched.
+        """Return the consumer's position as a JSON dict. It counts received batches, not prefetched ones.
 
-        It has a few hundred bytes, and 7 KB for each torch.Generator that the loader and its sampler were given.
+        The dict takes a few hundred bytes, plus 7 KB for each torch.Generator of the loader and its sampler.
         """
         if self._order is not None:
             return self._order.position().to_dict()
@@ -263,13 +266,13 @@ class ThreadDataLoader(DataLoader[T_co]):
         return position.to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume the next pass where `state` was saved, with the same order and random sources.
+        """Resume the next pass at the position of `state`, with the same order and random sources.
 
-        The sampler's indices of the batches before are drawn and dropped; of an iterable dataset, the samples are. The
-        orders of later epochs follow as well if the loader, or its sampler, has a generator or state of its own;
+        The indices of earlier batches are drawn and dropped, and the samples of an iterable dataset are read and
+        dropped. Later epochs have the same orders too if the loader or its sampler has its own generator or state;
         otherwise they depend on torch's default generator, as always.
 
-        Raises StateError for a state of another loader; on the next iter() if its sampler draws other indices now.
+        Raises StateError for a state of another loader, or on the next iter() if the sampler draws other indices.
         """
         position = ThreadLoaderPosition.from_dict(state)
         sampler = stateful_sampler(self)
@@ -287,7 +290,7 @@ class ThreadDataLoader(DataLoader[T_co]):
         self._begin_at(replace(position, generators=[], sampler=None))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy, which has no threads, and starts where this one's next pass does."""
+        """Return the state of a copy without threads that starts at the next pass of this loader."""
         return {**self.__dict__, "_next": self._next_start(), "_order": None, "_sought": False, "_workers": None}
 
 
@@ -297,7 +300,7 @@ def _check(dataset: object, threads: object, prefetch_factor: object, timeout: f
             f"dataset: expected a Dataset or an IterableDataset, got the data pipe {type(dataset).__name__}; "
             "DataLoader shards and seeds data pipes by process, so keep DataLoader for it"
         )
-    # The first words of torch's own messages are in these, as people match them.
+    # The messages begin with torch's own first words, since users match on them.
     if type(threads) is not int or threads < 0:
         raise UsageError(
             "num_workers option should be non-negative: expected a number of threads, 0 or more, or None for the cores "
@@ -316,13 +319,13 @@ def _check(dataset: object, threads: object, prefetch_factor: object, timeout: f
 
 
 class ThreadLoaderSource:
-    """Source for `as_dataloader` over a ThreadDataLoader. It counts nothing itself, so the loader may move as well."""
+    """Source for `as_dataloader` over a ThreadDataLoader. It has no state, so the loader may also be used directly."""
 
     def __init__(self, loader: ThreadDataLoader) -> None:
-        """Find the sampler's ranks. Raises UsageError where a sampler gives all samples to each of several ranks."""
+        """Find the sampler's rank. Raises UsageError if the sampler yields all samples on each of several ranks."""
         self._loader = loader
         self._sampler = drawing_sampler(loader)
-        # By what the sampler partitions the dataset, under Headrace's or torch's names.
+        # The sampler's partition of the dataset, under Headrace's or torch's attribute names.
         rank = getattr(self._sampler, "rank", None)
         world_size = getattr(self._sampler, "world_size", getattr(self._sampler, "num_replicas", None))
         known = rank is not None and world_size is not None
@@ -339,17 +342,17 @@ class ThreadLoaderSource:
 
     @property
     def batch_size(self) -> int:
-        """Samples per rank; 1 where the batch sampler does not say."""
+        """Samples per rank; 1 if the batch sampler has no `batch_size`."""
         return self._loader.batch_size or getattr(self._loader.batch_sampler, "batch_size", None) or 1
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch. Those that Headrace's samplers repeat count once; else, those of whole batches."""
+        """Samples per epoch: without repeats for Headrace's samplers, otherwise those of whole batches."""
         loader = self._loader
         if isinstance(loader.dataset, IterableDataset) or loader.drop_last or not hasattr(self._sampler, "left_out"):
             return len(loader) * self.batch_size * self.world_size
         left_out: int = self._sampler.left_out
-        return len(loader.dataset) - left_out  # type: ignore[arg-type]  # the sampler has had its length
+        return len(loader.dataset) - left_out  # type: ignore[arg-type]  # the sampler needed its length
 
     @property
     def epoch(self) -> int:

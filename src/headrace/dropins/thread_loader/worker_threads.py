@@ -1,4 +1,4 @@
-"""Threads of a ThreadDataLoader: they load submitted batches, the oldest first, sample by sample."""
+"""Threads of a ThreadDataLoader, which load submitted batches sample by sample, oldest first."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from headrace.dropins.thread_loader.fetching import tell_worker_info, worker_inf
 from headrace.system import THREAD_PREFIX, close_at_exit, in_own_thread, share_cores
 
 DROP_WAIT_S = 1.0
-"""Far longer than a sample takes, unless the dataset hangs. Whoever lets go of a pass may hold what it hangs on."""
+"""Timeout in seconds for dropped passes, far above a sample's time. The caller may hold a lock that a sample needs."""
 
 EXIT_WAIT_S = 5.0
-"""When Python ends, a dataset that hangs is left behind rather than waited for."""
+"""Timeout in seconds at exit, after which threads in a hung dataset are abandoned."""
 
 
 class WorkerThreads:
-    """Owns `count` threads. `close` ends them and may be called twice; in a forked child there are none."""
+    """Owner of `count` threads. `close` ends them and is idempotent; a forked child has none."""
 
     def __init__(
         self, count: int, *, init: Callable[[int], object] | None, info: WorkerInfo, device: int | None
     ) -> None:
-        """Start the threads. `init` is called in each with its number, 0 to count - 1.
+        """Start the threads and call `init` in each with its number, 0 to count - 1.
 
-        `info` is the result of `get_worker_info()` in the first. `device` is the CUDA device for pinned memory, or
-        None.
+        `info` is the result of `get_worker_info()` in the first thread. `device` is the CUDA device for pinned memory,
+        or None.
         """
         self._init = init
         self._info = info
@@ -38,8 +38,8 @@ class WorkerThreads:
         self._pid = os.getpid()
         # Reentrant: the garbage collector may call `close` anywhere.
         lock = threading.RLock()
-        self._work = threading.Condition(lock)  # for the threads: there is something to begin
-        self._news = threading.Condition(lock)  # for consumers: a batch is done, or a thread has started
+        self._work = threading.Condition(lock)  # wakes the threads: a part can be started
+        self._news = threading.Condition(lock)  # wakes consumers: a batch is done, or a thread has started
         self._tasks: deque[BatchTask] = deque()
         self._prepared = self._initialised = 0
         self._error: BaseException | None = None
@@ -49,20 +49,20 @@ class WorkerThreads:
             for i in range(count)
         ]
         close_at_exit(self)
-        own = torch.get_num_threads()  # asked first: afterwards a new thread would learn what `_prepare` sets
+        own = torch.get_num_threads()  # before `_prepare` changes it
         try:
             for thread in self._threads:
                 thread.start()
             with self._news:
                 self._news.wait_for(lambda: self._prepared == count)
-        except BaseException:  # Ctrl-C, or no thread to be had: nobody else has this object yet
+        except BaseException:  # Ctrl-C, or a thread cannot start: no one else has this object yet
             self.close()
             raise
-        torch.set_num_threads(own)  # for threads that begin later; this one has had it all along
+        torch.set_num_threads(own)  # for threads started later; this thread's number is unchanged
 
     @property
     def foreign(self) -> bool:
-        """True if this process is a fork of the one that has the threads."""
+        """True if this process is a fork of the process that owns the threads."""
         return os.getpid() != self._pid
 
     @property
@@ -76,10 +76,10 @@ class WorkerThreads:
             self._work.notify_all()
 
     def wait(self, task: BatchTask, timeout_s: float | None) -> bool:
-        """Return whether the batch is done, or cancelled, within the time. Raises the error of `worker_init_fn`.
+        """Wait for the batch; return True if it is done or cancelled in time. Raises the error of `worker_init_fn`.
 
-        No batch is handed out before `worker_init_fn` is through in every thread, so that a failure comes before the
-        first batch and not somewhere among them.
+        No batch is returned before `worker_init_fn` has finished in every thread, so its failure precedes the first
+        batch.
         """
         with self._news:
             self._news.wait_for(lambda: self._ready(task), timeout_s)
@@ -93,26 +93,26 @@ class WorkerThreads:
         return task.done and self._initialised == len(self._threads)
 
     def cancelled(self) -> None:
-        """Wake those that wait for a batch, as some were cancelled."""
-        if not self.foreign:  # a fork has no consumers of these, and perhaps a lock that nobody will release
+        """Wake waiting consumers after batches were cancelled."""
+        if not self.foreign:  # a fork has no such consumers, and may have inherited a locked lock
             with self._news:
                 self._news.notify_all()
 
     def close(self, timeout_s: float | None = EXIT_WAIT_S) -> None:
-        """End the threads once the samples in progress are done; those that take longer end by themselves."""
+        """End the threads after their samples in progress; threads that exceed the timeout end later on their own."""
         if self.foreign:
             return
         with self._work:
             self._closed = True
             self._work.notify_all()
-        if in_own_thread():  # must not wait for itself, nor for one that waits for it
+        if in_own_thread():  # a worker thread must not join itself or its peers
             return
         for thread in self._threads:
             if thread.ident is None:  # never started
                 continue
             thread.join(timeout_s)
             if thread.is_alive():
-                timeout_s = 0  # the others had as long
+                timeout_s = 0  # the others had the same time
 
     # --- in the threads ---
 
@@ -128,15 +128,15 @@ class WorkerThreads:
         while (claim := self._claim()) is not None:
             task, row = claim
             self._work_on(task, row)
-            del task, claim  # a thread that waits must not keep a batch
+            del task, claim  # a waiting thread must not keep a batch alive
 
     def _prepare(self) -> None:
-        """Give each thread one thread of torch's own, as in DataLoader's workers: n teams of n would fight for cores.
+        """Limit torch to one intra-op thread per worker, as DataLoader does: n pools of n threads would compete.
 
-        It also sets the number for threads that begin later, which `__init__` restores.
+        This also sets the number for threads started later, which `__init__` restores.
         """
         if torch.backends.openmp.is_available():
-            torch.get_num_threads()  # a thread takes the number set for all when it is first asked, and keeps the next
+            torch.get_num_threads()  # first call: a thread adopts the global number; later ones set its own
             torch.set_num_threads(1)
         with self._news:
             self._prepared += 1
@@ -145,7 +145,7 @@ class WorkerThreads:
     def _initialise(self, worker: int) -> BaseException | None:
         try:
             if self._device is not None:
-                torch.cuda.set_device(self._device)  # of this thread: pinning would wake another GPU
+                torch.cuda.set_device(self._device)  # per thread: pinning would otherwise initialize another GPU
             info = self._info
             tell_worker_info(worker_info(worker, info.num_workers, info.seed + worker, info.dataset))
             if self._init is not None:
@@ -155,7 +155,7 @@ class WorkerThreads:
         return None
 
     def _claim(self) -> tuple[BatchTask, int] | None:
-        """Claim the next part to load; None once closed."""
+        """Wait for a part to load and claim it; return None once closed."""
         with self._work:
             while not self._closed:
                 while self._tasks and not self._tasks[0].claimable:

@@ -1,1 +1,1 @@
-"""Texts as token ids: the columns that hold them, and the tokenizers that encode them."""
+"""Text columns and the tokenizers that encode them as token ids."""

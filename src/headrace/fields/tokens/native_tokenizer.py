@@ -1,4 +1,4 @@
-"""Tokenizers of the library `tokenizers`, and the special tokens that they add."""
+"""Encoder for tokenizers of the `tokenizers` library, and the special tokens that they add."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Special tokens around any text: its ids become `before`, its own, `after`."""
+    """Ids of the special tokens that a tokenizer adds before and after the ids of any text."""
 
     before: list[int]
     after: list[int]
@@ -30,13 +30,13 @@ class SpecialTokens:
 
 
 def special_tokens_of(description: str) -> SpecialTokens | None:
-    """Read them from a tokenizer's JSON. None if its post-processor does something unknown here."""
+    """Read the special tokens from a tokenizer's JSON. Return None if its post-processor is of an unknown kind."""
     return _of_processor(json.loads(description).get("post_processor"))
 
 
 def _of_processor(processor: Mapping[str, Any] | None) -> SpecialTokens | None:
     match processor:
-        case None | {"type": "ByteLevel"}:  # which changes offsets alone
+        case None | {"type": "ByteLevel"}:  # ByteLevel changes offsets only
             return SpecialTokens([], [])
         case {"type": "TemplateProcessing", "single": list(single), "special_tokens": dict(special)}:
             return _of_template(single, special)
@@ -65,7 +65,7 @@ def _of_template(single: list[Any], special: Mapping[str, Any]) -> SpecialTokens
 
 
 class NativeEncoder:
-    """Copy of a tokenizer, with its own truncation and without padding."""
+    """Encoder around a copy of a tokenizer, with its own truncation and without padding."""
 
     row_length: None = None
 
@@ -81,14 +81,14 @@ class NativeEncoder:
     ) -> None:
         """Copy `tokenizer`.
 
-        `pad_token` is the one that a configuration next to its file names. `sides` are where the tokenizer around it
-        pads and truncates; None: it does not say.
+        `pad_token` comes from a configuration file next to tokenizer.json. `sides` are the padding and truncation sides
+        of the tokenizer that wraps it; None if the wrapper has none.
         """
         import tokenizers
 
         text = _described(tokenizer, place)
         copy = tokenizers.Tokenizer.from_str(text)
-        copy.encode_special_tokens = tokenizer.encode_special_tokens  # which the description does not have
+        copy.encode_special_tokens = tokenizer.encode_special_tokens  # not part of the JSON
         pad_side, cut_side = sides
         padding, cut = tokenizer.padding or {}, tokenizer.truncation or {}
         cut_side = cut.get("direction", "right") if cut_side is None else cut_side
@@ -98,8 +98,8 @@ class NativeEncoder:
                 f"{place}: expected max_length of at least {special}, the special tokens that the tokenizer adds to "
                 f"each text, got {max_length}"
             )
-        # Known special tokens are added around the text's ids here: the library makes them an encoding of
-        # their own for each text, and joins the two, a tenth of a caption's time (benchmarks/text_cost.py).
+        # Known special tokens are added here: for each text the library builds a separate encoding of them and
+        # merges the two, which takes a tenth of a caption's time (benchmarks/text_cost.py).
         frame = special_tokens_of(text)
         self._frame: SpecialTokens | None = frame if frame is not None and len(frame) == special else None
         copy.no_padding()
@@ -115,8 +115,8 @@ class NativeEncoder:
     def encode(self, texts: list[str]) -> Sequence[Sequence[int]]:
         """Return the ids of each text, in one call that releases the GIL."""
         special = self._frame is None
-        # A fork lacks the library's threads, and would wait for them forever if the environment orders their use. If
-        # it says nothing, the library finds out by itself.
+        # A forked process lacks the library's threads and would wait for them forever if the environment variable
+        # requests them. If it is unset, the library detects the fork itself.
         if self._pid != os.getpid() and "TOKENIZERS_PARALLELISM" in os.environ:
             encodings = [self._copy.encode(text, add_special_tokens=special) for text in texts]
         else:
@@ -126,9 +126,9 @@ class NativeEncoder:
 
 
 def _evident_pad_id(description: str) -> int | None:
-    """Return the id of the pad token that a vocabulary has, though no configuration names one; None: it has none.
+    """Return the id of a well-known pad token in the vocabulary; None if there is none.
 
-    `<|endoftext|>` counts only as a special token: models of GPT-2's kind have no other, and are padded with it.
+    `<|endoftext|>` counts only as a special token: GPT-2-like models have no other special token to pad with.
     """
     described = json.loads(description)
     special = {each["content"]: each["id"] for each in described.get("added_tokens", ()) if each.get("special")}
@@ -139,7 +139,7 @@ def _evident_pad_id(description: str) -> int | None:
 
 
 def _described(tokenizer: Tokenizer, place: str) -> str:
-    """Return the tokenizer's JSON. Raises UsageError if it has parts that are not in it, or draws at random."""
+    """Return the tokenizer's JSON. Raises UsageError if it cannot be serialized or uses dropout."""
     try:
         text: str = tokenizer.to_str()
     except Exception as error:  # the library's own type is Exception

@@ -1,4 +1,4 @@
-"""Columns of text: where a field's texts come from, what encodes them, and how many tokens each has."""
+"""Text columns: the source of a field's texts, their encoder, and their lengths in tokens."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ Ints: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class HeldTexts:
-    """Texts that a dataset holds, by base id."""
+    """Texts in memory, by base id."""
 
     strings: Strings
     lists: ListColumn | None
-    """Which of `strings` are a sample's; None: each has one."""
+    """Ranges of `strings` by sample; None if each sample has one text."""
 
     def __len__(self) -> int:
         return len(self.strings)
 
     def ranges(self, ids: Ints) -> tuple[Ints, Ints]:
-        """Return the number of each sample's first text, and how many it has."""
+        """Return the index of each sample's first text and its number of texts."""
         return (ids, np.ones(len(ids), np.int64)) if self.lists is None else self.lists.ranges(ids)
 
     def take(self, which: Ints) -> list[bytes]:
-        """Return texts by their numbers, in UTF-8 or whatever bytes the source has for them."""
+        """Return texts by index, as the source's bytes, which may not be UTF-8."""
         found = self.strings.take(which)
         return [found.bytes(row) for row in range(len(found))]
 
 
 def find_column(dataset: Dataset, column: str, place: str) -> ByteColumn | HeldColumn:
-    """Return a column. Raises UsageError, whose text begins with `place`, if there is none."""
+    """Return the dataset's column of that name. Raises UsageError, whose text begins with `place`, if it is absent."""
     found = KeyColumn(dataset.table.keys) if column == KEY else dataset.columns.get(column)
     if found is None:
         have = ", ".join(dataset.columns)
@@ -69,9 +69,9 @@ def find_column(dataset: Dataset, column: str, place: str) -> ByteColumn | HeldC
 
 
 def texts_of(dataset: Dataset, name: str, place: str) -> HeldTexts | None:
-    """Return the texts that the dataset holds; None if they have to be read from files or members.
+    """Return the texts if the dataset has them in memory; None if they are in files or members.
 
-    Raises UsageError, whose text begins with `place`, if there is no such column, or none of texts.
+    Raises UsageError, whose text begins with `place`, if the column is absent or does not hold texts.
     """
     column = find_column(dataset, name, place)
     if isinstance(column, ByteColumn):
@@ -87,15 +87,15 @@ def texts_of(dataset: Dataset, name: str, place: str) -> HeldTexts | None:
 
 
 class UnfitTextError(ValueError):
-    """Bytes that are no text."""
+    """Bytes that are not valid UTF-8 text."""
 
 
 class LongTextError(UnfitTextError):
-    """Text beyond its limit."""
+    """Text longer than `max_bytes`."""
 
 
 def decode_text(data: bytes, most_bytes: int) -> str:
-    """Decode a text. Raises UnfitTextError if it is not UTF-8, LongTextError beyond `most_bytes`."""
+    """Decode a text. Raises UnfitTextError for invalid UTF-8 and LongTextError above `most_bytes`."""
     if len(data) > most_bytes:
         raise LongTextError(f"a text of {len(data):,} bytes, more than max_bytes={most_bytes}")
     try:
@@ -106,16 +106,16 @@ def decode_text(data: bytes, most_bytes: int) -> str:
 
 Lengths: TypeAlias = NDArray[np.int32]
 TextBlock: TypeAlias = tuple[Ints, list[bytes] | list[bytes | None]]
-"""Base ids of samples, and their texts as the source has them."""
+"""Base ids of samples, and their undecoded texts."""
 
 FORMAT = "headrace token lengths 2"
-"""Raise the number whenever the meaning of a cached file changes."""
+"""Format of cached files; increment the number whenever their meaning changes."""
 UNKNOWN = -1
 
 _BLOCK = 1024
-"""Samples at a time: enough to keep all cores of a native tokenizer busy, few enough to take no memory."""
+"""Samples per block: enough to occupy all cores with a native tokenizer, few enough to use little memory."""
 _WORTH_CACHING = 1024
-"""Fewer texts are encoded each time, which is as fast as a look into the cache."""
+"""Minimum number of texts worth caching; encoding fewer is as fast as a cache lookup."""
 
 
 def _base_ids(dataset: Dataset, positions: Ints) -> Ints:
@@ -123,7 +123,7 @@ def _base_ids(dataset: Dataset, positions: Ints) -> Ints:
 
 
 def _usable(ids: Ints, texts: list[bytes] | list[bytes | None], max_bytes: int) -> tuple[Ints, list[str]]:
-    """Return the texts that can be used, with the base id of each one's sample."""
+    """Return the valid texts, decoded, and the base ids of their samples."""
     rows, found = [], []
     for row, data in enumerate(texts):
         if data is None:
@@ -138,24 +138,24 @@ def _usable(ids: Ints, texts: list[bytes] | list[bytes | None], max_bytes: int) 
 
 @dataclass(frozen=True)
 class ResolvedText:
-    """Text field of a dataset."""
+    """Text field with its column, texts and encoder."""
 
     dataset: Dataset
     name: str
     field: Text
     column: str
     held: HeldTexts | None
-    """Texts that the dataset holds; None where they are read from files or members."""
+    """Texts in memory; None if they are read from files or members."""
     encoder: Encoder
     pad_id: int
 
     def lengths(self) -> Lengths:
-        """Return the tokens of each sample's text as a read-only int32[len(dataset.table)], by base id.
+        """Return the number of tokens in each sample's text as a read-only int32[len(dataset.table)], by base id.
 
-        Lengths include special tokens and count what remains after truncation. They are -1 where a sample has no usable
-        text, or is not in the dataset. Of several captions the longest counts, unless only the first is taken. They are
-        cached for these samples, this tokenizer and this length; for a function, only with a `version`. Raises what
-        `Dataset.read` raises.
+        Lengths include special tokens and are after truncation. A length is -1 if the sample has no usable text or is
+        not in the dataset. With several captions, the longest counts, unless the field uses only the first. Lengths are
+        cached by samples, tokenizer and maximum length; for a function, only with a `version`. Raises the errors of
+        `Dataset.read`.
         """
         dataset, field = self.dataset, self.field
         if self.encoder.identity is None or len(dataset) < _WORTH_CACHING:
@@ -203,7 +203,7 @@ class ResolvedText:
                 yield np.repeat(ids, counts)[part], held.take(which[part])
 
     def padded(self, longest: int) -> int:
-        """Return L of a batch whose longest text has `longest` tokens."""
+        """Return the row length L of a batch whose longest text has `longest` tokens."""
         if self.field.pad == "max":
             return self.field.max_length
         if self.field.pad == "batch" and self.encoder.row_length is not None:
@@ -213,7 +213,7 @@ class ResolvedText:
 
 
 def resolve_texts(dataset: Dataset, fields: Mapping[str, object]) -> tuple[ResolvedText, ...]:
-    """Find the column and the tokenizer of each text field. Raises UsageError for unusable ones and unknown pad ids."""
+    """Resolve the column and tokenizer of each text field. Raises UsageError if one is unusable or has no pad id."""
     found = []
     for name, field in fields.items():
         if not isinstance(field, Text):
@@ -236,9 +236,9 @@ def resolve_texts(dataset: Dataset, fields: Mapping[str, object]) -> tuple[Resol
 
 
 def text_measured(texts: Sequence[ResolvedText], source: str) -> ResolvedText | None:
-    """Return the text field that `Buckets("length", source=…)` names, directly or by its column; None if none.
+    """Return the text field that `Buckets("length", source=…)` names, directly or by its column; None if there is none.
 
-    Raises UsageError if several fields read that column and none of them has its name.
+    Raises UsageError if several fields read the column and none has its name.
     """
     found = [text for text in texts if text.name == source] or [text for text in texts if text.column == source]
     if len(found) > 1:
@@ -250,15 +250,15 @@ def text_measured(texts: Sequence[ResolvedText], source: str) -> ResolvedText | 
 
 
 ENTRY_FORMAT = 1
-"""Raise it whenever the bytes of an entry mean something else."""
+"""Version of the layout of cache entries; increment it whenever the layout changes."""
 
 ABSENT = -1
 
 _TYPES: tuple[np.dtype[np.integer[Any]], ...] = (np.dtype("<u2"), np.dtype("<u4"), np.dtype("<i8"))
-"""An entry is the ids in the first of these that holds them all, then one byte that says which. So no entry is empty,
-and each depends on its own ids alone."""
+"""Types of the ids in an entry: the first that holds all ids, followed by one byte with its index. So no entry is
+empty, and an entry depends only on its own ids."""
 _WIDTHS = np.array([*(kind.itemsize for kind in _TYPES), 1])
-"""Sizes of their items; the last is for an unknown type."""
+"""Item sizes of `_TYPES`; the last is for an unknown type."""
 
 
 @dataclass(frozen=True)
@@ -266,9 +266,9 @@ class Sequences:
     """N sequences of token ids in one array."""
 
     ids: Ints
-    """Ids of all sequences, joined."""
+    """Concatenated ids of all sequences."""
     lengths: Ints
-    """[N], in ids; ABSENT where a sequence is missing."""
+    """Number of ids of each sequence, [N]; ABSENT for a missing sequence."""
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Sequences:
@@ -276,7 +276,7 @@ class Sequences:
         return cls(np.fromiter(chain.from_iterable(sequences), np.int64, int(lengths.sum())), lengths)
 
     def with_missing(self, made: Sequences) -> Sequences:
-        """Fill in the absent sequences by `made`, in order."""
+        """Return a copy with the absent sequences filled from `made`, in order."""
         missing = self.lengths == ABSENT
         lengths = self.lengths.copy()
         lengths[missing] = made.lengths
@@ -287,7 +287,7 @@ class Sequences:
 
 
 def to_entries(sequences: Sequences) -> tuple[NDArray[np.uint8], Ints]:
-    """Return the joined bytes of a cache entry for each sequence, and each entry's size. All must be there."""
+    """Return the concatenated cache entries of all sequences, and each entry's size. No sequence may be absent."""
     ends = np.cumsum(sequences.lengths)
     entries = [_entry(sequences.ids[start:end]) for start, end in zip(ends - sequences.lengths, ends, strict=True)]
     return np.frombuffer(b"".join(entries), np.uint8), np.fromiter(map(len, entries), np.int64, len(entries))
@@ -300,9 +300,9 @@ def _entry(ids: Ints) -> bytes:
 
 
 def from_entries(data: NDArray[np.uint8], lengths: Ints, *, most: int) -> Sequences:
-    """Read the entries of `to_entries`; `lengths` are their sizes, below 0 where there is none.
+    """Read entries written by `to_entries`; `lengths` are their sizes, negative for a missing entry.
 
-    What is no entry of at most `most` ids counts as absent.
+    A malformed entry, or one with more than `most` ids, counts as absent.
     """
     sizes = np.maximum(lengths, 0)
     there, lasts = lengths > 0, np.cumsum(sizes) - 1

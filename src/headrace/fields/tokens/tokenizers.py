@@ -1,4 +1,4 @@
-"""Tokenizers: one interface over a tokenizer.json, transformers, and the user's own functions."""
+"""One tokenizer interface for tokenizer.json files, transformers, and user functions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 Ints: TypeAlias = NDArray[np.int64]
 
 _MOST_WORDS = 1 << 16
-"""Words of the text that shows a full row: 128 kB, which take a tokenizer less than a second."""
+"""Maximum words in the text that probes a full row: 128 kB, which a tokenizer encodes in less than a second."""
 
 
 class TokenRow(NamedTuple):
-    """Row as a function returned it."""
+    """Row returned by a tokenizer function."""
 
     ids: Ints
     mask: NDArray[np.bool_] | None
-    """Attention mask; None without one."""
+    """Attention mask; None if the function returned none."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class RowPadding:
     """Padding that a function adds to the rows it returns."""
 
     pad_id: int | None
-    """None if its attention masks do not show one."""
+    """Id of padding; None if the attention masks do not reveal it."""
     left: bool
     ends_texts: bool
-    """The pad id is also the last id of each text (on the left: the first), as `<|endoftext|>` often is."""
+    """True if the pad id also ends each text (with left padding: starts it), as `<|endoftext|>` often does."""
     length: int | None
-    """Ids of every row; None if rows are as long as the longest of the call."""
+    """Fixed length of all rows in ids; None if rows are as long as the longest of the call."""
 
     def own(self, row: TokenRow) -> Ints:
-        """Return the ids of a row without its padding: by its mask, else by the run of pad ids at its end."""
+        """Strip a row's padding, by its mask or else by the run of pad ids at the padded side."""
         if row.mask is not None or self.pad_id is None:
             return row.ids if row.mask is None else row.ids[row.mask]
         found = np.flatnonzero(row.ids != self.pad_id)
@@ -60,11 +60,11 @@ class RowPadding:
 
 
 class FunctionEncoder:
-    """Encoder around any function of a list of texts, whether or not it pads the rows that it returns.
+    """Encoder around any function that maps a list of texts to rows of ids, padded or not.
 
-    Padding is detected once, from two texts of different length, and then removed from each row by that row alone: a
-    row's ids do not depend on the others of its batch. The mask is the function's attention mask if it returns one,
-    else it follows from the pad id. Rows are truncated to the greatest length.
+    Padding is detected once, from two texts of different lengths, and then stripped from each row independently of the
+    other rows in its batch. The function's attention mask marks padding if there is one, otherwise the pad id does.
+    Rows are truncated to the maximum length.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class FunctionEncoder:
 
     @property
     def row_length(self) -> int | None:
-        """Ids of each row, if the function pads all of them to one length."""
+        """Length of each row in ids if the function pads all rows to a fixed length, else None."""
         length = None if self._padding is None else self._padding.length
         return None if length is None else min(length, self._max_length)
 
     def encode(self, texts: list[str]) -> Sequence[Sequence[int]]:
-        """Return the ids of each text, in one call. Raises UsageError if the function returns anything but ids."""
+        """Return the ids of each text, in one call. Raises UsageError if the function does not return ids."""
         if not texts:
             return []
         return [self._own(row)[: self._max_length] for row in self._rows(texts)]  # type: ignore[misc]
@@ -111,14 +111,14 @@ class FunctionEncoder:
         return row.ids if row.mask is None else row.ids[row.mask]
 
     def _padding_shown(self) -> RowPadding | None:
-        """Return how the function pads, as two texts of ours show it; None where they show nothing."""
+        """Detect how the function pads by encoding two probe texts; return None if it does not pad."""
         try:
             (alone,) = self._rows(["a"])
-            # As many words as the row has ids, so that the row is full even where fewer ids are wanted.
+            # As many words as the row has ids, so that the row is full even if max_length is smaller.
             words = "a " * min(max(self._max_length, len(alone.ids)), _MOST_WORDS)
             short, full = self._rows(["a", words])
         except Exception:
-            return None  # the function takes only certain texts, or is wrong: the dataset's own texts will show it
+            return None  # the function accepts only certain texts or is broken: the dataset's texts will show which
         if len(short.ids) != len(full.ids):
             return None
         length = len(full.ids) if len(alone.ids) == len(full.ids) else None
@@ -135,7 +135,7 @@ class FunctionEncoder:
     def _rows(self, texts: list[str]) -> list[TokenRow]:
         found = self._call(texts)
         masks: Iterable[Any] | None = None
-        if isinstance(found, Mapping) and "input_ids" in found:  # as the tokenizers of transformers return them
+        if isinstance(found, Mapping) and "input_ids" in found:  # the format of transformers tokenizers
             masks, found = found.get("attention_mask"), found["input_ids"]
         try:
             rows = None if isinstance(found, str | bytes | Mapping) else list(found)
@@ -154,7 +154,7 @@ class FunctionEncoder:
     def _call(self, texts: list[str]) -> Any:
         try:
             return self._function(texts)
-        except StopIteration as error:  # it would end the consumer's loop in silence (PEP 479)
+        except StopIteration as error:  # would silently end the consumer's loop (PEP 479)
             raise RuntimeError(f"StopIteration raised in the tokenizer of {self._place}") from error
         except Exception as error:
             error.add_note(f"in the tokenizer of {self._place}")
@@ -189,11 +189,11 @@ class FunctionEncoder:
 
 
 Encoder: TypeAlias = NativeEncoder | FunctionEncoder
-"""Every tokenizer: `encode` returns the ids of texts, special ones included, truncated to the greatest length.
+"""Tokenizer whose `encode` returns the ids of texts, special tokens included, truncated to the maximum length.
 
-`pad_id` is the id that it pads with, None if it does not say; `pads_left` is whether that comes before a text's ids, as
-generating models want it; `row_length` is the one length that it pads all rows to, None if it does not; `identity`
-identifies it with its greatest length, None if nothing does.
+`pad_id` is the id of padding, None if unknown; `pads_left` is True if padding precedes the text, as generative models
+need; `row_length` is the fixed length of all rows, None if there is none; `identity` identifies the tokenizer and its
+maximum length, None if it has no identity.
 """
 
 
@@ -205,11 +205,11 @@ def resolve_tokenizer(
     version: str | None = None,
     place: str = "tokenizer",
 ) -> Encoder:
-    """Return what encodes by `tokenizer`, which is anything that `hr.Text` takes, up to `max_length` tokens a text.
+    """Return an encoder for any tokenizer that `hr.Text` accepts, with up to `max_length` tokens per text.
 
-    `pad_id` is what the user says that rows are padded with. `version` is the identity of a function, which has none of
-    its own. `place` begins the text of errors. Raises UsageError for what is no tokenizer, and where the library is not
-    installed that a path needs.
+    `pad_id` is the pad id that the user passed. `version` identifies a function, which has no identity of its own.
+    Error texts begin with `place`. Raises UsageError for an unsupported tokenizer, and for a path if the tokenizers
+    library is not installed.
     """
     pad_token: str | None = None
     if isinstance(tokenizer, str | os.PathLike):
@@ -265,7 +265,7 @@ def _read_tokenizer(path: Path, place: str) -> Tokenizer:
 
 
 def _configured_pad_token(path: Path) -> str | None:
-    """Return the pad token that the configuration next to a tokenizer.json names, as transformers saves it."""
+    """Return the pad token from the configuration files that transformers saves next to a tokenizer.json."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         try:
             token = json.loads((path.parent / name).read_text(encoding="utf-8"))["pad_token"]
@@ -278,7 +278,7 @@ def _configured_pad_token(path: Path) -> str | None:
 
 
 def _native_tokenizer(tokenizer: Any) -> Tokenizer | None:
-    """Return the library's tokenizer that it is, or wraps; None for subclasses by the user, which may add anything."""
+    """Return the `tokenizers.Tokenizer` that `tokenizer` is or wraps; None if there is none."""
     library = sys.modules.get("tokenizers")
     if library is None:
         return None

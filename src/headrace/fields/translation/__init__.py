@@ -1,6 +1,6 @@
 """Translation of other libraries' transforms into fields, views and augmentations.
 
-Parts are known by the names of their classes and read by their attributes: no library is imported.
+Parts are recognized by class name and read through their attributes; no library is imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parts of albumentations 2: operations on pixels, and the vocabulary."""
+"""Pixel operations of albumentations 2, and its vocabulary."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from headrace.fields.translation.reader import PartError, Reader, Translated, Vo
 
 
 def from_albumentations(transform: Any, *, partial: bool = False) -> Translated:
-    """Return what a Compose of albumentations 2 is here.
+    """Translate a Compose of albumentations 2.
 
-    Raises UsageError that names each part that cannot be taken, and why. With `partial=True` these are left out instead
-    and stand in `unknown`. Boxes, keypoints and masks are fields of their own here, for which nothing is to translate.
+    Raises UsageError with each unsupported part and the reason. With `partial=True` these parts are skipped and listed
+    in `unknown`. Boxes, keypoints and masks need no translation: they are separate fields in Headrace.
     """
     return finish("from_albumentations", Reader(_VOCABULARY).read(transform), partial)
 
@@ -44,7 +44,7 @@ def _sampling(reader: Reader, part: Any) -> dict[str, Any]:
 
 
 def _with_probability(augmentation: Augmentation | None, p: float) -> Augmentation | None:
-    """Return the augmentation with probability `p`: its own argument where it has one."""
+    """Apply probability `p` to the augmentation, through its own argument if it has one."""
     if augmentation is None or p == 1:
         return augmentation
     if any(each.name == "p" for each in fields(augmentation)) and getattr(augmentation, "p", 0) == 1:  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def _brightness_contrast(reader: Reader, part: Any) -> Augmentation:
     if tuple(part.brightness_limit) != (0, 0):
         raise PartError("it adds brightness; here brightness and contrast are factors: take hr.ColorJitter")
     low, high = part.contrast_limit
-    return ColorJitter(brightness=(1 + low, 1 + high))  # its contrast is about black
+    return ColorJitter(brightness=(1 + low, 1 + high))  # albumentations scales contrast around black
 
 
 def _to_gray(reader: Reader, part: Any) -> Augmentation:
@@ -150,7 +150,7 @@ def _one_of(reader: Reader, part: Any) -> Augmentation:
 
 
 def _forced(reader: Reader, part: Any) -> Augmentation:
-    """Return what one part of OneOf is, which runs whenever it is chosen."""
+    """Translate one part of OneOf, which always runs when chosen."""
     name = _VOCABULARY.name(part)
     make = _ALWAYS.get(name)
     if make is None:

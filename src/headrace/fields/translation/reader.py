@@ -1,4 +1,4 @@
-"""Reading of another library's transform, part by part: what it becomes here, and what stands in the way."""
+"""Reader that translates another library's transform part by part and records differences and unsupported parts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from headrace.views import FiveCrop, RandomHorizontalFlip, RandomVerticalFlip, T
 MOST_CHARACTERS = 160
 
 Values: TypeAlias = Literal["bytes", "unit", "floats of 0…255", "normalized"]
-"""What pixels hold at some point of a transform: 0…255, 0…1, 0…255 as floats, or normalized numbers."""
+"""Value range of pixels at some point of a transform: 0…255, 0…1, 0…255 as floats, or normalized numbers."""
 
 
 class PartError(Exception):
-    """Reason why a part cannot be taken."""
+    """Reason why a part cannot be translated."""
 
 
 @dataclass(frozen=True)
 class TranslatedPart:
-    """Part of a transform and what became of it.
+    """Part of a transform and its translation.
 
-    `becomes` is what does it here, None where nothing can; `note` says how results differ, or why it cannot be taken.
+    `becomes` is Headrace's counterpart, None if there is none; `note` describes how results differ, or why the part
+    cannot be translated.
     """
 
     part: str
@@ -36,13 +37,13 @@ class TranslatedPart:
 
 @dataclass(frozen=True)
 class Translated:
-    """Transform of another library in Headrace's terms: a field, a view and augmentations.
+    """Another library's transform as a field, a view and augmentations of Headrace.
 
         found = hr.from_torchvision(transform)
         fields = {"image": found.image, "label": hr.Label()}
         loader = hr.Loader("train/", fields, view=found.view, augment=found.augment, batch_size=256)
 
-    `parts` says of each part what it became. `print(found)` shows them.
+    `parts` holds the translation of each part. `print(found)` shows them.
     """
 
     image: Image
@@ -50,21 +51,21 @@ class Translated:
     augment: tuple[Augmentation, ...] | None
     parts: tuple[TranslatedPart, ...]
     batch: AnyMixing | None = None
-    """Mixing of a batch, for `Loader(batch=)`."""
+    """Batch mixing, for `Loader(batch=)`."""
 
     @property
     def unknown(self) -> tuple[TranslatedPart, ...]:
-        """Parts that stand in the way."""
+        """Parts that cannot be translated."""
         return tuple(part for part in self.parts if part.becomes is None)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Differences of what was taken."""
+        """Differences in the results of translated parts."""
         return tuple(f"{part.part}: {part.note}" for part in self.parts if part.becomes is not None and part.note)
 
     @property
     def code(self) -> str:
-        """The same as the Loader's arguments, as Python."""
+        """Python code of the equivalent Loader arguments."""
         steps = {"view": self.view, "augment": self.augment}
         lists = [f"{name}=[{', '.join(map(code_of, given))}]" for name, given in steps.items() if given is not None]
         mixing = [] if self.batch is None else [f"batch={code_of(self.batch)}"]
@@ -72,7 +73,7 @@ class Translated:
 
     @property
     def exact(self) -> bool:
-        """True if every part was taken and none differs by more than rounding."""
+        """True if every part was translated and none differs by more than rounding."""
         return not self.unknown and not self.notes
 
     def __str__(self) -> str:
@@ -92,10 +93,10 @@ PairHandler: TypeAlias = Callable[["Reader", Any, Any], None]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Parts of one family of libraries, by the names of their classes.
+    """Parts of one family of libraries, by class name.
 
-    `steps` are geometry, conversions and normalization; `makers` give augmentations, alone or inside of others; `pairs`
-    are parts that mean something together; `reasons` say why the others cannot be taken.
+    `steps` handle geometry, conversions and normalization; `makers` return augmentations, top-level or nested; `pairs`
+    handle consecutive parts that translate together; `reasons` explain why other parts are unsupported.
     """
 
     modules: tuple[str, ...]
@@ -104,16 +105,16 @@ class Vocabulary:
     pairs: Mapping[tuple[str, ...], PairHandler]
     reasons: Mapping[str, str]
     children: Callable[[Any], Iterable[Any] | None]
-    """The parts of one that only holds others, run one after another; None of anything else."""
+    """Function that returns the children of a sequential container; None for any other part."""
 
     def name(self, part: Any) -> str:
-        """Return the name of a part's class, "" for a class of another library or of the script's own."""
+        """Return the name of a part's class; "" for a class from another library or the user's script."""
         module = type(part).__module__
         return type(part).__name__ if module.split(".")[0] in self.modules else ""
 
 
 class Reader:
-    """State of one translation: what was taken so far, and what the pixels hold at this point."""
+    """State of one translation: the parts translated so far, and the value range of pixels at this point."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -140,7 +141,7 @@ class Reader:
         return self._result()
 
     def view(self, view: View, note: str = "") -> None:
-        """Take a step of geometry. Raises PartError where it cannot move before what was taken."""
+        """Add a geometric step. Raises PartError if it cannot move ahead of the augmentations added before it."""
         flip = isinstance(view, RandomHorizontalFlip | RandomVerticalFlip)
         if self._views and isinstance(self._views[-1], FiveCrop | TenCrop):
             raise PartError(f"it comes after {type(self._views[-1]).__name__}, whose crops are the end of a view")
@@ -155,7 +156,7 @@ class Reader:
         self.became(f"view: {code_of(view)}", note)
 
     def augment(self, augmentation: Augmentation | None) -> None:
-        """Take an augmentation; None for one that does nothing."""
+        """Add an augmentation; None stands for one that does nothing."""
         if augmentation is None:
             return self.became("nothing")
         if self.values == "normalized":
@@ -168,19 +169,19 @@ class Reader:
         return self.became(f"augment: {code_of(augmentation)}")
 
     def erase(self, erasing: RandomErasing) -> None:
-        """Take an erasure, whose value is in the units of this point."""
+        """Add an erasure. Its value is in the current value range."""
         if self._erase is not None:
             raise PartError("it is the second erasure; there is one, at the end")
         self._erase = (erasing, self.values)
         self.became(f"augment: {code_of(erasing)}")
 
     def mix(self, mixing: AnyMixing, note: str = "") -> None:
-        """Take a mixing of the batch."""
+        """Set the batch mixing."""
         self._mixing = mixing
         self.became(f"batch: {code_of(mixing)}", note)
 
     def floats(self, dtype: str, *, scale: bool) -> None:
-        """Take a conversion to another type."""
+        """Add a conversion to another dtype."""
         known = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "uint8": "uint8"}
         if dtype not in known or (dtype == "uint8" and self.values != "bytes"):
             raise PartError(f"a conversion to {dtype} is not among uint8, float32, float16 and bfloat16")
@@ -203,7 +204,7 @@ class Reader:
         self.became(f"Image(normalize={code_of(self._normalize)})", note)
 
     def grey(self) -> None:
-        """Take a conversion to one channel."""
+        """Add a conversion to one channel."""
         if self._augment:
             raise PartError(
                 f"it comes after {type(self._augment[0]).__name__}; images of one channel are grey from the start here"
@@ -216,22 +217,22 @@ class Reader:
         self.note(note)
 
     def note(self, text: str) -> None:
-        """Say how the results of this part differ."""
+        """Record how the results of this part differ."""
         if text and text not in self._notes:
             self._notes.append(text)
 
     def resampled(self, kind: Filter) -> None:
-        """Take the filter of a resize. Raises PartError where another one was taken."""
+        """Set the filter of a resize. Raises PartError if an earlier resize has another filter."""
         if self.filter not in (None, kind):
             raise PartError("it resamples by another filter than the resize before it; a view has one")
         self.filter = kind
 
     def on_bytes(self, value: float) -> float:
-        """Return a value of this point (a fill, a threshold) on the scale 0…255."""
+        """Convert a value in the current range (a fill, a threshold) to the scale 0…255."""
         return value * 255 if self.values == "unit" else value
 
     def augmentation(self, part: Any) -> Augmentation | None:
-        """Return what one part inside of another becomes. Raises PartError."""
+        """Translate a nested part. Raises PartError if it is unsupported."""
         name = self.vocabulary.name(part)
         if name not in self.vocabulary.makers:
             raise PartError(f"{text_of(part)} inside of it: {self._reason(part)}")
@@ -242,7 +243,7 @@ class Reader:
         return [each for each in found if each is not None]
 
     def _flat(self, transform: Any) -> Iterable[Any]:
-        """Yield the parts of a transform, those of nested ones in their place."""
+        """Yield the parts of a transform, with nested containers flattened in place."""
         children = self.vocabulary.children(transform)
         if children is None:
             yield transform
@@ -295,7 +296,7 @@ class Reader:
         return Translated(image, views, tuple(augment) or None, tuple(self._parts), self._mixing)
 
     def _last_erasing(self, erasing: RandomErasing, at: Values) -> RandomErasing:
-        """Return the erasure with its value in the batch's units."""
+        """Return the erasure with its value converted to the batch's range."""
         if at == self.values:
             return erasing
         if isinstance(erasing.value, str):
@@ -312,10 +313,10 @@ class Reader:
 
 
 def keeps_mirrored(augmentation: Augmentation) -> bool:
-    """Tell whether it gives the same images, with the same probability, before a flip as after it.
+    """Return True if the augmentation commutes with a flip in distribution.
 
-    Operations on pixels and on neighbourhoods do, and maps about the middle whose draws lie evenly about none. Shears
-    of policies are about a corner.
+    Pixel and neighbourhood operations do, and so do maps about the centre with draws symmetric about zero. Shears of
+    policies do not: they are about a corner.
     """
     return all(_is_even(node) for top in augmentation.nodes() for node in top.operations())
 
@@ -335,7 +336,7 @@ def _around_zero(drawn: Drawn) -> bool:
 
 
 def code_of(value: Any) -> str:
-    """Return a description as Python that makes it, arguments that have their default left out."""
+    """Return the Python code that constructs a description, without default arguments."""
     if value == IMAGENET:
         return "hr.IMAGENET"
     if isinstance(value, list):
@@ -353,7 +354,7 @@ def code_of(value: Any) -> str:
 
 
 def text_of(part: Any) -> str:
-    """Return a part in one line, as its library writes it."""
+    """Return a part's repr on one line, shortened to `MOST_CHARACTERS`."""
     if hasattr(part, "__qualname__"):
         return f"{part.__qualname__}()"
     text = " ".join(repr(part).split())
@@ -361,7 +362,7 @@ def text_of(part: Any) -> str:
 
 
 def finish(call: str, found: Translated, partial: bool) -> Translated:
-    """Return what was found. Raises UsageError for parts that cannot be taken, unless `partial`."""
+    """Return `found`. Raises UsageError if it has untranslated parts, unless `partial`."""
     if found.unknown and not partial:
         listed = "".join(f"\n  {part.part}: {part.note}" for part in found.unknown)
         raise UsageError(

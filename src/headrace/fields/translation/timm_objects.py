@@ -1,4 +1,4 @@
-"""timm's policies as objects: which string made them."""
+"""Recovery of the configuration string from timm's policy objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RESAMPLING = {0: "nearest", 2: "bilinear"}
 
 
 def timm_policy_of(reader: Reader, part: Any) -> TimmPolicy:
-    """Return the policy of timm's RandAugment, AutoAugment or AugMixAugment. Raises PartError for others."""
+    """Translate timm's RandAugment, AutoAugment or AugMixAugment. Raises PartError for custom policies."""
     if reader.values != "bytes":
         raise PartError("it works on pictures, before they become tensors")
     lines = part.policy if hasattr(part, "policy") else [part.ops]
@@ -42,7 +42,7 @@ def timm_policy_of(reader: Reader, part: Any) -> TimmPolicy:
 
 
 def _settings(operation: Any) -> tuple[Any, ...]:
-    """Return what all operations of a policy share."""
+    """Return an operation's settings, which must be equal across a policy."""
     fill = operation.kwargs["fillcolor"]
     resample = operation.kwargs["resample"]
     kinds = tuple(int(kind) for kind in (resample if isinstance(resample, tuple | list) else (resample,)))

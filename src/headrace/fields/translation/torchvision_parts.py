@@ -1,4 +1,4 @@
-"""Parts of torchvision (v1 and v2) and timm: operations on pixels, and the vocabulary."""
+"""Pixel operations of torchvision (v1 and v2) and timm, and their vocabulary."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ from headrace.fields.translation.torchvision_views import PAIRS, STEPS, fill_of,
 
 
 def from_torchvision(transform: Any, *, partial: bool = False) -> Translated:
-    """Return what a torchvision transform is here: a Compose of v1 or v2, one part, or a list of them.
+    """Translate a torchvision transform: a Compose of v1 or v2, a single transform, or a list of transforms.
 
-    Raises UsageError that names each part that cannot be taken, and why. With `partial=True` these are left out instead
-    and stand in `unknown`.
+    Raises UsageError with each unsupported part and the reason. With `partial=True` these parts are skipped and listed
+    in `unknown`.
     """
     return finish("from_torchvision", Reader(_VOCABULARY).read(transform), partial)
 
 
 def from_timm(transform: Any, *, partial: bool = False) -> Translated:
-    """Return what a transform of timm's create_transform is here; with `separate=True` it is a tuple, also taken.
+    """Translate a transform from timm's create_transform, including the tuple from `separate=True`.
 
-    Raises UsageError as `from_torchvision` does. Images for timm's prefetcher stay uint8, as timm leaves them; what the
-    prefetcher does (normalization, erasing) is not in the transform.
+    Raises UsageError like `from_torchvision`. Images for timm's prefetcher stay uint8, as in timm: the prefetcher's
+    normalization and erasing are not part of the transform.
     """
     return finish("from_timm", Reader(_VOCABULARY).read(transform), partial)
 
 
 def _sampling(reader: Reader, part: Any, name: str | None = None) -> dict[str, Any]:
-    """Return the interpolation and the fill of an operation that moves pixels."""
+    """Return the interpolation and fill of a geometric operation."""
     given = interpolation_of(part.interpolation) if name is None else name
     kind: Literal["nearest", "bilinear"] = "nearest" if given.startswith("nearest") else "bilinear"
     if given not in ("nearest", "nearest-exact", "bilinear"):
@@ -171,7 +171,7 @@ def _mixing(reader: Reader, part: Any) -> None:
 
 
 def _choice(reader: Reader, part: Any) -> None:
-    """Take a RandomChoice: of mixings one for the batch."""
+    """Add a RandomChoice, as batch mixing if all its parts are mixings."""
     if all(reader.vocabulary.name(each) in _MIXINGS for each in part.transforms):
         weights = [float(weight) for weight in getattr(part, "p", None) or ()]
         mixings = [_mixing_of(each) for each in part.transforms]
@@ -184,7 +184,7 @@ def _random_order(reader: Reader, part: Any) -> Augmentation:
 
 
 def _probable(kind: Any, *names: str) -> Any:
-    """Return the maker of an augmentation with arguments of the same names and a probability."""
+    """Return a maker for an augmentation that has the same argument names and a probability."""
     return lambda reader, part: kind(*(getattr(part, name) for name in names), p=float(part.p))
 
 
@@ -209,7 +209,7 @@ def _timm_erasing(reader: Reader, part: Any) -> None:
 
 
 def children_of(part: Any) -> Iterable[Any] | None:
-    """Return the parts of a Compose, a Sequential, a list or a tuple."""
+    """Return the parts of a Compose, a Sequential, a list or a tuple; None for anything else."""
     if isinstance(part, list | tuple):
         return part
     name, module = type(part).__name__, type(part).__module__

@@ -31,20 +31,20 @@ _PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5:
 
 
 def interpolation_of(value: Any) -> str:
-    """Return the name of an interpolation given as an enum, a str or Pillow's number."""
+    """Return the name of an interpolation given as an enum, a str or a Pillow constant."""
     value = getattr(value, "value", value)
     return _PILLOW.get(value, str(value)) if isinstance(value, int) else str(value)
 
 
 def size_of(value: Any) -> int | tuple[int, int]:
-    """Return an int, or (height, width); a sequence of one is that one."""
+    """Return an int or (height, width); a sequence of one item becomes an int."""
     if isinstance(value, Sequence):
         return int(value[0]) if len(value) == 1 else (int(value[0]), int(value[1]))
     return int(value)
 
 
 def crop_size_of(value: Any) -> int | tuple[int, int]:
-    """Return the size of a crop: an int stands for a square."""
+    """Return the size of a crop; a square becomes an int."""
     size = size_of(value)
     return size[0] if isinstance(size, tuple) and size[0] == size[1] else size
 
@@ -55,7 +55,7 @@ def pair_of(value: Any) -> tuple[float, float]:
 
 
 def _resample(reader: Reader, part: Any) -> None:
-    """Take how a part resamples."""
+    """Set the resampling filter from a part."""
     given = getattr(part, "interpolation", "bilinear")
     names = [interpolation_of(each) for each in given] if isinstance(given, tuple | list) else [interpolation_of(given)]
     kind = _FILTERS.get(names[0]) if len(names) == 1 else None
@@ -220,7 +220,7 @@ def _normalize(reader: Reader, part: Any) -> None:
 
 
 def _number(value: Any) -> float:
-    """Return a float; of a tensor in float32 the number that was written."""
+    """Convert to float; round a float32 tensor's value to 7 digits to recover the literal."""
     return float(f"{float(value):.7g}") if hasattr(value, "item") else float(value)
 
 

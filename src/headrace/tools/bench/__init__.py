@@ -1,1 +1,1 @@
-"""Headrace against torch's DataLoader with Pillow, on your own files, at equal cores and output."""
+"""Benchmark of Headrace against torch's DataLoader with Pillow, on the user's files, at equal cores and output."""

@@ -1,4 +1,4 @@
-"""A loader of the user's, `module:make_loader`, as an iterator over the sizes of its batches."""
+"""User-defined peer loader, `module:make_loader`, as an iterator over its batch sizes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.tools.bench.settings import BenchSettings
 
 KEYWORDS = ("path", "batch_size", "num_workers", "seed")
-"""What a factory may ask for by name: PATH, --batch-size, --threads, and a number that differs from round to round."""
+"""Keywords that a factory may accept: PATH, --batch-size, --threads, and a number that differs in each round."""
 
 
 def check_name(against: str) -> tuple[str, str]:
-    """Module and attribute of `module:attribute`. Raises UsageError where it is none."""
+    """Split `module:attribute`. Raises UsageError if it has another form."""
     module, colon, name = against.partition(":")
     if not colon or not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise UsageError(
@@ -28,9 +28,9 @@ def check_name(against: str) -> tuple[str, str]:
 
 
 def against_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int]:
-    """Make the loader and yield the size of each of its batches while it is held, epoch after epoch.
+    """Create the loader and yield the size of each batch while the batch is alive, epoch after epoch.
 
-    Raises HeadraceError where there is no such loader, or it has no batches or batches without samples.
+    Raises HeadraceError if there is no such loader, or if it yields no batches or empty ones.
     """
     assert settings.against is not None
     values = (settings.path, settings.batch_size, settings.threads, settings.seed + round_number)
@@ -62,9 +62,10 @@ def against_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[
 
 
 def batch_size_of(batch: Any) -> int | None:
-    """Return the samples of a batch; None where nothing tells.
+    """Return the number of samples in a batch; None if it cannot be determined.
 
-    They are the length of its first tensor, array or list, where it is a dict, a tuple or a list of such; else its own.
+    For a dict, tuple or list, it is the length of the first tensor, array or list inside; otherwise the batch's own
+    length.
     """
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
     inner = next((length for part in parts if (length := _length(part)) is not None), None)
@@ -72,7 +73,7 @@ def batch_size_of(batch: Any) -> int | None:
 
 
 def _length(value: Any) -> int | None:
-    """Return the samples in a part; texts are samples, and no batches of letters."""
+    """Return the number of samples in a part of a batch; a text is one sample, not a batch of letters."""
     if isinstance(value, Mapping):
         return batch_size_of(value)
     shape = getattr(value, "shape", None)
@@ -82,10 +83,10 @@ def _length(value: Any) -> int | None:
 
 
 def accepted_arguments(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict[str, object]:
-    """Return those of the documented keywords that it has parameters for."""
+    """Return the subset of `wanted` that the factory accepts as keywords."""
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # written in C, perhaps
+    except (TypeError, ValueError):  # possibly a C function
         return {}
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return dict(wanted)
@@ -100,7 +101,7 @@ def _factory(against: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # it is there, and lacks something itself
+            raise  # the module exists but one of its imports does not
         raise HeadraceError(
             f"--against {against}: expected a module {module_name} that can be imported from {os.getcwd()}, and there "
             f"is none. Run this in the folder that holds it, or set PYTHONPATH."

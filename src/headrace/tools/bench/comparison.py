@@ -1,4 +1,4 @@
-"""A comparison of two loaders: preflight, medians, verdict, JSON and table."""
+"""Comparison of two loaders: preflight, medians, verdict, JSON and table."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ OTHERS = ("torch", "pillow", "numpy")
 
 @dataclass(frozen=True, kw_only=True)
 class BenchEnvironment:
-    """The machine, the versions and the date of a comparison; what could not be learnt is None."""
+    """Machine, versions and date of a comparison; unknown values are None."""
 
     date: str  # ISO 8601, UTC
     cpu: str | None
-    cores: int  # that this process may use
+    cores: int  # available to this process
     system: str
     python: str
     packages: Mapping[str, str | None]
-    codecs: str  # that Headrace decodes with
+    codecs: str  # of Headrace
     pillow_libjpeg_turbo: str | None
 
 
 def environment() -> BenchEnvironment:
-    """Describe this machine, now."""
+    """Describe this machine and its installed versions."""
     packages: dict[str, str | None] = dict.fromkeys(OTHERS)
     for name in OTHERS:
         with suppress(PackageNotFoundError):
@@ -61,7 +61,7 @@ def environment() -> BenchEnvironment:
 
 
 def cpu_model(cpuinfo: str) -> str | None:
-    """Find the processor's name in the text of /proc/cpuinfo; ARM machines have none."""
+    """Find the CPU's name in the text of /proc/cpuinfo; None on ARM machines, which have none."""
     names = (line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name"))
     return next(names, None)
 
@@ -70,7 +70,7 @@ SCHEMA = 1
 
 
 class BenchMetric(NamedTuple):
-    """A figure of a run, by its name there; a run may not have measured it."""
+    """Metric of a run: its attribute name there and its label. It may be missing from a run."""
 
     key: str
     label: str
@@ -87,7 +87,7 @@ METRICS = (
 
 @dataclass(frozen=True, kw_only=True)
 class BenchResult:
-    """All runs of a comparison, in the order in which they ran, with what they were measured on."""
+    """All runs of a comparison in order of execution, with settings and environment."""
 
     settings: BenchSettings
     environment: BenchEnvironment
@@ -95,17 +95,17 @@ class BenchResult:
     runs: Sequence[tuple[str, BenchRun]]
 
     def figures(self, loader: str, metric: BenchMetric) -> list[float]:
-        """Return every figure of one loader that was measured."""
+        """Return all measured values of one loader."""
         found = (getattr(run, metric.key) for name, run in self.runs if name == loader)
         return [figure for figure in found if figure is not None]
 
     def median(self, loader: str, metric: BenchMetric) -> float | None:
-        """Return the median over the rounds; None where nothing was measured."""
+        """Return the median over the rounds; None if nothing was measured."""
         figures = self.figures(loader, metric)
         return median(figures) if figures else None
 
     def gain(self, metric: BenchMetric) -> float | None:
-        """Return how many times better Headrace's median is than the peer's: above 1 is better in every metric."""
+        """Return the ratio of Headrace's median to the peer's, oriented so that above 1 is always better."""
         own, peer = (self.median(loader, metric) for loader in self.settings.loaders)
         if not own or not peer:
             return None
@@ -113,7 +113,7 @@ class BenchResult:
 
     @property
     def verdict(self) -> str:
-        """The one line to remember."""
+        """One-line summary."""
         speed = self.gain(METRICS[0])
         cores = f"{self.settings.threads} core" + ("s" if self.settings.threads > 1 else "")
         return f"Headrace: {digits(speed)} × {self.peer} at {cores}"
@@ -124,7 +124,7 @@ class BenchResult:
         return self.settings.against or "torch DataLoader"
 
     def document(self) -> dict[str, Any]:
-        """Return the comparison as JSON has it."""
+        """Return the comparison as a JSON document."""
         return {
             "schema": SCHEMA,
             "verdict": self.verdict,
@@ -141,7 +141,7 @@ class BenchResult:
 
 
 def digits(figure: float | None) -> str:
-    """Write a figure with the two or three digits that a run bears: 4.1, 0.85, 132, 2,620; a dash for None."""
+    """Format a figure with its two or three significant digits: 4.1, 0.85, 132, 2,620; a dash for None."""
     if figure is None:
         return "–"
     if abs(figure) >= 100:
@@ -153,7 +153,7 @@ ASCII = {ord("×"): "x", ord("–"): "-"}
 
 
 def show(result: BenchResult, console: Console) -> None:
-    """Print the comparison, in ASCII where the terminal knows no more."""
+    """Print the comparison, in ASCII if the terminal supports nothing else."""
     signs = ASCII if console.options.ascii_only else {}
     console.print(f"[bold]{result.verdict.translate(signs)}[/bold]\n", highlight=False)
     console.print(_table(result, signs))
@@ -188,7 +188,7 @@ def _cell(result: BenchResult, loader: str, metric: BenchMetric) -> str:
 
 
 def _conditions(result: BenchResult) -> str:
-    """Describe both sides; what a loader of the user's makes of the files is theirs, and is not compared."""
+    """Describe the conditions of both loaders. The work of a user's loader is unknown and may differ."""
     settings, used = result.settings, min(result.available, FILES_AT_MOST)
     own, peer = (next(run.images for name, run in result.runs if name == loader) for loader in settings.loaders)
     work = f"RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}"
@@ -212,10 +212,10 @@ def machine(what: BenchEnvironment) -> str:
 
 
 def available_images(settings: BenchSettings) -> int:
-    """Count the dataset's images, having checked that both loaders can run.
+    """Check that both loaders can run and return the dataset's number of images.
 
-    torch's DataLoader has to read the same images; what a loader of the user's reads is theirs. Opening also builds a
-    tar's index, so that every run finds it there.
+    torch's DataLoader must find the same images; a user's loader may read others. Opening also builds a tar's index, so
+    that every run finds it.
     """
     check_torch()
     check_cores(settings.threads)
@@ -233,13 +233,13 @@ def available_images(settings: BenchSettings) -> int:
 
 
 def check_torch() -> None:
-    """Raise UsageError where the peer cannot be imported."""
+    """Raise UsageError if torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError("the comparison is with torch's DataLoader, and torch is not installed: pip install torch")
 
 
 def check_cores(threads: int) -> None:
-    """Raise UsageError where `threads` are more than the cores: the figures would not be at equal cores."""
+    """Raise UsageError if `threads` exceeds the cores: the comparison would not be at equal cores."""
     cores = available_cores()
     if threads > cores:
         raise UsageError(f"expected at most {cores} threads, the cores that this process may use; got {threads}.")

@@ -1,7 +1,7 @@
-"""The peer, torch's DataLoader over a Pillow dataset, and the sides that `--worth` compares.
+"""Peer loader, torch's DataLoader over a Pillow dataset, and the sides that `--worth` compares.
 
-The steps are those of torchvision's transforms on PIL images (RandomResizedCrop, RandomHorizontalFlip, ToTensor,
-Normalize), written out here so that torchvision is not needed. A side makes the same images as its opposite.
+The steps equal torchvision's transforms on PIL images (RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize),
+reimplemented so that torchvision is not needed. Both sides of a comparison produce the same images.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TRIES = 10
 
 
 class Photos(Dataset[torch.Tensor]):
-    """Images of a listing as [3, 224, 224] tensors; a tar is opened, and its names indexed, once in each worker."""
+    """Images of a listing as [3, 224, 224] tensors. Each worker opens and indexes a tar once."""
 
     def __init__(self, listing: ImageListing, indices: NDArray[np.int64], output: Output) -> None:
         self.listing = listing
@@ -53,7 +53,7 @@ class Photos(Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         image = self.read(*self.listing.files[self.indices[index]])
-        # By way of a crop, as torchvision does.
+        # Crop first, like torchvision.
         cut = image.crop(crop_window(*image.size)).resize((CROP_PX, CROP_PX), Image.Resampling.BILINEAR)
         return to_tensor(flip(cut), self.output)
 
@@ -67,14 +67,14 @@ class Photos(Dataset[torch.Tensor]):
         return Image.open(member).convert("RGB")
 
     def opened(self, place: str) -> tuple[tarfile.TarFile, dict[str, tarfile.TarInfo]]:
-        """Return a tar and its members by name."""
+        """Return an open tar and its members by name."""
         if place not in self.tars:
             tar = tarfile.open(place, "r:")  # noqa: SIM115 (kept for the worker's life)
             self.tars[place] = tar, {member.name: member for member in tar}
         return self.tars[place]
 
     def span(self, place: str, name: str | None) -> tuple[int, int]:
-        """Offset and size of a file in what holds it; 0 and 0 of a whole file."""
+        """Return the offset and size of an image in its tar; (0, 0) for a loose file."""
         if name is None:
             return 0, 0
         member = self.opened(place)[1][name]
@@ -82,7 +82,7 @@ class Photos(Dataset[torch.Tensor]):
 
 
 def crop_window(width: int, height: int) -> tuple[int, int, int, int]:
-    """Draw (left, top, right, bottom) from torch's random source: torchvision's RandomResizedCrop.get_params."""
+    """Draw (left, top, right, bottom) from torch's generator, like torchvision's RandomResizedCrop.get_params."""
     low, high = math.log(ASPECT_RATIOS[0]), math.log(ASPECT_RATIOS[1])
     for _ in range(TRIES):
         area = width * height * _uniform(*AREA_SHARES)
@@ -98,12 +98,12 @@ def crop_window(width: int, height: int) -> tuple[int, int, int, int]:
 
 
 def flip(image: Image.Image) -> Image.Image:
-    """Mirror left and right with probability one half."""
+    """Flip the image horizontally with probability one half."""
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if _uniform(0, 1) < FLIP else image
 
 
 def to_tensor(image: Image.Image, output: Output) -> torch.Tensor:
-    """Convert to [3, H, W]: uint8 as it is, or float32 from 0 to 1 and then normalised with ImageNet's figures."""
+    """Convert to [3, H, W]: uint8, or float32 from 0 to 1 normalized with ImageNet's statistics."""
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
     if output == "uint8":
         return pixels
@@ -121,13 +121,13 @@ def torch_batch_sizes(
     loader: Callable[..., Iterable[torch.Tensor]] = DataLoader,
     pinned: bool | None = None,
 ) -> Iterator[int]:
-    """List the images, load one long epoch, and yield the size of each batch while it is held.
+    """List the images, load one long epoch, and yield the size of each batch while the batch is alive.
 
-    `workers` None: as many as the settings have threads. `pinned` is given where batches go to the device, one after
-    the other, each there before the next is taken.
+    `workers` None: the settings' number of threads. If `pinned` is not None, each batch is copied to the device before
+    the next is requested.
     """
     torch.manual_seed(settings.seed + round_number)
-    # Which crop falls to which image hangs on a ThreadDataLoader's timing, and says nothing of the pace.
+    # With ThreadDataLoader the assignment of crops to images depends on timing, which does not affect throughput.
     warnings.filterwarnings("ignore", message="torch's default generator moved")
     listing = list_images(settings.path)
     batches = loader(
@@ -146,11 +146,11 @@ def torch_batch_sizes(
 
 
 def _end_with(parent: int, worker: int) -> None:
-    """End this worker where its parent was killed as it started.
+    """Exit this worker if its parent was killed during startup.
 
-    torch then takes its foster parent for its own, and never misses it.
+    torch would otherwise take the process that adopted the worker for its parent and never exit.
     """
-    if parent not in (os.getpid(), os.getppid()):  # a thread's process is its parent's
+    if parent not in (os.getpid(), os.getppid()):  # with threads, the parent is this process
         os._exit(1)
 
 
@@ -159,14 +159,14 @@ def _uniform(low: float, high: float) -> float:
 
 
 KEPT_IMAGES = 64
-"""That every side reads, again and again: decoded, they have to fit into memory."""
+"""Number of images that every side reads repeatedly; decoded, they must fit in memory."""
 
 CACHE = "ram:256MB"
-"""For these, and the index of a million samples and more."""
+"""Cache size for these images and the index of a million samples and more."""
 
 
 class DroppedPhotos(Photos):
-    """Files that the kernel has dropped from memory before each read. Once written to the disk they can be dropped."""
+    """Photos whose files are dropped from the page cache before each read; requires that they are on disk."""
 
     def read(self, place: str, name: str | None) -> Image.Image:
         start, size = self.span(place, name)
@@ -175,7 +175,7 @@ class DroppedPhotos(Photos):
 
 
 class DecodedPhotos(Photos):
-    """Images that are decoded at the beginning, and kept in the process."""
+    """Photos that are decoded once at construction and cached in the process."""
 
     def __init__(self, listing: ImageListing, indices: NDArray[np.int64], output: Output) -> None:
         super().__init__(listing, indices, output)
@@ -187,7 +187,7 @@ class DecodedPhotos(Photos):
 
 
 def drop(path: str, start: int = 0, size: int = 0) -> None:
-    """Ask the kernel to let go of a piece of a file, or of all of it."""
+    """Ask the kernel to drop a range of a file, or all of it, from the page cache."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_DONTNEED)
@@ -196,7 +196,7 @@ def drop(path: str, start: int = 0, size: int = 0) -> None:
 
 
 def can_be_dropped(path: str) -> bool:
-    """Return whether the kernel drops a file when it is asked: not one in /dev/shm, or that others have mapped."""
+    """Return True if the kernel drops a file on request; it does not in /dev/shm, or if others map the file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -204,7 +204,7 @@ def can_be_dropped(path: str) -> bool:
         os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
     except BlockingIOError:
         return True
-    except OSError:  # a file system that cannot tell
+    except OSError:  # not supported by the file system
         return False
     finally:
         os.close(descriptor)

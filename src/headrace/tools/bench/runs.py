@@ -1,6 +1,6 @@
-"""One run of one loader in a process of its own, and the rounds of such runs.
+"""Runs of one loader in a separate process, and rounds of such runs.
 
-A process of its own has memory and CPU time of its own. It prints one line of JSON:
+A separate process isolates memory and CPU time. It prints one line of JSON:
 
     python -m headrace.tools.bench.runs '{"loader": "headrace", "round": 0, "parent": PID, "settings": {…}}'
 """
@@ -43,7 +43,7 @@ def tree(root: int) -> list[int]:
 
 
 def cpu_s(pids: list[int]) -> float:
-    """Sum user and system time, in seconds, of these processes and of children that they have already reaped."""
+    """Sum user and system time in seconds of these processes and their reaped children."""
     total_s = 0.0
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
@@ -53,9 +53,9 @@ def cpu_s(pids: list[int]) -> float:
 
 
 def pss_bytes(pids: list[int]) -> int | None:
-    """Sum the proportional set sizes, in which a page that n processes share counts 1/n for each.
+    """Sum the proportional set sizes, in which a page shared by n processes counts 1/n for each.
 
-    None where the kernel shows none of them.
+    Returns None if the kernel reports none of them.
     """
     sizes = []
     for pid in pids:
@@ -66,14 +66,14 @@ def pss_bytes(pids: list[int]) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRun:
-    """What one run of one loader took."""
+    """Measurements of one run of one loader."""
 
     images: int  # counted, after the warm-up
     wall_s: float
     cpu_s: float  # of the process, its threads and its workers
-    first_batch_s: float  # from opening the dataset to holding a batch; imports are not in it
-    peak_memory_bytes: int | None  # proportional set size of the process and its workers, at its largest;
-    # batches on their way from a worker, which no process has mapped, are not in it
+    first_batch_s: float  # from opening the dataset to the first batch, without imports
+    peak_memory_bytes: int | None  # peak proportional set size of the process and its workers, without
+    # batches in transit from a worker, which no process maps
 
     @property
     def images_per_s(self) -> float:
@@ -92,9 +92,9 @@ def measure(
     used_s: Callable[[], float] = lambda: cpu_s(tree(os.getpid())),
     memory_bytes: Callable[[], int | None] = lambda: pss_bytes(tree(os.getpid())),
 ) -> BenchRun:
-    """Run `start()`, an iterator over the sizes of batches, through the window.
+    """Run `start()`, an iterator over batch sizes, through the window.
 
-    Memory is read outside the counted part, while a batch is held, because reading it walks the page tables.
+    Memory is read outside the counted part, while a batch is alive, because reading it walks the page tables.
     """
     began_s = now_s()
     sizes = start()
@@ -115,7 +115,7 @@ def measure(
 
 
 def batch_sizes_of(name: str) -> BatchSizes:
-    """Import one loader and nothing of the other, before the clock starts."""
+    """Import one loader only, before the clock starts."""
     if name == "headrace":
         import torch  # noqa: F401  # the Loader needs it
 
@@ -132,7 +132,7 @@ def batch_sizes_of(name: str) -> BatchSizes:
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Measure the run that `task` describes, on as many cores as it has threads."""
+    """Measure the run that `task` describes, on as many cores as threads."""
     settings = BenchSettings(**task["settings"])
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
     start = partial(_trained, partial(batch_sizes_of(task["loader"]), settings, task["round"]), settings.step_ms / 1e3)
@@ -143,7 +143,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trained(start: Callable[[], Iterator[int]], step_s: float) -> Iterator[int]:
-    """Yield each batch, and after it wait as a step waits for its device."""
+    """Yield each batch size, then sleep for `step_s` to simulate a training step on a device."""
     for size in start():
         yield size
         if step_s:
@@ -152,14 +152,14 @@ def _trained(start: Callable[[], Iterator[int]], step_s: float) -> Iterator[int]
 
 def main() -> None:
     task = json.loads(sys.argv[1])
-    # The kernel ends this process when the one that started it is killed, however hard.
+    # The kernel kills this process when its parent dies, even by SIGKILL.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != task["parent"]:  # it ended before the kernel was asked
+    if os.getppid() != task["parent"]:  # the parent died before prctl
         sys.exit(f"process {task['parent']}, which asked for this run, has ended")
     answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library, or a loader of the user's, prints is no answer
+    os.dup2(2, 1)  # output of libraries and user code must not mix with the answer
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # or it would come at the end, after what the run ended with
+        sys.stdout.reconfigure(line_buffering=True)  # otherwise it would follow the final error
     try:
         print(json.dumps(run(task)), file=answer, flush=True)
     except HeadraceError as error:
@@ -167,9 +167,9 @@ def main() -> None:
 
 
 def run_rounds(settings: BenchSettings, *, command: Sequence[str] = COMMAND) -> Iterator[tuple[str, BenchRun]]:
-    """Yield (loader, run) as each finishes: headrace, torch, headrace, torch, and so on.
+    """Yield (loader, run) as each run finishes: headrace, torch, headrace, torch, and so on.
 
-    Raises HeadraceError with the worker's own last words where one fails.
+    Raises HeadraceError with the worker's last output if a run fails.
     """
     for round_number in range(settings.rounds):
         for loader in settings.loaders:
@@ -184,9 +184,9 @@ def one_run(
     command: Sequence[str] = COMMAND,
     only_check: bool = False,
 ) -> dict[str, Any]:
-    """Return what one worker found; nothing with `only_check`, where it takes a first batch and no more.
+    """Return one worker's measurements; an empty dict with `only_check`, which loads only the first batch.
 
-    Raises HeadraceError with the worker's own last words where it fails.
+    Raises HeadraceError with the worker's last output if it fails.
     """
     task = {"loader": loader, "round": round_number, "parent": os.getpid(), "only_check": only_check}
     task["settings"] = asdict(settings)
@@ -195,13 +195,13 @@ def one_run(
 
 
 def _output(command: list[str], loader: str) -> str:
-    """Run a worker in a process group of its own, which is ended with it however this call is left."""
+    """Run a worker in its own process group, which is killed on any exit from this function."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         try:
             output, errors = process.communicate()
         finally:
-            with suppress(ProcessLookupError):  # all of it may have ended by itself
+            with suppress(ProcessLookupError):  # the group may have ended already
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode != 0:
         raise HeadraceError(_last_words(loader, process.returncode, errors.strip().splitlines()))
@@ -209,7 +209,7 @@ def _output(command: list[str], loader: str) -> str:
 
 
 def _last_words(loader: str, status: int, lines: list[str]) -> str:
-    """Quote a worker. Of a loader of the user's that is all it said, up to `_MOST_LINES`: they know how to read it."""
+    """Quote a worker's last line; for a user's loader, quote up to `_MOST_LINES` lines of its output."""
     last = lines[-1] if lines else "it said nothing"
     if loader != "yours":
         return f"the {loader} run ended with exit code {status}: {last}"

@@ -1,4 +1,4 @@
-"""What is compared: settings, the window of a run, the images that are read, and Headrace's loader."""
+"""Settings of a comparison, the window of a run, the list of images, and Headrace's loader."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Output = Literal["uint8", "float32"]
 CROP_PX = 224
 FLIP = 0.5
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-FILES_AT_MOST = 2000  # so that a large dataset stays in the page cache and the loaders are compared, not the disk
+FILES_AT_MOST = 2000  # so that the page cache holds the data and loaders are compared, not the disk
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSettings:
-    """One comparison: RandomResizedCrop(224) and flip, `threads` cores and workers for each loader."""
+    """Settings of one comparison: RandomResizedCrop(224) and flip, `threads` cores and workers for each loader."""
 
     path: str
     threads: int
@@ -34,21 +34,21 @@ class BenchSettings:
     images: int = 6000
     seed: int = 0
     step_ms: float = 0.0
-    """That a training step waits on its device after each batch."""
+    """Milliseconds that a simulated training step waits on its device after each batch."""
     against: str | None = None
-    """`module:make_loader` of the user's, in the place of torch's DataLoader."""
+    """User's `module:make_loader` that replaces torch's DataLoader."""
 
     @property
     def loaders(self) -> tuple[str, str]:
-        """Headrace and what it is compared with."""
+        """Names of the compared loaders, Headrace first."""
         return "headrace", "torch" if self.against is None else "yours"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunWindow:
-    """The batches of one run: `warm` before the clock starts, `counted` while it runs, `tail` after it stops.
+    """Batches of one run: `warm` before the clock starts, `counted` while it runs, `tail` after it stops.
 
-    The tail keeps every worker busy to the end of the counted part, so that neither loader's drain is timed.
+    The tail keeps every worker busy until the end of the counted part, so that no loader's drain is timed.
     """
 
     warm: int
@@ -70,9 +70,9 @@ def headrace_batch_sizes(
     shrink_to: int | None = None,
     cache: str | None = None,
 ) -> Iterator[int]:
-    """Open the dataset, load one long epoch over at most `most` images, and yield each batch's size while it is held.
+    """Open the dataset, load one long epoch over at most `most` images, and yield each batch's size while it is alive.
 
-    `threads` None: as many as the settings allow. Other arguments are those of `Loader` and `Image`.
+    `threads` None: the settings' number. The other arguments are those of `Loader` and `Image`.
     """
     import headrace as hr
 
@@ -94,16 +94,16 @@ def headrace_batch_sizes(
 
 
 def window(settings: BenchSettings) -> RunWindow:
-    """Cut a run: warm-up and tail span what 2 batches a worker hold in flight; at least `images` are counted."""
+    """Return the window of a run: warm-up and tail of 2 batches per worker, and at least `images` counted."""
     in_flight = max(6, 2 * settings.threads)
     counted = max(-(-settings.images // settings.batch_size), 2 * in_flight)
     return RunWindow(warm=in_flight, counted=counted, tail=in_flight)
 
 
 def samples(available: int, settings: BenchSettings, *, most: int = FILES_AT_MOST) -> NDArray[np.int64]:
-    """Return the samples of a run: one long epoch over at most so many, evenly picked and as often as needed.
+    """Return the samples of a run: one long epoch over at most `most` evenly spaced samples, repeated as needed.
 
-    One epoch, because the end of each would stall a loader that fills its queue anew, and a small dataset has many.
+    A single epoch avoids stalls at epoch boundaries, where a loader refills its queue.
     """
     kept = min(available, most)
     picked = np.arange(kept, dtype=np.int64) * available // kept
@@ -121,11 +121,11 @@ class ImageListing:
 
 
 def list_images(where: str) -> ImageListing:
-    """List the images of a folder, a tar, or a pattern of tars, by their names' endings.
+    """List the images of a folder, a tar, or a pattern of tars, by file extension.
 
-    Raises EmptyDatasetError where there is none, DatasetError where a file is no tar.
+    Raises EmptyDatasetError if there are none, DatasetError if a file is not a tar.
     """
-    from PIL import Image  # not in a run of Headrace's own, whose memory it would count to
+    from PIL import Image  # not imported in Headrace's runs, where it would count as memory
 
     from headrace.data import expand_pattern
 

@@ -1,4 +1,4 @@
-"""`headrace bench --worth`: which techniques pay on this machine."""
+"""`headrace bench --worth`: measurement of the techniques that pay off on this machine."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from headrace.tools.bench.settings import CROP_PX, BenchSettings, list_images
 
 SCHEMA = 1
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
-"""Student's t for 95 %, two-sided, by degrees of freedom; for more of them, the normal distribution's."""
+"""Student's t for 95 %, two-sided, by degrees of freedom; beyond the table, use `NORMAL_95`."""
 NORMAL_95 = 1.96
 LEAST_GAIN = 0.02
-"""Below which a gain is none: two runs of one program differ by as much."""
+"""Minimum relevant gain: two runs of the same program differ by this much."""
 TOO_NOISY = 0.25
-"""Half an interval from which nothing is said."""
+"""Relative half-width of an interval above which the result is inconclusive."""
 
 
 @dataclass(frozen=True)
 class WorthComparison:
-    """One technique against doing without it."""
+    """Comparison of one technique with its absence."""
 
     key: str
     title: str
-    """What is asked to pay."""
+    """Name of the technique."""
     without: str
-    """Sides of bench/peer.py."""
+    """Side of bench/peer.py without the technique, as `with_it` is the side with it."""
     with_it: str
     basis: str
-    """What was compared, in a sentence."""
+    """One sentence that describes the two sides."""
 
 
 COMPARISONS = (
@@ -95,22 +95,22 @@ COMPARISONS = (
 
 @dataclass(frozen=True)
 class WorthVerdict:
-    """What the rounds of a comparison come to."""
+    """Result of a comparison over all rounds."""
 
     ratio: float
-    """Rate with it over rate without, the geometric mean of the rounds."""
+    """Geometric mean over the rounds of the rate with the technique divided by the rate without it."""
     low: float
     high: float
-    """What it lies between in 95 of 100 cases; from 0 to infinity of one round."""
+    """Bounds of the 95 % confidence interval of `ratio`; 0 and infinity for a single round."""
 
     @property
     def noise(self) -> float:
-        """Half of the interval, as a share."""
+        """Relative half-width of the interval."""
         return math.inf if math.isinf(self.high) else math.sqrt(self.high / self.low) - 1
 
     @property
     def pays(self) -> bool | None:
-        """None where the rounds are too far apart to tell."""
+        """True if the technique pays off; None if the rounds vary too much to decide."""
         if self.low > 1 and self.ratio > 1 + LEAST_GAIN:
             return True
         return None if self.noise > TOO_NOISY and self.high > 1 + LEAST_GAIN else False
@@ -128,7 +128,7 @@ class WorthVerdict:
 
 
 def verdict(without: Sequence[float], with_it: Sequence[float]) -> WorthVerdict:
-    """Compare the rates of each, round by round: the two of a round ran one after the other."""
+    """Compare the rates of two sides, paired by round."""
     logarithms = [math.log(after / before) for before, after in zip(without, with_it, strict=True)]
     mean = fmean(logarithms)
     if len(logarithms) < 2:
@@ -144,12 +144,12 @@ class Worth:
     settings: BenchSettings
     environment: BenchEnvironment
     rates: Mapping[str, Sequence[float]]
-    """Images a second of each side, round by round."""
+    """Images per second by side, one value per round."""
     not_measured: Mapping[str, str]
-    """By key, why."""
+    """Reason for each skipped comparison, by key."""
 
     def verdicts(self) -> dict[str, WorthVerdict]:
-        """Return the verdicts by key, of comparisons that were measured."""
+        """Return the verdicts of the measured comparisons by key."""
         return {
             one.key: verdict(self.rates[one.without], self.rates[one.with_it])
             for one in COMPARISONS
@@ -158,13 +158,13 @@ class Worth:
 
     @property
     def headline(self) -> str:
-        """The one line to remember."""
+        """One-line summary."""
         verdicts = self.verdicts()
         idle = [one.title for one in COMPARISONS if one.key in verdicts and verdicts[one.key].pays is False]
         return f"Does not pay here: {'; '.join(idle)}." if idle else "Nothing was shown not to pay here."
 
     def document(self) -> dict[str, Any]:
-        """Return the figures as JSON has them."""
+        """Return the figures as a JSON document."""
         return {
             "schema": SCHEMA,
             "headline": self.headline,
@@ -196,13 +196,13 @@ def measured_run(settings: BenchSettings, side: str, round_number: int) -> Bench
 
 
 def sides(not_measured: Iterable[str]) -> list[str]:
-    """Return the sides of the comparisons that are measured, each once: two comparisons may share one."""
+    """Return the distinct sides of the measured comparisons, which may share sides."""
     wanted = [one for one in COMPARISONS if one.key not in set(not_measured)]
     return list(dict.fromkeys(side for one in wanted for side in (one.without, one.with_it)))
 
 
 def why_not_measured(settings: BenchSettings, *, has_cuda: bool, can_be_dropped: bool) -> dict[str, str]:
-    """Return what stands against a comparison, by its key."""
+    """Return the reasons against comparisons that cannot be measured, by key."""
     found = {}
     if settings.threads < 2:
         found["threads"] = "there is one core"
@@ -216,14 +216,14 @@ def why_not_measured(settings: BenchSettings, *, has_cuda: bool, can_be_dropped:
 def rounds(
     settings: BenchSettings, not_measured: Iterable[str], *, run: OneRun = measured_run
 ) -> Iterator[tuple[str, float]]:
-    """Yield (side, images a second) as each finishes: all sides of a round, then those of the next."""
+    """Yield (side, images per second) as each run finishes, round by round."""
     for number in range(settings.rounds):
         for side in sides(not_measured):
             yield side, run(settings, side, number).images_per_s
 
 
 def preflight(settings: BenchSettings) -> dict[str, str]:
-    """Check what can be measured, and return what cannot, and why."""
+    """Check the prerequisites; return the reasons against comparisons that cannot be measured, by key."""
     if settings.against is not None:
         raise UsageError("--worth looks at this machine, --against at a loader of yours: expected one of them")
     available_images(settings)
@@ -231,14 +231,14 @@ def preflight(settings: BenchSettings) -> dict[str, str]:
 
     from headrace.tools.bench.peer import can_be_dropped
 
-    # Each file is tried, since what was just written goes to the disk by that.
+    # Every file is tested, since the test also flushes files that were just written.
     files = dict.fromkeys(place for place, _ in list_images(settings.path).files)
     dropped = [can_be_dropped(place) for place in files]
     return why_not_measured(settings, has_cuda=torch.cuda.is_available(), can_be_dropped=all(dropped))
 
 
 def worth(settings: BenchSettings, not_measured: dict[str, str], measured: Iterable[tuple[str, float]]) -> Worth:
-    """Return what the rounds come to."""
+    """Collect the rates of all rounds."""
     rates: dict[str, list[float]] = defaultdict(list)
     for side, rate in measured:
         rates[side].append(rate)
@@ -246,7 +246,7 @@ def worth(settings: BenchSettings, not_measured: dict[str, str], measured: Itera
 
 
 def show_worth(worth: Worth, console: Console) -> None:
-    """Print the comparisons, in ASCII where the terminal knows no more."""
+    """Print the comparisons, in ASCII if the terminal supports nothing else."""
     signs = ASCII if console.options.ascii_only else {}
     console.print(f"[bold]{worth.headline.translate(signs)}[/bold]\n", highlight=False)
     verdicts = worth.verdicts()

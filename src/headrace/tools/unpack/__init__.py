@@ -1,4 +1,4 @@
-"""Archives to files: path-safe, in parallel, resumable and verified."""
+"""Unpacking of archives: path-safe, parallel, resumable and verified."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which member is made where, and which is refused. Pure: nothing here looks at a disk.
+"""Plan of the paths to create from an archive's members, and of refused members. Pure: it accesses no disk.
 
-The rules are those of tarfile's "data" filter (PEP 706, with its later fixes), but for `..`, which no name may hold.
+The rules are those of tarfile's "data" filter (PEP 706, with its later fixes), except that no name may contain `..`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from itertools import chain
 from typing import NamedTuple
 
 STAGING = b".headrace-unpack"
-"""A folder of ours in the target, where a file waits for its name if it cannot be without one."""
+"""Staging folder in the target, for files that cannot be unnamed while they are written."""
 PIECE_BYTES = 1 << 17
-"""Bytes copied at once: they stay in the processor's cache. A megabyte took up to twice as long
-(benchmarks/unpack.py)."""
+"""Bytes per copy, small enough for the CPU cache. A megabyte took up to twice as long (benchmarks/unpack.py)."""
 _NAME_MOST_BYTES = 255
-"""Longest component of a path in every file system that Linux writes, but for a few older ones."""
+"""Longest path component of file systems that Linux writes, except a few older ones."""
 _PATH_MOST_BYTES = 4095
-"""Longest path and longest target of a symbolic link (PATH_MAX, less its end)."""
+"""Longest path and longest symbolic link target (PATH_MAX without the terminating zero)."""
 
 Piece = tuple[int, memoryview]
-"""Position in a file, and the bytes there, valid until the next piece is asked for. What no piece covers is a hole."""
+"""Position in a file and its bytes, valid until the next piece is requested. Ranges without a piece are holes."""
 
 
 class MemberKind(Enum):
@@ -34,28 +33,28 @@ class MemberKind(Enum):
     HARD_LINK = "a hard link"
     SPECIAL = "a special file"
     LABEL = "a label"
-    """Name of the archive itself, of which nothing is made."""
+    """Name of the archive itself; creates nothing."""
 
 
 class UnpackMember(NamedTuple):
-    """What is known of a member without a look at its bytes."""
+    """Metadata of a member, known without its bytes."""
 
     name: str
     kind: MemberKind
     size: int
-    """Bytes of a file; 0 for all else."""
+    """Bytes of a file; 0 for other kinds."""
     link: str
-    """What a link names; empty for all else."""
+    """Target of a link; empty for other kinds."""
 
 
 class MemberAttributes(NamedTuple):
     mode: int | None
-    """Permission bits as the archive has them; None: it has none."""
+    """Permission bits from the archive; None if it has none."""
     mtime_ns: int
 
 
 class RefusedError(Exception):
-    """A member must not be made; the text says why."""
+    """Refusal to create a member; the text is the reason."""
 
 
 class Refusal(NamedTuple):
@@ -66,27 +65,27 @@ class Refusal(NamedTuple):
 class PlannedLink(NamedTuple):
     path: bytes
     target: bytes
-    """What a symbolic link holds; for a hard link the path of the file that it is another name of."""
+    """Content of a symbolic link; for a hard link, the path of the linked file."""
     number: int
 
 
 @dataclass
 class UnpackPlan:
-    """Paths are relative to the target. Each is made once: of members with one path the last counts, as with tar."""
+    """Plan of an archive, with paths relative to the target. The last of several members with one path counts."""
 
     paths: list[bytes | None] = field(default_factory=list)
-    """By member number; None: nothing is made of it."""
+    """Paths by member number; None for members that create nothing."""
     sizes: array[int] = field(default_factory=lambda: array("q"))
-    """Bytes, by member number."""
+    """Sizes in bytes by member number."""
     files: array[int] = field(default_factory=lambda: array("q"))
-    """Numbers of members, in the order of the archive."""
+    """Member numbers of files, in the order of the archive."""
     copies: list[tuple[bytes, int]] = field(default_factory=list)
-    """Hard links to a file that a later member replaces: a path, and the member whose bytes it gets."""
+    """Hard links to a file that a later member replaces, as copies: a path, and the member with its bytes."""
     folders: list[int] = field(default_factory=list)
     symbolic_links: list[PlannedLink] = field(default_factory=list)
     hard_links: list[PlannedLink] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
-    """Names whose path a later member makes."""
+    """Names of members with a later member at the same path."""
     refused: list[Refusal] = field(default_factory=list)
 
     def path(self, number: int) -> bytes:
@@ -95,7 +94,7 @@ class UnpackPlan:
         return path
 
     def all_files(self) -> Iterator[tuple[bytes, int]]:
-        """Yield path and member of every file to make, the order of the archive first."""
+        """Yield path and member of every file to create: files in the archive's order, then copies."""
         return chain(((self.path(number), number) for number in self.files), self.copies)
 
     @property
@@ -104,7 +103,7 @@ class UnpackPlan:
 
 
 def make_plan(count: int, member: Callable[[int], UnpackMember]) -> UnpackPlan:
-    """Plan what is made of `count` members, which `member` gives by number."""
+    """Plan an archive of `count` members, which `member` returns by number."""
     planner = _Planner(member)
     for number in range(count):
         planner.look_at(number)
@@ -120,14 +119,14 @@ class _Planner:
         self._member = member
         self._kinds: list[MemberKind] = []
         self._last: dict[bytes, int] = {}
-        """The last member of each path, of those looked at so far."""
+        """Last member seen at each path."""
         self._linked: dict[int, int | str] = {}
-        """By hard link: the member that it leads to, through others perhaps, or why it is refused."""
+        """By hard link: the member that it resolves to, or the reason for its refusal."""
         self._clear = {b""}
-        """Folders in whose way no member is."""
+        """Folders with no other kind of member at their path or above."""
 
     def look_at(self, number: int) -> None:
-        """Note a member's path, kind and size, in the order of the archive."""
+        """Record a member's path, kind and size, in the order of the archive."""
         one, path = self._member(number), None
         self._kinds.append(one.kind)
         self.plan.sizes.append(one.size)
@@ -142,7 +141,7 @@ class _Planner:
         self.plan.paths.append(path)
 
     def add(self, number: int, path: bytes) -> None:
-        """Add a member to the plan, once all are known."""
+        """Add a member to the plan after all members have been recorded."""
         plan, kind = self.plan, self._kinds[number]
         if self._last[path] != number:
             plan.replaced.append(self._member(number).name)
@@ -162,12 +161,12 @@ class _Planner:
             plan.refused.append(Refusal(self._member(number).name, str(error)))
 
     def _add_symbolic_link(self, path: bytes, number: int) -> None:
-        """Check the target from where the link lies: another folder may put it outside."""
+        """Add a symbolic link. Its target is checked relative to `path`: from another folder it may lead outside."""
         target = link_target(path, self._member(number).link)
         self.plan.symbolic_links.append(PlannedLink(path, target, number))
 
     def _add_hard_link(self, number: int, path: bytes) -> None:
-        """Add what it leads to: another name of a file, a copy of one that will not be there, or a symbolic link."""
+        """Add a hard link as a link to its file, a copy if that file is replaced later, or a symbolic link."""
         at = self._linked[number]
         if isinstance(at, str):
             raise RefusedError(at)
@@ -181,7 +180,7 @@ class _Planner:
             self.plan.copies.append((path, at))
 
     def _leads_to(self, link: str) -> int | str:
-        """Find the member that a hard link leads to, of those looked at so far."""
+        """Return the earlier member that a hard link resolves to, or the reason for its refusal."""
         at = self._last.get(hard_link_target(link))
         if at is None:
             return f"it is a hard link to {link!r}, which is not ahead of it in the archive"
@@ -190,7 +189,7 @@ class _Planner:
         return self._linked.get(at, at)
 
     def _expect_no_obstacle(self, path: bytes) -> None:
-        """Raise RefusedError if what must be a folder is made as something else."""
+        """Raise RefusedError if a parent folder of the path is another kind of member."""
         folder, above, obstacle = path, [], None
         while (folder := folder.rpartition(b"/")[0]) not in self._clear:
             above.append(folder)
@@ -203,7 +202,7 @@ class _Planner:
 
 
 def checked_path(member: UnpackMember) -> bytes:
-    """Return where `member` is made. Raises RefusedError if it must not be, for what it is or for what it links to."""
+    """Return the path for `member`. Raises RefusedError if its kind, name or link is not allowed."""
     path = member_path(member.name)
     if not path and member.kind is not MemberKind.FOLDER:
         raise RefusedError("it has no name")
@@ -219,7 +218,7 @@ def checked_path(member: UnpackMember) -> bytes:
 def member_path(name: str) -> bytes:
     """Return `name` relative to the target, without empty and `.` components; empty for the target itself.
 
-    Leading slashes are dropped, as tar does. Raises RefusedError.
+    Leading slashes are dropped, as in tar. Raises RefusedError.
     """
     if "\0" in name:
         raise RefusedError("its name holds a zero byte")
@@ -237,9 +236,9 @@ def member_path(name: str) -> bytes:
 
 
 def link_target(path: bytes, link: str) -> bytes:
-    """Return what the symbolic link at `path` may hold: `link` with every `..` at its start. Raises RefusedError.
+    """Return the safe target of the symbolic link at `path`: `link` with every `..` at its start. Raises RefusedError.
 
-    A `..` behind a name would lead to wherever that name leads, if it is a link itself, and from there up.
+    A `..` after a name would be resolved at that name's own target if the name is a link.
     """
     if not link or "\0" in link:
         raise RefusedError("it is a link that names nothing")
@@ -260,7 +259,7 @@ def link_target(path: bytes, link: str) -> bytes:
 
 
 def hard_link_target(link: str) -> bytes:
-    """Return the path that a hard link names. Raises RefusedError."""
+    """Return the path of a hard link's target. Raises RefusedError."""
     if link.startswith("/"):
         raise RefusedError(f"it is a hard link to an absolute path, {link!r}")
     try:
@@ -270,10 +269,10 @@ def hard_link_target(link: str) -> bytes:
 
 
 def file_mode(mode: int) -> int:
-    """Return the permissions that a file gets.
+    """Return safe permissions for a file.
 
-    Its owner may read and write it, others may not write it, nobody may execute it unless its owner may, and it is
-    neither setuid nor setgid nor sticky.
+    The owner may read and write, others may not write, nobody may execute unless the owner may, and the setuid, setgid
+    and sticky bits are cleared.
     """
     mode = mode & ~(stat.S_IWGRP | stat.S_IWOTH) & 0o777
     if not mode & stat.S_IXUSR:
@@ -282,7 +281,7 @@ def file_mode(mode: int) -> int:
 
 
 def encode(name: str) -> bytes:
-    """Return the bytes of a name as the archive has it. Those that are not UTF-8 are surrogate escapes."""
+    """Return the archive's bytes of a name, in which surrogate escapes stand for invalid UTF-8."""
     return name.encode("utf-8", "surrogateescape")
 
 

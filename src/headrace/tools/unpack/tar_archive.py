@@ -1,7 +1,7 @@
-"""Members of tars, plain and compressed: kinds, attributes and bytes.
+"""Members of plain and compressed tars: kinds, attributes and bytes.
 
-A tar's names and places are its index's; tarfile parses the headers before each member for permissions and times. A
-compressed tar is read by tarfile, from its beginning to its end.
+For a plain tar, the index has names and offsets, and tarfile parses each member's headers for permissions and times. A
+compressed tar is read by tarfile from start to end.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from headrace.errors import ChangedError, DamagedMemberError, DatasetError
 from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, UnpackMember
 
 _HEADERS_MOST_BYTES = 1 << 24
-"""Most bytes of the extension headers of one member, or of the map of a sparse file."""
+"""Maximum bytes of a member's extension headers, or of a sparse file's map."""
 _MODE, _MTIME = slice(100, 108), slice(136, 148)
 """Fields of a header (POSIX ustar)."""
 _NS_MOST = 2**63 - 1
-"""Latest time that os.utime takes."""
+"""Latest time that os.utime accepts."""
 _TAR_KINDS = {
     **dict.fromkeys(tarfile.REGULAR_TYPES, MemberKind.FILE),
     tarfile.DIRTYPE: MemberKind.FOLDER,
-    b"D": MemberKind.FOLDER,  # GNU's: a folder of an incremental dump, whose data lists what it held
+    b"D": MemberKind.FOLDER,  # GNU: a folder of an incremental dump, with its listing as data
     tarfile.SYMTYPE: MemberKind.SYMBOLIC_LINK,
     tarfile.LNKTYPE: MemberKind.HARD_LINK,
-    b"V": MemberKind.LABEL,  # GNU's: `tar --label`
+    b"V": MemberKind.LABEL,  # GNU: `tar --label`
 }
 _DAMAGED_TAR = (tarfile.TarError, ValueError, OverflowError)
-"""Errors by which tarfile says that a tar is damaged."""
+"""Errors of tarfile for a corrupt tar."""
 
 
 class _Buffers(threading.local):
-    """One buffer a thread: a new one for each file would be fetched from the system and given back each time."""
+    """One buffer per thread: a new buffer per file would be allocated from and returned to the system each time."""
 
     def __init__(self) -> None:
         self.piece = memoryview(bytearray(PIECE_BYTES))
@@ -50,16 +50,16 @@ _buffers = _Buffers()
 
 
 class TarArchive:
-    """An uncompressed tar, by its index. Any number of threads may ask for members, by number and in any order."""
+    """Uncompressed tar with an index. Any number of threads may access members, by number and in any order."""
 
     def __init__(self, path: str, *, cache: str | None) -> None:
-        """Open the tar. Raises ReadError, or DatasetError if it is no tar or is damaged."""
+        """Open the tar. Raises ReadError, or DatasetError if it is corrupt or not a tar."""
         self.path = path
         self._file = OpenFile(os.fsencode(path))
         self._members = TAR.open_members(path, identify(self._file), cache=cache)
         self._sparse: dict[int, tarfile.TarInfo] = {}
         self._for_all: dict[str, str] = {}
-        """PAX's global headers. Those elsewhere come of tars that were joined, and none is known to give a time."""
+        """Global PAX headers at the start. Later ones come from concatenated tars, and none is known to set a time."""
         if len(self._members):
             self._parse(0, self._members.member(0))
 
@@ -71,7 +71,7 @@ class TarArchive:
         return _tar_member(self._parse(number, member) if member.issparse() else member)
 
     def attributes(self, number: int) -> MemberAttributes:
-        """Read permissions and time. Raises ReadError, ChangedError or DamagedMemberError."""
+        """Read a member's permissions and time. Raises ReadError, ChangedError or DamagedMemberError."""
         return _tar_attributes(self._parse(number, self._members.member(number)))
 
     def pieces(self, number: int) -> Iterator[Piece]:
@@ -97,9 +97,9 @@ class TarArchive:
         return _pieces(ranges, read)
 
     def _parse(self, number: int, member: TarMember) -> tarfile.TarInfo:
-        """Parse the headers before a member's data, the last of which the index knows.
+        """Parse the headers before a member's data; the index has a check of the last one.
 
-        The map of a sparse file takes many forms, and PAX's newest lies where the data begins.
+        A sparse file's map has several formats; PAX's newest is at the start of the data.
         """
         if number in self._sparse:
             return self._sparse[number]
@@ -122,7 +122,7 @@ class TarArchive:
             )
         try:
             if len(blocks) == tarfile.BLOCKSIZE and not self._for_all:
-                info = tarfile.TarInfo()  # frombuf takes ten times as long, for what the index has
+                info = tarfile.TarInfo()  # frombuf takes ten times as long and parses what the index has
                 info.mode, info.mtime = tarfile.nti(header[_MODE]), tarfile.nti(header[_MTIME])  # type: ignore[attr-defined]
                 return info
             with tarfile.TarFile(fileobj=io.BytesIO(blocks), pax_headers=dict(self._for_all), ignore_zeros=True) as tar:
@@ -147,7 +147,7 @@ class TarArchive:
 
 
 def _pieces(ranges: Iterable[tuple[int, int]], read: Callable[[int], memoryview]) -> Iterator[Piece]:
-    """Yield what `read` gives for (position, length) ranges of a file, which lie one after another in the archive."""
+    """Yield pieces of a file's (position, length) ranges, which are contiguous in the archive."""
     for at, length in ranges:
         for done in range(0, length, PIECE_BYTES):
             yield at + done, read(min(PIECE_BYTES, length - done))
@@ -159,20 +159,19 @@ def _tar_member(info: TarMember | tarfile.TarInfo) -> UnpackMember:
 
 
 def _tar_attributes(info: tarfile.TarInfo) -> MemberAttributes:
-    """Return the time to the nanosecond: tarfile's own is a float."""
+    """Return mode and time, the time in full nanoseconds: tarfile's own is a float."""
     try:
         mtime_ns = Decimal(info.pax_headers.get("mtime", info.mtime)).scaleb(9)
         bounded = mtime_ns if abs(mtime_ns) <= _NS_MOST else Decimal(_NS_MOST).copy_sign(mtime_ns)
         return MemberAttributes(info.mode, int(bounded))
-    except (ArithmeticError, ValueError):  # no time at all
+    except (ArithmeticError, ValueError):  # no valid time
         return MemberAttributes(info.mode, 0)
 
 
 def _sparse_map(info: tarfile.TarInfo, data_bytes: int, place: str) -> list[tuple[int, int]]:
-    """Return (position, length) of each range of a sparse file that has bytes, which lie one after another in the tar.
+    """Return (position, length) of the data ranges of a sparse file, which are contiguous in the tar.
 
-    Raises DamagedMemberError unless they rise, end within the file's size, and have no more than `data_bytes` bytes
-    together.
+    Raises DamagedMemberError unless they ascend, end within the file's size, and total at most `data_bytes`.
     """
     ranges = cast(list[tuple[int, int]], info.sparse)
     end = total = 0
@@ -186,48 +185,48 @@ def _sparse_map(info: tarfile.TarInfo, data_bytes: int, place: str) -> list[tupl
 
 
 class StreamedMember(NamedTuple):
-    """A member of an archive that is read from its beginning to its end, once."""
+    """Member of an archive that is read once, from start to end."""
 
     member: UnpackMember
     attributes: MemberAttributes
     pieces: Iterator[Piece]
-    """To be taken before the next member is asked for, or not at all."""
+    """Pieces of the member, to be read before the next member is requested, if at all."""
 
 
 def stream_tar(path: str, compression: str) -> Iterator[StreamedMember]:
-    """Yield every member of a compressed tar, up to its very end, where the compression has its checksum.
+    """Yield every member of a compressed tar. Reads to the end of the file, where the compression's checksum is.
 
-    Raises ReadError, DatasetError (damaged, cut short, no tar) or DamagedMemberError; so do the members' pieces.
+    Raises ReadError, DatasetError (corrupt, truncated, not a tar) or DamagedMemberError; so do the members' pieces.
     """
     with _open_decompressed(path, compression) as decompressed:
         file = _ForwardFile(path, decompressed)
         try:
-            # As a plain file: tarfile's own streams copy their buffer for each header.
+            # Opened as a plain file: tarfile's streams copy their buffer for each header.
             with tarfile.TarFile(fileobj=file) as tar:  # type: ignore[arg-type]
                 while (info := tar.next()) is not None:
-                    tar.members.clear()  # type: ignore[attr-defined]  # each would be kept
+                    tar.members.clear()  # type: ignore[attr-defined]  # tarfile stores each
                     if file.block[257:265] == tarfile.GNU_MAGIC:
-                        # The times of an incremental dump stand where POSIX has the beginning of a name.
+                        # An incremental dump has times in the field of POSIX's name prefix.
                         times = tarfile.nts(file.block[345:500], tar.encoding, tar.errors)  # type: ignore[attr-defined]
                         info.name = info.name.removeprefix(f"{times}/" if times else "")
                     yield StreamedMember(_tar_member(info), _tar_attributes(info), file.pieces(info, tar.offset))
         except _DAMAGED_TAR as error:
             raise _damaged_tar(path, str(error)) from error
-        if any(file.block):  # which tarfile takes for the end of the archive
+        if any(file.block):  # tarfile takes an invalid header for the end of the archive
             raise _damaged_tar(path, "expected a header, got a block that is none")
         while file.read(PIECE_BYTES):
             pass
 
 
 class _ForwardFile:
-    """What tarfile needs of a file that cannot go back. Raises ReadError or DatasetError."""
+    """Forward-only file with the methods that tarfile needs. They raise ReadError or DatasetError."""
 
     def __init__(self, path: str, file: Any) -> None:
         self._path = path
         self._file = file
         self._at = 0
         self.block = b""
-        """Last block that was asked for: once tarfile has read a header, that header."""
+        """Last block read; after tarfile has read a header, that header."""
 
     def tell(self) -> int:
         return self._at
@@ -239,7 +238,7 @@ class _ForwardFile:
             pass
 
     def read(self, size: int) -> bytes:
-        """Read `size` bytes; fewer only at the end."""
+        """Read `size` bytes, fewer only at the end."""
         data = b""
         while len(data) < size and (part := self._read(size - len(data))):
             data = data + part if data else part
@@ -249,7 +248,7 @@ class _ForwardFile:
         return data
 
     def pieces(self, info: tarfile.TarInfo, end: int) -> Iterator[Piece]:
-        """Read a member's data, behind which the next header lies at `end`."""
+        """Yield a member's data; the next header is at `end`."""
         place, ranges = f"{self._path}: member {info.name!r}", [(0, info.size)]
         self.seek(info.offset_data)
         if info.sparse is not None:
@@ -266,7 +265,7 @@ class _ForwardFile:
     def _read(self, size: int) -> bytes:
         try:
             data: bytes = self._file.read(size)
-        except Exception as error:  # each format has errors of its own, and zstd's is no more than an Exception
+        except Exception as error:  # each format has its own errors; zstd's derives only from Exception
             if isinstance(error, OSError) and error.errno is not None:
                 raise unreadable(self._path, error) from error
             raise _damaged_tar(self._path, str(error)) from error
@@ -274,7 +273,7 @@ class _ForwardFile:
 
 
 def _damaged_tar(path: str, why: str) -> DatasetError:
-    """Say that files made before may be wrong, and have their names: the checksum, if there is one, is of the whole."""
+    """Return an error which warns that files already created may be wrong: a checksum covers the whole archive."""
     return DatasetError(
         f"{path}: {why}. Check it with `tar -tf`, copy or write it again, and unpack that into an empty folder: what "
         f"was made of this one may be wrong"
@@ -285,12 +284,12 @@ _DECOMPRESSORS = {
     "gzip": ("gzip",),
     "bzip2": ("bz2",),
     "xz": ("lzma",),
-    "zstd": ("compression.zstd", "backports.zstd", "pyarrow"),  # Python's own from 3.14 on
+    "zstd": ("compression.zstd", "backports.zstd", "pyarrow"),  # in Python since 3.14
 }
 
 
 def _open_decompressed(path: str, compression: str) -> Any:
-    """Open a file that is compressed as a whole. Raises ReadError, or DatasetError if nothing installed opens it."""
+    """Open a compressed file. Raises ReadError, or DatasetError if no decompressor is installed."""
     for name in _DECOMPRESSORS.get(compression, ()):
         with suppress(ImportError):
             module = import_module(name)

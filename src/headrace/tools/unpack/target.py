@@ -1,9 +1,9 @@
-"""The folder that is unpacked into: each member is put where it belongs, unless it is there already.
+"""Target folder of unpacking. Creates each member at its path unless it is already there.
 
-A file counts as complete by its size and its time of modification, as with rsync; where the time alone differs, its
-bytes are compared. Whatever has its name is complete, so running a command again goes on where it was killed. Until
-then a file has no name at all (O_TMPFILE), or where that cannot be one in the staging folder. Both take the time of a
-plain write (benchmarks/unpack.py).
+A file counts as complete by size and modification time, as in rsync; if only the time differs, the bytes are compared.
+A file is named only once it is complete, so a killed run can be resumed by running it again. Until then it is unnamed
+(O_TMPFILE), or named in the staging folder if that is not supported. Both are as fast as a plain write
+(benchmarks/unpack.py).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from headrace.tools.unpack.plan import PIECE_BYTES, STAGING, MemberAttributes, P
 Pieces = Callable[[], Iterator[Piece]]
 
 _NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
-"""How file systems and kernels say that they have no O_TMPFILE (open(2))."""
+"""Errors of file systems and kernels without O_TMPFILE (open(2))."""
 _ZEROS = memoryview(bytes(PIECE_BYTES))
 
 
 class Placed(Enum):
     MADE = "made"
     KEPT = "kept"
-    """It was there."""
+    """An identical entry existed."""
     DIFFERS = "differs"
-    """Something else was there, and still is."""
+    """A different entry existed and was not replaced."""
 
 
 class UnpackTarget:
-    """Any number of threads may place members. Every method raises WriteError, and what `pieces` raise."""
+    """Target folder for any number of threads. Every method raises WriteError and the errors of `pieces`."""
 
     def __init__(self, root: bytes, *, overwrite: bool) -> None:
-        """Make the folder if it is missing. `overwrite`: what differs is replaced, unless it is a folder."""
+        """Create the folder if missing. `overwrite` replaces different entries unless they are folders."""
         self._folders = OutputFolders(root)
         self._staging = StagingFolder(self._folders.root)
         self._overwrite = overwrite
@@ -51,13 +51,13 @@ class UnpackTarget:
         self._staging.close()
 
     def place(self, path: bytes) -> str:
-        """Say where that path lies, for messages."""
+        """Return the full path for messages."""
         return printable_path(self._folders.root.place(path))
 
     def place_file(
         self, path: bytes, size: int, attributes: MemberAttributes, pieces: Pieces, *, replace: bool = False
     ) -> Placed:
-        """Make a file of `pieces`, called once at most. `replace` what is there, even if it seems complete."""
+        """Create a file from `pieces`, called at most once. `replace` an existing file even if it seems complete."""
         with self._at(path) as (folder, name, found):
             if found is not None and not replace and _is_complete(found, size, attributes.mtime_ns):
                 return Placed.KEPT
@@ -80,7 +80,7 @@ class UnpackTarget:
             return self._put(folder, name, found, make, replace)
 
     def place_hard_link(self, path: bytes, target: bytes, *, replace: bool = False) -> Placed:
-        """Make `path` another name of the file at `target`."""
+        """Create `path` as a hard link to the file at `target`."""
         other, there = self._folders.parent(target)
 
         def make(at: int, name: bytes) -> None:
@@ -96,25 +96,25 @@ class UnpackTarget:
         self._folders.open(path)
 
     def set_folder_time(self, path: bytes, mtime_ns: int) -> None:
-        """Set a folder's time, once nothing more is made in it."""
+        """Set a folder's time, after its last entry was created."""
         folder = self._folders.open(path)
         with writing(folder.path):
             os.utime(folder.descriptor, ns=(mtime_ns, mtime_ns))
 
     def leads_inside(self, path: bytes, target: bytes) -> bool:
-        """Return whether a link at `path` to `target` stays below the root, given the links that are there already."""
+        """Return True if a link at `path` to `target` stays inside the root, given the links already there."""
         root = os.path.realpath(self._folders.root.path)
         end = os.path.realpath(os.path.join(root, path.rpartition(b"/")[0], target))
         return os.path.commonpath((root, end)) == root
 
     def holds_file(self, path: bytes, size: int, pieces: Pieces) -> bool:
-        """Return whether `path` is a file of that size and bytes."""
+        """Return True if `path` is a file with that size and those bytes."""
         with self._at(path) as (folder, name, found):
             return found is not None and _holds_file(folder, name, found, size, pieces)
 
     @contextmanager
     def _at(self, path: bytes) -> Iterator[tuple[OutputFolder, bytes, os.stat_result | None]]:
-        """Give the folder of `path`, its name there, and what has that name."""
+        """Yield the folder of `path`, its name there, and the existing entry's status, if any."""
         folder, name = self._folders.parent(path)
         with writing(folder.place(name)):
             yield folder, name, folder.find(name)
@@ -130,7 +130,7 @@ class UnpackTarget:
         make: Callable[[int, bytes], None],
         replace: bool,
     ) -> Placed:
-        """Put what `make` makes in a folder under a name in the place of `found`, all at once."""
+        """Create an entry by `make(folder, name)`, replacing `found` atomically if that is allowed."""
         if found is None:
             make(folder.descriptor, name)
             return Placed.MADE
@@ -151,7 +151,7 @@ class UnpackTarget:
         *,
         replace: bool,
     ) -> Placed:
-        """Make a file that gets its name once it is complete, and without that is gone at the end."""
+        """Create a file that is named only once it is complete; an incomplete file is deleted."""
         mode, mtime_ns = attributes
         descriptor, staged = self._new_file(folder, 0o666 if mode is None else 0o600, replace)
         try:
@@ -165,7 +165,7 @@ class UnpackTarget:
                 staging = self._staging.folder().descriptor
                 os.rename(staged, name, src_dir_fd=staging, dst_dir_fd=folder.descriptor)
                 staged = None
-        except FileExistsError:  # somebody else was quicker
+        except FileExistsError:  # another process was faster
             found = folder.find(name)
             return Placed.KEPT if found is not None and _is_complete(found, size, mtime_ns) else Placed.DIFFERS
         finally:
@@ -175,7 +175,7 @@ class UnpackTarget:
         return Placed.MADE
 
     def _new_file(self, folder: OutputFolder, mode: int, replace: bool) -> tuple[int, bytes | None]:
-        """Open a file without a name, or with a name in the staging folder to `replace` what has its own."""
+        """Open an unnamed file, or a file in the staging folder for `replace` or without O_TMPFILE."""
         flags = os.O_RDWR | os.O_CLOEXEC
         if not replace and self._staging.is_spared:
             try:
@@ -189,20 +189,20 @@ class UnpackTarget:
 
 
 class StagingFolder:
-    """Folder in the target where files wait for their names if they cannot be without one.
+    """Folder in the target for incomplete files that need a name.
 
-    It is made when it is first needed, locked while it is in use, and gone at the end; if a run is killed the next one
-    removes it. Any number of threads may ask.
+    It is created on first use, locked while in use, and removed at the end; the next run removes it after a killed run.
+    Safe for any number of threads.
     """
 
     def __init__(self, root: OutputFolder) -> None:
-        """Remove what a killed run has left. Raises WriteError."""
+        """Remove the leftovers of a killed run. Raises WriteError."""
         self._root = root
         self._lock = threading.Lock()
         self._folder: OutputFolder | None = None
         self._numbers = itertools.count()
-        self.is_spared = Path("/proc/self/fd").is_dir()  # by way of which an unnamed file gets its name
-        """Whether unnamed files are to be had."""
+        self.is_spared = Path("/proc/self/fd").is_dir()  # needed to name an unnamed file
+        """True while unnamed files seem to be supported."""
         if root.find(STAGING) is not None:
             with suppress(BlockingIOError):  # another process is using it
                 self._folder = self._enter()

@@ -1,7 +1,7 @@
-"""`unpack`: from archives to the files that they hold.
+"""`unpack`: extraction of archives to files.
 
-A tar or a zip, whose members are all known, is planned first; then several threads make its files, and links come after
-them. A compressed tar is unpacked in one pass and one thread, each member when it comes.
+Tars and zips have an index, so they are planned first; then several threads create the files, and links follow. A
+compressed tar is unpacked in one pass by one thread.
 """
 
 from __future__ import annotations
@@ -38,45 +38,45 @@ T = TypeVar("T")
 Path = str | os.PathLike[str]
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
-"""First bytes of a local header, and of the end of a directory that is empty."""
+"""First bytes of a local header, and of the end record of an empty zip."""
 _NAMED_MOST = 5
 _LINK = -1
-"""In place of a member's number: the path is a link."""
+"""Marker for a link, in place of a member's number."""
 
 
 @dataclass
 class UnpackReport:
-    """What was done with one archive: counted by the threads that do it, read by the one that shows it."""
+    """Progress and result for one archive, updated by worker threads and read by the displaying thread."""
 
     archive: str
     total_bytes: int | None = None
-    """Bytes of all its files, and before it is opened its own size; None: not known, as it is compressed as a whole."""
+    """Bytes of all its files, or its own size before it is opened; None for a compressed tar, which is unknown."""
     made: int = 0
     """Files written."""
     made_bytes: int = 0
     kept: int = 0
-    """Files that were there, complete. High after a run that was killed."""
+    """Files that already existed, complete. High after a killed run."""
     kept_bytes: int = 0
     verified: int | None = None
-    """Files whose bytes were compared with the archive's; None: nobody asked for it."""
+    """Files compared byte by byte with the archive; None without `verify`."""
     verified_bytes: int = 0
     folders: int = 0
-    """Folders that the archive names."""
+    """Folder members of the archive."""
     links: int = 0
     replaced: list[str] = field(default_factory=list)
-    """Names whose path a later member makes."""
+    """Names of members with a later member at the same path."""
     refused: list[Refusal] = field(default_factory=list)
     made_s: float | None = None
-    """Seconds until all was in its place. None: it is not yet."""
+    """Seconds until everything was created; None before."""
     wall_s: float | None = None
-    """Seconds with the verification. None: it is not done yet."""
+    """Seconds in total, verification included; None before the end."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
 
     @property
     def seen_bytes(self) -> int:
-        """Bytes of files that are done with, twice where they were compared, too."""
+        """Bytes of finished files; verified files count twice."""
         return self.made_bytes + self.kept_bytes + self.verified_bytes
 
     def count(self, placed: Placed, size: int) -> None:
@@ -94,17 +94,17 @@ class UnpackReport:
             self.verified_bytes += size
 
     def timed(self, run: Callable[[], None]) -> None:
-        """Measure all that is done with the archive."""
+        """Run `run` and measure its duration."""
         self._begin = time.perf_counter()
         run()
         self.wall_s = time.perf_counter() - self._begin
 
     def end_making(self) -> None:
-        """Note that all is in its place."""
+        """Record that everything has been created."""
         self.made_s = time.perf_counter() - self._begin
 
     def document(self) -> dict[str, Any]:
-        """Return the figures as JSON has them."""
+        """Return the report as a JSON document."""
         names = ("made", "made_bytes", "kept", "kept_bytes", "verified", "folders", "links", "replaced")
         return {
             "archive": self.archive,
@@ -127,20 +127,20 @@ def unpack(
     cache: Path | None = None,
     tick: Callable[[Sequence[UnpackReport]], None] | None = None,
 ) -> list[UnpackReport]:
-    """Make the files, folders and links that tars and zips hold below the folder `to`, and report on each archive.
+    """Extract tars and zips to the folder `to`: files, folders and links. Return a report for each archive.
 
-    Every file is complete before it has its name. What is there already with the same size and time of modification is
-    left alone, so a run that was killed goes on when it is run again; what is there and differs is an error, or with
-    `overwrite` replaced. `verify` reads everything again at the end and compares it with the archive.
+    Every file is complete before it is named. Existing files with the same size and modification time are skipped, so
+    running a killed command again resumes it. Existing files that differ are an error, or replaced with `overwrite`.
+    `verify` reads all files at the end and compares them with the archive.
 
-    Members are refused that would be made outside `to` or through a link, links that lead out of it, and what is
-    neither file nor folder nor link: that is an error before anything of the archive is written (in a compressed one,
-    when the member comes), or with `skip_refused` they are left out.
+    Refused are members outside `to` or behind a link, links that lead out of `to`, and members other than files,
+    folders and links. A refused member is an error before anything of the archive is written (in a compressed archive,
+    when the member is reached); with `skip_refused`, such members are skipped.
 
-    `cache`: folder for the indices of tars; None: beside each, or in the default cache folder where that cannot be
-    written. `tick` is called in this thread every tenth of a second with the reports as they are.
+    `cache`: folder for the indices of tars; None: next to each tar, or in the default cache folder if that is not
+    writable. `tick` is called in this thread with the current reports every tenth of a second.
 
-    Raises UsageError, NotFoundError, DatasetError (no archive, damaged), MemberError, WriteError or ReadError.
+    Raises UsageError, NotFoundError, DatasetError (corrupt, not an archive), MemberError, WriteError or ReadError.
     """
     if threads is not None and threads < 1:
         raise UsageError(f"threads: expected 1 or more, got {threads}")
@@ -154,8 +154,8 @@ def unpack(
         tick=lambda: None if tick is None else tick(reports),
     )
     folder = None if cache is None else os.path.abspath(os.fsdecode(cache))
-    # Several compressed ones at a time, as each can use but one thread, unless a later one may replace what an earlier
-    # one has made.
+    # Compressed archives use one thread each, so several run in parallel, unless a later archive may overwrite files
+    # of an earlier one.
     at_once = 1 if overwrite else job.threads
     try:
         for compressed, group in groupby(sources, lambda source: bool(source[1])):
@@ -171,7 +171,7 @@ def unpack(
 
 
 def _source(path: str) -> tuple[UnpackReport, str]:
-    """Return an archive's report and what it is compressed with as a whole; empty: its members come in any order."""
+    """Return an archive's report and its compression; "" for an archive with random access."""
     if not os.path.exists(path):
         raise NotFoundError(f"{path}: expected an archive, got nothing. Check the path")
     if not os.path.isfile(path):
@@ -182,13 +182,13 @@ def _source(path: str) -> tuple[UnpackReport, str]:
 
 @dataclass(frozen=True)
 class UnpackJob:
-    """Where archives go, and what was asked for."""
+    """Target and options of one call of `unpack`."""
 
     target: UnpackTarget
     threads: int
     verify: bool
     skip_refused: bool
-    """Members that must not be made are counted and left out, instead of ending the run."""
+    """True to count and skip refused members instead of ending the run."""
     stop: Stop = field(default_factory=Stop)
     tick: Callable[[], None] = lambda: None
 
@@ -201,14 +201,14 @@ class UnpackJob:
         )
 
     def stoppable(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield `items`, until the work is not wanted any more. Raises Stopped."""
+        """Yield `items` until the job is stopped. Raises Stopped."""
         for item in items:
             self.stop.check()
             yield item
 
 
 class _Run:
-    """What both ways through an archive share."""
+    """Base of the two ways to unpack an archive."""
 
     def __init__(self, report: UnpackReport, job: UnpackJob) -> None:
         self._job = job
@@ -216,7 +216,7 @@ class _Run:
         self._report = report
 
     def _refuse(self, refused: Iterable[Refusal]) -> None:
-        """Raise UnsafeMemberError, unless such members are to be left out."""
+        """Record refused members. Raises UnsafeMemberError unless they are to be skipped."""
         every = self._report.refused
         every += refused
         if every and not self._job.skip_refused:
@@ -228,7 +228,7 @@ class _Run:
             )
 
     def _place_link(self, link: PlannedLink, mtime_ns: int | None, *, replace: bool = False) -> None:
-        """Make a symbolic link, or without a time a hard one."""
+        """Create a symbolic link, or a hard link if `mtime_ns` is None."""
         path, target = link.path, link.target
         if mtime_ns is None:
             placed = self._target.place_hard_link(path, target, replace=replace)
@@ -242,7 +242,7 @@ class _Run:
         self._report.links += 1
 
     def _expect_placed(self, placed: Placed, path: bytes) -> None:
-        """Raise WriteError if something else is there."""
+        """Raise WriteError if a different entry exists."""
         if placed is Placed.DIFFERS:
             raise WriteError(
                 f"{self._target.place(path)}: expected nothing there, or what the archive holds, got something else. "
@@ -260,7 +260,7 @@ class _Run:
 
 
 class _IndexedRun(_Run):
-    """Of an archive whose members are all known. Nothing is written where a member is refused and that is an error."""
+    """Run over an archive with an index. If a refused member is an error, nothing is written."""
 
     def __init__(self, report: UnpackReport, job: UnpackJob, archive: TarArchive | ZipArchive) -> None:
         super().__init__(report, job)
@@ -268,7 +268,7 @@ class _IndexedRun(_Run):
         self._plan = make_plan(len(archive), archive.member)
 
     def unpack(self) -> None:
-        """Place all members. Raises UnsafeMemberError, WriteError, and what the archive raises."""
+        """Create all members. Raises UnsafeMemberError, WriteError, and the archive's errors."""
         plan, report, target, archive = self._plan, self._report, self._target, self._archive
         report.replaced += plan.replaced
         self._refuse(plan.refused)
@@ -309,16 +309,16 @@ def _unpack_indexed(report: UnpackReport, job: UnpackJob, cache: str | None) -> 
 
 
 class _StreamedRun(_Run):
-    """Of a compressed tar. Members that a later one replaces are made first and replaced then, as tar does."""
+    """Run over a compressed tar. Like tar, it creates members that a later one replaces and then replaces them."""
 
     def __init__(self, report: UnpackReport, job: UnpackJob, compression: str) -> None:
         super().__init__(report, job)
         self._compression = compression
         self._made: dict[bytes, int] = {}
-        """By path, the number of the member whose bytes the file has, or `_LINK`."""
+        """Number of the member that created the file, or `_LINK`, by path."""
         self._differing: set[bytes] = set()
-        """Where something else lies. A later member may explain it: after a run that was killed, a file may have been
-        replaced by that already."""
+        """Paths with different entries. A later member may explain an entry: a killed run may already have replaced the
+        earlier member."""
         self._symbolic_links: dict[bytes, str] = {}
         self._folder_times: dict[bytes, int] = {}
 
@@ -326,7 +326,7 @@ class _StreamedRun(_Run):
         self._report.timed(self._unpack)
 
     def _unpack(self) -> None:
-        """Place each member when it comes. Raises MemberError, WriteError, ReadError or DatasetError."""
+        """Create each member as it is read. Raises MemberError, WriteError, ReadError or DatasetError."""
         for number, streamed in enumerate(self._members()):
             try:
                 self._place(number, streamed)
@@ -348,7 +348,7 @@ class _StreamedRun(_Run):
         return self._job.stoppable(stream_tar(self._report.archive, self._compression))
 
     def _place(self, number: int, streamed: StreamedMember) -> None:
-        """Place one member. Raises RefusedError, or as `_unpack` does."""
+        """Create one member. Raises RefusedError and the errors of `_unpack`."""
         member, mtime_ns = streamed.member, streamed.attributes.mtime_ns
         if member.kind is MemberKind.LABEL:
             return
@@ -361,7 +361,7 @@ class _StreamedRun(_Run):
         replace = path in self._made
         if replace:
             self._report.replaced.append(member.name)
-        # A hard link to a symbolic one is one itself, whose target is checked from where it lies.
+        # A hard link to a symbolic link becomes a symbolic link; its target is checked relative to its own path.
         hard = hard_link_target(member.link) if member.kind is MemberKind.HARD_LINK else None
         link = self._symbolic_links.get(hard) if hard is not None else member.link
         if member.kind is MemberKind.FILE:

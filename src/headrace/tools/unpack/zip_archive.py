@@ -1,4 +1,4 @@
-"""Members of zips, as zipfile reads them: kinds, attributes and bytes."""
+"""Members of zips, read by zipfile: kinds, attributes and bytes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headrace.errors import DamagedMemberError, DatasetError, UnsupportedMemberE
 from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, UnpackMember, decode
 
 _ZIP_UNIX = (3, 19)
-"""Systems whose attributes are those of Unix (APPNOTE.TXT 4.4.2): Unix itself, and macOS."""
+"""Host systems with Unix attributes (APPNOTE.TXT 4.4.2): Unix and macOS."""
 _ZIP_TIMES, _ZIP_HAS_MTIME = 0x5455, 1
-"""Info-ZIP's extra field of times in UTC; zip's own are local, and even."""
+"""Info-ZIP's extra field of UTC times; zip's own times are local, with even seconds."""
 _ZIP_KINDS = {
     0: MemberKind.FILE,
     stat.S_IFREG: MemberKind.FILE,
@@ -27,20 +27,20 @@ _ZIP_KINDS = {
     stat.S_IFLNK: MemberKind.SYMBOLIC_LINK,
 }
 _ZIP_LINK_MOST_BYTES = 4095
-"""More than that no path can hold."""
+"""Maximum length of a symbolic link's target."""
 _ZIP_ENCRYPTED = 1
 _ZIP_HEADER_BYTES = 30
 _DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, ValueError, OverflowError, EOFError)
-"""Errors by which zipfile says that a zip is damaged: numbers that do not fit, names that do not decode."""
+"""Errors of zipfile for a corrupt zip, including out-of-range numbers and undecodable names."""
 
 
 class ZipArchive:
-    """A zip, by its central directory, as zipfile reads it. Any number of threads may ask for members."""
+    """Zip with a central directory, read by zipfile. Any number of threads may access members."""
 
     def __init__(self, path: str) -> None:
-        """Open the zip. Raises ReadError, or DatasetError if it is no zip or is damaged."""
+        """Open the zip. Raises ReadError, or DatasetError if it is corrupt or not a zip."""
         self.path = path
-        self._opening = threading.Lock()  # zipfile counts its readers, and not under one of its own
+        self._opening = threading.Lock()  # zipfile counts its readers without a lock
         try:
             self._zip = zipfile.ZipFile(path)
         except OSError as error:
@@ -69,7 +69,7 @@ class ZipArchive:
         return MemberAttributes(_zip_mode(info), seconds * 10**9)
 
     def pieces(self, number: int) -> Iterator[Piece]:
-        """Inflate a file, whose CRC is checked at its end."""
+        """Inflate a file; its CRC is checked at the end."""
         info, at = self._infos[number], 0
         after = bisect_right(self._starts, info.header_offset)
         end = self._starts[after] if after < len(self._starts) else self._zip.start_dir
@@ -94,7 +94,7 @@ class ZipArchive:
                 f"{self.path}: member {info.filename!r}: {error}. Unpack it with another tool"
             ) from error
         except (*_DAMAGED_ZIP, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # damaged data gives bzip2's no number
+            if isinstance(error, OSError) and error.errno is not None:  # bzip2's error for corrupt data has no errno
                 raise unreadable(self.path, error) from error
             raise self._damaged(info, str(error)) from error
         if at != info.file_size:
@@ -108,7 +108,7 @@ class ZipArchive:
 
 
 def _zip_mode(info: zipfile.ZipInfo) -> int | None:
-    """Return the mode as lstat has it; without it, files get the permissions of any new file."""
+    """Return the mode in lstat's format; None if absent, so that files get default permissions."""
     mode = info.external_attr >> 16
     return mode if mode and info.create_system in _ZIP_UNIX else None
 
