@@ -46,7 +46,7 @@ def replayed_steps(most: int, asked: int, step_s: float, room: float = inf) -> i
 
 
 def half_width(durations: Sequence[int]) -> float:
-    """Return half of the 95 % confidence interval of a mean step, as a share of it, by the means of blocks of steps."""
+    """Return the relative half-width of the mean step's 95 % confidence interval, from means of blocks of steps."""
     length = len(durations) // BLOCKS
     means = [sum(durations[first : first + length]) / length for first in range(0, BLOCKS * length, length)]
     mean = sum(means) / BLOCKS
