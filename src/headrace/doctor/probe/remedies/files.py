@@ -125,7 +125,7 @@ def _is_plain(tar: Any) -> bool:
 
 
 def tar_info(tar: Any, member: Any) -> Any:
-    """Return all that reading needs. Owner, mode and time are those of a new TarInfo, since the index has none."""
+    """Return a TarInfo with all that reading needs. Owner, mode and time are defaults; the index has none."""
     info = tar.tarinfo(member.name)
     info.size, info.type, info.linkname = member.size, member.type, member.linkname
     info.offset_data = member.offset_data
