@@ -68,11 +68,11 @@ class ProcessReadings:
             "write_bytes": io.get("write_bytes"),
         }
         for name, value in told.items():
-            if value is not None or name not in self.figures:  # what is no longer told keeps its last value
+            if value is not None or name not in self.figures:  # unreported figures keep their last value
                 self.figures[name] = value
 
     def read_details(self, now_s: float) -> None:
-        """Read what is dear: the kernel walks all the process's pages (10 ms for 500 MB), and a file a thread."""
+        """Read the expensive figures: the kernel walks all pages (10 ms for 500 MB), and a file per thread."""
         self.detailed_at_s = now_s
         self.memory.read(pairs(self._text("smaps_rollup")))
         self.figures.update(self.memory.figures)
@@ -104,10 +104,7 @@ class ProcessReadings:
         return self._own_s + max(self._waited_s, self._before_s + self.of_children_s)
 
     def _is_read(self, descriptor: str) -> bool:
-        """Return whether open's flags allow reading. fdinfo writes them in octal: the last digit holds the access mode.
-
-        A file whose flags are not told counts.
-        """
+        """Return True if the open flags, in fdinfo's last octal digit, allow reading, or are unknown."""
         flags = pairs(self._text(f"fdinfo/{descriptor}")).get("flags", os.O_RDONLY)
         return flags % 10 & os.O_ACCMODE != os.O_WRONLY
 
