@@ -93,7 +93,7 @@ def taps(name: str, size: int, out: int, outputs: Ints) -> Taps:
     if name.startswith("nearest"):
         if name == "nearest-float":
             place = np.floor(outputs.astype(np.float32) * np.float32(scale))
-        elif name == "nearest-exact":  # added up as Pillow does: places between two pixels go the same way
+        elif name == "nearest-exact":  # accumulated as in Pillow, so that ties round the same way
             place = np.floor(np.cumsum([scale * 0.5, *[scale] * (out - 1)])[outputs])
         else:  # in OpenCV's order
             place = np.floor(at * (1 / (out / size)))
@@ -133,7 +133,7 @@ def resample(
     rows: Ints | None = None,
     columns: Ints | None = None,
 ) -> Floats:
-    """Return pixels [height, width, channels] at the size `out`, not rounded; or these rows and columns of it alone."""
+    """Return pixels [height, width, channels] resampled to `out`, not rounded; optionally only some of its pixels."""
     if name == "area" and (out[0] > pixels.shape[0] or out[1] > pixels.shape[1]):
         name = "area-grown"
     across = taps(name, pixels.shape[1], out[1], np.arange(out[1]) if columns is None else columns)
