@@ -77,7 +77,7 @@ class ChangedScript:
         """Return the unified diff for `patch -p1` in `root`, or in `/` if the file is elsewhere."""
         inside = os.path.relpath(self.path, root)
         name = self.path.lstrip(os.sep) if inside.startswith(os.pardir) else inside
-        end = "\t" if any(character.isspace() for character in name) else ""  # else `patch` takes its first word for it
+        end = "\t" if any(character.isspace() for character in name) else ""  # `patch` would take only its first word
         before, after = (LINE.findall(text or "") for text in (self.before, self.after))
         present = "/dev/null" if self.before is None else f"a/{name}{end}"
         lines = difflib.unified_diff(before, after, present, f"b/{name}{end}")

@@ -110,7 +110,7 @@ class ScriptSource:
         return not first.strip() and (not last or last.startswith("#"))
 
     def without_lines(self, statements: Iterable[ast.stmt]) -> Iterator[Replacement]:
-        """Yield what removes statements with their lines, and of the blank lines around each the fewer ones."""
+        """Yield replacements that remove statements with their lines and the shorter adjacent run of blank lines."""
         lines = self.text.splitlines()
 
         def blank(numbers: Iterable[int]) -> list[int]:
