@@ -1,7 +1,7 @@
-"""Adoption of Headrace's Loader by a script: what its samples are made of, and the module that makes the same.
+"""Adoption of Headrace's Loader by a script: the recipe of its samples, and an equivalent module.
 
-Pure, the trial apart: a look at samples and a session in, a recipe and Python text out. The trial runs that text in a
-process of its own.
+Pure except for the trial: inspected samples and a session in, a recipe and Python text out. The trial runs that text in
+a separate process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adoption of the Loader by a script: the recipe of the samples that were looked at, its degree, and its module."""
+"""Adoption of the Loader by a script: the recipe of the inspected samples, its degree, and its module."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PIXELS = ("hr.Image", "hr.Mask", "hr.Depth")
 
 
 def adopt(session: Session, view: TrainerView, look: Look | None, folder: Path) -> Adoption | None:
-    """Return what the script that a session is of would be with a Loader; what it opens is written to `folder`.
+    """Return the adoption of a Loader by a session's script; the files it opens are written to `folder`.
 
-    `look` is at the samples of its loader, None where there was none. None where no loader was described: in sessions
-    of an earlier doctor, and where the loop has none of torch's.
+    `look` has inspected samples of its loader, or is None. None without a described loader: in sessions of an older
+    doctor, or if the loop has none of torch's.
     """
     data = script_data(session, view)
     if data is None:
@@ -89,7 +89,7 @@ def _is_in_order(look: Look) -> bool:
 
 
 def _taken_otherwise(opened: SampleFiles) -> Iterator[RecipePart]:
-    """Yield what a pipeline of tars does otherwise than the Loader, which takes each sample once an epoch."""
+    """Yield the differences of a tar pipeline from the Loader, which takes each sample once per epoch."""
     if opened.buffer:
         note = f"the script shuffles in a buffer of {opened.buffer}, the Loader globally"
         yield RecipePart(f"shuffle({opened.buffer})", "shuffle", "differs", note, "loader")

@@ -1,4 +1,4 @@
-"""Mixing of a script's batches: the live transform that does it, and its code for the Loader."""
+"""Mixing of a script's batches: the live transform, and its code for the Loader."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _KINDS = ("MixUp", "CutMix")
 
 
 def mixing_of(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> LiveTransform | None:
-    """Return the transform that mixes one picture and one label of each batch; None if nothing is mixed.
+    """Return the transform that mixes one image and one label of each batch; None if nothing is mixed.
 
     Raises:
-        UnexplainedError: No one transform of a known library does, or more than these two leaves are mixed.
+        UnexplainedError: No single transform of a known library does, or other leaves are mixed.
     """
     if not look.mixed:
         return None

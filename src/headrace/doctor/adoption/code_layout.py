@@ -1,4 +1,4 @@
-"""Python expressions laid out as formatters do: on one line where they fit, else one element a line."""
+"""Layout of Python expressions as by formatters: on one line if they fit, else one element per line."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _INDENT = 4
 
 
 def laid_out(expression: str, *, indent: int = 0, used: int = 0, width: int = WIDTH) -> str:
-    """Return an expression as Python that formatters leave as it is.
+    """Return an expression in a layout that formatters leave unchanged.
 
-    `indent` is that of the line on which it begins, `used` the columns taken before and behind it on its line.
+    `indent` is the indent of its first line, `used` the columns taken before and after it on its line.
 
     Raises:
         SyntaxError: The text is no expression.
@@ -21,7 +21,7 @@ def laid_out(expression: str, *, indent: int = 0, used: int = 0, width: int = WI
 
 
 def literal(value: object) -> str:
-    """Return a value's repr, its texts in double quotes where that needs no more escapes."""
+    """Return a value's repr, with double quotes if this needs no more escapes."""
     return _code(ast.parse(repr(value), mode="eval").body, 0, 0, 10**6)
 
 
@@ -42,7 +42,7 @@ def _code(node: ast.expr, indent: int, used: int, width: int) -> str:
 
 
 def _opened(node: ast.expr) -> tuple[str, list[tuple[str, ast.expr]], str] | None:
-    """Return what opens an expression, its elements, each with what stands before it, and what closes it."""
+    """Return an expression's opening, its elements with their prefixes, and its closing."""
     if isinstance(node, ast.Call) and (node.args or node.keywords):
         given = [("", each) for each in node.args]
         named = [(f"{each.arg}=" if each.arg else "**", each.value) for each in node.keywords]
@@ -61,7 +61,7 @@ def _one_line(node: ast.expr) -> str:
 
 
 class _DoubleQuoted(ast.NodeTransformer):
-    """Rewriting of texts with double quotes: as names, which an unparser writes as they are."""
+    """Rewriting of strings with double quotes: as names, which an unparser writes unchanged."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if not isinstance(node.value, str):

@@ -1,4 +1,4 @@
-"""Run a command with the probe in every Python process that it starts, and leave the user's files as they were."""
+"""Run a command with the probe in every Python process that it starts, and leave the user's files unchanged."""
 
 from .command import DOCTOR_FAILED, CommandResult, exit_status, run_command
 from .hands_off import hands_off_here, holds_files, is_undone, restore_session, undo_notes, unfinished_sessions

@@ -1,4 +1,4 @@
-"""Run a command with the probe in its processes, from its start to the end of the last of them."""
+"""Run a command with the probe in its processes, from its start to the end of the last process."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .process_tree import Descendants, Leftover, Patience, ProcessGroup, adoptin
 from .relay import BelowOutput, ControllingTerminal, OnLine, OutputRelay, SignalRelay
 
 LOOK_S = 0.2
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as in shells
 FAILED_ABOVE = 100
 """Exit status if steps wait longer than `--fail-above` allows."""
 DOCTOR_FAILED = 125
-"""Exit status if the doctor itself failed, or could not judge the run for `--fail-above`: `git bisect run` skips it."""
+"""Exit status if the doctor failed, or could not judge the run for `--fail-above`; `git bisect run` skips it."""
 
 
 def exit_status(command: int | None, *, wait_share: float | None, fail_above: float | None) -> int:
-    """Return the command's own status if it failed, or else what `--fail-above` makes of the run.
+    """Return the command's own status if it failed, or else the verdict of `--fail-above`.
 
-    `command` is None without one, as in a notebook or for a session cut short.
+    `command` is None without a command, as in a notebook or an aborted session.
     """
     if command or fail_above is None:
         return command or 0
@@ -43,20 +43,20 @@ def exit_status(command: int | None, *, wait_share: float | None, fail_above: fl
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How the command ended."""
+    """Result of the command."""
 
     command: list[str]
     status: int
-    """Its exit status; 128 + n after signal n; 127 if it was not found, 126 if it could not be executed."""
+    """Exit status; 128 + n after signal n; 127 if not found, 126 if not executable."""
     why: str
     """`finished`, `failed`, `not found` (or not executable), `interrupted` or `timed out`."""
     duration_us: int
     last_lines: list[str] = field(default_factory=list)
-    """Of its output, if that was relayed; the reason why it could not be started."""
+    """Last lines of its output, if relayed; or the reason why it could not be started."""
     missed: list[MissedProcess] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
     put_back: UndoReport | None = None
-    """What it had changed of the user's files; None if these are left alone."""
+    """Changes to the user's files; None if files are not restored."""
 
 
 def run_command(
@@ -73,23 +73,23 @@ def run_command(
     most_s: float | None = None,
     keep_written: bool = False,
 ) -> CommandResult:
-    """Start `command`, and wait for it and what it leaves behind; docs/doctor/attach.md says what it sees of us.
+    """Run `command` until it and its child processes have ended. docs/doctor/attach.md describes the effects.
 
-    Call it in the main thread, whose signals it takes over meanwhile, after the settings have been written. If they
-    name a scratch folder, the current folder is left as it was: docs/doctor/attach.md.
+    Call this in the main thread, whose signals it takes over meanwhile, after writing the settings. If they name a
+    scratch folder, the current folder is left as it was: docs/doctor/attach.md.
 
     Args:
         command: The command, by argument.
-        settings: What the probes are to do.
-        relay: Pass its output through here. Without, it has our own descriptors, and survives this process.
-        on_line: Takes the relayed lines, in place of our own descriptors.
-        below: Line of ours below the relayed output.
-        on_start: Takes its pid.
-        patience: How long to wait for the processes that outlive it.
+        settings: Settings of the probes.
+        relay: Pass its output through this process. Otherwise the command inherits our descriptors, and survives us.
+        on_line: Receives the relayed lines, in place of our own descriptors.
+        below: Status line below the relayed output.
+        on_start: Receives its pid.
+        patience: How long to wait for processes that outlive it.
         variables: Environment variables that differ from ours.
-        reads: Give it our standard input, or else an empty one.
-        most_s: Seconds after which it is ended.
-        keep_written: Move what it creates to the session's folder, instead of deleting it.
+        reads: True to pass on our standard input; otherwise it is empty.
+        most_s: Time limit in seconds.
+        keep_written: Move the files it creates to the session's folder instead of deleting them.
 
     Raises:
         UsageError: Another doctor measures in the current folder.
@@ -152,7 +152,7 @@ class _Running:
         self.signals.started(self.pid)
 
     def wait(self, most_s: float | None) -> None:
-        """Wait until the command has ended, or has been ended after `most_s`. It stays a zombie until `ended`."""
+        """Wait until the command ends, or is killed after `most_s`. It stays a zombie until `ended`."""
         while not self._has_ended():
             self._pause(LOOK_S)
             if most_s is not None and time.monotonic() - self._start > most_s:
@@ -162,14 +162,14 @@ class _Running:
         self._terminal.take_back()
 
     def clear(self, patience: Patience) -> list[Leftover]:
-        """Wait until its other processes have ended, and end those that stay."""
+        """Wait for its other processes, and end those that remain."""
         requests = self.signals.requests
         return end_leftovers(self._descendants, patience, self._pause, lambda: self.signals.requests > requests)
 
     def ended(
         self, command: list[str], leftovers: list[Leftover], put_back: Callable[[], UndoReport | None]
     ) -> CommandResult:
-        """Restore files while no signal ends this process, and while signals have a command to go to."""
+        """Restore files while no signal can end this process, and signals still have a command to go to."""
         assert self._process is not None
         report = put_back()
         code = self._process.wait()
@@ -189,7 +189,7 @@ class _Running:
         )
 
     def close(self) -> None:
-        """End the command if an error of ours ended the watch: nobody would be left to say what it did."""
+        """Kill the command if an error of ours ended the watch, since nobody could report its actions."""
         if self._process is not None and self._process.returncode is None:
             self._group.signal(self.pid, signal.SIGKILL)
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
@@ -201,7 +201,7 @@ class _Running:
         self._group.close()
 
     def _pause(self, seconds: float) -> None:
-        """Pass at most so much time, in which output is relayed and processes are looked at."""
+        """Relay output and watch processes for at most `seconds`."""
         readers = [] if self._relay is None else self._relay.readers()
         ready, _, _ = select.select([self.signals.wake, *readers], [], [], seconds)
         for reader in ready:
@@ -227,9 +227,9 @@ class _Running:
         return False
 
     def _stopped(self, signum: int) -> None:
-        """Stop this process as well, as a shell's job stops: the command wants the terminal, or the user its place.
+        """Stop this process as a shell stops a job: the command wants the terminal, or the user its place.
 
-        Stopped by SIGSTOP, the command is somebody else's affair.
+        A command stopped by SIGSTOP is left to whoever stopped it.
         """
         if signum == signal.SIGSTOP:
             return
@@ -245,7 +245,7 @@ class _Running:
 
 
 def _why_not_started(program: str, error: OSError) -> str:
-    """Say what was expected, what there is, and what to do."""
+    """Return what was expected, what was found, and a remedy."""
     if isinstance(error, FileNotFoundError) and shutil.which(program) is not None:
         return f"{program}: the interpreter that its first line names does not exist"
     advice = f"; to run a Python script, say: python {program}" if program.endswith(".py") else ""

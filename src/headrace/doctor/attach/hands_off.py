@@ -23,9 +23,9 @@ from .process_tree import all_pids, process_environment, process_stat
 from .undo import WRITTEN, UndoReport, undo_run
 
 MOST_LISTED = 200_000
-"""Entries of a folder beyond which it is not listed: about a second of a local disk's time."""
+"""Number of entries above which a folder is not listed: about a second on a local disk."""
 MOST_NAMED = 5
-"""Paths that a note names; beyond these it gives their number."""
+"""Number of paths that a note names; further paths are only counted."""
 SESSIONS = "headrace-doctor-*"
 """Names of temporary session folders."""
 TRACKERS = "trackers"
@@ -36,21 +36,21 @@ _OFFLINE = {
     "CLEARML_OFFLINE_MODE": ("1", {"true", "yes"}),
     "COMET_START_ONLINE": ("0", {"false"}),
 }
-"""The value that takes each tracker offline, and the user's own values that do so as well."""
+"""The value that takes each tracker offline, and user values with the same effect."""
 _TRACKER_FOLDERS = ("WANDB_DIR", "COMET_OFFLINE_DIRECTORY", "NEPTUNE_DATA_DIRECTORY", "NEPTUNE_LOG_DIRECTORY")
 _TRACKER_ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 _SERVER_IDS = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")
-"""Numbers that mean nothing away from their server."""
+"""Ids that are only valid on their server."""
 
 
 @contextmanager
 def hands_off(settings: ProbeSettings, *, keep: bool = False) -> Iterator[Callable[[], UndoReport | None]]:
-    """Leave the current folder as it was, whatever a command within does.
+    """Leave the current folder as it was, whatever a command run in the context does.
 
-    What the command creates is moved to the session's folder with `keep`, or else deleted. Yields what restores the
-    folder after all of the command's processes have ended; it returns None if the settings name no scratch folder, so
-    that nothing is recorded. Raises UsageError if another doctor measures in the folder, or the scratch folder cannot
-    be written to.
+    Files created by the command are moved to the session's folder with `keep`, or else deleted. Yields a function that
+    restores the folder after all processes of the command have ended. The function returns None if the settings name no
+    scratch folder, so nothing is recorded. Raises UsageError if another doctor measures in the folder, or the scratch
+    folder is not writable.
     """
     if not settings.scratch:
         yield lambda: None
@@ -75,9 +75,9 @@ def hands_off(settings: ProbeSettings, *, keep: bool = False) -> Iterator[Callab
 
 @contextmanager
 def hands_off_here(settings: ProbeSettings) -> Iterator[None]:
-    """Leave the current folder as it was, whatever this process itself does within, with trackers offline.
+    """Leave the current folder as it was, whatever this process does in the context, with trackers offline.
 
-    Prints what was restored, deleted, or could not be. Raises UsageError as `hands_off` does.
+    Prints what was restored, deleted, or could not be. Raises UsageError like `hands_off`.
     """
     with hands_off(settings) as put_back:
         environment = offline_environment(os.environ, Path(settings.scratch) / TRACKERS)
@@ -93,7 +93,7 @@ def hands_off_here(settings: ProbeSettings) -> Iterator[None]:
 
 
 def begin_record(folder: UndoFolder, scratch: Path, root: Path) -> Listing | None:
-    """List the folder `root`, and make the journal of what changes in it from now on."""
+    """List the folder `root`, and create the journal of its changes from now on."""
     try:
         (scratch / TRACKERS).mkdir(parents=True, exist_ok=True)
         listing = list_folder(root, besides=Path(folder.session))
@@ -103,7 +103,7 @@ def begin_record(folder: UndoFolder, scratch: Path, root: Path) -> Listing | Non
         started = 0 if stat is None else stat.started_ticks
         new = Path(folder.owner).with_suffix(".new")
         new.write_bytes(b"%d\n%d\n%s" % (os.getpid(), started, os.fsencode(root)))
-        new.replace(folder.owner)  # in one step: from then on the command's processes record what they change
+        new.replace(folder.owner)  # atomic: from then on the command's processes record their changes
     except OSError as error:
         raise UsageError(
             f"expected a folder that takes what the command changes, got {scratch} ({error.strerror}); "
@@ -113,17 +113,17 @@ def begin_record(folder: UndoFolder, scratch: Path, root: Path) -> Listing | Non
 
 
 def holds_files(session: Path) -> bool:
-    """Return whether a session's folder has files of the user's that exist nowhere else."""
+    """Return True if a session's folder holds user files that exist nowhere else."""
     return (session / WRITTEN).exists() or not is_undone(session)
 
 
 def is_undone(session: Path) -> bool:
-    """Return whether every file that the session's run changed is restored."""
+    """Return True if every file that the session's run changed is restored."""
     return not (session / UNDO).parent.exists()
 
 
 def offline_environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the environment with each experiment tracker offline, and writing to `folder` alone."""
+    """Return the environment with each experiment tracker offline and writing only to `folder`."""
     environment = {name: value for name, value in inherited.items() if name not in _SERVER_IDS}
     for name, (value, others) in _OFFLINE.items():
         if environment.get(name, "").lower() not in others:
@@ -135,10 +135,10 @@ def offline_environment(inherited: Mapping[str, str], folder: Path) -> dict[str,
 
 @contextmanager
 def exclusive_run(root: Path) -> Iterator[None]:
-    """Keep other doctors from measuring in a folder, below it or around it: neither run could be undone alone.
+    """Exclude other doctors from a folder, its subfolders and its parents: neither run could be undone alone.
 
-    Locks the folders themselves, until this process ends; a file system without locks does not hold anybody back.
-    Raises UsageError if another doctor measures there.
+    Locks the folders themselves until this process ends; without locks in the file system, nobody is excluded. Raises
+    UsageError if another doctor measures there.
     """
     with ExitStack() as stack:
         for folder in (root, *root.parents):
@@ -157,7 +157,7 @@ def exclusive_run(root: Path) -> Iterator[None]:
 
 
 def restore_session(session: Path) -> UndoReport:
-    """Undo the run of a session whose doctor was killed; what it created goes to the session's folder.
+    """Undo the run of a session whose doctor was killed; files it created go to the session's folder.
 
     Raises UsageError if there is nothing to undo, or the doctor or the command still runs.
     """
@@ -190,12 +190,12 @@ def _doctor_lives(folder: UndoFolder) -> bool:
 
 
 def unfinished_sessions(root: Path) -> list[Path]:
-    """List this user's temporary sessions, those of proofs included, with a run in `root` that was not undone."""
+    """List this user's temporary sessions, proofs included, with a run in `root` that was not undone."""
     return [session for session in sorted(Path(tempfile.gettempdir()).glob(SESSIONS)) if _is_unfinished(session, root)]
 
 
 def _is_unfinished(session: Path, root: Path) -> bool:
-    """Return whether a session is to be undone. Only this user is believed: a journal says which files to overwrite."""
+    """Return True if a session should be undone. Only this user is trusted: a journal says which files to overwrite."""
     folder = UndoFolder(str(session))
     try:
         owners = {session.lstat().st_uid, os.lstat(folder.owner).st_uid}
@@ -206,14 +206,14 @@ def _is_unfinished(session: Path, root: Path) -> bool:
 
 
 Listing = dict[str, tuple[int, int, int]]
-"""Entries below a folder by path: mode, size and modification time in ns, the latter two 0 unless a file's."""
+"""Entries in a folder by path: mode, size and modification time in ns, the latter two 0 except for files."""
 
 
 def list_folder(root: Path, besides: Path) -> Listing | None:
-    """List what is below `root`, to find what changes without Python's knowledge; None if that is too much.
+    """List the entries in `root`, to find changes that bypass Python; None if there are too many.
 
-    Leaves out what is below `besides`, the system's own folders, and files that our own output goes to. Does not follow
-    symbolic links.
+    Excluded are `besides`, the system's own folders, and files that receive our output. Symbolic links are not
+    followed.
     """
     entries: Listing = {}
     outputs = [os.stat(name) for name in map("/dev/fd/{}".format, range(3)) if os.path.isfile(name)]
@@ -236,7 +236,7 @@ def list_folder(root: Path, besides: Path) -> Listing | None:
 
 
 def listing_differences(old: Listing | None, new: Listing | None) -> list[tuple[str, str]]:
-    """Return the paths that differ, and what became of each: `created`, `removed` or `changed`."""
+    """Return the paths that differ, each with `created`, `removed` or `changed`."""
     if old is None or new is None:
         return []
     changes = [(path, "changed" if path in old else "created") for path in new if old.get(path) != new[path]]
@@ -268,10 +268,10 @@ def _named(paths: list[str], root: Path) -> str:
 
 
 def _shown(path: str, root: Path) -> str:
-    """Return a path as the user knows it: relative to the working directory if it lies there."""
+    """Return a path as the user knows it: relative if it is in the working directory."""
     return _text(os.path.relpath(path, root) if Path(path).is_relative_to(root) else path)
 
 
 def _text(path: str | Path) -> str:
-    """Return a path as Unicode, since a session holds no other text, with other bytes escaped."""
+    """Return a path as Unicode for the session, with other bytes escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Inject the probe into a command's Python processes, and find those that it did not reach (docs/doctor/attach.md)."""
+"""Inject the probe into a command's Python processes, and find processes without it (docs/doctor/attach.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from .process_tree import Descendants, command_line, mapped_files, process_environment
 
 SITE_FOLDER = Path(__file__).parent / "site"
-"""Folder of the sitecustomize.py that must come first on PYTHONPATH."""
+"""Folder of the sitecustomize.py, which must come first on PYTHONPATH."""
 FOLDER_VARIABLE = "HEADRACE_DOCTOR"
 """Environment variable with the session's folder; without it the sitecustomize does nothing."""
 TORCH = "libtorch_python"
@@ -23,16 +23,16 @@ MOST_SECONDS_BETWEEN = 16.0
 
 
 def probe_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return `inherited` with the probe in it. What PYTHONPATH held follows the probe's folder."""
+    """Return the environment with the probe added. The previous PYTHONPATH follows the probe's folder."""
     paths = [str(SITE_FOLDER), *filter(None, [inherited.get("PYTHONPATH")])]
     return {**inherited, FOLDER_VARIABLE: str(folder.absolute()), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def end_fork_server() -> None:
-    """End Python's fork server, so that the next worker starts one in the environment of that time.
+    """End Python's fork server, so that the next worker starts one with the environment of that time.
 
-    A fork server hands its own environment, and whatever it has loaded, on to each worker. One that has workers is left
-    alone, since they end with it. Python has no public way; if a version has no such way either, nothing happens.
+    A fork server passes its own environment and loaded modules to each worker. A server with workers is left alone,
+    since they end with it. Python has no public function for this; if the private one is missing, nothing happens.
     """
     module = sys.modules.get("multiprocessing.forkserver")
     if module is None or multiprocessing.active_children():
@@ -44,7 +44,7 @@ def end_fork_server() -> None:
 
 @dataclass(frozen=True)
 class MissedProcess:
-    """Python process of the command that imported torch and has no probe."""
+    """Python process of the command that imported torch without the probe."""
 
     pid: int
     command: list[str]
@@ -52,11 +52,11 @@ class MissedProcess:
 
 
 class UnreachedWatch:
-    """Search for processes that have torch and no probe.
+    """Search for processes with torch but without the probe.
 
-    A probe begins its file before torch is loaded, so a process that has torch and no file has no probe, unless it is a
-    fork of one that has, and has had nothing to write. Reading what a process has mapped makes it wait: each is looked
-    at more and more rarely, until it has evidence or torch.
+    A probe begins its file before torch is loaded. So a process with torch and no file has no probe, unless it is a
+    fork of an observed process and has written nothing yet. Reading a process's memory map makes it wait, so each is
+    read less and less often, until it has evidence or torch.
     """
 
     def __init__(self, evidence: Path, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -68,7 +68,7 @@ class UnreachedWatch:
         self.missed: dict[int, MissedProcess] = {}
 
     def look(self, descendants: Descendants) -> None:
-        """Look at the processes whose turn it is."""
+        """Check the processes whose turn it is."""
         written = {int(file.name.rsplit("-", 2)[1]) for file in self._evidence.glob("*-*-*.jsonl")}
         for pid in written.intersection(descendants.live) - self.reached:
             self.reached.add(pid)
@@ -97,7 +97,7 @@ class UnreachedWatch:
         option = ignoring_option(arguments)
         if option is not None:
             return f"it was started with -{option}, so that Python runs no sitecustomize of ours"
-        version = re.search(rf"/python(\d)\.(\d+)/\S*{TORCH}", maps)  # in the folder that torch was loaded from
+        version = re.search(rf"/python(\d)\.(\d+)/\S*{TORCH}", maps)  # the folder that torch was loaded from
         if version is not None and (int(version[1]), int(version[2])) < OLDEST:
             return f"its Python {version[1]}.{version[2]} is older than {OLDEST[0]}.{OLDEST[1]}"
         if environment is None:
@@ -114,7 +114,7 @@ class UnreachedWatch:
 
 
 def ignoring_option(arguments: list[str]) -> str | None:
-    """Return which of -I, -E and -S a Python's command line gives it, or None."""
+    """Return the first of -I, -E and -S on a Python command line, or None."""
     options = iter(arguments[1:])
     for argument in options:
         if argument == "--check-hash-based-pycs":
@@ -127,8 +127,8 @@ def ignoring_option(arguments: list[str]) -> str | None:
         found = re.search("[IEScmWX]", argument)
         if found is not None and found[0] in "IES":
             return found[0]
-        if found is not None and found[0] in "cm":  # what follows is the program
+        if found is not None and found[0] in "cm":  # the program follows
             return None
-        if found is not None and found.end() == len(argument):  # what follows is the value of -W or -X
+        if found is not None and found.end() == len(argument):  # the value of -W or -X follows
             next(options, None)
     return None

@@ -1,4 +1,4 @@
-"""Processes of the command: its descendants, orphans and detached ones included, and those that outlive it."""
+"""Processes of the command: its descendants, orphans and detached processes included, and leftovers."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class ProcessStat:
     user_ticks: int
     system_ticks: int
     waited_ticks: int
-    """CPU time of the processes that it has waited for, and of their own."""
+    """CPU time of the children that it has waited for, and of theirs."""
     threads: int
     started_ticks: int
-    """Time since the machine started; with the pid, it tells a process from a later one of the same number."""
+    """Ticks since boot; with the pid, they distinguish a process from a later one with the same number."""
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it has ended. A zombie has: its memory is gone, and only its exit status is left to fetch."""
+        """Return True if it has ended, also as a zombie: its memory is gone, and only the exit status is left."""
         return self.state in ("Z", "X", "x")
 
 
 def parse_process_stat(text: str) -> ProcessStat | None:
     """Parse a line of /proc/PID/stat; None if the kernel did not write it."""
     before, opened, after = text.partition("(")
-    name, closed, rest = after.rpartition(")")  # the name may hold anything
+    name, closed, rest = after.rpartition(")")  # the name may contain any character
     words = rest.split()
     if not opened or not closed or len(words) < 20:
         return None
@@ -60,12 +60,11 @@ def parse_process_stat(text: str) -> ProcessStat | None:
 
 
 def all_pids() -> set[int]:
-    """Return the pids of all processes of this machine."""
     return {int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()}
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """Return a process's line in /proc/PID/stat, or None if it has gone."""
+    """Return a process's line in /proc/PID/stat, or None if it no longer exists."""
     return parse_process_stat(_read_proc(pid, "stat") or "")
 
 
@@ -75,18 +74,18 @@ def command_line(pid: int) -> list[str]:
 
 
 def process_environment(pid: int) -> dict[str, str] | None:
-    """Return the environment that a process was started with, or None if this user may not read it."""
+    """Return the initial environment of a process, or None if this user may not read it."""
     text = _read_proc(pid, "environ")
     return None if text is None else dict(pair.partition("=")[::2] for pair in text.split("\0") if "=" in pair)
 
 
 def mapped_files(pid: int) -> str:
-    """Return the text of a process's memory map, or nothing if it has ended, or this user may not read it."""
+    """Return the text of a process's memory map, or nothing if it has ended or may not be read."""
     return _read_proc(pid, "maps") or ""
 
 
 def ignores_hangup(pid: int) -> bool:
-    """Return whether a process was told to outlive its terminal, as by nohup."""
+    """Return True if a process ignores the end of its terminal, as with nohup."""
     ignored = re.search(r"^SigIgn:\s*(\w+)$", _read_proc(pid, "status") or "", re.MULTILINE)
     return ignored is not None and bool(int(ignored[1], 16) & (1 << (signal.SIGHUP - 1)))
 
@@ -99,11 +98,11 @@ def _read_proc(pid: int, name: str) -> str | None:
 
 
 class ProcessGroup:
-    """A process group for the command.
+    """Process group of the command.
 
-    It is not ours, so that a signal to our group does not reach the command, and forwarding is all that does. The
-    command does not lead it, since the leader of a group may not call setsid. Its first member is a process that has
-    ended; as nobody waits for it, its number is not given to another group.
+    It is not ours, so a signal to our group reaches the command only when forwarded. The command is not the leader,
+    since the leader of a group may not call setsid. The first member is an ended process that is not waited for, so its
+    number is not reused for another group.
     """
 
     def __init__(self) -> None:
@@ -112,7 +111,7 @@ class ProcessGroup:
         self.number = self._first.pid
 
     def signal(self, member: int, signum: int) -> None:
-        """Signal the whole group, or `member` alone if it has left the group."""
+        """Signal the whole group, or only `member` if it has left the group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getpgid(member) == self.number:
                 os.killpg(self.number, signum)
@@ -125,7 +124,7 @@ class ProcessGroup:
 
 @contextlib.contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Make descendants whose parents end children of this process, not of init, so that none is lost."""
+    """Become the parent of descendants whose parents end, in place of init, so that none is lost."""
     libc = ctypes.CDLL(None)
     before = ctypes.c_int(0)
     libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
@@ -137,33 +136,33 @@ def adopting_orphans() -> Iterator[None]:
 
 
 class Descendants:
-    """The command, in a process group that is not ours, and all processes that come from it.
+    """The command, in its own process group, and all processes that descend from it.
 
-    A look reads the state of known processes and of new pids, so that a machine full of strangers costs one listing.
-    An unknown child of this process is an orphan of the command's, unless it was there before the command, or is in a
-    process group that was: ours, or a job of the shell that became this process.
+    A look reads the state of known processes and of new pids, so a machine full of strangers costs one listing. An
+    unknown child of this process is an orphan of the command, unless it existed before the command, or is in a process
+    group that did: ours, or a job of the shell that became this process.
     """
 
     def __init__(self) -> None:
-        """Watch for processes, before the command starts: all that are there by then are strangers."""
+        """Start before the command does: all existing processes are strangers."""
         self._command: int | None = None
         self.live: dict[int, ProcessStat] = {}
         self._strangers = all_pids()
         self._groups = {now.group for pid in self._strangers if (now := process_stat(pid)) is not None}
 
     def started(self, command: int) -> None:
-        """Take the command's pid, which only this process waits for, once the last of its processes has gone."""
+        """Set the command's pid. Only this process waits for it, after the last of its processes has ended."""
         self._command = command
-        self._strangers.discard(command)  # a number that a stranger may have had
+        self._strangers.discard(command)  # a stranger may have had this number
         self._groups.discard(os.getpgid(command))
         self.look()
 
     def command(self) -> ProcessStat | None:
-        """Return the command itself, even after its end, until it was waited for."""
+        """Return the command itself, even after its end, until it is waited for."""
         return None if self._command is None else process_stat(self._command)
 
     def look(self) -> None:
-        """Find new processes, and those that have ended; reap orphans, which falls to this process.
+        """Find new and ended processes, and reap orphans, which falls to this process.
 
         A signal handler may look at the same time, so nothing changes before the last statement.
         """
@@ -175,7 +174,8 @@ class Descendants:
         while found := [now for now in unknown if self._is_ours(now, live)]:  # parents come before children
             live.update({now.pid: now for now in found if self._is_live(now)})
             unknown = [now for now in unknown if now not in found]
-        # One that has ended, or whose parent was read as gone, may be an orphan yet: it is handed on in a moment.
+        # A process that has ended, or whose parent seems gone, may still become an orphan: it is reparented in a
+        # moment.
         others = [now for now in unknown if not now.has_ended]
         parents = strangers.union((now.pid for now in others), (0, os.getpid()))
         self.live, self._strangers = live, strangers.union(now.pid for now in others if now.parent in parents)
@@ -185,7 +185,7 @@ class Descendants:
         self.signal(self.live, signum)
 
     def signal(self, pids: Iterable[int], signum: int) -> None:
-        """Signal each of these pids that still is the process that it was."""
+        """Signal each pid that still belongs to the same process."""
         live = self.live
         for pid in list(pids):
             now = process_stat(pid)
@@ -199,10 +199,10 @@ class Descendants:
         return now.parent == os.getpid() and now.group not in self._groups
 
     def _is_live(self, now: ProcessStat) -> bool:
-        """Return whether a process lives; an orphan that has ended is waited for here, the command by its starter.
+        """Return True if a process lives. An ended orphan is waited for here, the command by its starter.
 
-        A process that cannot be waited for yet counts as live: its other threads are still ending, or its parent is and
-        hands it on in a moment.
+        A process that cannot be waited for yet counts as live: its other threads are still ending, or its ending parent
+        is about to hand it on.
         """
         before = self.live.get(now.pid)
         if before is not None and before.started_ticks != now.started_ticks:
@@ -220,7 +220,7 @@ class Descendants:
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds that leftovers are waited for. A DataLoader's worker checks for its parent every 5 s."""
+    """Seconds to wait for leftovers. A DataLoader worker checks for its parent every 5 s."""
 
     grace_s: float = 6.0
     terminate_s: float = 3.0
@@ -240,16 +240,16 @@ class Leftover:
 def end_leftovers(
     descendants: Descendants, patience: Patience, wait: Callable[[float], None], hurry: Callable[[], bool]
 ) -> list[Leftover]:
-    """Wait for the processes that are still there once the command has ended, then end them; say what became of each.
+    """Wait for processes that remain after the end of the command, then end them; return the fate of each.
 
-    One that detached itself, by a session that is neither ours nor the command's or by ignoring the hang-up signal, was
-    meant to outlive the command: it is left alone and named.
+    A process that detached itself, by a session that is neither ours nor the command's or by ignoring the hang-up
+    signal, was meant to outlive the command: it is left alone and reported.
 
     Args:
-        descendants: The command, and what comes from it.
+        descendants: The command and its descendants.
         patience: How long to wait.
-        wait: Passes time, at most so much.
-        hurry: Tells to give no more grace.
+        wait: Waits at most the given time.
+        hurry: Returns True to end the grace period.
     """
     command = descendants.command()
     sessions = {os.getsid(0), *([] if command is None else [command.session])}

@@ -19,31 +19,31 @@ LINES = 50
 LINE_BYTES = 4000
 READ_BYTES = 1 << 16
 TO_GROUP = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
-"""Signals that a terminal sends: they go to every process of the group, as without the doctor."""
+"""Signals from a terminal, which go to every process of the group, as without the doctor."""
 TO_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that people and schedulers send: they go to the one process that is meant."""
+"""Signals from people and schedulers, which go to the command's process alone."""
 TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What colours a terminal's text and says nothing."""
+"""Escape sequences that only colour text."""
 OnLine = Callable[[str], None]
 
 
 class BelowOutput(Protocol):
-    """Line of ours on the terminal, below what the command has written."""
+    """Status line of the doctor, below the command's output."""
 
     def hide(self) -> None:
-        """Leave the terminal as the command left it: it is about to write."""
+        """Restore the terminal before the command writes."""
 
     def wrote(self, stream: int, data: bytes) -> None:
-        """Take what the command has written to a descriptor of ours."""
+        """Take data that the command has written to one of our descriptors."""
 
     def look(self) -> None:
-        """Show what is new, if there is anything. Called several times a second."""
+        """Show new content, if any. Called several times a second."""
 
 
 class LastLines:
-    """The newest lines of output as a terminal shows them: of a line that a progress bar overwrote, its last text."""
+    """Last lines of output as a terminal shows them: a progress bar's line has its last text."""
 
     def __init__(self, on_line: OnLine | None = None) -> None:
         self._lines: deque[str] = deque(maxlen=LINES)
@@ -51,7 +51,7 @@ class LastLines:
         self._on_line = on_line
 
     def feed(self, stream: int, data: bytes) -> None:
-        """Add what came from a stream."""
+        """Add data of a stream."""
         *whole, rest = (self._open.get(stream, b"") + data).split(b"\n")
         self._open[stream] = rest[-LINE_BYTES:]
         for line in whole:
@@ -60,10 +60,7 @@ class LastLines:
                 self._on_line(self._lines[-1])
 
     def lines(self) -> list[str]:
-        """Return the lines of all streams in the order in which they ended, then those that have not ended.
-
-        They have no colours.
-        """
+        """Return the lines of all streams in the order in which they ended, then the open lines, without colours."""
         lines = [*self._lines, *(_shown(rest) for rest in self._open.values() if rest)][-LINES:]
         return [_COLOURS.sub("", line) for line in lines]
 
@@ -78,15 +75,15 @@ class _Stream(NamedTuple):
     number: int
     reader: int
     writer: int
-    """The command's end, which we close once the command has it."""
+    """The command's end, closed here once the command has it."""
     is_terminal: bool
 
 
 class OutputRelay:
     """Standard output and error of the command, passed on so that their last lines are known.
 
-    If ours is a terminal, the command gets one of the same size, so that progress bars look as ever; or else a pipe. If
-    both of ours are one file, the command gets one stream, which preserves the order of what it writes. With `on_line`,
+    If ours is a terminal, the command gets one of the same size, so that progress bars look as usual; otherwise a pipe.
+    If both of ours are one file, the command gets one stream, which preserves the order of output. With `on_line`,
     whole lines go to it, and nothing to our own descriptors.
     """
 
@@ -105,27 +102,27 @@ class OutputRelay:
         return list(self._streams)
 
     def started(self) -> None:
-        """Close our copies of the command's ends, so that a read tells when all of its processes have closed theirs."""
+        """Close our copies of the command's ends, so that a read ends once all its processes have closed theirs."""
         for writer in {self.stdout, self.stderr}:
             os.close(writer)
 
     def pump(self, reader: int) -> bool:
-        """Pass on what there is. Returns False once there will be no more, or nobody reads our output."""
+        """Pass on available data. Return False at the end of the stream, or if nobody reads our output."""
         stream = self._streams[reader]
         try:
             data = os.read(reader, READ_BYTES)
         except BlockingIOError:
             return False
-        except OSError:  # EIO: the last of them has closed the terminal
+        except OSError:  # EIO: the last process has closed the terminal
             data = b""
         if data and self._pass_on(stream, data):
             return True
-        os.close(reader)  # so that the command sees a closed pipe where it is ours that was closed
+        os.close(reader)  # so that the command sees a closed pipe when ours was closed
         del self._streams[reader]
         return False
 
     def drain(self) -> None:
-        """Pass on what is there now: a detached process may hold its end for ever."""
+        """Pass on the data available now: a detached process may keep its end open forever."""
         for reader in self.readers():
             os.set_blocking(reader, False)
             while self.pump(reader):
@@ -146,7 +143,7 @@ class OutputRelay:
         is_terminal = os.isatty(target)
         reader, writer = pty.openpty() if is_terminal else os.pipe()
         if is_terminal:
-            with contextlib.suppress(termios.error):  # it passes bytes on unchanged: ours does with them what it does
+            with contextlib.suppress(termios.error):  # passes bytes through unchanged; our terminal processes them
                 attributes = termios.tcgetattr(target)
                 attributes[1] &= ~termios.OPOST
                 termios.tcsetattr(writer, termios.TCSANOW, attributes)
@@ -175,11 +172,11 @@ def _copy_size(target: int, terminal: int) -> None:
 
 
 class SignalRelay:
-    """Signals that come to the doctor, each forwarded exactly once, since the command's process group is not ours.
+    """Signals to the doctor, each forwarded exactly once, since the command's process group is not ours.
 
-    The second signal that asks for the end terminates all processes of the command, the third kills them. What this
-    process ignores, as under nohup, stays ignored, here and in the command. Use it as a context in the main thread;
-    `wake` becomes readable whenever a signal, or the end of a child, has come.
+    The second signal to end terminates all processes of the command, the third kills them. A signal that this process
+    ignores, as under nohup, stays ignored, here and in the command. Use it as a context manager in the main thread;
+    `wake` becomes readable after each signal or end of a child.
     """
 
     def __init__(
@@ -188,7 +185,7 @@ class SignalRelay:
         signal_all: Callable[[int], None],
         resize: Callable[[], None],
     ) -> None:
-        """Take what signals the group of a command, what signals all its processes, and what resizes its terminals."""
+        """Store functions to signal the command's group, to signal all its processes, and to resize its terminals."""
         self._signal_group = signal_group
         self._signal_all = signal_all
         self._resize = resize
@@ -196,7 +193,7 @@ class SignalRelay:
         self._early: list[int] = []
         self._before: dict[int, Any] = {}
         self.requests = 0
-        """How often the end was asked for."""
+        """Number of requests to end."""
 
     def __enter__(self) -> SignalRelay:
         self._reader, self._writer = socket.socketpair()
@@ -222,7 +219,7 @@ class SignalRelay:
         return self._reader.fileno()
 
     def started(self, command: int) -> None:
-        """Forward signals to this process from now on, those first that came before it was there."""
+        """Forward signals to this process from now on, beginning with those that came before its start."""
         self._command = command
         while self._early:
             self._pass_on(self._early.pop(0), command)
@@ -253,10 +250,10 @@ class SignalRelay:
 
 
 class ControllingTerminal:
-    """The terminal, if there is one, that the command may read from when it asks.
+    """The controlling terminal, if any, which the command may read from on request.
 
-    It stays with this process's group, so that Ctrl-C comes here, until the command is stopped because it wants to
-    read: then it is lent to the command's group.
+    It belongs to this process's group, so that Ctrl-C arrives here. Once the command is stopped because it wants to
+    read, the terminal is lent to its group.
     """
 
     def __init__(self) -> None:
@@ -267,7 +264,7 @@ class ControllingTerminal:
         self._is_lent = False
 
     def lend(self, group: int) -> bool:
-        """Lend the terminal. Returns False if it is not ours to lend: this process is in the background."""
+        """Lend the terminal; return False if this process is in the background and cannot."""
         try:
             if self._descriptor is None or os.tcgetpgrp(self._descriptor) != os.getpgrp():
                 return False
@@ -278,7 +275,7 @@ class ControllingTerminal:
         return True
 
     def take_back(self) -> bool:
-        """Take the terminal back. Returns whether it was lent."""
+        """Take the terminal back; return True if it was lent."""
         if not self._is_lent or self._descriptor is None:
             return False
         self._is_lent = False

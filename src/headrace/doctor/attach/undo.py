@@ -1,4 +1,4 @@
-"""Undo a run: restore every path of its journal to what it was. If this is cut short, run it again: it continues."""
+"""Undo a run: restore every path of its journal to its former state. An interrupted undo continues when run again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headrace.doctor.probe.undo_folder import ELSEWHERE, UNFINISHED, Record, Und
 WRITTEN = "written"
 """Folder of the session that receives the files that the command created."""
 OUTSIDE = "outside"
-"""Folder in it for those outside of the working directory."""
+"""Its subfolder for files outside the working directory."""
 
 
 @dataclass
 class UndoReport:
-    """What became of the files that the command had changed."""
+    """Result for the files that the command had changed."""
 
     root: Path
     """The folder that is restored."""
@@ -31,17 +31,18 @@ class UndoReport:
     failed: list[tuple[str, str]] = field(default_factory=list)
     """Paths that are not restored, and why."""
     written: Path | None = None
-    """Where the files are that the command created; None if they were deleted, or there were none."""
+    """Folder of the files that the command created; None if they were deleted, or there were none."""
     changed: list[tuple[str, str]] = field(default_factory=list)
     """Paths that differ nevertheless, and how: `created`, `removed` or `changed`."""
     is_listed: bool = True
-    """Whether such paths were looked for: not in a folder of too many entries."""
+    """True if these paths were searched for; False if the folder has too many entries."""
 
 
 def undo_run(folder: UndoFolder, *, keep: bool) -> UndoReport:
     """Undo a run by its journal, and delete the journal unless something failed.
 
-    What the command created goes to the session's folder with `keep`. Never raises OSError: the report has what failed.
+    Files created by the command go to the session's folder with `keep`. Never raises OSError: the report has the
+    failures.
     """
     root, written = Path(folder.owned()[2]), Path(folder.session) / WRITTEN
     try:
@@ -49,7 +50,7 @@ def undo_run(folder: UndoFolder, *, keep: bool) -> UndoReport:
         report = undo.run()
         if any(undo.is_unnamed(os.path.join(folder.kept, name)) for name in os.listdir(folder.kept)):
             report.failed.append(("", f"{folder.kept} holds former contents of files that no record names"))
-        os.unlink(folder.owner)  # it is done, as far as it can be
+        os.unlink(folder.owner)  # done, as far as possible
         if not report.failed:
             shutil.rmtree(folder.path)
     except OSError as error:
@@ -74,7 +75,7 @@ class _Undo:
         self._report = UndoReport(root, failed=faults)
 
     def run(self) -> UndoReport:
-        """Restore folders before what is in them, and their times last."""
+        """Restore folders before their contents, and their times last."""
         ours = [path for path in self._records if os.path.basename(path).startswith(ELSEWHERE)]
         for path in sorted(self._records.keys() - ours):
             self._try(path, self._restore)
@@ -86,7 +87,7 @@ class _Undo:
         return self._report
 
     def is_unnamed(self, path: str) -> bool:
-        """Return whether a file has former content, which exists nowhere else and which no record names."""
+        """Return True if a file has former content that exists nowhere else and is named by no record."""
         is_whole = not os.path.basename(path).startswith(UNFINISHED)
         return is_whole and path not in self._saved and os.lstat(path).st_nlink == 1
 
@@ -105,7 +106,7 @@ class _Undo:
                 self._clear(path)
                 os.mkdir(path)
                 self._report.restored.append(path)
-            if modes.S_IMODE(os.lstat(path).st_mode) != modes.S_IMODE(first.mode):  # let us into it
+            if modes.S_IMODE(os.lstat(path).st_mode) != modes.S_IMODE(first.mode):  # allow access for us
                 os.chmod(path, modes.S_IMODE(first.mode) | modes.S_IRWXU)
         elif first.kind == "symlink":
             if not os.path.islink(path) or os.readlink(path) != first.detail:
@@ -119,7 +120,7 @@ class _Undo:
             self._report.restored.append(path)
 
     def _clear(self, path: str) -> None:
-        """Remove what the command has put at a path, if anything, but no file that its journal does not have."""
+        """Remove what the command created at a path, but keep files that are not in its journal."""
         if not os.path.lexists(path):
             return
         for name in list(_files(path)):
@@ -141,7 +142,7 @@ class _Undo:
         self._report.taken += taken
 
     def _refill(self, path: str) -> bool:
-        """Give the file its saved content, by the first record that still has it; return whether it had another."""
+        """Restore a file's saved content from the first record that has it; return True if the content differed."""
         first, now = self._records[path][0], lstat(path)
         for record in self._records[path]:
             is_file = now is not None and modes.S_ISREG(now.st_mode)
@@ -166,7 +167,7 @@ class _Undo:
         raise OSError(0, lost or why)
 
     def _cut(self, path: str) -> None:
-        """Cut off what was appended to a file."""
+        """Truncate what was appended to a file."""
         first = self._records[path][0]
         if first.kind == "touched":
             size = os.path.getsize(path)
@@ -179,14 +180,14 @@ class _Undo:
         first, now = self._records[path][0], os.lstat(path)
         if (now.st_uid, now.st_gid) != (first.uid, first.gid):
             os.chown(path, first.uid, first.gid, follow_symlinks=False)
-        if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):  # never of symbolic links: theirs are the same
+        if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):  # not for symbolic links, whose modes are the same
             os.chmod(path, modes.S_IMODE(first.mode))
         if now.st_mtime_ns != first.mtime_ns:
             os.utime(path, ns=(first.atime_ns, first.mtime_ns), follow_symlinks=False)
 
 
 def _is_as_it_was(first: Record) -> bool:
-    """Return whether mode and inode of a path are the same, and of a file, its size and time."""
+    """Return True if a path's mode and inode are unchanged, and a file's size and time."""
     now = lstat(first.path)
     if now is None or (now.st_mode, now.st_ino) != (first.mode, first.ino):
         return False
@@ -194,7 +195,7 @@ def _is_as_it_was(first: Record) -> bool:
 
 
 def _is_intact(first: Record, linked: Record) -> bool:
-    """Return whether a file that has another name still has its content, if only at its beginning."""
+    """Return True if a linked file still has its content, at least at its beginning."""
     now = lstat(linked.kept)
     is_same = now is not None and (now.st_size, now.st_mtime_ns) == (linked.size, linked.mtime_ns)
     return is_same or (now is not None and first.kind == "touched" and end_sum(linked.kept, first.size) == first.detail)

@@ -13,32 +13,32 @@ from .loader_call import AROUND, LoaderCall, UncertainEditError, argument, loade
 from .script_source import Replacement, ScriptSource, dotted
 
 ADOPTED = "headrace_loader"
-"""Module that an edited script takes its Loader from."""
+"""Module that an edited script imports its Loader from."""
 CALLED = "make_dataloader"
-"""Function of that module that takes the place of the DataLoader's call."""
+"""Function of that module that replaces the DataLoader's call."""
 TIMM = "timm.data.create_loader"
 OF_LIBRARIES = (TIMM, "webdataset.WebLoader", "torchdata.stateful_dataloader.StatefulDataLoader")
 """Other calls that make a DataLoader."""
 PREFETCHER = "timm.data.loader.PrefetchLoader"
-"""Class of timm's that moves the batches of its attribute `loader` to the device and normalizes them there."""
+"""timm class that moves the batches of its attribute `loader` to the device and normalizes them there."""
 SIZE_PLACE = 2
-"""Place of the batch's size among the arguments of timm's call."""
+"""Position of the batch size among the arguments of timm's call."""
 ITERATING = AROUND | {"iter", "zip", "list"}
 MODELLED = {"batch_size", "set_epoch", "state_dict", "load_state_dict"}
-"""Attributes that what `as_dataloader()` returns has with the same meaning."""
+"""Attributes that the result of `as_dataloader()` has with the same meaning."""
 LIBRARIES = ("torchvision.", "timm.data.", "albumentations.", "torch.utils.data.", "torch.Generator", "webdataset.")
-"""Beginnings of names whose calls make an object and do nothing else."""
+"""Prefixes of names whose calls only create an object."""
 LOOKING = {"dict", "glob.glob", "int", "len", "list", "os.listdir", "os.path.join", "range", "sorted", "str", "tuple"}
-"""Functions that change nothing."""
+"""Functions without side effects."""
 BY_TEXT = ("__all__", "globals(", "locals(", "vars(", "eval(")
-"""Beginnings of what reaches names by their texts."""
+"""Texts of code that accesses names by string."""
 CHECK_ONLY = {"SCRIPT"}
-"""Constants of the module that only its comparison with the script reads."""
+"""Constants of the module that only its comparison with the script uses."""
 FROM_SCRATCH = "Run this file to load the same samples both ways: it prints the largest difference.\n"
 
 
 def adopting_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> LoaderCall | None:
-    """Find the call that makes the loader of these facts: torch's own, else the only one of a library's."""
+    """Return the call that makes the loader of these facts: torch's own, else the only one of a library."""
     found = loader_call(sources, facts)
     if found is not None:
         return found
@@ -47,7 +47,7 @@ def adopting_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> 
 
 
 def is_prefetched(facts: Mapping[str, Any]) -> bool:
-    """Tell whether the batches of a loader went through timm's prefetcher, as the run saw it."""
+    """Return True if a loader's batches went through timm's prefetcher during the run."""
     wrapper = (facts.get("described") or {}).get("wrapper")
     return isinstance(wrapper, dict) and wrapper.get("class") == PREFETCHER
 
@@ -57,10 +57,10 @@ def _is_timms(found: LoaderCall) -> bool:
 
 
 def module_folder(path: str, command: Sequence[str], root: str) -> str:
-    """Return the folder from which the file `path` of a run imports its own modules: that of the command's script.
+    """Return the folder from which the file `path` of a run imports its own modules: the folder of the script.
 
     Raises:
-        UncertainEditError: The file lies elsewhere, so that a module beside it may not be found.
+        UncertainEditError: The file is elsewhere, so a module next to it may not be found.
     """
     folder = os.path.dirname(path)
     scripts = [os.path.dirname(os.path.abspath(os.path.join(root, one))) for one in command if one.endswith(".py")]
@@ -72,7 +72,7 @@ def module_folder(path: str, command: Sequence[str], root: str) -> str:
 
 
 def for_import(module: str) -> str:
-    """Return a generated module as a script imports it: without the comparison, which needs the script's DataLoader.
+    """Return a generated module for import: without the comparison, which needs the script's DataLoader.
 
     Raises:
         UncertainEditError: The text is no module.
@@ -93,13 +93,13 @@ def for_import(module: str) -> str:
 
 
 def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> list[Replacement]:
-    """Put the Loader of `ADOPTED` in place of a DataLoader, and remove what only that used.
+    """Replace a DataLoader by the Loader of `ADOPTED`, and remove code that only the DataLoader used.
 
-    timm's prefetcher stays, and gets the Loader's batches.
+    timm's prefetcher stays, and receives the Loader's batches.
 
     Raises:
-        UncertainEditError: Something may ask of the loader what only the DataLoader has, or it is not certain which of
-            timm's loaders there is.
+        UncertainEditError: The loader may be used for something that only a DataLoader has, or which of timm's loaders
+        it is, is uncertain.
     """
     source, call = found
     if not LoaderUses(source).are_known(call):
@@ -123,10 +123,10 @@ def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource], facts: Mapp
 
 
 def _behind_prefetcher(found: LoaderCall) -> Replacement:
-    """Give timm's prefetcher the Loader's batches, in a line of its own behind the call.
+    """Give timm's prefetcher the Loader's batches, in an extra line after the call.
 
     Raises:
-        UncertainEditError: The call is not timm's, or no statement by itself binds its result to one name.
+        UncertainEditError: The call is not timm's, or its result is not bound to one name by a statement of its own.
     """
     source, call = found
     statement = next((one for one in ast.walk(source.tree) if isinstance(one, ast.Assign) and one.value is call), None)
@@ -140,7 +140,7 @@ def _behind_prefetcher(found: LoaderCall) -> Replacement:
 
 
 def _size_of(found: LoaderCall) -> ast.expr | None:
-    """Return what a call gives as the batch's size, by name or by place."""
+    """Return the batch size that a call passes, by name or by position."""
     call = found.call
     if not _is_timms(found):
         return argument(call, "batch_size")
@@ -150,7 +150,7 @@ def _size_of(found: LoaderCall) -> ast.expr | None:
 
 
 def _arguments(found: LoaderCall) -> str:
-    """Return the argument that still applies: the batch's size, where the script sets it."""
+    """Return the argument that still applies: the batch size, if the script sets it."""
     source, call = found
     size = _size_of(found)
     if isinstance(size, ast.Constant) and size.value is None:  # the dataset makes the batches
@@ -159,13 +159,13 @@ def _arguments(found: LoaderCall) -> str:
 
 
 def _batched(source: ScriptSource, call: ast.Call) -> ast.expr:
-    """Return the size that the only `.batched(…)` of the function has in which a loader is made.
+    """Return the size of the only `.batched(…)` in the function that makes the loader.
 
     Raises:
         UncertainEditError: There is none, or more than one.
     """
     functions = [node for node in ast.walk(source.tree) if isinstance(node, (ast.FunctionDef, ast.Module))]
-    innermost = [node for node in functions if call in ast.walk(node)][-1]  # in order of their depth
+    innermost = [node for node in functions if call in ast.walk(node)][-1]  # ordered by depth
     sizes = [
         node.args[0]
         for node in ast.walk(innermost)
@@ -181,7 +181,7 @@ def _batched(source: ScriptSource, call: ast.Call) -> ast.expr:
 
 @dataclass(frozen=True)
 class LoaderUses:
-    """Everything that a file does with a loader, followed through names, parameters and returned values."""
+    """All uses of a loader in a file, followed through names, parameters and return values."""
 
     source: ScriptSource
 
@@ -198,7 +198,7 @@ class LoaderUses:
         return dict(self.source.calls)
 
     def are_known(self, call: ast.Call) -> bool:
-        """Tell whether the loader that a call makes is iterated, and asked for nothing else but what both have."""
+        """Return True if the loader made by a call is iterated, and otherwise used only as both loaders allow."""
         todo: list[ast.expr] = [call]
         seen: set[ast.expr] = set()
         is_iterated = False
@@ -223,7 +223,7 @@ class LoaderUses:
         return isinstance(parent, (ast.For, ast.comprehension)) and parent.iter is node
 
     def _is_modelled(self, node: ast.expr, parent: ast.AST) -> bool:
-        """Tell whether a use asks for nothing but what both have."""
+        """Return True if both loaders support a use."""
         if isinstance(parent, ast.Call):
             return self.names.get(parent) == "len"
         if not isinstance(parent, ast.Attribute):
@@ -236,7 +236,7 @@ class LoaderUses:
         return parent.attr in MODELLED
 
     def _carriers(self, node: ast.expr, parent: ast.AST) -> list[ast.expr] | None:
-        """Return the expressions that are the loader by what is done with `node`; None where that is not known."""
+        """Return the expressions that refer to the loader through this use of `node`; None if unknown."""
         if isinstance(parent, (ast.Assign, ast.AnnAssign)):
             targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
             names = [dotted(target) for target in targets]
@@ -260,7 +260,7 @@ class LoaderUses:
         return None if name is None else self._loads(name, function)
 
     def _scope(self, node: ast.AST, name: str) -> ast.AST:
-        """Return the function in which a name without dots is bound at `node`, else the whole file."""
+        """Return the function in which an undotted name is bound at `node`, else the whole file."""
         while node in self.parents and "." not in name:
             node = self.parents[node]
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -277,20 +277,20 @@ class LoaderUses:
 
 @dataclass
 class UnusedCode:
-    """Imports, and objects that libraries make, which only one expression of a file used.
+    """Imports and library objects that only one removed expression of a file used.
 
-    What a function of the script's own gives stays, since that may do something else besides.
+    Results of the script's own functions stay, since these may have side effects.
     """
 
     source: ScriptSource
     gone: ast.expr
     kept: Sequence[ast.expr]
-    """Parts of it that stay."""
+    """Parts of the expression that stay."""
     statements: list[ast.stmt] = field(default_factory=list)
     aliases: dict[ast.stmt, list[ast.alias]] = field(default_factory=dict)
 
     def pieces(self) -> Iterator[Replacement]:
-        """Yield what removes them."""
+        """Yield the replacements that remove them."""
         removed = {*ast.walk(self.gone)} - {one for kept in self.kept for one in ast.walk(kept)}
         todo = _loaded(removed)
         while todo:
@@ -314,13 +314,13 @@ class UnusedCode:
                 yield from self._without(statement, gone)
 
     def _is_text(self, name: str) -> bool:
-        """Tell whether the file may mean this name by a text: in `__all__`, in `globals()[…]`."""
+        """Return True if the file may refer to this name by string: in `__all__`, in `globals()[…]`."""
         return any(word in self.source.text for word in BY_TEXT) and any(
             isinstance(node, ast.Constant) and node.value == name for node in ast.walk(self.source.tree)
         )
 
     def _assignment(self, name: ast.Name) -> ast.stmt | None:
-        """Return the statement that binds a name alone to what a library makes, and that can go with its lines."""
+        """Return the removable statement that only binds a name to a library object."""
         for node in ast.walk(self.source.tree):
             for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
                 for statement in block if isinstance(block, list) and len(block) > 1 else ():
@@ -331,7 +331,7 @@ class UnusedCode:
         return None
 
     def _makes_only(self, value: ast.expr) -> bool:
-        """Tell whether nothing but objects of libraries, and datasets, are made by an expression."""
+        """Return True if an expression only creates library objects and datasets."""
         names = dict(self.source.calls)
         datasets = {
             node.name
@@ -352,7 +352,7 @@ class UnusedCode:
                         self.aliases.setdefault(statement, []).append(alias)
 
     def _without(self, statement: ast.stmt, gone: list[ast.alias]) -> Iterator[Replacement]:
-        """Yield what removes some names of an import."""
+        """Yield the replacements that remove some names of an import."""
         aliases = _names(statement)
         left = [place for place, alias in enumerate(aliases) if alias not in gone]
         for place, alias in enumerate(aliases[: left[-1]]):
@@ -371,5 +371,5 @@ def _names(statement: ast.stmt) -> list[ast.alias]:
 
 
 def _is_method_of_made(call: ast.Call) -> bool:
-    """Tell whether a call is of a method of what another call made: `WebDataset(urls).shuffle(100)`."""
+    """Return True for a method call on the result of another call: `WebDataset(urls).shuffle(100)`."""
     return isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call)

@@ -1,4 +1,4 @@
-"""Changes of a script that remedies want, applied together."""
+"""Script changes that remedies want, applied together."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from .loader_call import (
 from .script_source import Replacement, ScriptSource, ScriptSources, dotted
 
 SHARED = {"extractfile", "getmember", "getmembers", "getnames", "close", "name"}
-"""Attributes that both archives have, with the same meaning."""
+"""Attributes that both archive classes have, with the same meaning."""
 READING = {"r", "r:", "r:*"}
 COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst")
-"""Ends of names of archives that only tarfile reads."""
+"""Suffixes of archives that only tarfile reads."""
 OF_TAR_INFO = {"mtime", "uid", "gid", "uname", "gname", "pax_headers", "devmajor", "devminor", "chksum"}
-"""Attributes that tarfile's members have, and hardly anything else has."""
+"""Attributes of tarfile's members that hardly anything else has."""
 
 
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
-"""Line that ends with a line feed only, as `patch` counts them."""
+"""Line that ends with a line feed only, as `patch` counts lines."""
 NO_NEWLINE = "\\ No newline at end of file\n"
 
 
@@ -47,12 +47,12 @@ class WantedEdit:
     keywords: Mapping[str, str] = field(default_factory=dict)
     """Arguments of the loader's own call."""
     prefetcher: str | None = None
-    """The device whose prefetcher goes around the training loop's loader."""
+    """Device for a prefetcher around the training loop's loader."""
     indexed_tar: bool = False
     one_thread: bool = False
-    """Whether each worker gets one thread."""
+    """True if each worker is limited to one thread."""
     adopts: str = ""
-    """Text of the module whose Loader takes the loader's place."""
+    """Text of the module whose Loader replaces the loader."""
 
     def with_(self, other: WantedEdit) -> WantedEdit:
         return WantedEdit(
@@ -66,20 +66,18 @@ class WantedEdit:
 
 @dataclass(frozen=True)
 class ChangedScript:
-    """One file with its changes made."""
-
     path: str
     line: int
-    """First changed line, imports left out."""
+    """First changed line, imports excluded."""
     before: str | None
-    """None of a new file."""
+    """Former text; None for a new file."""
     after: str
 
     def diff(self, root: str) -> str:
-        """Return the unified diff, which `patch -p1` in `root` finds the file by, or in `/` where it lies elsewhere."""
+        """Return the unified diff for `patch -p1` in `root`, or in `/` if the file is elsewhere."""
         inside = os.path.relpath(self.path, root)
         name = self.path.lstrip(os.sep) if inside.startswith(os.pardir) else inside
-        end = "\t" if any(character.isspace() for character in name) else ""  # else `patch` takes its first word for it
+        end = "\t" if any(character.isspace() for character in name) else ""  # `patch` would take only its first word
         before, after = (LINE.findall(text or "") for text in (self.before, self.after))
         present = "/dev/null" if self.before is None else f"a/{name}{end}"
         lines = difflib.unified_diff(before, after, present, f"b/{name}{end}")
@@ -87,17 +85,17 @@ class ChangedScript:
 
 
 class ScriptEdit(NamedTuple):
-    """Pieces of one file that are replaced for one thing that is wanted."""
+    """Replacements in one file for one wanted change."""
 
     source: ScriptSource
     line: int
-    """The line that it is about."""
+    """The line of the change."""
     pieces: list[Replacement]
 
 
 @dataclass(frozen=True)
 class LoaderScript:
-    """The user's files that are known, and a loader in them: its facts, and the command that started the script."""
+    """The user's known files, and a loader in them: its facts, and the command that started the script."""
 
     sources: Sequence[ScriptSource]
     facts: Mapping[str, Any]
@@ -106,11 +104,11 @@ class LoaderScript:
 
     @cached_property
     def call(self) -> LoaderCall | None:
-        """The call that is certain to have made the loader."""
+        """The call that certainly made the loader."""
         return loader_call(self.sources, self.facts)
 
     def run_with(self, keywords: Mapping[str, str]) -> str | None:
-        """Write `-j 6`, of those of the arguments that options of the script give; None where none does."""
+        """Return options such as `-j 6` for the arguments that script options set; None if there are none."""
         words = []
         for name, text in keywords.items():
             option = None if self.call is None else option_of(self.sources, argument(self.call.call, name))
@@ -119,7 +117,7 @@ class LoaderScript:
         return " ".join(words) or None
 
     def changed(self, wanted: WantedEdit) -> list[ChangedScript] | None:
-        """Return the files that change; None where one of the changes is not certain, or where nothing changes."""
+        """Return the changed files; None if any change is uncertain, or nothing changes."""
         files = []
         try:
             edits = list(self._edits(wanted))
@@ -155,10 +153,10 @@ class LoaderScript:
             yield archives[0]
 
     def _new_module(self, text: str) -> list[ChangedScript]:
-        """Return the module that the script imports its Loader from; nothing where it is there already.
+        """Return the module that the script imports its Loader from, unless it already exists.
 
         Raises:
-            UncertainEditError: Another file has its place, or the script would not find it there.
+            UncertainEditError: Another file is in its place, or the script would not find it there.
         """
         found = adopting_call(self.sources, self.facts)
         assert found is not None
@@ -170,10 +168,10 @@ class LoaderScript:
         return [] if present == module else [ChangedScript(path, 1, None, module)]
 
     def _of_call(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
-        """Yield the changes of the loader's call.
+        """Yield the changes to the loader's call.
 
-        An argument that is no literal keeps what the script makes of it: its option's default changes, where that is
-        what the loader has.
+        An argument that is no literal stays in the script: instead, the default of its option changes, if the loader
+        has that value.
         """
         if self.call is None:
             raise UncertainEditError
@@ -195,9 +193,9 @@ class LoaderScript:
 
 
 def with_indexed_tar(source: ScriptSource) -> ScriptEdit | None:
-    """Replace all `tarfile.open` for reading.
+    """Replace every `tarfile.open` for reading.
 
-    None where there is none, or where something is asked of an archive that IndexedTar does not have.
+    Return None if there is none, or if an archive is used in a way that IndexedTar does not support.
     """
     calls = []
     for call, name in source.calls:
@@ -207,7 +205,7 @@ def with_indexed_tar(source: ScriptSource) -> ScriptEdit | None:
         texts = [mode.value for mode in modes if isinstance(mode, ast.Constant)]
         if any(isinstance(text, str) and text[:1] in ("w", "a", "x") for text in texts):
             continue
-        # A path, and at most a mode that reads.
+        # A path, and at most a read mode.
         is_path = len(call.args) in (1, 2) and not isinstance(call.args[0], ast.Starred)
         has_others = any(keyword.arg != "mode" for keyword in call.keywords)
         if not is_path or has_others or len(texts) < len(modes) or not READING.issuperset(texts):
@@ -223,9 +221,9 @@ def with_indexed_tar(source: ScriptSource) -> ScriptEdit | None:
 
 
 def _uses_shared_only(source: ScriptSource, calls: list[ast.Call]) -> bool:
-    """Return whether archives are asked for nothing but what both have, and are given to nobody.
+    """Return True if archives are only used as both classes allow, and are not passed on.
 
-    What a function does with one that it is given, or gives back, is not followed.
+    Archives that are passed to a function, or returned by one, are not followed.
     """
     names = [source.bound_to(call) for call in calls]
     if not all(names):
@@ -250,9 +248,9 @@ def _uses_shared_only(source: ScriptSource, calls: list[ast.Call]) -> bool:
 
 
 def _where_alone(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield where an archive may stand by itself.
+    """Yield the nodes at which an archive may be used by itself.
 
-    Before a dot, in a loop, a `with`, a comparison, or a test for None.
+    These are attribute access, a loop, a `with`, a comparison, or a truth test.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""Where a script makes its DataLoader, and how its arguments are changed."""
+"""The call that makes a script's DataLoader, and changes of its arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARAMETERS = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
     "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
 )  # fmt: skip
-"""Parameters of DataLoader that may be given by place, in order."""
+"""Positional parameters of DataLoader, in order."""
 DEFAULTS: Mapping[str, Any] = {
     "num_workers": 0,
     "batch_size": 1,
@@ -21,34 +21,34 @@ DEFAULTS: Mapping[str, Any] = {
     "persistent_workers": False,
     "in_order": True,
 }
-"""Values of the arguments that a call does not give."""
+"""Defaults of the arguments."""
 FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
-"""Actions of options that take no value."""
+"""Actions of options without a value."""
 AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
-"""Calls whose first argument is what they hand out the items of."""
+"""Calls that iterate their first argument."""
 ONE_THREAD = "one_thread_each"
-"""Name of the function that keeps a worker to one thread."""
+"""Name of the function that limits a worker to one thread."""
 CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
-"""Call that keeps each module to one thread."""
+"""Call that limits each module to one thread."""
 
 
 class UncertainEditError(Exception):
-    """An edit whose place or meaning in the user's files is not certain, so that none is proposed."""
+    """Edit with an uncertain place or meaning in the user's files, which is therefore not proposed."""
 
 
 class LoaderCall(NamedTuple):
-    """A call that makes a DataLoader."""
+    """Call that makes a DataLoader."""
 
     source: ScriptSource
     call: ast.Call
 
 
 def loader_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> LoaderCall | None:
-    """Find the only call of DataLoader that may have made the loader of these facts.
+    """Return the only DataLoader call that may have made the loader of these facts.
 
-    Of several, it is the one whose result bears the name that is iterated where the facts say. None where several may,
-    or none; and where the text of the file that iterates it is not known (a cell, `exec`, `python -c`), since it may be
-    made there.
+    Of several, it is the call whose result has the name that is iterated at the recorded line. None if there are
+    several or none, or if the iterating file's text is unknown (a cell, `exec`, `python -c`), since the call may be
+    there.
     """
     if facts.get("file") not in {source.path for source in sources}:
         return None
@@ -68,7 +68,7 @@ def loader_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> Lo
 
 
 def argument(call: ast.Call, name: str) -> ast.expr | None:
-    """Return the value that a call gives a parameter, by name or by place."""
+    """Return the value that a call passes for a parameter, by name or position."""
     by_name = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
     if by_name is not None or name not in PARAMETERS:
         return by_name
@@ -78,16 +78,15 @@ def argument(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def _is_open(call: ast.Call) -> bool:
-    """Return whether a call may give arguments that its text does not show."""
+    """Return True if a call may pass arguments that its text does not show."""
     is_starred = any(isinstance(one, ast.Starred) for one in call.args)
     return is_starred or any(keyword.arg is None for keyword in call.keywords)
 
 
 def _may_be(call: ast.Call, name: str, fact: Any) -> bool:
-    """Return whether an argument may have a value.
+    """Return True if an argument may have a value.
 
-    Values that are no literals may be anything, and so may what `**options` give, or a batch's size alongside a sampler
-    of batches.
+    A value that is no literal may be anything. So may arguments in `**options`, or the batch size with a batch sampler.
     """
     value = argument(call, name)
     if value is None:
@@ -97,7 +96,7 @@ def _may_be(call: ast.Call, name: str, fact: Any) -> bool:
 
 
 def loop_of(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> tuple[ScriptSource | None, ast.For | None]:
-    """Return the file that iterates the loader, and the innermost `for` statement whose head holds that line."""
+    """Return the file that iterates the loader, and the innermost `for` statement with that line in its head."""
     source, line = next((one for one in sources if one.path == facts.get("file")), None), facts.get("line")
     if source is None or not isinstance(line, int):
         return None, None
@@ -111,7 +110,7 @@ def loop_of(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> tuple[
 
 @dataclass(frozen=True)
 class ScriptOption:
-    """A call of `add_argument` whose value an expression reads."""
+    """Call of `add_argument` whose value an expression reads."""
 
     source: ScriptSource
     flags: list[str]
@@ -119,7 +118,7 @@ class ScriptOption:
     """Arguments of the call, by name."""
 
     def given(self, command: Sequence[str]) -> str | None:
-        """Return the flag by which a command line gives it; None where it does not."""
+        """Return the flag with which a command line sets the option, or None."""
         for word in command:
             for flag in self.flags:
                 is_short = len(flag) == 2 and word.startswith(flag) and word[2:].lstrip("=").isalnum()
@@ -128,15 +127,15 @@ class ScriptOption:
         return None
 
     def words(self, value: str, command: Sequence[str]) -> str:
-        """Write how to give it: by the flag that the command has, else by the longest."""
+        """Return the option as command line text, with the command's own flag or the longest one."""
         flag, action = self.given(command) or max(self.flags, key=len), self.keywords.get("action")
         has_no_value = isinstance(action, ast.Constant) and action.value in FLAGS_ONLY
         return flag if has_no_value else f"{flag} {value}"
 
     def deciding_default(self, fact: Any, command: Sequence[str]) -> ast.Constant | None:
-        """Return the literal that decides what the loader gets.
+        """Return the literal that determines the loader's value.
 
-        None where the command gives the option, or where the loader has another value.
+        None if the command sets the option, or the loader has another value.
         """
         default = self.keywords.get("default")
         if not isinstance(default, ast.Constant) or default.value != fact or self.given(command) is not None:
@@ -145,7 +144,7 @@ class ScriptOption:
 
 
 def option_of(sources: Sequence[ScriptSource], value: ast.expr | None) -> ScriptOption | None:
-    """Find the only option that `args.workers` reads, in whichever file; None for any other expression."""
+    """Return the only option that `args.workers` reads, in any file; None for any other expression."""
     found: list[ScriptOption] = []
     if not isinstance(value, ast.Attribute):
         return None
@@ -156,7 +155,7 @@ def option_of(sources: Sequence[ScriptSource], value: ast.expr | None) -> Script
                 option = ScriptOption(
                     source, [one for one in texts if one.startswith("-")], {one.arg: one.value for one in call.keywords}
                 )
-                # argparse names it by `dest`, else by the first long flag, else by the first.
+                # argparse names it by `dest`, else by the first long flag, else by the first flag.
                 dest, long = option.keywords.get("dest"), [flag for flag in option.flags if flag.startswith("--")]
                 names = [flag.lstrip("-").replace("-", "_") for flag in long or option.flags]
                 if names and value.attr == (str(dest.value) if isinstance(dest, ast.Constant) else names[0]):
@@ -165,10 +164,10 @@ def option_of(sources: Sequence[ScriptSource], value: ast.expr | None) -> Script
 
 
 def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement]:
-    """Set arguments of a DataLoader call: replaced where they are given, else added beside the last one.
+    """Set arguments of a DataLoader call: replace present ones, and add others next to the last.
 
     Raises:
-        UncertainEditError: `*arguments` or `**options` may give one of them, too.
+        UncertainEditError: `*arguments` or `**options` may set one of them, too.
     """
     given = {name: value for name in wanted if (value := argument(call, name)) is not None}
     pieces = [source.replacing(value, wanted[name]) for name, value in given.items()]
@@ -188,7 +187,7 @@ def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str
     if is_alone and isinstance(last, ast.keyword):  # before it, since a comment may follow it
         place = source.start(last)
         return [*pieces, Replacement(place, place, "".join(text + line for text in texts))]
-    # Behind it, and behind parentheses around it: the tree leaves them out.
+    # After it, and after closing parentheses, which are not in the syntax tree.
     place = source.end(last)
     rest = source.between(place, source.end(call) - 1)
     place += rest[: len(rest) - len(rest.lstrip(") \t"))].rfind(")") + 1
@@ -196,7 +195,7 @@ def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str
 
 
 def _iterated(loop: ast.For) -> ast.expr:
-    """Return what a loop iterates, within `enumerate` or `tqdm`."""
+    """Return the iterated expression inside `enumerate` or `tqdm`."""
     loader = loop.iter
     while isinstance(loader, ast.Call) and dotted(loader.func) in AROUND and loader.args:
         loader = loader.args[0]
@@ -204,10 +203,10 @@ def _iterated(loop: ast.For) -> ast.expr:
 
 
 def with_prefetcher(source: ScriptSource, loop: ast.For, device: str) -> list[Replacement]:
-    """Put a prefetcher around what a `for` statement iterates.
+    """Put a prefetcher around the iterated expression of a `for` statement.
 
     Raises:
-        UncertainEditError: That is no plain name, within `enumerate` or `tqdm` at most: anything else may be no loader.
+        UncertainEditError: It is no plain name, except for `enumerate` or `tqdm`, and so may be no loader.
     """
     loader = _iterated(loop)
     if dotted(loader) is None:
@@ -217,12 +216,12 @@ def with_prefetcher(source: ScriptSource, loop: ast.For, device: str) -> list[Re
 
 
 def one_thread_each(found: LoaderCall) -> Replacement:
-    """Return the function that sets one thread in each worker, where the loader has none yet.
+    """Return the function that limits each worker to one thread, if the loader has no such function.
 
-    It goes behind the imports, since workers that are spawned look for it by its name.
+    It follows the imports, since spawned workers look it up by name.
 
     Raises:
-        UncertainEditError: The file imports no library whose threads could be set, or has that name already.
+        UncertainEditError: The file imports no library with a thread limit, or already uses the name.
     """
     source, lines = found.source, []
     at_top = {full: name for name, full in reversed(imported(source.tree.body).items())}

@@ -1,4 +1,4 @@
-"""Source of a user's script: its text, names and imports, and the pieces of it that are replaced."""
+"""Source of a user's script: its text, names and imports, and replacements in it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from itertools import takewhile
 from ..session.model import Session
 
 MOST_BYTES = 4 << 20
-"""Larger files are no scripts."""
+"""Maximum size of a script."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """`new` in place of the bytes from `start` to `end` of the source; with both the same, it is put in there."""
+    """Replacement of the source bytes from `start` to `end` by `new`; an insertion if both are equal."""
 
     start: int
     end: int
     new: str
     order: int = 0
-    """Among those that are put in at one place."""
+    """Order among insertions at one position."""
 
 
 class ScriptSource:
-    """Positions are offsets in bytes, as the syntax tree has its columns."""
+    """Source text with byte offsets as positions, as in syntax tree columns."""
 
     def __init__(self, path: str, text: str) -> None:
         """Parse a text.
 
         Raises:
-            SyntaxError: The text is no Python of this version's; ValueError for some such texts.
+            SyntaxError: The text is no Python of this version; ValueError for some texts.
         """
         self.path = path
         self.text = text
@@ -46,12 +46,12 @@ class ScriptSource:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Imports of the file, by the name that each has there: `{"DL": "torch.utils.data.DataLoader"}`."""
+        """Imports of the file by local name: `{"DL": "torch.utils.data.DataLoader"}`."""
         return imported(ast.walk(self.tree))
 
     @cached_property
     def calls(self) -> list[tuple[ast.Call, str]]:
-        """All calls, each with what it calls as far as the imports tell; empty where it is no name."""
+        """All calls, each with its full name by the imports; empty if the callee is no name."""
         found = []
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
@@ -80,7 +80,7 @@ class ScriptSource:
         return self._line_starts[node.end_lineno - 1] + node.end_col_offset
 
     def line_start(self, line: int) -> int:
-        """Return where a line starts; of the first line behind the last, too: the end of the text."""
+        """Return the start of a line, or the end of the text after the last line."""
         return self._line_starts[min(line, len(self._line_starts)) - 1]
 
     def between(self, start: int, end: int) -> str:
@@ -93,9 +93,9 @@ class ScriptSource:
         return Replacement(self.start(node), self.end(node), new)
 
     def with_replaced(self, replacements: Iterable[Replacement]) -> str:
-        """Return the whole text with the pieces in their places.
+        """Return the whole text with the replacements made.
 
-        They must not overlap; the same piece given twice counts once.
+        They must not overlap; duplicates count once.
         """
         text = self._bytes
         for piece in sorted(set(replacements), key=lambda one: (one.start, one.end, one.order), reverse=True):
@@ -103,14 +103,14 @@ class ScriptSource:
         return text.decode()
 
     def is_alone(self, statement: ast.stmt) -> bool:
-        """Tell whether nothing else but a comment stands on a statement's lines."""
+        """Return True if only a comment shares a statement's lines."""
         first = self.between(self.line_start(statement.lineno), self.start(statement))
         end = statement.end_lineno or statement.lineno
         last = self.between(self.end(statement), self.line_start(end + 1)).strip()
         return not first.strip() and (not last or last.startswith("#"))
 
     def without_lines(self, statements: Iterable[ast.stmt]) -> Iterator[Replacement]:
-        """Yield what removes statements with their lines, and of the blank lines around each the fewer ones."""
+        """Yield replacements that remove statements with their lines and the shorter adjacent run of blank lines."""
         lines = self.text.splitlines()
 
         def blank(numbers: Iterable[int]) -> list[int]:
@@ -126,17 +126,17 @@ class ScriptSource:
             yield Replacement(self.line_start(number), self.line_start(number + 1), "")
 
     def importing(self, module: str) -> list[Replacement]:
-        """Put `import module` behind the last import at the top of the file; nothing where it is there."""
+        """Insert `import module` after the last import at the top of the file, unless it is there."""
         for node in self.tree.body:
             if isinstance(node, ast.Import) and any(one.name == module and one.asname is None for one in node.names):
                 return []
         return [Replacement(place := self.below_imports(), place, f"import {module}{self.newline}")]
 
     def below_imports(self) -> int:
-        """Return where the line behind the last import at the top begins.
+        """Return the start of the line after the last import at the top.
 
-        Without any it is behind the file's docstring, and without that before the first statement: what stands there
-        may be for the shell, or say the file's encoding.
+        Without imports, it is the line after the docstring, or the first statement: text before it may be for the
+        shell, or declare the encoding.
         """
         head: ast.stmt | None = None
         for place, node in enumerate(self.tree.body):
@@ -154,7 +154,7 @@ class ScriptSource:
 
 
 def dotted(node: ast.expr) -> str | None:
-    """Return `torch.utils.data.DataLoader` of a name or of attributes of one; None of any other expression."""
+    """Return the dotted name of a name or attribute expression; None for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -164,7 +164,7 @@ def dotted(node: ast.expr) -> str | None:
 
 
 def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Return what these statements import, by the name that it has in the file."""
+    """Return full names of the imports in these statements, by local name."""
     names: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -179,27 +179,25 @@ def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """Columns of a table's file, and how many rows it has."""
-
     columns: tuple[str, ...]
     rows: int
 
 
 @dataclass(frozen=True)
 class ScriptSources:
-    """Reader of files (None where there is none), and the folder from which diffs name them.
+    """Reader of files (None if missing), and the root of paths in diffs.
 
-    By default it reads none: every change stays a hint.
+    By default it reads nothing: every change stays a hint.
     """
 
     read: Callable[[str], str | None] = lambda _: None
     root: str = os.sep
     table: Callable[[str], TableFacts | None] = lambda _: None
-    """Reader of what the foot of a parquet file tells."""
+    """Reader of a parquet file's footer."""
 
 
 def read_file(path: str) -> str | None:
-    """Return the text with its own line ends; None where it is gone, too large, or no UTF-8."""
+    """Return the text with its own line ends; None if missing, too large, or not UTF-8."""
     try:
         if os.path.getsize(path) > MOST_BYTES:
             return None
@@ -210,7 +208,7 @@ def read_file(path: str) -> str | None:
 
 
 def read_parquet_facts(path: str) -> TableFacts | None:
-    """Return what the foot of a parquet file tells; None where it is gone, or none."""
+    """Return the facts in a parquet file's footer; None if it is missing, or no parquet file."""
     if not os.path.isfile(path):
         return None
     import pyarrow as pa
@@ -224,13 +222,13 @@ def read_parquet_facts(path: str) -> TableFacts | None:
 
 
 def files_here() -> ScriptSources:
-    """Read files of this machine, named from the current folder."""
+    """Return the reader of this machine's files, with paths relative to the current folder."""
     return ScriptSources(read_file, os.getcwd(), read_parquet_facts)
 
 
 def parsed(session: Session, paths: Iterable[object], sources: ScriptSources) -> list[ScriptSource]:
-    """Return the Python files among these and those where makers were seen at work."""
-    # A place is `file:line:function`, and a file's name may hold colons itself.
+    """Return the Python files in `paths`, and files in which producers were sampled."""
+    # A place is `file:line:function`, and a file name may contain colons.
     seen = [line.place.rsplit(":", 2)[0] for maker in session.makers for line in maker.lines]
     found: dict[str, ScriptSource] = {}
     for path in [*paths, *seen]:
@@ -238,6 +236,6 @@ def parsed(session: Session, paths: Iterable[object], sources: ScriptSources) ->
             continue
         try:
             found[path] = ScriptSource(path, text)
-        except (SyntaxError, ValueError):  # for a newer Python than this one, or no Python
+        except (SyntaxError, ValueError):  # for a newer Python version, or no Python
             continue
     return list(found.values())

@@ -1,6 +1,6 @@
-"""Explanation of a batch by its values: the recipe that makes each of its leaves from what the samples read.
+"""Explanation of a batch by its values: the recipe that makes each of its leaves from the samples' inputs.
 
-Pure functions over arrays, without torch and without input or output.
+Pure functions over arrays, without torch or I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A look at a dataset's samples, as it is read from its file."""
+"""Inspected samples of a dataset, as read from the file of a look."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ class LeafValue:
     value: Any
     """An array, a number, a text, bytes, or None."""
     dtype: str = ""
-    """Type of the array that it is a part of in the batch; empty for anything else."""
+    """Dtype of the batch array that contains the value; empty for anything else."""
     is_listed: bool = False
-    """Whether the batch has it as an element of a list."""
+    """True if it is an element of a list in the batch."""
 
 
 @dataclass(frozen=True)
 class LookedSample:
-    """One making of one sample."""
+    """One repetition of making one sample."""
 
     index: int
     making: int
     batch: Mapping[LeafPath, LeafValue]
-    """What the loader makes of it alone."""
+    """Batch that the loader makes of this sample alone."""
     inputs: tuple[bytes, ...]
     places: tuple[tuple[str | None, str | None], ...]
-    """Path and member of each input, where they are known."""
+    """Path and member of each input, if known."""
     boxes: tuple[Box, ...]
     sizes: tuple[tuple[int, int], ...]
     key: str | None = None
-    """Its name in a tar."""
+    """Key in a tar."""
     members: Mapping[str, bytes] = field(default_factory=dict)
-    """Files that it is made from by column, where `hr.open` reads what holds them; their inputs have it as member."""
+    """Source files by column, if `hr.open` reads their container; inputs name the column as member."""
 
     @cached_property
     def leaves(self) -> dict[LeafPath, LeafValue]:
-        """The sample's own: without the batch's side, and without the lists that stand for it."""
+        """The sample's own leaves, without the batch dimension, and without lists that stand for it."""
         longer = {path[: place + 1] for path in self.batch for place, part in enumerate(path) if part == 1}
         return dict(
             _of_one(path, leaf, is_listed=path[-1:] == (0,) and (*path[:-1], 1) not in longer)
@@ -71,63 +71,63 @@ class LookedSample:
 
     @property
     def arrays(self) -> dict[LeafPath, Any]:
-        """Arrays and texts of the batch, numbers as arrays."""
+        """Arrays and texts of the batch, with numbers as arrays."""
         return {
             path: np.asarray(leaf.value) if leaf.kind == "number" else leaf.value for path, leaf in self.batch.items()
         }
 
     @cached_property
     def pictures(self) -> list[dict[str, Array]]:
-        """Arrays that each input may be decoded to, by how."""
+        """Arrays that each input may decode to, by decoding."""
         return [decoded(data) for data in self.inputs]
 
 
 @dataclass(frozen=True)
 class LiveTransform:
-    """Transform of a known library that the dataset holds, as code in which `hr` is headrace."""
+    """Transform of a known library in the dataset, as code with `hr` for headrace."""
 
     image: str
     view: tuple[str, ...]
     augment: tuple[str, ...]
     parts: tuple[tuple[str, str | None, str], ...]
-    """Its parts, what does each, and how that differs, or why nothing does."""
+    """Its parts, the replacement of each, and the difference, or why there is none."""
     batch: str = ""
-    """Mixing of a batch; empty without one."""
+    """Mixing of a batch; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """Samples of a dataset that were made without an error, and the columns that it holds."""
+    """Samples of a dataset that were made without an error, and the columns of the dataset."""
 
     samples: list[LookedSample]
     columns: dict[str, list[Any]]
-    """By name, an element for each sample of the dataset; parts of paths among them."""
+    """Columns by name, with an element per sample of the dataset, including parts of paths."""
     dataset: str = ""
-    """Name of its class."""
+    """Name of the dataset's class."""
     length: int | None = None
-    """Samples of the dataset; of a stream, of the sequence that names its samples, and None without one."""
+    """Length of the dataset, or for a stream of the sequence that names its samples, None without one."""
     is_stream: bool = False
     chosen: list[int] | None = None
-    """Places of the samples that the loader takes; None for all."""
+    """Indices of the samples that the loader takes; None for all."""
     transforms: tuple[LiveTransform, ...] = ()
     errors: tuple[str, ...] = ()
-    """What samples raised."""
+    """Errors raised by samples."""
     held: Array | None = None
-    """Pictures of all samples, where the dataset holds them in memory: bytes [N, height, width] and maybe channels."""
+    """Images of all samples that the dataset holds in memory: uint8 [N, height, width], optionally with channels."""
     is_batched: bool = False
-    """Whether the dataset makes batches itself."""
+    """True if the dataset makes batches itself."""
     tokenizers: tuple[str, ...] = ()
-    """Tokenizers of the library of this name that the loader holds, as JSON."""
+    """Tokenizers (of the `tokenizers` library) that the loader holds, as JSON."""
     opened: SampleFiles | None = None
     mixed: frozenset[LeafPath] | None = frozenset()
-    """Arrays that samples of a batch are mixed in; None where no batch of two was seen."""
+    """Arrays in which samples of a batch are mixed; None if no batch of two was seen."""
 
 
 def read_look(path: Path) -> Look:
-    """Return what a look's file holds.
+    """Return the contents of a look's file.
 
     Raises:
-        SessionError: It is damaged, or no look at all. Nothing that it holds is run.
+        SessionError: It is damaged, or no look at all. None of its content is executed.
     """
     try:
         return _look(path.read_bytes(), Path(f"{path}{HELD}"))
@@ -164,9 +164,9 @@ def _frozen(value: Any) -> Any:
 
 
 def _columned(outline: Mapping[str, Any], held: bytes) -> tuple[list[LookedSample], int | None, dict[str, list[Any]]]:
-    """Return the samples, the length of the dataset, and columns with an element for each sample.
+    """Return the samples, the length of the dataset, and columns with an element per sample.
 
-    A stream's samples are those that a column of its own names, if one does.
+    A stream's samples are indexed by a column of its own that names them, if there is one.
     """
     samples, length = _samples(outline["samples"], held), outline["length"]
     columns = {(one["name"], one["length"]): json.loads(_bytes(held, one["at"])) for one in outline["columns"]}
@@ -183,7 +183,7 @@ def _columned(outline: Mapping[str, Any], held: bytes) -> tuple[list[LookedSampl
 
 
 def _live_transform(said: Mapping[str, Any]) -> LiveTransform:
-    """Return a transform by the arguments `fields=`, `view=` and `augment=` of a Loader, as code."""
+    """Return a transform from the arguments `fields=`, `view=` and `augment=` of a Loader, as code."""
     call = ast.parse(f"Loader({said['code']})", mode="eval").body
     given = {each.arg: each.value for each in call.keywords} if isinstance(call, ast.Call) else {}
     fields, steps = given.get("fields"), {}
@@ -197,7 +197,7 @@ def _live_transform(said: Mapping[str, Any]) -> LiveTransform:
 
 
 def _of_one(path: LeafPath, leaf: LeafValue, *, is_listed: bool) -> tuple[LeafPath, LeafValue]:
-    """Return a leaf of a batch of one sample as the sample's own. `is_listed`: it is all that its list holds."""
+    """Return a leaf from a batch of one as the sample's own. `is_listed`: it is the only element of its list."""
     if leaf.kind == "array" and leaf.value.ndim and leaf.value.shape[0] == 1:
         value = leaf.value[0]
         if value.ndim:
@@ -209,7 +209,7 @@ def _of_one(path: LeafPath, leaf: LeafValue, *, is_listed: bool) -> tuple[LeafPa
 
 
 def _parts_of_paths(columns: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the folder of each path and its name without an extension, where a column holds paths."""
+    """Yield folder and stem of each path, for columns of paths."""
     for name, column in columns.items():
         if all(isinstance(each, str) and "/" in each for each in column):
             yield f"folder of {name}", [each.rsplit("/", 2)[-2] for each in column]
@@ -255,11 +255,11 @@ def _leaf(said: Mapping[str, Any], held: bytes) -> LeafValue:
 
 
 def decoded(data: bytes) -> dict[str, Array]:
-    """Return the arrays that encoded bytes may be decoded to, by how; none where nobody knows the format."""
+    """Return the arrays that encoded bytes may decode to, by decoding; none if the format is unknown."""
     if data.startswith(_NUMPY):
         try:
             array = np.load(io.BytesIO(data), allow_pickle=False)
-        except (OSError, ValueError):  # cut short, or of objects
+        except (OSError, ValueError):  # truncated, or an array of objects
             return {}
         return {"numpy": array} if array.ndim in (2, 3) else {}
     try:

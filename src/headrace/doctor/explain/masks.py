@@ -1,4 +1,4 @@
-"""Explanation of an array of classes by the label picture that it was made from: geometry, and a table of values."""
+"""Explanation of a class array by the label image that it was made from: geometry, and a table of values."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from .resampling import taps
 NEAREST = ("nearest-exact", "nearest", "nearest-float")
 _MOST_VALUES = 1024
 _PIXELS_A_VALUE = 16
-"""Pixels that a leaf has for each value of the file: a table for nearly every pixel would make any leaf of it."""
+"""Minimum pixels of a leaf per distinct value: a table for nearly every pixel could make any leaf."""
 _OUTSIDE = -1
-"""Stands for the file's value where a leaf reaches out of the picture."""
+"""Placeholder for the file's value in padding."""
 MOST_OTHERS = 1e-3
-"""Share of a leaf's values that may be others: places between two pixels go either way."""
+"""Share of a leaf's values that may deviate: positions between two pixels round either way."""
 
 
 @dataclass(frozen=True)
 class MaskExplanation:
-    """How a leaf of classes is made of a label picture, the same in all samples but for the placements."""
+    """Recipe of a class leaf from a label image, the same in all samples except for the placements."""
 
     layout: str
     filter: str | None
-    """Nearest filter of `resampling.FILTERS`; None where nothing is resampled."""
+    """Nearest filter of `resampling.FILTERS`; None without resampling."""
     table: dict[int, float]
-    """Value in the leaf of each value in the file; a colour is `(red << 16) + (green << 8) + blue`."""
+    """Leaf value of each file value; a colour is `(red << 16) + (green << 8) + blue`."""
     placements: tuple[LeafPlacement, ...]
     fill: float | None = None
-    """Value of the leaf where it reaches out of the picture; None where it does not."""
+    """Leaf value in padding; None without padding."""
 
 
 def explain_mask(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None = None) -> MaskExplanation | None:
-    """Return how the leaves are made of their label pictures; None where no table of values makes all of them.
+    """Return how the leaves are made from their label images; None if no table of values makes all of them.
 
-    `shared`: the placements of another leaf, whose view these may have.
+    `shared`: placements of another leaf, whose view these leaves may share.
     """
     if not all(each.leaf.size for each in seen) or all(each.leaf.min() == each.leaf.max() for each in seen):
         return None
@@ -73,7 +73,7 @@ def _by_filter(
 
 
 def _with_outside(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
-    """Return the file's values where the leaf shows them, and `_OUTSIDE` where it reaches out of the window."""
+    """Return the file's values shown in the leaf, with `_OUTSIDE` in the padding around the window."""
     if not placement.is_padded(shape):
         return shown_values(source, placement, name, shape)
     rows, columns = _whole_part(placement, shape)
@@ -89,7 +89,7 @@ def _tried(each: Sighting, leaf: Array, shared: LeafPlacement | None) -> Iterato
 
 
 def _coded(source: Array) -> Array:
-    """Return a label picture as one number a pixel."""
+    """Return a label image with one number per pixel."""
     if source.ndim == 2:
         return source.astype(np.int64)
     codes: Array = source[..., :3].astype(np.int64) @ np.array([1 << 16, 1 << 8, 1][-source[..., :3].shape[2] :])
@@ -97,7 +97,7 @@ def _coded(source: Array) -> Array:
 
 
 def shown_values(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
-    """Return the file's values where the leaf shows them; None where the placement reaches out of the window."""
+    """Return the file's values shown in the leaf; None if the placement reaches out of the window."""
     if placement.is_padded(shape):
         return None
     return placement.turned(_upright_values(source, placement, name, *_whole_part(placement, shape)))
@@ -116,7 +116,7 @@ def _upright_values(source: Array, placement: LeafPlacement, name: str, rows: Ar
 
 
 def _table(leaf: Array, shown: Array | None) -> dict[int, float] | None:
-    """Return the leaf's value of each value of the file; None where one value becomes several."""
+    """Return the leaf's value of each value of the file; None if one value becomes several."""
     if shown is None:
         return None
     codes, which = np.unique(shown, return_inverse=True)

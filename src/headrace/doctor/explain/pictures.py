@@ -1,7 +1,7 @@
-"""Explanation of an array by the picture that it was made from: window, size, filter, flip, channels and scale.
+"""Explanation of an array by the image that it was made from: window, size, filter, flip, channels and scale.
 
 A leaf of a batch is `scale * resampled(window of the decoded file) + shift`, in some order of channels and sides. Given
-both, each candidate is fitted by least squares on a grid of pixels, and the best one is measured on all of them.
+both, each candidate is fitted by least squares on a grid of pixels, and the best is verified on all of them.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ from .placements import cut, searches, unturned
 from .resampling import FILTERS, Floats, Ints, resample
 
 GREY = -1
-"""Channel that stands for the brightness of a colour picture, as Pillow and OpenCV compute it."""
+"""Channel for the brightness of a colour image, as Pillow and OpenCV compute it."""
 _LUMA = np.array([19595, 38470, 7471])
-"""Pillow's weights of red, green and blue, as shares of 65536."""
+"""Pillow's weights of red, green and blue, in units of 1/65536."""
 _GRID = 40
-"""Rows and columns of the pixels that candidates are fitted on."""
+"""Rows and columns of the pixel grid on which candidates are fitted."""
 MOST_LEVELS = 1.0
-"""Difference in levels of the source that 99 % of pixels may have: libraries round, some of them twice."""
+"""Maximum difference in source levels of 99 % of pixels: libraries round, some twice."""
 _CLOSE = 1.5
-"""Candidates whose difference is at most so many times the least one's are told apart by further samples."""
+"""Multiple of the smallest difference up to which further samples decide between candidates."""
 _SAME = 0.02
-"""Difference in levels of a window that is shown as it is: no other is looked for."""
+"""Difference in levels of an unscaled window, below which the search ends."""
 _UNSCALED = "none"
-"""In place of a filter where all windows have the leaf's size; where some have not, any filter makes those that do."""
+"""In place of a filter if all windows have the leaf's size; if some do not, any filter fits those that do."""
 _ALL = (_UNSCALED, *FILTERS)
 
 
 @dataclass(frozen=True)
 class PictureExplanation:
-    """How a leaf is made of a picture, the same in all samples but for the placements."""
+    """Recipe of a leaf from an image, the same in all samples except for the placements."""
 
     layout: str
-    """Sides of the leaf, outermost first: "CHW", "HWC" or "HW"."""
+    """Dimensions of the leaf, outermost first: "CHW", "HWC" or "HW"."""
     filter: str | None
-    """Name of `resampling.FILTERS`; None where nothing is resampled."""
+    """Name in `resampling.FILTERS`; None without resampling."""
     channels: tuple[int, ...]
-    """Channel of the source that each of the leaf's shows, or GREY."""
+    """Source channel of each channel of the leaf, or GREY."""
     scale: tuple[float, ...]
     shift: tuple[float, ...]
     """Leaf = scale * source + shift, by channel."""
     is_scaled_by_sample: bool
-    """Whether scale and shift differ from sample to sample; then they are those of the first."""
+    """True if scale and shift vary between samples; then they are those of the first."""
     placements: tuple[LeafPlacement, ...]
     levels: float
-    """Largest difference of the samples, in levels of the source, that 99 % of pixels stay within."""
+    """Maximum over the samples of the difference in source levels that 99 % of pixels stay within."""
     fill: tuple[float, ...] | None = None
-    """Value of each channel of the leaf where it reaches out of the picture; None where it does not."""
+    """Value of each channel of the leaf in padding; None without padding."""
 
 
 class _Fit(NamedTuple):
     levels: float
     channels: tuple[int, ...]
     nearest: Ints
-    """Channel of the pixels that were fitted, by channel of the leaf."""
+    """Fitted source channel, by channel of the leaf."""
     scale: Floats
     shift: Floats
 
@@ -74,9 +74,9 @@ class _Candidate(NamedTuple):
 
 
 def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
-    """Return how the leaves are made of their pictures; None where no candidate fits all of them.
+    """Return how the leaves are made from their images; None if no candidate fits all of them.
 
-    The leaves are of one place in the batch, and have equal types and numbers of sides.
+    The leaves are from one path in the batch, and have equal dtypes and numbers of dimensions.
     """
     if not all(each.leaf.size for each in seen):
         return None
@@ -124,9 +124,9 @@ def sided(leaf: Array, layout: str) -> Array:
 
 
 def _channels(source: Array, count: int) -> Array:
-    """Return a picture as [height, width, channels], as a leaf of `count` channels may show them.
+    """Return an image as [height, width, channels], for a leaf of `count` channels.
 
-    For a leaf of one channel, the brightness of a colour picture follows: as it is, and rounded before it is resampled.
+    For a leaf of one channel, the brightness of a colour image is appended: exact, and rounded before resampling.
     """
     sided = source[..., None] if source.ndim == 2 else source
     if sided.shape[2] < 3 or count > 1:
@@ -136,7 +136,7 @@ def _channels(source: Array, count: int) -> Array:
 
 
 def _best_by_filter(leaf: Array, each: Sighting, names: Sequence[str]) -> dict[str, _Candidate]:
-    """Return the best candidate of each filter, of those that fit at all."""
+    """Return the best candidate of each filter that fits at all."""
     best: dict[str, _Candidate] = {}
     source = _channels(each.source, leaf.shape[2])
     for find, turns in searches():
@@ -158,7 +158,7 @@ def _try(
     names: Sequence[str],
     best: dict[str, _Candidate],
 ) -> None:
-    """Fit placements that differ by turns alone, each with its upright leaf, and enter in `best` what is better."""
+    """Fit placements that differ only by turns, each with its upright leaf, and enter improvements in `best`."""
     placement, upright = next(iter(turned.items()))
     rows, columns = shown_part(upright.shape, placement)
     if not len(rows) or not len(columns):
@@ -177,7 +177,7 @@ def _try(
 
 
 def shown_part(shape: tuple[int, ...], placement: LeafPlacement) -> tuple[Ints, Ints]:
-    """Return the rows and columns of an upright leaf that lie in the picture, not in the margins around it."""
+    """Return the rows and columns of an upright leaf inside the image, without padding."""
     rows, columns = (
         np.arange(max(0, -at), min(side, size - at))
         for at, side, size in zip(placement.at, shape, placement.size, strict=False)
@@ -197,7 +197,7 @@ def _made(
 
 
 def _fitted(leaf: Array, made: Floats) -> _Fit | None:
-    """Fit each channel of a leaf by the channel of the source that it is nearest to; None where one is flat."""
+    """Fit each channel of a leaf by its nearest source channel; None if one is constant."""
     values, pixels = leaf.reshape(-1, leaf.shape[2]).astype(np.float64), made.reshape(-1, made.shape[2])
     from_mean, of_mean = values - values.mean(axis=0), pixels - pixels.mean(axis=0)
     spread = (of_mean**2).sum(axis=0)
@@ -215,16 +215,16 @@ def _fitted(leaf: Array, made: Floats) -> _Fit | None:
 
 
 def _levels(values: Array, pixels: Floats, scale: Floats, shift: Floats) -> float:
-    """Return by how many levels of the source 99 % of the values differ at most from its pixels, scaled and shifted."""
+    """Return the 99 % quantile of the difference between values and scaled pixels, in source levels."""
     return float(np.quantile(np.abs(values - (pixels * scale + shift)) / np.abs(scale), 0.99))
 
 
 def _measured(
     found: Sequence[_Candidate], seen: Sequence[Sighting], layout: str
 ) -> tuple[float, PictureExplanation] | None:
-    """Return the explanation that the candidates of all samples agree on, measured on all pixels.
+    """Return the explanation that the candidates of all samples agree on, verified on all pixels.
 
-    It comes with the sum of the samples' differences in levels, which tells filters apart that one sample does not.
+    The sum of the samples' differences in levels distinguishes filters that a single sample does not.
     """
     if len(found) < len(seen) or len({one.fit.channels for one in found}) > 1:
         return None
@@ -250,7 +250,7 @@ def _measured(
     scale, shift = np.array(scales), np.array(shifts)
     common = np.median(scale, axis=0), np.median(shift, axis=0)
     differs = max(np.ptp(scale, axis=0).max() * 255, np.ptp(shift, axis=0).max()) > 5 * np.abs(scale).mean()
-    if differs:  # flat samples say little of their scale, and that of the others may do
+    if differs:  # flat samples constrain their scale little, and the common one may fit
         differs = any(_levels(*pair, *common) > MOST_LEVELS for pair in pairs)
     return sum(levels), PictureExplanation(
         layout=layout,
@@ -266,7 +266,7 @@ def _measured(
 
 
 def _fills(leaf: Array, rows: Ints, columns: Ints) -> set[tuple[float, ...]]:
-    """Return the values that an upright leaf has out of these rows and columns."""
+    """Return the values of an upright leaf outside these rows and columns."""
     is_out = np.ones(leaf.shape[:2], bool)
     is_out[np.ix_(rows, columns)] = False
     return {tuple(value) for value in np.unique(leaf[is_out], axis=0).tolist()}

@@ -1,4 +1,4 @@
-"""Where a leaf may lie in a picture: the window, the size it is resampled to, the part that is shown, and its turn."""
+"""Placement of a leaf in an image: the window, its resampled size, the visible part, and its turn."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from .resampling import Floats, resample
 Array = npt.NDArray[Any]
 
 _MOST_SEARCHED = 1 << 22
-"""Pixels of pictures in which a leaf is looked for: a second of transforms."""
+"""Maximum pixels of images that are searched for a leaf: a second of transforms."""
 
 
 class Box(NamedTuple):
-    """Rectangle of pixels."""
-
     top: int
     left: int
     height: int
@@ -30,17 +28,17 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class LeafPlacement:
-    """Geometry of one sample: `window` of the source becomes `size`, of which the leaf shows a part from `at` on.
+    """Geometry of one sample: `window` of the source becomes `size`, and the leaf shows a part of it from `at` on.
 
-    Where nothing is resampled, the leaf shows the window, unless it is padded. The part that is shown is transposed,
-    then turned upside down, then flipped.
+    Without resampling, the leaf shows the window, unless it is padded. The visible part is transposed, then flipped
+    vertically, then horizontally.
     """
 
     window: Box
     size: tuple[int, int]
     at: tuple[int, int]
     is_flipped: bool = False
-    """From left to right."""
+    """True if flipped horizontally."""
     is_upside_down: bool = False
     is_transposed: bool = False
 
@@ -50,22 +48,22 @@ class LeafPlacement:
 
     @property
     def is_turned(self) -> bool:
-        """Whether it is more than flipped from left to right."""
+        """True if it is more than flipped horizontally."""
         return self.is_upside_down or self.is_transposed
 
     def is_padded(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether a leaf of this height and width reaches out of what is resampled."""
+        """Return True if a leaf of this shape reaches out of the resampled image."""
         height, width = shape[:2] if not self.is_transposed else shape[1::-1]
         return min(self.at) < 0 or self.at[0] + height > self.size[0] or self.at[1] + width > self.size[1]
 
     def upright(self, leaf: Array) -> Array:
-        """Return a leaf [height, width, ...] as it was before its turn."""
+        """Return a leaf [height, width, ...] with its turn undone."""
         leaf = leaf[:, ::-1] if self.is_flipped else leaf
         leaf = leaf[::-1] if self.is_upside_down else leaf
         return leaf.swapaxes(0, 1) if self.is_transposed else leaf
 
     def turned(self, shown: Array) -> Array:
-        """Return what is shown as the leaf has it: the reverse of `upright`."""
+        """Apply the turn to the visible part: the inverse of `upright`."""
         shown = shown.swapaxes(0, 1) if self.is_transposed else shown
         shown = shown[::-1] if self.is_upside_down else shown
         return shown[:, ::-1] if self.is_flipped else shown
@@ -73,19 +71,19 @@ class LeafPlacement:
 
 @dataclass(frozen=True)
 class Sighting:
-    """One leaf as it was seen, and the picture that it may be made from."""
+    """One leaf as seen, and the image that it may be made from."""
 
     leaf: Array
     source: Array
     """Decoded pixels, [height, width] or [height, width, channels]."""
     boxes: tuple[Box, ...] = ()
-    """Windows of the source, or of it at another size, that calls were seen to cut."""
+    """Crop windows seen in calls, of the source or of a resized source."""
     sizes: tuple[tuple[int, int], ...] = ()
-    """Sizes, height first, that calls were seen to resample to."""
+    """Sizes seen in resampling calls, height first."""
 
     @cached_property
     def brightness(self) -> dict[tuple[int, int], tuple[Floats, npt.NDArray[np.complex128]]]:
-        """Mean of the channels of the source, and its spectrum, at sizes that it was needed at."""
+        """Mean of the source's channels, and its spectrum, cached by size."""
         return {}
 
     def brightness_at(self, size: tuple[int, int]) -> tuple[Floats, npt.NDArray[np.complex128]]:
@@ -98,7 +96,7 @@ class Sighting:
 
 
 class Turn(NamedTuple):
-    """How a leaf is turned, in the words of a placement."""
+    """Turn of a leaf, with the flags of a placement."""
 
     is_flipped: bool
     is_upside_down: bool
@@ -112,7 +110,7 @@ UNTRANSPOSED, TRANSPOSED = (
 
 
 def every_placement(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
-    """Yield all geometries that may have made a leaf, the likeliest first."""
+    """Yield all geometries that may have made a leaf, most likely first."""
     for find, turns in searches():
         for turn in turns:
             for placement in find(unturned(leaf, turn), each):
@@ -120,9 +118,9 @@ def every_placement(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
 
 
 def searches() -> Iterator[tuple[Callable[[Array, Sighting], Iterator[LeafPlacement]], tuple[Turn, ...]]]:
-    """Yield ways to find placements, from those that cost least, each with turns of the leaf for which it finds alike.
+    """Yield search functions, cheapest first, each with the turns of the leaf that share its result.
 
-    The leaf has the same shape in all of them.
+    The leaf has the same shape in all these turns.
     """
     yield placements, UNTRANSPOSED
     yield placements, TRANSPOSED
@@ -137,7 +135,7 @@ def unturned(leaf: Array, turn: Turn) -> Array:
 
 
 def placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
-    """Yield geometries that may have made an upright leaf: of each window the whole, the centre, or a window of it."""
+    """Yield geometries that may have made an upright leaf: of each window the whole, the centre, or a window in it."""
     height, width = leaf.shape[:2]
     whole = Box(0, 0, *each.source.shape[:2])
     windows = [window for window in each.boxes if _is_inside(window, whole)]
@@ -160,7 +158,7 @@ def _is_inside(window: Box, whole: Box) -> bool:
 
 
 def found_placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
-    """Yield where an upright leaf lies in the source, at its own size or one that was seen, as correlation finds it."""
+    """Yield the position of an upright leaf in the source by correlation, at its own size or one seen in calls."""
     whole = Box(0, 0, *each.source.shape[:2])
     for size in dict.fromkeys(((whole.height, whole.width), *each.sizes)):
         over = size[0] - leaf.shape[0], size[1] - leaf.shape[1]
@@ -170,7 +168,7 @@ def found_placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
 
 
 def padded_placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
-    """Yield placements of what lies within equal margins of an upright leaf, with `at` outside of what is shown."""
+    """Yield placements of the part of an upright leaf inside equal margins, with `at` outside the visible part."""
     inner = margins(leaf)
     if inner is None:
         return
@@ -186,7 +184,7 @@ def padded_placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
 
 
 def margins(leaf: Array) -> Box | None:
-    """Return what lies within the rows and columns at a leaf's edges that have one value; None if it has none."""
+    """Return the box inside a leaf's margins of one value; None without margins."""
     for corner in (leaf[0, 0], leaf[-1, -1]):
         differs = (leaf != corner).any(axis=2)
         rows, columns = np.flatnonzero(differs.any(axis=1)), np.flatnonzero(differs.any(axis=0))
@@ -199,7 +197,7 @@ def margins(leaf: Array) -> Box | None:
 
 
 def _placement(window: Box, size: tuple[int, int], at: tuple[int, int], leaf: Array) -> LeafPlacement:
-    """Return a placement. Where nothing is resampled, its window is what the leaf shows."""
+    """Return a placement. Without resampling, its window is the visible part."""
     height, width = leaf.shape[:2]
     if size != (window.height, window.width):
         return LeafPlacement(window, size, at)
@@ -207,9 +205,9 @@ def _placement(window: Box, size: tuple[int, int], at: tuple[int, int], leaf: Ar
 
 
 def _place_of(part: Floats, picture: Floats, spectrum: npt.NDArray[np.complex128]) -> tuple[int, int]:
-    """Return the row and column at which a part is most like the picture, by normalised cross-correlation.
+    """Return the row and column of the best match of a part in the image, by normalised cross-correlation.
 
-    `spectrum`: the picture's.
+    `spectrum`: the spectrum of the image.
     """
     part = part - part.mean()
     shape = picture.shape[0] - part.shape[0] + 1, picture.shape[1] - part.shape[1] + 1
@@ -222,7 +220,7 @@ def _place_of(part: Floats, picture: Floats, spectrum: npt.NDArray[np.complex128
 
 
 def _window_sums(values: Floats, shape: tuple[int, ...]) -> Floats:
-    """Return the sum of each window of a shape."""
+    """Return the sum over each window of a shape."""
     sums = np.pad(values.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
     height, width = shape
     found: Floats = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
@@ -230,7 +228,7 @@ def _window_sums(values: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def _short_sides(window: Box, sizes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the window's size with its short side as long as that of a size that was seen."""
+    """Yield the window's size scaled so that its short side equals that of a size seen in calls."""
     for short in {min(size) for size in sizes}:
         height, width = window.height, window.width
         yield (short, int(short * width / height)) if height <= width else (int(short * height / width), short)

@@ -1,4 +1,4 @@
-"""Explanation of depth and other planes of numbers: scale, bounds of what is valid, and normalisation by the sample."""
+"""Explanation of depth maps and other planes of numbers: scale, valid range, and normalisation by sample."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from .placements import Array, LeafPlacement, Sighting, every_placement
 from .resampling import Floats
 
 _LEAST_VALID = 50
-"""Pixels that a fit needs."""
+"""Minimum number of pixels for a fit."""
 _REPEATED = 0.002
-"""Share of a leaf's pixels from which a value counts as one that stands for others: a fill, or an end of a clip."""
+"""Share of a leaf's pixels above which a value counts as a fill, or as an end of a clip."""
 _RANGES = ((-1.0, 1.0), (0.0, 1.0))
 _MOST_ERROR = 1e-3
-"""Difference from the fit, as a share of the leaf's range, that 99.9 % of valid pixels stay within."""
+"""Maximum difference from the fit of 99.9 % of valid pixels, as a share of the leaf's range."""
 _SAME_QUANTILE = 0.004
 
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Values of each sample by its own quantiles: `low` becomes `range[0]`, `high` `range[1]`."""
+    """Normalisation of each sample by its own quantiles: `low` becomes `range[0]`, `high` `range[1]`."""
 
     low: float
     high: float
     range: tuple[float, float]
     is_of_window: bool
-    """Whether quantiles are of the pixels that the leaf shows; otherwise of the whole file."""
+    """True if quantiles are over the visible pixels; otherwise over the whole file."""
 
 
 class Bound(NamedTuple):
-    """Bound somewhere between two values of the file, of which one is valid and the other is not."""
+    """Bound between a valid and an invalid value of the file."""
 
     least: float
     most: float
@@ -46,7 +46,7 @@ class Bound(NamedTuple):
         return (self.least + self.most) / 2
 
     def roundest(self, scale: float) -> float:
-        """Return the number between both, times `scale`, that takes the fewest digits."""
+        """Return the number with the fewest digits between both values times `scale`."""
         ends = self.least * scale, self.most * scale
         for digits in range(1, 10):
             number = float(f"{self.middle * scale:.{digits}g}")
@@ -57,18 +57,18 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class PlaneExplanation:
-    """How a leaf of numbers is made of a file's, the same in all samples but for the placements."""
+    """Recipe of a numeric leaf from a file's values, the same in all samples except for the placements."""
 
     layout: str
     filter: str | None
     placements: tuple[LeafPlacement, ...]
     is_validity: bool
-    """Whether the leaf says which pixels are valid; otherwise it holds their values."""
+    """True if the leaf marks valid pixels; otherwise it holds their values."""
     near: Bound | None
-    """Values of the file below it, and above `far`, are not valid; None: none was seen that is not."""
+    """File values below `near` and above `far` are invalid; None if no such value was seen."""
     far: Bound | None
     fill: float | None = None
-    """Value in the leaf where the file's is not valid; None where all are."""
+    """Leaf value of invalid pixels; None if all are valid."""
     scale: float = 1.0
     shift: float = 0.0
     """Leaf = scale * file + shift, without a `normalisation`."""
@@ -83,13 +83,13 @@ class _Fit(NamedTuple):
     shift: float
     fill: float | None
     valid: Array
-    """Which of the leaf's pixels are made of the file's."""
+    """Mask of leaf pixels made from the file's."""
 
 
 def explain_plane(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None = None) -> PlaneExplanation | None:
-    """Return how leaves of one channel are made of files of one channel; None where nothing fits all of them.
+    """Return how single-channel leaves are made from single-channel files; None if nothing fits all of them.
 
-    `shared`: the placements of another leaf, whose view these may have.
+    `shared`: placements of another leaf, whose view these leaves may share.
     """
     if any(each.source.ndim != 2 or not each.leaf.size for each in seen):
         return None
@@ -115,7 +115,7 @@ def explain_plane(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | No
 def _tried(
     seen: Sequence[Sighting], leaves: Sequence[Array], shared: Sequence[LeafPlacement] | None
 ) -> Iterator[list[LeafPlacement]]:
-    """Yield placements of all samples: the shared ones, else those that fit each sample by itself."""
+    """Yield placements of all samples: the shared ones, or else those that fit each sample separately."""
     if shared is not None:
         yield list(shared)
         return
@@ -171,7 +171,7 @@ def _validity(leaves: Sequence[Array], shown: Sequence[Array]) -> dict[str, Any]
 
 
 def _bounds(leaf: Array, shown: Array) -> tuple[float, float] | None:
-    """Return the least and greatest value that is valid, where those that are not lie outside; None otherwise."""
+    """Return the minimum and maximum valid value, if invalid values lie outside; None otherwise."""
     if not leaf.any() or leaf.all():
         return None
     least, most = float(shown[leaf].min()), float(shown[leaf].max())
@@ -187,7 +187,7 @@ def _within(values: Array, near: Bound | None, far: Bound | None) -> Array:
 
 
 def _bounds_of(valid: Sequence[Array], shown: Sequence[Array]) -> tuple[Bound | None, Bound | None]:
-    """Return bounds between values that are valid and those that are not, over all samples; None for no such bound."""
+    """Return the bounds between valid and invalid values over all samples, each None if there is none."""
     taken = np.concatenate([values[each] for each, values in zip(valid, shown, strict=True)]).astype(np.float64)
     others = np.concatenate([values[~each] for each, values in zip(valid, shown, strict=True)]).astype(np.float64)
     least, most = taken.min(initial=np.inf), taken.max(initial=-np.inf)
@@ -197,7 +197,7 @@ def _bounds_of(valid: Sequence[Array], shown: Sequence[Array]) -> tuple[Bound | 
 
 
 def _fitted(leaf: Array, shown: Array) -> _Fit | None:
-    """Fit the leaf by the file's values, without values that stand for others; None where they do not follow."""
+    """Fit the leaf by the file's values, excluding fills and clipped values; None if they do not fit."""
     values, counts = np.unique(leaf[np.isfinite(leaf)], return_counts=True)
     if len(values) < 8:
         return None
@@ -231,9 +231,9 @@ def _normalisation(
     bounds: tuple[Bound | None, Bound | None],
     ranges: Sequence[tuple[float, float]],
 ) -> Normalisation | None:
-    """Return the quantiles of the samples' own values by which they are scaled; None where they have none in common.
+    """Return the common quantiles by which the samples' own values are scaled; None if there are none.
 
-    A value of 0 may stand for none and not show: its fill may be an end of the range, to which it would be cut anyway.
+    A value of 0 may be invalid without showing: its fill may equal the end of the range to which it would be clipped.
     """
     fitting: list[tuple[float, Normalisation]] = []
     for is_of_window, near in itertools.product((False, True), (bounds[0], _ABOVE_ZERO)):
@@ -254,9 +254,9 @@ def _valid_values(values: Array, near: Bound | None, far: Bound | None) -> Float
 
 
 def _ranks(fit: _Fit, values: Floats, range_: tuple[float, float]) -> list[tuple[float, float]]:
-    """Return between which shares of the sample's values those lie that become the ends of the range.
+    """Return, for each end of the range, the interval of quantiles whose values become that end.
 
-    A value that the sample holds many times, such as the end of a sensor's reach, has many shares.
+    A value that occurs many times in the sample, such as a sensor's maximum, has a wide interval.
     """
     shares, slack = np.linspace(0, 1, len(values)), 1e-6 * max(1.0, float(np.ptp(values)))
     found = []
@@ -273,7 +273,7 @@ def _ranks(fit: _Fit, values: Floats, range_: tuple[float, float]) -> list[tuple
 
 
 def _roundest(least: float, most: float) -> float:
-    """Return the share between both, or nearest to both, that takes the fewest digits."""
+    """Return the share between both, or closest to both, with the fewest digits."""
     middle = (least + most) / 2
     rounded = (round(middle, digits) for digits in range(1, 4))
     return float(next((one for one in rounded if least - _SAME_QUANTILE <= one <= most + _SAME_QUANTILE), middle))

@@ -1,4 +1,4 @@
-"""Separable resampling as image libraries do it: the source pixels that make an output pixel, and their weights.
+"""Separable resampling as in image libraries: source pixels and weights of each output pixel.
 
 Sources: Pillow's Resample.c, torch's UpSample.h and OpenCV's resize.cpp, by their documented coordinates.
 """
@@ -46,9 +46,9 @@ class Filter(NamedTuple):
 
     name: str
     kernel: Callable[[Floats], Floats] | None
-    """None: a single source pixel, or as much of each as an output pixel covers."""
+    """None: a single source pixel, or the covered part of each."""
     support: float
-    """Half the kernel's width, in pixels of the coarser of both images."""
+    """Half the kernel's width, in pixels of the coarser image."""
     is_antialiased: bool
 
 
@@ -70,31 +70,30 @@ FILTERS = {
         Filter("corners", _triangle, 1.0, False),
     )
 }
-"""Filters by name.
+"""Filters by name. Of identical filters, only the first has a name.
 
-"triangle" is the antialiased bilinear of Pillow and torchvision, "linear" that of OpenCV and of
+"triangle" is the antialiased bilinear filter of Pillow and torchvision, "linear" the filter of OpenCV and
 `torch.nn.functional.interpolate`, "corners" the latter with `align_corners=True`. "nearest" is OpenCV's,
-"nearest-float" torch's, which computes places with 24 bits, "nearest-exact" Pillow's. "area" weights each source pixel
-by the part of it that is covered, and is OpenCV's where a side grows. Of filters that make the same, the first is
-named.
+"nearest-float" torch's, which computes positions with 24 bits, "nearest-exact" Pillow's. "area" weights each source
+pixel by its covered part, and is OpenCV's filter for enlarging.
 """
 
 
 class Taps(NamedTuple):
-    """Source pixels and weights of some output pixels along one axis; both [outputs, taps]."""
+    """Source pixels and weights of output pixels along one axis; both [outputs, taps]."""
 
     pixel: Ints
     weight: Floats
 
 
 def taps(name: str, size: int, out: int, outputs: Ints) -> Taps:
-    """Return the taps of the output pixels `outputs` where `size` pixels become `out` by the filter `name`."""
+    """Return the taps of the output pixels `outputs` for resampling `size` pixels to `out` by the filter `name`."""
     scale = size / out
     at = outputs.astype(np.float64)
     if name.startswith("nearest"):
         if name == "nearest-float":
             place = np.floor(outputs.astype(np.float32) * np.float32(scale))
-        elif name == "nearest-exact":  # added up as Pillow does: places between two pixels go the same way
+        elif name == "nearest-exact":  # accumulated as in Pillow, so that ties round the same way
             place = np.floor(np.cumsum([scale * 0.5, *[scale] * (out - 1)])[outputs])
         else:  # in OpenCV's order
             place = np.floor(at * (1 / (out / size)))
@@ -117,7 +116,7 @@ def taps(name: str, size: int, out: int, outputs: Ints) -> Taps:
     support = chosen.support * stretch
     index = np.floor(centre - support - 0.5).astype(np.int64)[:, None] + np.arange(int(np.ceil(2 * support)) + 2)
     weight = chosen.kernel((index - centre[:, None] + 0.5) * (1 / stretch))  # in Pillow's order, for a box's edges
-    if chosen.is_antialiased:  # taps beyond the edge are left out, elsewhere the edge's pixel stands for them
+    if chosen.is_antialiased:  # taps beyond the edge are dropped; otherwise the edge pixel replaces them
         begin, end = (np.floor(np.maximum(centre + by, 0)) for by in (0.5 - support, 0.5 + support))
         weight = np.where((index >= begin[:, None]) & (index < np.minimum(end, size)[:, None]), weight, 0.0)
     return _normalised(index, weight, size)
@@ -134,7 +133,7 @@ def resample(
     rows: Ints | None = None,
     columns: Ints | None = None,
 ) -> Floats:
-    """Return pixels [height, width, channels] at the size `out`, not rounded; or these rows and columns of it alone."""
+    """Return pixels [height, width, channels] resampled to `out`, not rounded; optionally only some of its pixels."""
     if name == "area" and (out[0] > pixels.shape[0] or out[1] > pixels.shape[1]):
         name = "area-grown"
     across = taps(name, pixels.shape[1], out[1], np.arange(out[1]) if columns is None else columns)

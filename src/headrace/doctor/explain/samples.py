@@ -1,4 +1,4 @@
-"""Explanation of a look at a dataset's samples, leaf by leaf."""
+"""Explanation of inspected samples, leaf by leaf."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from .values import ValueExplanation, explain_value
 
 ArrayExplanation = PictureExplanation | MaskExplanation | PlaneExplanation
 View = tuple[LeafPlacement, ...]
-"""Placements of a leaf in the samples that it was explained by."""
+"""Placements of a leaf in the samples that explain it."""
 MOST_S = 8.0
-"""Of the CPU, since other programs may leave little of it: what is not explained is not adopted."""
+"""CPU time limit, since other programs may use the machine. Unexplained leaves are not adopted."""
 _MOST_CLASSES = 300
-"""Distinct values up to which an array of whole numbers is first taken as a mask."""
+"""Maximum number of distinct values of an integer array that is first tried as a mask."""
 
 
 @dataclass(frozen=True)
 class LeafExplanation:
-    """What a leaf is made of; without an explanation, it is None."""
+    """Explanation of a leaf; `by` is None if there is none."""
 
     path: LeafPath
     by: ArrayExplanation | ValueExplanation | TokensExplanation | None
     input: int | None = None
-    """Which of a sample's inputs, in the order in which they are read."""
+    """Number of the sample's input, in read order."""
     decoding: str = ""
-    """How that is decoded: a key of `decoded`."""
+    """Decoding of the input: a key of `decoded`."""
     is_random: bool = False
-    """Whether a sample's makings differ in it."""
+    """True if repetitions of a sample differ in this leaf."""
     seen: Sequence[Sighting] = ()
-    """What an array was explained by."""
+    """Sightings that explain an array."""
 
 
 def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExplanation]:
-    """Return what each leaf that all samples have is made of.
+    """Return the explanation of each leaf that all samples have.
 
-    Arrays that are not explained after `most_s` are only compared with what others show, and searched for no more.
-    Pictures whose colours a transform of a known library draws are not searched for: no window shows in them.
+    After `most_s`, remaining arrays are only compared with known views, not searched. Images whose colours a known
+    library's transform randomises are not searched: no window can be recognised in them.
     """
     samples, columns, until = look.samples, look.columns, time.thread_time() + most_s
     is_drawn = bool(look.transforms) and all(one.augment for one in look.transforms)
@@ -66,14 +66,14 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
 
 
 def _is_coloured(leaf: LeafValue) -> bool:
-    """Tell a picture of several channels, which shows best where it was cut."""
+    """Return True for an image of several channels, which shows its window best."""
     return leaf.kind == "array" and leaf.value.ndim == 3 and 3 in (leaf.value.shape[0], leaf.value.shape[2])
 
 
 def _explained_array(
     path: LeafPath, samples: Sequence[LookedSample], views: Sequence[View], until: float
 ) -> LeafExplanation:
-    """Explain pixels. `views`: placements of other leaves, which are tried first; others are sought until a time."""
+    """Explain pixels. `views`: placements of other leaves, tried first; others are searched until a time."""
     leaves = [each.leaves[path] for each in samples]
     is_random = _differs_by_making(samples, leaves)
     if any(leaf.kind != "array" or leaf.value.ndim < 2 for leaf in leaves):
@@ -123,7 +123,7 @@ def _differs_by_making(samples: Sequence[LookedSample], leaves: Sequence[LeafVal
 
 
 def _spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
-    """Return one making of each index, of the makings in turn."""
+    """Return one repetition per index, cycling through the repetitions."""
     by_index: dict[int, list[LookedSample]] = {}
     for each in samples:
         by_index.setdefault(each.index, []).append(each)
@@ -131,7 +131,7 @@ def _spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
 
 
 def _sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> Iterator[tuple[str, list[Sighting]]]:
-    """Yield a leaf of each sample with the picture that one input is decoded to, by how."""
+    """Yield, by decoding, a leaf of each sample with the image that one input decodes to."""
     for decoding in samples[0].pictures[number]:
         if all(decoding in each.pictures[number] for each in samples):
             yield (
@@ -151,6 +151,6 @@ def _explain_array(seen: Sequence[Sighting]) -> ArrayExplanation | None:
 
 
 def _is_whole(seen: Sequence[Sighting]) -> bool:
-    """Tell leaves of whole numbers, few different ones."""
+    """Return True for leaves of few distinct integers."""
     is_integer = all(each.leaf.dtype.kind in "iub" for each in seen)
     return is_integer and max(len(np.unique(each.leaf)) for each in seen) <= _MOST_CLASSES

@@ -1,4 +1,4 @@
-"""Samples of streams: which values their files hold beside the pictures, and which sequence names the files."""
+"""Samples of streams: values that their files hold besides images, and the sequence that names the files."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from itertools import combinations, takewhile
 from typing import Any
 
 _MOST_TEXT = 200
-"""Characters at the end of a path, in which a name is looked for."""
+"""Characters at the end of a path that are searched for a name."""
 
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Tars or tables that `hr.open` takes as they are, and how the dataset takes their samples.
+    """Tars or tables that `hr.open` accepts, and how the dataset draws samples from them.
 
-    The defaults are each once, in their order.
+    By default, each sample once in file order.
     """
 
     files: tuple[str, ...]
     rows: tuple[int, ...] | None = None
-    """Places of the dataset's samples in the table; None for all."""
+    """Rows of the table that are the dataset's samples; None for all."""
     is_shuffled: bool = False
     buffer: int = 0
-    """Samples of the buffer that they are shuffled in."""
+    """Size of the shuffle buffer in samples."""
     epoch: int | None = None
-    """Samples, or batches, that the script calls an epoch."""
+    """Samples, or batches, per epoch in the script."""
     is_resampled: bool = False
     selects: tuple[str, ...] = ()
-    """Names of what selects samples."""
+    """Names of functions that select samples."""
     drops: bool = False
-    """Whether a last batch that is short is dropped."""
+    """True if a short last batch is dropped."""
 
 
 def member_columns(members: Mapping[int, Mapping[str, bytes]]) -> dict[str, list[Any]]:
-    """Return the values that the files of samples hold, by the names that `hr.open` gives them.
+    """Return the values in the files of samples, by the names of `hr.open`.
 
-    `members` are files by extension of the samples at these places; a place without one has None. Files that are no
-    texts have no values.
+    `members` are files by extension of the samples at these positions; a position without one has None. Only text files
+    have values.
     """
     read = {place: dict(_values(files)) for place, files in members.items()}
     names = dict.fromkeys(name for values in read.values() for name in values)
@@ -67,16 +67,16 @@ def _keys(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _as_numbers(column: list[Any]) -> list[Any]:
-    """Return a column of files with a whole number each as numbers."""
+    """Return a column of files with one integer each as numbers."""
     is_number = all(isinstance(one, str) and one.strip().lstrip("-").isdecimal() for one in column if one is not None)
     return [None if one is None else int(one) for one in column] if is_number else column
 
 
 def places_of(paths: Sequence[str], columns: Iterable[Sequence[Any]]) -> tuple[int, list[int]] | None:
-    """Return the length of the column that names all of these files, each its own, and their places in it.
+    """Return the length of the column that names all of these files uniquely, and their positions in it.
 
-    A path holds the name that the column has, the longest where it holds several; of several columns, the one of the
-    longest names counts. Of a column that names a file twice no place is known.
+    A name matches if the path contains it; the longest match counts. Of several columns, the one with the longest names
+    counts. A column that names a file twice is ignored.
     """
     found: list[tuple[int, int, list[int]]] = []
     for column in columns:

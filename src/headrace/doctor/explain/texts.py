@@ -1,4 +1,4 @@
-"""Explanation of arrays of whole numbers as the tokens of a text."""
+"""Explanation of integer arrays as the tokens of a text."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .pictures import Array
 
 @dataclass(frozen=True)
 class TokensExplanation:
-    """How a leaf follows from the sample's text."""
+    """Recipe of a leaf from the sample's text."""
 
     part: Literal["ids", "mask"]
-    """The tokens, or which of them are no padding."""
+    """The tokens, or the mask of tokens without padding."""
     column: str
     tokenizer: int
-    """Which of the look's."""
+    """Number of the tokenizer in the look."""
     length: int
-    """Tokens of a row, padding among them."""
+    """Tokens per row, padding included."""
     pad_id: int | None
-    """None where no row was padded."""
+    """Padding token; None if no row was padded."""
 
 
 def tokenizers_of(texts: Sequence[str]) -> list[Any]:
-    """Return tokenizers by their JSON; none where the library is not installed."""
+    """Return tokenizers from their JSON; none if the library is not installed."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -44,7 +44,7 @@ def tokenizers_of(texts: Sequence[str]) -> list[Any]:
 def explain_tokens(
     leaves: Sequence[Array], indices: Sequence[int], columns: Mapping[str, Sequence[Any]], tokenizers: Sequence[Any]
 ) -> TokensExplanation | None:
-    """Return the column whose texts become these rows of one length; None where no tokenizer makes them."""
+    """Return the column whose texts become these rows of one length; None if no tokenizer produces them."""
     lengths = {leaf.shape for leaf in leaves}
     if len(lengths) > 1 or leaves[0].ndim != 1 or leaves[0].dtype.kind not in "iub":
         return None
@@ -71,7 +71,7 @@ def _truncated(tokenizer: Any, text: str, length: int) -> list[int]:
 
 
 def _padded(leaves: Sequence[Array], rows: Sequence[Sequence[int]]) -> tuple[Literal["ids", "mask"], int | None] | None:
-    """Return whether leaves are these tokens, or which of them are there, and what pads them."""
+    """Return whether leaves are the tokens or their mask, and the padding token."""
     masks = [np.arange(len(leaf)) < len(row) for leaf, row in zip(leaves, rows, strict=True)]
     if all(np.array_equal(leaf, mask) for leaf, mask in zip(leaves, masks, strict=True)):
         return None if all(mask.all() for mask in masks) else ("mask", None)

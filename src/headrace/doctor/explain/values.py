@@ -14,12 +14,14 @@ Kind = Literal["equal", "affixed", "class", "affine", "one-hot", "index", "const
 
 @dataclass(frozen=True)
 class ValueExplanation:
-    """How a leaf that is a number or a text follows from the sample's place in a column."""
+    """Recipe of a number or text from a column's value for the sample."""
 
     kind: Kind
-    """"equal" to the column's value; "affixed" by a prefix and a suffix; "class": the rank of the column's value among
-    its distinct values; "affine": scale * value + shift; "one-hot": the class as zeros and a one; "index": the
-    sample's; "constant"."""
+    """Relation of the leaf to the column's value.
+
+    "equal": the same; "affixed": with a prefix and suffix; "class": its rank among the distinct values; "affine": scale
+    * value + shift; "one-hot": the class as zeros and a one; "index": the sample's index; "constant".
+    """
     column: str | None = None
     prefix: str = ""
     suffix: str = ""
@@ -32,10 +34,10 @@ class ValueExplanation:
 def explain_value(
     leaves: Sequence[Any], indices: Sequence[int], columns: Mapping[str, Sequence[Any]]
 ) -> ValueExplanation | None:
-    """Return what the leaves of the samples at `indices` follow from, the simplest first; None where nothing fits.
+    """Return the simplest relation that gives the leaves of the samples at `indices`; None if nothing fits.
 
-    `columns` hold an element for each sample of the dataset. A rank among distinct values and an affine function count
-    only where more values bear them out than they have freedom for.
+    `columns` have an element per sample of the dataset. A rank or an affine function counts only with more values than
+    it has degrees of freedom.
     """
     values = [_plain(leaf) for leaf in leaves]
     taken = {name: [_plain(column[index]) for index in indices] for name, column in columns.items()}
@@ -54,7 +56,7 @@ def explain_value(
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of an array or tensor without sides as Python's, and a flat array as a list."""
+    """Return a 0D array or tensor as a Python number, and a flat array as a list."""
     to_list = getattr(value, "tolist", None)
     return value if to_list is None or getattr(value, "ndim", 0) > 1 else to_list()
 
@@ -68,7 +70,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _affixed(name: str, values: Sequence[Any], its: Sequence[Any]) -> ValueExplanation | None:
-    """Explain texts that hold the column's texts between a constant prefix and suffix, or the other way about."""
+    """Explain texts that contain the column's texts between a constant prefix and suffix, or the reverse."""
     if not all(
         isinstance(one, str) and isinstance(other, str) and other for one, other in zip(values, its, strict=True)
     ):
@@ -81,7 +83,7 @@ def _affixed(name: str, values: Sequence[Any], its: Sequence[Any]) -> ValueExpla
 
 
 def _around(text: str, part: str) -> set[tuple[str, str]]:
-    """Return what lies before and behind each place at which a text holds a part."""
+    """Return the text before and after each occurrence of a part."""
     starts = [start for start in range(len(text) - len(part) + 1) if text.startswith(part, start)]
     return {(text[:start], text[start + len(part) :]) for start in starts}
 
@@ -97,7 +99,7 @@ def _ranked(name: str, values: Sequence[Any], its: Sequence[Any], column: Sequen
     except TypeError:
         return None
     if len(classes) == len(column):
-        return None  # any numbers in the order of the samples would be ranks
+        return None  # any numbers in sample order would be ranks
     if is_index:
         return ValueExplanation("class", name) if values == ranks else None
     hot = [[float(place == rank) for place in range(len(classes))] for rank in ranks]

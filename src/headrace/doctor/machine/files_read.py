@@ -19,23 +19,23 @@ from headrace.doctor.session.producers import FileOpens, OpenedFile, OpenedFolde
 
 MOST_LISTED = 200_000
 MOST_SIZED = 2_000
-"""Files whose sizes are looked up, spread over all of them: each is a call of the system."""
+"""Maximum number of files to stat, spread over all of them."""
 _AT_ONCE = 1000
 NO_DATA = (".py", ".pyc", ".so", ".log")
-"""Ends of names of files that are no samples, whoever opens them."""
+"""Suffixes of files that are no samples, whoever opens them."""
 READ_ONCE = (".json", ".jsonl", ".yaml", ".toml")
-"""Ends of files that are mostly read at the start, and not for a batch."""
+"""Suffixes of files that are mostly read once at the start, not for batches."""
 FEW = 4
-"""Files of a folder that stand for themselves, and not for others of it that will be read later."""
+"""Maximum number of files in a folder that are taken to be all of its files read."""
 COME_AGAIN = 3.0
-"""Opens a file from which on those that were opened are taken to be all that are read."""
+"""Opens per file above which the opened files are taken to be all that are read."""
 
 
 def list_folder(folder: OpenedFolder, *, is_time_left: Callable[[], bool]) -> SeenFile:
-    """List the regular files of a folder whose names have its endings; a deep one includes folders beneath it.
+    """List the regular files of a folder with its suffixes; a deep folder includes subfolders.
 
-    What cannot be read is left out. Bytes are estimated where fewer files were sized than listed, and 0 where none was.
-    Sizes are looked up in random order: where time runs out, those that came first stand for all.
+    Unreadable entries are left out. Bytes are estimated if fewer files were sized than listed, and 0 if none was. Sizes
+    are read in random order: if time runs out, the first ones represent all.
     """
     ends = [end for end in folder.ends if end not in NO_DATA]
     paths: list[str] = []
@@ -80,13 +80,13 @@ def _files(folder: str, ends: tuple[str, ...], is_deep: bool) -> Iterator[str]:
 
 
 def read_files(machine: Machine, opened: FileOpens, is_time_left: Callable[[], bool]) -> list[SeenFile]:
-    """Return the files of a run, those opened most first, then those that were only seen open.
+    """Return the files of a run, by opens in descending order, then files that were only seen open.
 
-    Files that are gone or empty are left out.
+    Missing and empty files are left out.
     """
     found = [seen for folder in opened.folders for seen in _of_folder(folder, opened.files, is_time_left)]
     found.sort(key=lambda one: -one.opens)
-    # The sampler knows files by the names that the kernel has for them.
+    # The sampler knows files by the kernel's paths.
     files = {os.path.realpath(one.path): one for one in found if one.folder is None}
     folders = [(os.path.join(os.path.realpath(one.path), ""), one) for one in found]
     for seen in _seen_open(machine):
@@ -106,7 +106,7 @@ def _holds(start: str, folder: SeenFolder | None, path: str) -> bool:
 
 
 def paths_read(machine: Machine, opened: FileOpens) -> list[str]:
-    """Return the paths of single files, those opened most first."""
+    """Return the paths of single files, by opens in descending order."""
     told = [one.path for one in opened.files if not one.path.endswith(NO_DATA)]
     return list(dict.fromkeys([*told, *(one.path for one in _seen_open(machine))]))
 
@@ -141,7 +141,7 @@ def _size(path: str) -> int | None:
 
 
 def places(machine: Machine) -> list[StagingPlace]:
-    """Return places that files could be copied to, memory first: local, and no disk that turns."""
+    """Return places for copies of files, memory first: local, and not on a rotational disk."""
     found = []
     for folder, kind in ((SHM, "memory"), (tempfile.gettempdir(), "disk")):
         free = _free_bytes(folder)
@@ -151,7 +151,7 @@ def places(machine: Machine) -> list[StagingPlace]:
 
 
 def _free_bytes(folder: str) -> int | None:
-    """Return the free bytes; None where nothing can be written."""
+    """Return the free bytes; None if the folder is not writable."""
     if not os.access(folder, os.W_OK):
         return None
     try:
@@ -161,9 +161,9 @@ def _free_bytes(folder: str) -> int | None:
 
 
 def _is_slow(machine: Machine, folder: str) -> bool:
-    """Return whether it is known to lie on a network, or on a disk that turns.
+    """Return True if a folder is known to be on a network, or on a rotational disk.
 
-    One of which nothing is known counts as fast: it is local, at least.
+    An unknown disk counts as fast, since it is at least local.
     """
     mounts = [one for one in machine.facts.get("mounts") or [] if folder.startswith(one["path"])]
     mount = max(mounts, key=lambda one: len(one["path"]), default=None)

@@ -1,7 +1,7 @@
 """Readings of NVIDIA GPUs through NVML. Nothing is ever set or reset.
 
-GPU performance monitoring tells what the SMs of a Hopper, or of a newer GPU, did between two samples. It needs no
-profiler's permission and does not disturb the run: the counters run anyway.
+GPU performance monitoring (GPM) reports the SM activity of Hopper and newer GPUs between two samples. It needs no
+profiling permission and does not disturb the run, since the counters always run.
 https://docs.nvidia.com/deploy/nvml-api/group__nvmlGpmFunctions.html
 """
 
@@ -17,17 +17,17 @@ from headrace.doctor.machine.kernel import Readings, ratio, scaled
 
 @dataclass
 class Nvml:
-    """The `pynvml` of nvidia-ml-py, or a double of it: what it does not tell is None, with a reason."""
+    """The `pynvml` module of nvidia-ml-py, or a test double. A failed query is None, with a reason."""
 
     library: Any
     reasons: dict[str, str] = field(default_factory=dict)
-    """Why a function's answer is missing, by its name."""
+    """Reason of each failed query, by function name."""
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Return the function's answer, or None and remember the reason.
+        """Return the function's result, or None and record the reason.
 
-        Older packages, drivers and devices lack some functions, each with an exception of its own, and a GPU in MIG
-        mode refuses others.
+        Older packages, drivers and devices lack some functions, each with its own exception, and a GPU in MIG mode
+        rejects others.
         """
         try:
             return getattr(self.library, function)(*arguments)
@@ -37,7 +37,7 @@ class Nvml:
 
 
 def open_nvml() -> tuple[Nvml | None, str | None]:
-    """Return the library, begun, or None and why there is none. `Gpus.close` gives it back."""
+    """Return the initialised library, or None and the reason. `Gpus.close` shuts it down."""
     try:
         library = importlib.import_module("pynvml")
     except ImportError as error:
@@ -62,7 +62,7 @@ _COLUMNS = {
 
 
 class Gpm:
-    """Performance monitor of one GPU, or of one of its MIG instances, over the time since the reading before."""
+    """Performance monitor of one GPU, or of one of its MIG instances, since the previous reading."""
 
     def __init__(self, nvml: Nvml, handle: Any, instance: int | None) -> None:
         self._nvml = nvml
@@ -111,15 +111,15 @@ class Gpm:
 
 
 KB = 1000
-"""Unit in which NVML counts PCIe throughput."""
+"""Unit of PCIe throughput in NVML."""
 HEAT = 0x08 | 0x20 | 0x40
-"""Reasons for lower clocks: hardware slowdown, and thermal slowdown by software and by hardware."""
+"""Reasons for lower clocks: hardware slowdown, and thermal slowdown by software and hardware."""
 POWER = 0x04 | 0x80
-"""The power limit, and the power brake of the machine."""
+"""Reasons for lower clocks: the power limit, and the power brake of the machine."""
 
 
 class Gpu:
-    """One GPU, or one MIG instance of it, which has memory and SMs of its own and shares the rest."""
+    """One GPU, or one MIG instance, which has its own memory and SMs and shares the rest."""
 
     def __init__(self, nvml: Nvml, index: int, handle: Any, mig: int | None = None, mig_handle: Any = None) -> None:
         self._nvml = nvml
@@ -138,11 +138,11 @@ class Gpu:
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", self._own)
         utilisation = self._nvml.ask("nvmlDeviceGetUtilizationRates", self._own)
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
-        if reasons is None:  # drivers before 535 know another name
+        if reasons is None:  # name in drivers before 535
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         if self._gpm is not None:
             of_link = self._gpm.read()
-        else:  # over the last 20 ms, for which each call waits
+        else:  # average over 20 ms, for which each call blocks
             sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
             of_link = {"pcie_sent_bytes_per_s": scaled(sent, KB), "pcie_received_bytes_per_s": scaled(received, KB)}
         self._see_use()
@@ -185,7 +185,7 @@ class Gpu:
         return self._nvml.ask(function, self._handle, *arguments)
 
     def _see_use(self) -> None:
-        """Note the link and who computes. An idle GPU lowers its link, so the widest and fastest seen counts."""
+        """Record the PCIe link and the computing processes. An idle GPU lowers its link, so the maximum counts."""
         generation = self._ask("nvmlDeviceGetCurrPcieLinkGeneration") or 0
         width = self._ask("nvmlDeviceGetCurrPcieLinkWidth") or 0
         self._link = max(self._link[0], generation), max(self._link[1], width)
@@ -195,7 +195,7 @@ class Gpu:
 
 
 class Gpus:
-    """All GPUs that NVML shows. Without NVML there are no columns, and `gpus_unknown` says why."""
+    """All GPUs visible to NVML. Without NVML there are no columns, and `gpus_unknown` says why."""
 
     name = "gpus"
 
@@ -238,7 +238,7 @@ def _gpus(nvml: Nvml) -> list[Gpu]:
 
 
 def _instances(nvml: Nvml, index: int, handle: Any) -> list[Gpu]:
-    """Return the MIG instances of a GPU in that mode; a GPU that knows no such mode says "not supported"."""
+    """Return the MIG instances of a GPU in MIG mode. A GPU without MIG reports "not supported"."""
     mode = nvml.ask("nvmlDeviceGetMigMode", handle)
     if mode is None or not mode[0]:
         return []
@@ -251,5 +251,5 @@ def _instances(nvml: Nvml, index: int, handle: Any) -> list[Gpu]:
 
 
 def _text(value: str | bytes | None) -> str | None:
-    """Return text; older packages give bytes."""
+    """Return text; older packages return bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

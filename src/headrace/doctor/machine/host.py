@@ -1,4 +1,4 @@
-"""Readings of the host: cores, memory, pressure, disks, and what kind of machine it is.
+"""Readings of the host: cores, memory, pressure, disks, and the kind of machine.
 
 Fields of /proc/diskstats: https://docs.kernel.org/admin-guide/iostats.html.
 """
@@ -14,13 +14,13 @@ from headrace.doctor.machine.kernel import Kernel, Rates, Readings, ratio, scale
 from headrace.system import ControlGroups, is_whole, pairs, rows, whole
 
 SECTOR_BYTES = 512
-"""Unit of diskstats, whatever the disk's own sector is."""
+"""Unit of diskstats, independent of the disk's own sector size."""
 _READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITE_SECTORS, _WRITE_MS, _BUSY_MS, _QUEUE_MS = 0, 2, 3, 4, 6, 7, 9, 10
 _FIELDS = 11
 
 
 class Disks:
-    """Whole devices that have ever been used; partitions are counted in their disk."""
+    """Disks that have ever been used; partitions count for their disk."""
 
     name = "disks"
 
@@ -61,7 +61,7 @@ class Disks:
 
 
 def diskstats(kernel: Kernel) -> dict[str, list[int]]:
-    """Return counters by device. Older kernels write fewer fields for partitions, which are left out."""
+    """Return counters by device. Older kernels write fewer fields for partitions, which are skipped."""
     found = {}
     for words in rows(kernel.text("/proc/diskstats")):
         if len(words) >= 3 + _FIELDS and all(map(is_whole, words[3 : 3 + _FIELDS])):
@@ -70,7 +70,7 @@ def diskstats(kernel: Kernel) -> dict[str, list[int]]:
 
 
 def disk_names(kernel: Kernel) -> dict[str, str]:
-    """Return the whole disk of each device, by `major:minor` and by name, for disks and for their partitions."""
+    """Return the disk of each disk and partition, by `major:minor` and by name."""
     devices = [words[:3] for words in rows(kernel.text("/proc/diskstats")) if len(words) >= 3]
     disks = whole_disks(kernel, [name for _, _, name in devices])
     found = {}
@@ -82,7 +82,7 @@ def disk_names(kernel: Kernel) -> dict[str, str]:
 
 
 def whole_disks(kernel: Kernel, devices: list[str]) -> list[str]:
-    """Return the devices that are no partition: where /sys is hidden, those not named after another with a number."""
+    """Return the devices that are no partition. If /sys is hidden, partitions are recognised by a numbered name."""
     blocks = set(kernel.names("/sys/block"))
     if blocks:
         return [device for device in devices if device in blocks]
@@ -127,9 +127,9 @@ class Cores:
         }
 
     def _times(self, now_s: float) -> Readings:
-        """Return core seconds a second, of the allowed cores only.
+        """Return core seconds per second, of the allowed cores only.
 
-        Some sandboxes write zeros for all times, so nothing is known where no time at all has passed.
+        Some sandboxes write zeros for all times, so the result is None if no time has passed at all.
         """
         ticks = [0] * 8
         for name, *values in rows(self._kernel.text("/proc/stat")):
@@ -153,13 +153,13 @@ def _affinity(kernel: Kernel, pid: int) -> set[int]:
 
 
 def _sum(values: list[float | None]) -> float | None:
-    """Return the sum of what was measured; None where nothing was: some kernels do not tell interrupts."""
+    """Return the sum of the known values, or None without any: some kernels do not report interrupts."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def _model(cpuinfo: str) -> dict[str, Any]:
-    """Return what the first core is, and whether a hypervisor is under it (x86 tells by a flag)."""
+    """Return the model of the first core, and whether a hypervisor runs below (an x86 CPU flag)."""
     first: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
@@ -205,9 +205,9 @@ class Surroundings:
 
 
 def _virtual_machine(kernel: Kernel) -> str | None:
-    """Return the hypervisor's name, or `yes` where only the CPU tells.
+    """Return the hypervisor's name, or `yes` if only the CPU reveals one.
 
-    None where nothing tells: a real machine looks the same as one that hides its hypervisor.
+    None if nothing does: a physical machine looks the same as one that hides its hypervisor.
     """
     texts = [stripped(kernel.text(f"/sys/class/dmi/id/{file}")) for file in ("sys_vendor", "product_name")]
     names = " ".join(text for text in texts if text is not None)
@@ -217,7 +217,7 @@ def _virtual_machine(kernel: Kernel) -> str | None:
 
 
 def _container(kernel: Kernel, pid: int, cgroups: ControlGroups) -> str | None:
-    """Return the kind of container; None where nothing tells of one."""
+    """Return the kind of container, or None if none is detected."""
     if "gvisor" in (kernel.text("/proc/version") or "").lower() or kernel.text("/proc/sentry-meminfo") is not None:
         return "gVisor"
     path = f"{kernel.text(f'/proc/{pid}/cgroup') or ''} {cgroups.path or ''}"
@@ -271,7 +271,7 @@ class MachineMemory:
         }
 
     def _count_kills(self) -> int | None:
-        """Count those of the control group where it does so, else those of the machine."""
+        """Return the OOM kills in the control group if available, else on the machine."""
         kills = self._cgroups.oom_kills()
         return kills if kills is not None else pairs(self._kernel.text("/proc/vmstat")).get("oom_kill")
 
@@ -284,7 +284,7 @@ RESOURCES = ("cpu", "io", "memory")
 
 
 class Pressure:
-    """Pressure of the command's own control group where the kernel tells it, else of the whole machine."""
+    """Pressure in the command's own control group if the kernel reports it, else on the whole machine."""
 
     name = "pressure"
 

@@ -1,4 +1,4 @@
-"""The kernel's files, parsed where any field may be missing, and rates of its counters."""
+"""The kernel's files, parsed with any field possibly missing, and rates of its counters."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import psutil
 from headrace.system import Mount, is_whole, read_text
 
 MOST_CORES = 1 << 16
-"""More than any kernel is built for."""
+"""Exceeds the limit of any kernel."""
 
 
 class Space(NamedTuple):
-    """Size of a file system."""
-
     total_bytes: int
     used_bytes: int
 
 
 class Kernel:
-    """The one way to the machine, so that a test can be any machine.
+    """The only access to the machine, so that a test can simulate any machine.
 
-    What is absent or forbidden is None or empty: containers hide files, and processes end while they are read.
+    Absent or forbidden data is None or empty: containers hide files, and processes end while they are read.
     """
 
     def text(self, path: str) -> str | None:
@@ -51,7 +49,7 @@ class Kernel:
 
 
 def stripped(text: str | None) -> str | None:
-    """Return the text without the space around it; None where nothing is left."""
+    """Return the stripped text, or None if it is empty."""
     return (text or "").strip() or None
 
 
@@ -66,15 +64,15 @@ def span(text: str) -> set[int]:
 
 
 def mount_of(path: str, mounted: list[Mount]) -> Mount | None:
-    """Return the file system that a path lies in; where two are mounted at one place, the later."""
+    """Return the mount that contains a path; the later of two at the same mount point."""
     holding = [mount for mount in mounted if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
     return max(reversed(holding), key=lambda mount: len(mount.point), default=None)
 
 
 class Rates:
-    """Growth of counters a second, since each one's last reading.
+    """Growth of counters per second, since the last reading of each.
 
-    The first reading of a counter gives None, and so does one that went back (it began anew) or that is unknown.
+    The first reading of a counter gives None, and so does a decrease (the counter restarted) or an unknown value.
     """
 
     def __init__(self) -> None:
@@ -91,32 +89,32 @@ class Rates:
 
 
 def ratio(part: float | None, whole: float | None, *, most: float = inf) -> float | None:
-    """Return the quotient, or `most`; None where either is unknown, or where nothing happened to divide by."""
+    """Return the quotient, at most `most`; None if either value is unknown, or the divisor is 0."""
     return None if part is None or not whole else min(part / whole, most)
 
 
 def scaled(value: float | None, factor: float) -> float | None:
-    """Return the value times the factor; None where it is unknown."""
+    """Return the value times the factor; None if unknown."""
     return None if value is None else value * factor
 
 
 def total(values: list[float | None]) -> float | None:
-    """Return the sum; None where there are no values, or where one is unknown."""
+    """Return the sum; None if there are no values, or any is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 
 
 Readings = dict[str, float | None]
-"""One reading, by column. None is what was not measured."""
+"""One reading, by column. None if not measured."""
 
 
 class MachinePart(Protocol):
-    """One thing that is sampled. It is made when sampling begins, and reads then what may be gone at the end."""
+    """Sampled part of the machine. Its construction, when sampling begins, reads what may be gone at the end."""
 
     name: str
 
     def read(self, now_s: float) -> Readings:
-        """Return one reading. Columns may come late and stay away; rates are since the reading before."""
+        """Return one reading. Columns may appear late or be missing; rates are since the previous reading."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what does not change, and totals over the run. Called once, when sampling ends."""
+        """Return constants, and totals over the run. Called once, when sampling ends."""

@@ -16,14 +16,14 @@ from headrace.doctor.machine.kernel import Kernel, Rates, Readings, mount_of, to
 from headrace.system import Mount, is_whole, mounts, pairs
 
 MOST_NAMED_THREADS = 512
-"""Threads of one process that are named; each costs a file."""
+"""Maximum number of threads per process whose names are read; each costs a file."""
 NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
 class ProcessReadings:
-    """Figures of one process, each the newest or the largest seen.
+    """Figures of one process, each the latest or the largest seen.
 
-    None is what the kernel did not tell: the memory and I/O of another user's process, say.
+    None if the kernel does not report a figure, such as memory and I/O of another user's process.
     """
 
     def __init__(self, kernel: Kernel, pid: int, seen: ProcessStat) -> None:
@@ -32,7 +32,7 @@ class ProcessReadings:
         self.detailed_at_s = -math.inf
         self.threads: int | None = None
         self.of_children_s = 0.0
-        """CPU time of its children that ended, as last seen of each."""
+        """CPU time of its ended children, as last seen of each."""
         self._before_s = seen.waited_ticks / TICKS_A_SECOND
         self._own_s = self._waited_s = 0.0
         self._kernel = kernel
@@ -41,9 +41,9 @@ class ProcessReadings:
         self.figures: dict[str, Any] = {"parent": seen.parent, **self.memory.figures, "threads_by_name": None}
 
     def read(self, seen: ProcessStat, now_s: float) -> None:
-        """Read what is cheap: four small files, none of which holds up the process.
+        """Read the cheap figures: four small files, none of which delays the process.
 
-        A process that has ended and is not fetched yet, a zombie, still tells its times only.
+        A zombie, which has ended and is not waited for yet, still reports its times only.
         """
         status, io = pairs(self._text("status")), pairs(self._text("io"))
         schedstat = (self._text("schedstat") or "").split()
@@ -68,17 +68,17 @@ class ProcessReadings:
             "write_bytes": io.get("write_bytes"),
         }
         for name, value in told.items():
-            if value is not None or name not in self.figures:  # what is no longer told keeps its last value
+            if value is not None or name not in self.figures:  # unreported figures keep their last value
                 self.figures[name] = value
 
     def read_details(self, now_s: float) -> None:
-        """Read what is dear: the kernel walks all the process's pages (10 ms for 500 MB), and a file a thread."""
+        """Read the expensive figures: the kernel walks all pages (10 ms for 500 MB), and a file per thread."""
         self.detailed_at_s = now_s
         self.memory.read(pairs(self._text("smaps_rollup")))
         self.figures.update(self.memory.figures)
         threads = self.figures.get("threads_peak") or 0
         if threads > self._threads_named:
-            # Some libraries name theirs, `pt_autograd_0` say; the rest bear the program's name.
+            # Some libraries name their threads, such as `pt_autograd_0`; others bear the program's name.
             self._threads_named = threads
             folder = f"/proc/{self.pid}/task"
             named = self._kernel.names(folder)[:MOST_NAMED_THREADS]
@@ -87,7 +87,7 @@ class ProcessReadings:
             self.figures["threads_by_name"] = dict(Counter(bare))
 
     def read_files(self) -> list[str]:
-        """Return paths of the files that it has open now to read from, without pipes, sockets, devices and logs."""
+        """Return the paths of files open for reading, without pipes, sockets, devices and logs."""
         found = []
         for descriptor in self._kernel.names(f"/proc/{self.pid}/fd"):
             path = self._kernel.link(f"/proc/{self.pid}/fd/{descriptor}") or ""
@@ -97,17 +97,14 @@ class ProcessReadings:
 
     @property
     def used_s(self) -> float:
-        """CPU time, its own and that of its children that ended.
+        """CPU time of the process and its ended children.
 
-        What these used after they were last seen, it knows itself once it has waited for them.
+        Time that children used after they were last seen is included once the process has waited for them.
         """
         return self._own_s + max(self._waited_s, self._before_s + self.of_children_s)
 
     def _is_read(self, descriptor: str) -> bool:
-        """Return whether open's flags allow reading. fdinfo writes them in octal: the last digit holds the access mode.
-
-        A file whose flags are not told counts.
-        """
+        """Return True if the open flags, in fdinfo's last octal digit, allow reading, or are unknown."""
         flags = pairs(self._text(f"fdinfo/{descriptor}")).get("flags", os.O_RDONLY)
         return flags % 10 & os.O_ACCMODE != os.O_WRONLY
 
@@ -116,18 +113,18 @@ class ProcessReadings:
 
 
 class ProcessMemoryReadings:
-    """Memory that a process holds, from /proc/PID/smaps_rollup.
+    """Memory of a process, from /proc/PID/smaps_rollup.
 
-    A forked worker begins with all its parent's memory, shared: a page becomes its own when either writes to it, and
-    reading a Python object writes to its reference count. `cow_bytes` is that growth: by how much anonymous memory that
-    others shared has shrunk since the process was first seen, as far as its private memory has grown by as much. (New
-    memory grows the private part alone; freeing inherited memory shrinks the shared part alone.) It is a lower bound:
-    pages that were copied before the first look are not in it.
+    A forked worker begins with all its parent's memory, shared: a page becomes its own when either process writes to
+    it, and reading a Python object writes to its reference count. `cow_bytes` measures that growth: the decrease of
+    shared anonymous memory since the process was first seen, as far as its private memory has grown by as much. (New
+    memory grows only the private part; freeing inherited memory shrinks only the shared part.) It is a lower bound,
+    since it misses pages copied before the first reading.
     """
 
     def __init__(self) -> None:
         self.pss_bytes: int | None = None
-        """Its proportional set size now; None where it was not read."""
+        """Current proportional set size; None if not read."""
         self._first: tuple[int, int] | None = None
         names = ("pss_bytes_peak", "private_bytes_peak", "shared_bytes_first", "cow_bytes")
         self.figures: dict[str, int | None] = dict.fromkeys(names)
@@ -154,16 +151,16 @@ def _largest(before: int | None, now: int | None) -> int | None:
 
 
 def process_stat(kernel: Kernel, pid: int) -> ProcessStat | None:
-    """Return None where the process is gone, or hidden, or is told in a form that is not the kernel's."""
+    """Return a process's stat line; None if the process is gone or hidden, or the line is malformed."""
     return parse_process_stat(kernel.text(f"/proc/{pid}/stat") or "")
 
 
 class ProcessTree:
     """The processes below a root, and those that left it.
 
-    A child whose parent is gone belongs by the process group or session that a process of ours leads, or because it
-    was given to this process, which adopts the command's orphans. Each process is looked at once, so that a machine
-    with thousands costs no more than their list; a foreign one cannot become ours.
+    A child whose parent is gone is recognised by the process group or session that a known process leads, or by its new
+    parent: this process adopts the command's orphans. Each process is checked once, so a machine with thousands costs
+    little more than listing them; a foreign process cannot become ours.
     """
 
     def __init__(self, kernel: Kernel, root: int) -> None:
@@ -173,10 +170,10 @@ class ProcessTree:
         self._foreign: set[int] = set()
 
     def scan(self) -> set[int]:
-        """Return the pids that belong and are listed now.
+        """Return the pids that belong to the tree and are listed now.
 
-        One that is no longer listed is forgotten, since its number may go to another command's process, but only after
-        its orphans have been found by it.
+        An unlisted process is forgotten, since its number may be reused, but only after its orphans have been found
+        through it.
         """
         listed = {int(name) for name in self._kernel.names("/proc") if is_whole(name)}
         self._foreign &= listed
@@ -194,9 +191,9 @@ class ProcessTree:
 
 
 class ReadingBudget:
-    """Time for readings that cost the machine something: it earns `share` of what passes, up to `most_s`.
+    """Time budget for expensive readings: it earns `share` of elapsed time, up to `most_s`.
 
-    What a reading cost is subtracted from `left_s`. One may overdraw; the next waits until that is earned.
+    The cost of a reading is subtracted from `left_s`. A reading may overdraw; the next waits until that is earned.
     """
 
     def __init__(self, share: float, most_s: float, now_s: float) -> None:
@@ -210,27 +207,27 @@ class ReadingBudget:
 
 
 DETAILS_SHARE = 0.003
-"""Share of one core for readings of memory and threads, all processes together."""
+"""Share of one core for readings of memory and threads of all processes."""
 DETAILS_CREDIT_S = 0.1
-"""Seconds to begin with, so that the first workers are seen soon after their fork."""
+"""Initial seconds, so that the first workers are read soon after their fork."""
 DETAILS_INTERVAL_S = 5.0
 MOST_PROCESSES = 1024
-"""Processes that are remembered. Beyond, ended ones that used the least CPU time are dropped; their sums stay."""
+"""Maximum number of stored processes. Beyond, ended ones with the least CPU time are dropped, except for their sums."""
 MOST_FILES = 4096
-"""Files that are counted; one that comes later is none of those that are open all the time."""
+"""Maximum number of counted files. Files seen later are not open all the time."""
 TOLD_FILES = 64
 GROWING = {
     "command_read_call_bytes_per_s": "read_call_bytes",
     "command_read_bytes_per_s": "read_bytes",
 }
-"""Columns that are the growth a second of a figure, summed over all processes."""
+"""Columns that are the growth per second of a figure, summed over all processes."""
 
 
 class Processes:
     name = "processes"
 
     def __init__(self, kernel: Kernel, root: int, now_s: float, started_us: Callable[[int], int]) -> None:
-        """Begin at `root`. `started_us` puts ticks since the machine booted on the session's clock."""
+        """Begin at `root`. `started_us` converts ticks since boot to the session's clock."""
         self._kernel = kernel
         self._tree = ProcessTree(kernel, root)
         self._started_us = started_us
@@ -242,7 +239,7 @@ class Processes:
         self._let_go = 0
         self._let_go_sums: Counter[str] = Counter()
         self._ended_s = 0.0
-        """CPU time of those that ended as children of none of them."""
+        """CPU time of ended processes that were children of none of the known ones."""
         self._budget = ReadingBudget(DETAILS_SHARE, DETAILS_CREDIT_S, now_s)
         self._rates = Rates()
 
@@ -260,7 +257,7 @@ class Processes:
             "cpu_cores_command": self._rates.per_second("used_s", used_s, now_s),
         }
         for column, figure in GROWING.items():
-            # Over all processes that ever were and that tell, so that it only grows.
+            # Over all processes ever seen that report the figure, so that the sum only grows.
             told = [process.figures[figure] for process in known if process.figures[figure] is not None]
             grown = sum(told) + self._let_go_sums[figure] if told else None
             row[column] = self._rates.per_second(column, grown, now_s)
@@ -270,7 +267,7 @@ class Processes:
         disks = disk_names(self._kernel)
         told = []
         for mount, files in self._files.most_common():
-            # btrfs and others have a number of their own; then only the source's name tells the device.
+            # btrfs and others have their own device number; then only the source's name identifies the device.
             disk = disks.get(mount.number) or disks.get(mount.source.removeprefix("/dev/"))
             of_mount = {"path": mount.point, "kind": mount.kind, "source": mount.source, "network": mount.is_network}
             told.append({**of_mount, "disk": disk, "files_seen": files})
@@ -281,13 +278,13 @@ class Processes:
         }
 
     def figures(self) -> dict[int, dict[str, Any]]:
-        """Return figures by pid; of two that had the same number, the later."""
+        """Return figures by pid; of two processes with the same number, the later."""
         processes = [*self._ended, *self._live.values()]
         return {p.pid: {"started": self._started_us(p.started_ticks), **p.figures} for p in processes}
 
     @property
     def hold_this_process(self) -> bool:
-        """True where the command is, or began, the process that runs this, as in a notebook."""
+        """True if the tree includes the process that runs this code, as in a notebook."""
         return os.getpid() in self._live
 
     def _look(self, pid: int, is_listed: bool, now_s: float) -> None:
@@ -320,7 +317,7 @@ class Processes:
             self._let_go_sums.update({name: least.figures[name] or 0 for name in GROWING.values()})
 
     def _read_details(self, now_s: float) -> None:
-        """Read details while the budget lasts: new processes first, then those unread the longest."""
+        """Read details while the budget lasts: new processes first, then those not read for the longest."""
         self._budget.earn(now_s)
         for process in sorted(self._live.values(), key=lambda process: process.detailed_at_s):
             if self._budget.left_s <= 0 or now_s - process.detailed_at_s < DETAILS_INTERVAL_S:

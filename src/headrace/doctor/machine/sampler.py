@@ -26,19 +26,19 @@ _Result = TypeVar("_Result")
 class ReadingTable:
     """Readings of a run of any length, in bounded memory.
 
-    When the rows are full, each two neighbours become their mean, so that shares and rates stay true; the caller then
-    reads half as often.
+    When the table is full, each two neighbouring rows become their mean, which keeps shares and rates correct; the
+    caller then reads half as often.
     """
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self.time: list[int] = []
         self.columns: dict[str, list[float | None]] = {}
         self.merged = 1
-        """Readings a row."""
+        """Readings per row."""
         self._most_rows = most_rows
 
     def append(self, time_us: int, row: Readings) -> None:
-        """Add a row. A column that comes late was not measured before."""
+        """Add a row. A late column is None in earlier rows."""
         for name in row:
             self.columns.setdefault(name, [None] * len(self.time))
         self.time.append(time_us)
@@ -63,13 +63,13 @@ def _mean(values: list[float | None]) -> float | None:
 
 INTERVAL_S = 1.0
 MOST_SHARE = 0.02
-"""Share of one core that sampling may cost: a machine with very many processes is read less often."""
+"""Share of one core that sampling may use. A machine with very many processes is read less often."""
 
 
 class MachineSampler:
     """Sampler of this machine and of the processes below `root_pid`, from `start` until `stop`.
 
-    A part that fails is off from then on and named in the facts.
+    A part that fails is switched off and named in the facts.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class MachineSampler:
         kernel: Kernel | None = None,
         open_gpus: Callable[[], tuple[Nvml | None, str | None]] = open_nvml,
     ) -> None:
-        """Prepare. `interval_s` is the time between two readings; it grows on a run of more than an hour."""
+        """`interval_s` is the time between two readings; it grows in a run of more than an hour."""
         self._clock = clock
         self._root = root_pid
         self._interval_s = interval_s
@@ -105,13 +105,13 @@ class MachineSampler:
         return self
 
     def stop(self) -> Machine:
-        """Read once more, end the thread, and return what was measured. A second call returns the same."""
+        """Take a last reading, end the thread, and return the measurements. A second call returns the same."""
         self._is_over.set()
         self._thread.join()
         return self.machine()
 
     def machine(self) -> Machine:
-        """Return what was measured so far."""
+        """Return the measurements so far."""
         with self._lock:
             return self._last if self._last is not None else self._measured()
 
@@ -127,9 +127,9 @@ class MachineSampler:
                 self._gpus.close()
 
     def _open(self) -> None:
-        """Open every part: processes first, since the command may be short; the GPUs last, since NVML takes its time.
+        """Open every part: processes first, since the command may be short; the GPUs last, since NVML is slow.
 
-        A command that is gone already has the doctor's own surroundings.
+        For a command that has already ended, the doctor's own surroundings are used.
         """
         kernel, root = self._kernel, self._root
         pid = root if kernel.text(f"/proc/{root}/mountinfo") else os.getpid()
@@ -150,7 +150,7 @@ class MachineSampler:
         return part
 
     def _try(self, name: str, call: Callable[[], _Result]) -> _Result | None:
-        """Ask a part. One may fail on a machine of a kind that nobody has met; the others are worth having."""
+        """Query a part. A part may fail on an unknown kind of machine, while the others are still useful."""
         try:
             return call()
         except Exception as error:
@@ -158,7 +158,7 @@ class MachineSampler:
             return None
 
     def _read(self) -> float:
-        """Add a row, and return the seconds that it cost of one core."""
+        """Add a row, and return its cost in seconds of one core."""
         began = time.thread_time()
         with self._lock:
             now_us = self._clock.now_us()
@@ -166,7 +166,7 @@ class MachineSampler:
             for part in self._parts:
                 if part.name not in self._off:
                     row.update(self._try(part.name, partial(part.read, now_us / 1e6)) or {})
-            # Of the busy cores, some are the command's, some the doctor's own, and the others' are the rest.
+            # Busy cores are divided into the command's, the doctor's own, and others'.
             busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
             doctor = self._rates.per_second("doctor", time.process_time(), now_us / 1e6)
             if self._processes is not None and self._processes.hold_this_process:
@@ -201,6 +201,6 @@ class MachineSampler:
         return self._clock.now_us() / 1e6
 
     def _started_us(self, ticks: int) -> int:
-        """Return a process's start on the session's clock. The kernel's own count includes the machine's sleep."""
+        """Return a process's start on the session's clock. The kernel's count includes time in suspend."""
         asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
         return self._clock.us(ticks * 1_000_000_000 // TICKS_A_SECOND - asleep_ns)

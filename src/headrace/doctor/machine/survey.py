@@ -1,4 +1,4 @@
-"""Survey after the run: the files that it read, timed in the way of each remedy."""
+"""Survey after the run: its files, timed under each remedy."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from headrace.doctor.session.model import Machine
 from headrace.doctor.session.producers import FileOpens
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png")
-"""Ends of images that the native decoder decodes itself; others it leaves to Pillow."""
+"""Suffixes of images that the native decoder decodes itself; it leaves others to Pillow."""
 PNG = ".png"
 ROUNDS = 3
-"""The quickest of them counts, since other work may have been in the way of the others."""
+"""Timing rounds. The fastest counts, since other work may have disturbed the rest."""
 NEIGHBOURS = 6
 MOST_ENTRIES = 1000
-"""Entries of a folder that are looked at."""
+"""Folder entries that are examined."""
 
 RGB = 3
 NO_VIEW = (0, 10)
-"""Operations of a view, and columns of each: the image as it is."""
+"""Shape of a view without operations: the whole image."""
 
 Decode = Callable[[bytes], Any]
 TimeImages = Callable[[Iterable[tuple[str, Callable[[], bytes]]], Callable[[], bool]], Calibration | None]
-"""Times images, each a name and how to read it, as long as there is time left."""
+"""Times images, each given by name and read function, while time is left."""
 
 
 def is_image(path: str) -> bool:
@@ -45,7 +45,7 @@ def is_image(path: str) -> bool:
 
 
 def near(path: str) -> list[str]:
-    """Return the image and others of its folder, spread over what is listed first."""
+    """Return the image and others in its folder, spread over the first entries listed."""
     folder = os.path.dirname(path)
     try:
         with os.scandir(folder) as entries:
@@ -57,7 +57,7 @@ def near(path: str) -> list[str]:
 
 
 def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Callable[[], bool]) -> Calibration | None:
-    """Time each image to its pixels by Pillow and by the native decoder. None without images or decoder."""
+    """Time the decoding of each image by Pillow and by the native decoder. None without images or decoder."""
     native = _native()
     if native is None:
         return None
@@ -67,7 +67,7 @@ def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Cal
             data = read()
             present_us, other_us = _best_us(_by_pillow, data), _best_us(_as_pillow(native, name), data)
             pixels = native(data)
-        except Exception:  # a file that is cut short, or no image whatever its name
+        except Exception:  # a truncated file, or no image despite its name
             continue
         if isinstance(pixels, tuple):  # the decoder declined it
             continue
@@ -81,7 +81,7 @@ def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Cal
 def pixel_sizes(
     images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Callable[[], bool]
 ) -> Calibration | None:
-    """Return the bytes of each image's pixels by its header alone, which takes a hundredth of decoding it.
+    """Return the bytes of each image's pixels by its header alone, at a hundredth of the cost of decoding.
 
     None without images, or without Pillow.
     """
@@ -96,7 +96,7 @@ def pixel_sizes(
                 warnings.simplefilter("ignore")
                 with Image.open(io.BytesIO(read())) as image:
                     width, height = image.size
-        except Exception:  # no image whatever its name
+        except Exception:  # no image despite its name
             continue
         found.files.append(name)
         found.pixel_bytes.append(RGB * width * height)
@@ -117,14 +117,14 @@ def _by_pillow(data: bytes) -> None:
 
 
 def _as_pillow(native: Decode, name: str) -> Decode:
-    """Return the native decoder as a script would use it: a PNG's pixels go on to Pillow, a JPEG's to a resize."""
+    """Return the native decoder as a script would use it: a PNG becomes a Pillow image, a JPEG goes to a resize."""
     from PIL import Image
 
     return (lambda data: Image.fromarray(native(data))) if name.lower().endswith(PNG) else native
 
 
 def _native() -> Decode | None:
-    """Return the native decoder of whole images as RGB bytes; None where it is not built."""
+    """Return the native decoder of whole images to RGB bytes; None if it is not built."""
     try:
         import numpy
 
@@ -143,7 +143,7 @@ MOST_MEMBER_BYTES = 32 << 20
 
 
 def members(path: str, wants: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Yield names and bytes of the first members that are wanted; more would take a pass over the archive."""
+    """Yield names and bytes of wanted members among the first; more would take a pass over the archive."""
     try:
         with tarfile.open(path, "r:") as tar:
             for member in islice(tar, MOST_MEMBERS):
@@ -156,9 +156,9 @@ def members(path: str, wants: Callable[[str], bool]) -> Iterator[tuple[str, byte
 
 
 def indexed(path: str) -> list[Calibration]:
-    """Time an index that finds a member by its name, and lists one, against tarfile, which reads a header for each.
+    """Time look-ups and listing in an index, against tarfile, which reads a header per member.
 
-    The first members are timed, in an archive of their names. Empty where it is no tar, or where there is no index.
+    The first members are timed, in an archive with their names. Empty for a file that is no tar, or without the index.
     """
     try:
         with tarfile.open(path, "r:") as tar, tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
@@ -180,7 +180,7 @@ def indexed(path: str) -> list[Calibration]:
 
 
 def images_in(path: str, size: int) -> int | None:
-    """Estimate how many images a tar holds, by the bytes that its first members take; None where none is one."""
+    """Estimate the number of images in a tar from the size of its first members; None if none of them is an image."""
     try:
         with tarfile.open(path, "r:") as tar:
             first = list(islice(tar, MOST_MEMBERS))
@@ -200,7 +200,7 @@ def with_images(one: SeenFile) -> SeenFile:
 
 
 def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float]]:
-    """Return microseconds of each name: to look it up, and to list it."""
+    """Return the microseconds per name, of look-ups and of listing."""
     path = folder / "members.tar"
     with tarfile.open(path, "w") as tar:
         for name in names:
@@ -214,7 +214,7 @@ def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what the call gives, and how many microseconds it took."""
+    """Return the result of a call and its microseconds."""
     began = time.perf_counter_ns()
     result = call()
     return result, (time.perf_counter_ns() - began) / 1000
@@ -222,21 +222,20 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 BUDGET_S = 2.0
 VIEWS = 0.5
-"""Share that views of images take on top."""
+"""Additional share of the budget for views of images."""
 LISTING = 0.5
-"""Share of it that folders may take."""
+"""Share of the budget for listing folders."""
 MOST_IMAGES = 12
 MOST_SIZED = 256
-"""Images whose sizes are looked up: sizes differ more from one to the next than times do."""
+"""Images whose sizes are read. Sizes vary more between images than times do."""
 
 
 def surveyed(
     machine: Machine, opened: FileOpens, time_views: TimeImages | None = None, *, budget_s: float = BUDGET_S
 ) -> MachineSurvey:
-    """Survey this machine, which must be the one that was sampled, and what was opened there.
+    """Survey this machine, which must be the one that was sampled, and the files opened there.
 
-    `time_views` times what the script makes of an image; None where that is not known. What cannot be looked up is left
-    out.
+    `time_views` times the script's own image processing; None if unknown. Unreadable files are left out.
     """
     began = time.monotonic()
     files = read_files(machine, opened, lambda: time.monotonic() < began + LISTING * budget_s)
@@ -258,7 +257,7 @@ def surveyed(
 def _images(
     single: list[str], archives: list[str], most: int = MOST_IMAGES
 ) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield images and how to read each: files that were read, their neighbours, then members of archives."""
+    """Yield images and their read functions: files that were read, their neighbours, then members of archives."""
     own = [path for path in single if is_image(path)]
     spread = own[:: max(1, len(own) // most)][:most]
     told: set[str] = set()
@@ -272,7 +271,7 @@ def _images(
 
 
 def _read(path: str) -> bytes:
-    """Read a file. Raise OSError, or ValueError for what is no plain file of an image's size."""
+    """Read a file. Raises OSError, or ValueError if it is no regular file of an image's size."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_MEMBER_BYTES:
         raise ValueError(path)

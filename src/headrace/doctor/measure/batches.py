@@ -1,4 +1,4 @@
-"""Where each batch was made, and what making it cost by stage."""
+"""Origin of each batch, and the cost of its production by stage."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from .diagnosis import LinePart, SlowSampleFinding, StagePart
 Figures = tuple[int, int, int | None]
 """Calls, wall and CPU."""
 GETITEM = "getitem:rest"
-"""The dataset's own code: where it hands samples to threads of its own and waits for them."""
+"""The dataset's own code, including waits for its own threads."""
 REST = "other:rest"
-"""Time of a batch that no stage covers."""
+"""Time of a batch outside all stages."""
 SERIALISE = "serialise:to the trainer"
-"""Pickling a batch into the pipe, its tensors into shared memory."""
+"""Pickling a batch into the pipe, and its tensors into shared memory."""
 PLACE = re.compile(r"\('sample', (\d+)\)")
-"""Text by which the evidence gives the place in its batch of a sample that has no key."""
+"""Pattern of the evidence for the batch position of a sample without a key."""
 LOST = 0.5
-"""Share of what a sample took beyond the usual, from which on waiting for a core explains it."""
+"""Share of a sample's extra time above which waiting for a core explains it."""
 STORAGE = ("read", "remote", "lookup", "scan")
-"""Categories of stages that wait for storage, or for a network."""
+"""Categories of stages that wait for storage or a network."""
 LINES_BUSY_US = 1_000_000
-"""Time of stack samples from which the share of a line is known well enough to bound others: some 100 of them."""
+"""Time of stack samples from which a line's share is accurate enough to bound others: some 100 samples."""
 MOST = 10
-"""Slow samples and lines that are worth showing."""
+"""Maximum number of slow samples and lines to report."""
 
 
 class MadeBatch(NamedTuple):
-    """One row of a maker's batches."""
+    """One row of a producer's batches."""
 
     maker: BatchProducer
     row: int
 
 
 class LookedStages(NamedTuple):
-    """One of a maker's samples that was looked at closely."""
+    """One traced sample of a producer."""
 
     maker: BatchProducer
     sample: InspectedSample
@@ -52,10 +52,11 @@ class LookedStages(NamedTuple):
 
 
 class Join:
-    """The pass says which workers served it and which of their epochs it was; epoch and index name the batch.
+    """Join of batches in the trainer with their production.
 
-    Indices go to the workers in turn, unless one has run out (iterable datasets) or order does not matter, so the
-    worker's id cannot be computed.
+    A pass names its workers and which of their epochs it is; epoch and index identify a batch. Indices go to the
+    workers in turn, unless one has run out (iterable datasets) or order does not matter, so the worker's id cannot be
+    computed.
     """
 
     def __init__(self, session: Session) -> None:
@@ -76,13 +77,13 @@ class Join:
         return Finder(makers, rows, one.epoch, any(self.is_thinned(maker) for maker in makers if maker is not None))
 
     def is_thinned(self, maker: BatchProducer) -> bool:
-        """Return whether some of its batches were not written, or are lost."""
+        """Return True if some of its batches were not written, or are lost."""
         return (maker.host, maker.pid) in self._thinned
 
     def _maker(self, host: str, pid: int, one: TrainerPass) -> BatchProducer | None:
-        """Find the maker of a pass by pid; None for a worker that left no evidence.
+        """Return the producer of a pass by pid; None for a worker without evidence.
 
-        A pid that the system gave again belongs to the newest process that had been started by then.
+        A reused pid means the latest process started before the pass was ready.
         """
         makers = self._by_pid.get((host, pid), [])
         begun = [maker for maker in makers if _start(maker) <= one.ready]
@@ -91,16 +92,16 @@ class Join:
 
 @dataclass(frozen=True)
 class Finder:
-    """Finds the batches of one pass. `is_thinned`: some of its makers left a sample of their batches only."""
+    """Finder of one pass's batches. `is_thinned`: some of its producers recorded only a sample of their batches."""
 
     makers: list[BatchProducer | None]
     rows: list[dict[int, int]]
-    """Of each maker, its rows by the index of the batch."""
+    """Rows by batch index, per producer."""
     epoch: int
     is_thinned: bool
 
     def batch(self, index: int) -> MadeBatch | None:
-        """Find a batch by its index: ask the worker whose turn it is, then the others."""
+        """Return a batch by index, looking first in the worker whose turn it is."""
         count = len(self.makers)
         for offset in range(count):
             turn = (index + offset) % count
@@ -110,33 +111,33 @@ class Finder:
         return None
 
     def batches(self) -> Iterator[MadeBatch]:
-        """Yield all that the pass's makers made for it, by worker."""
+        """Yield all batches of the pass, by worker."""
         for maker, rows in zip(self.makers, self.rows, strict=True):
             if maker is not None:
                 yield from (MadeBatch(maker, row) for row in rows.values())
 
     def looks(self) -> Iterator[LookedStages]:
-        """Yield the samples of the pass that were looked at closely."""
+        """Yield the traced samples of the pass."""
         for maker in self.makers:
             if maker is not None:
                 yield from (LookedStages(maker, one) for one in maker.looks if one.epoch == self.epoch)
 
     def observed(self) -> tuple[list[ObservedSample], list[ObservedSample]]:
-        """Return the inspected samples of the pass, and the batches of which collating was."""
+        """Return the inspected samples of the pass, and the batches with traced collation."""
         makers = [maker for maker in self.makers if maker is not None]
         samples = [one for maker in makers for one in maker.samples if one.epoch == self.epoch]
         return samples, [one for maker in makers for one in maker.collated if one.epoch == self.epoch]
 
 
 def _start(maker: BatchProducer) -> int:
-    """Return when its process was started: within the iter() that wanted it, before its own first record."""
+    """Return the start of its process: during the iter() that started it, before its own first record."""
     return next((time for time in (maker.started, maker.begun) if time is not None), 0)
 
 
 def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict[str, Figures]:
-    """Charge the time in which the dataset's own code did not compute to what threads did meanwhile.
+    """Charge the time in which the dataset's own code did not compute to the threads that ran meanwhile.
 
-    Each thread's stage takes its part by wall time. The walls still sum to the same; calls and CPU are the threads'
+    Each thread's stage gets a part by wall time. The sum of wall times stays the same; calls and CPU are the threads'
     own.
     """
     calls, wall, cpu = stages.get(GETITEM, (0, 0, 0))
@@ -156,7 +157,7 @@ def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict
 
 @dataclass
 class StageSums:
-    """Calls, wall and CPU microseconds of one stage; CPU is None where it was not measured."""
+    """Calls, wall and CPU microseconds of one stage; CPU is None if not measured."""
 
     calls: float = 0
     wall: float = 0
@@ -165,7 +166,7 @@ class StageSums:
 
 @dataclass
 class StageCosts:
-    """Costs of a number of batches, by stage; the walls sum to the time that they took to make."""
+    """Cost of batches by stage; the wall times sum to their production time."""
 
     batches: float = 0
     samples: float = 0
@@ -175,7 +176,7 @@ class StageCosts:
     def of(cls, made: Sequence[MadeBatch], batch_size: int | None, item_samples: int = 1) -> StageCosts:
         """Sum up batches by stage.
 
-        A batch that does not tell its items has `batch_size`, and one where that is None, too. Each of them counts as
+        A batch without a sample count has `batch_size` items, or one item if that is None. Each item counts as
         `item_samples`.
         """
         costs = cls(batches=len(made))
@@ -191,11 +192,11 @@ class StageCosts:
 
     @property
     def cpu(self) -> float:
-        """CPU time of the stages of which it is known."""
+        """CPU time of the stages with known CPU time."""
         return sum(sums.cpu or 0 for sums in self.stages.values())
 
     def parts(self) -> list[StagePart]:
-        """Return the stages, heaviest first; their shares sum to 1."""
+        """Return the stages in descending order; their shares sum to 1."""
         whole = sum(sums.wall for sums in self.stages.values())
         if whole <= 0:
             return []
@@ -211,8 +212,8 @@ class StageCosts:
 def batch_stages(maker: BatchProducer, row: int, *, serialise: bool = True) -> dict[str, Figures]:
     """Return calls, wall and CPU of one batch by stage.
 
-    What the stages leave of its time is `other:rest`. The time to `serialise` it comes on top: the worker's other
-    thread does that while the next batch is begun.
+    The time outside stages is `other:rest`. The time to `serialise` is extra: another thread of the worker does it
+    while the next batch begins.
     """
     batches = maker.batches
     stages = _named(maker, batches.stages[row])
@@ -228,7 +229,7 @@ def batch_stages(maker: BatchProducer, row: int, *, serialise: bool = True) -> d
 
 
 def made_us(maker: BatchProducer, row: int) -> int:
-    """Return what making a batch took: of all the threads together, where several made it."""
+    """Return the production time of a batch, summed over its threads if there are several."""
     worked = maker.batches.worked[row] if maker.batches.worked else None
     return maker.batches.fetched[row] - maker.batches.start[row] if worked is None else worked
 
@@ -240,11 +241,11 @@ def _named(maker: BatchProducer, rows: list[tuple[int, int, int, int]]) -> dict[
 def slow_samples(
     makers: Sequence[BatchProducer], made: Sequence[MadeBatch], batch_size: int | None
 ) -> list[SlowSampleFinding]:
-    """Return the slowest samples of all makers, slowest first.
+    """Return the slowest samples of all producers, slowest first.
 
-    Samples are not recorded one by one, so the median sample's time is that of a batch's mean sample. A sample is named
-    by its key, wherever and however often it was read. A place in a batch is one in that batch. One that was slow once,
-    and may have been so since its worker waited for a core, is no slow sample, and is left out.
+    Samples are not recorded individually, so the typical time is the median of the batches' mean sample times. A sample
+    is identified by its key across batches, or by its position in one batch. A sample that was slow once, possibly
+    because its worker waited for a core, is left out.
     """
     times = [
         (batches.fetched[row] - batches.start[row]) / (batches.samples[row] or batch_size or 1)
@@ -280,15 +281,15 @@ def slow_samples(
 
 
 def _own(seen: list[tuple[str, SlowSample, BatchProducer, bool]]) -> list[tuple[str, SlowSample, BatchProducer, bool]]:
-    """Return those of one sample's times that are its own: all, where it was slow more than once."""
+    """Return the times that are a sample's own: all, if it was slow more than once."""
     return seen if len(seen) > 1 else [one for one in seen if not one[3]]
 
 
 def _lost_us(maker: BatchProducer, row: int | None, sample: SlowSample) -> int | None:
-    """Return how long making a sample may have waited for a core; None where nothing tells.
+    """Return how long a sample may have waited for a core; None if unknown.
 
-    The kernel counts how long its batch did. Where it does not, it is what the sample neither computed nor waited for
-    storage.
+    It is the scheduling delay of its batch, if the kernel reports it, or else its time without computing and storage
+    waits.
     """
     batches = maker.batches
     delay = batches.delay[row] if row is not None and batches.delay else None
@@ -299,14 +300,14 @@ def _lost_us(maker: BatchProducer, row: int | None, sample: SlowSample) -> int |
 
 
 def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:
-    """Return lines by their share of the time that the makers were busy in the whole run, heaviest first."""
+    """Return lines by their share of the producers' busy time over the whole run, in descending order."""
     shares, _ = line_shares(makers)
     heaviest = sorted(shares.items(), key=lambda item: -item[1])[:MOST]
     return [LinePart(place, share) for place, share in heaviest]
 
 
 def line_shares(makers: Sequence[BatchProducer]) -> tuple[dict[str, float], int]:
-    """Return the share of each line that was seen, and the time that all stack samples stand for."""
+    """Return the share of each sampled line, and the time that all stack samples represent."""
     seen: dict[str, int] = {}
     for maker in makers:
         for line in maker.lines:
@@ -317,5 +318,5 @@ def line_shares(makers: Sequence[BatchProducer]) -> tuple[dict[str, float], int]
 
 
 def busy_us(maker: BatchProducer) -> int:
-    """Return the time that its recorded batches took to make."""
+    """Return the production time of its recorded batches."""
     return sum(maker.batches.fetched) - sum(maker.batches.start)

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TimePart:
-    """One part of a whole: its mean time a step (or batch), and its share of the whole."""
+    """One part of a whole: its mean time per step (or batch), and its share."""
 
     name: str
     us: float
@@ -17,7 +17,7 @@ class TimePart:
 
 @dataclass(frozen=True)
 class StepBudget:
-    """Wall time of the training thread between two steps' ends; `parts` sum to the whole.
+    """Wall time of the training thread from one step's end to the next; `parts` sum to the whole.
 
     Names: `data wait`, `host to device`, `forward`, `backward`, `optimizer`, `collective`, `other`.
     """
@@ -25,18 +25,18 @@ class StepBudget:
     pid: int
     rank: int
     unit: str
-    """`step`, or `batch` where no optimizer.step() was seen."""
+    """`step`, or `batch` if no optimizer.step() was seen."""
     steps: int
     micro_batches: float
-    """Batches a step."""
+    """Batches per step."""
     mean_us: float
     median_us: float
     p95_us: float
     parts: list[TimePart]
     device: list[TimePart] | None
-    """The same as the GPU sees it, `data wait` there being the time that it stood still for want of a batch."""
+    """The same on the GPU, with `data wait` as the time that it idled for want of a batch."""
     mean_half_us: float | None = None
-    """Half of the mean's 95 % confidence interval, where there are two steps to less than 20."""
+    """Half-width of the mean's 95 % confidence interval, for 2 to 19 steps."""
 
     def share(self, name: str) -> float:
         return next((part.share for part in self.parts if part.name == name), 0.0)
@@ -44,7 +44,7 @@ class StepBudget:
 
 @dataclass(frozen=True)
 class WaitSplit:
-    """Parts of the data wait of one trainer, a step.
+    """Parts of one trainer's data stall per step.
 
     Names: `start-up` (iter(), and workers that had not begun yet), `shut-down` (the next() that ended a pass), `not
     ready`, `ready but out of order` (a later batch was ready), `pickle`, `unpickle and copy`, `pin`, `made here` (no
@@ -57,7 +57,7 @@ class WaitSplit:
 
 @dataclass(frozen=True)
 class StagePart:
-    """One stage of making batches: its share of the makers' busy time, and what a sample costs in it."""
+    """One stage of batch production: its share of the producers' busy time, and its cost per sample."""
 
     category: str
     label: str
@@ -65,24 +65,24 @@ class StagePart:
     wall_us: float
     cpu_us: float | None
     calls: float
-    """A batch."""
+    """Calls per batch."""
 
 
 @dataclass(frozen=True)
 class SlowSampleFinding:
-    """One of the slowest samples of all makers."""
+    """One of the slowest samples of all producers."""
 
     key: str
     wall_us: float
     times: float
     """Multiple of the median sample's time."""
     stage: str
-    """Stage in which it spent most."""
+    """Stage with most of its time."""
 
 
 @dataclass(frozen=True)
 class LinePart:
-    """A line of the user's own code, with its share of the makers' busy time."""
+    """Line of user code, with its share of the producers' busy time."""
 
     place: str
     share: float
@@ -90,59 +90,61 @@ class LinePart:
 
 @dataclass(frozen=True)
 class SampleFunction:
-    """Function that takes part in making a batch: a library's, or Python of the script's own."""
+    """Function that takes part in batch production: a library's, or the script's own Python."""
 
     category: str
     """`call` (numpy, torch, scipy and others without a stage), `getitem` (the script's own Python), or its stage's."""
     name: str
     """`numpy.percentile`, `Pillow resize`, or the name of the script's function."""
     places: list[str]
-    """Lines of the script that it is called from, or that it consists of, `file:line:function`, heaviest first."""
+    """Call sites in the script, or the function's own lines, `file:line:function`, in descending order."""
     share: float
-    """Of making a batch, without the functions that it calls."""
+    """Share of batch production, without the functions that it calls."""
     wall_us: float
-    """A sample."""
+    """Wall time per sample."""
     inside: dict[str, float] = field(default_factory=dict)
-    """Its share by the stage that it is counted in."""
+    """Its share by the stage in which it is counted."""
     library: str = ""
     """Package of a transform's class."""
     given: dict[str, Any] = field(default_factory=dict)
-    """What is known of its input: `shape`, `dtype`, `mode`, `format`, `filter`."""
+    """Known facts about its input: `shape`, `dtype`, `mode`, `format`, `filter`."""
 
 
 @dataclass(frozen=True)
 class LoaderProduction:
-    """Production of the batches of one loader."""
+    """Production of one loader's batches."""
 
     trainer: int
-    """Pid."""
+    """Pid of the trainer."""
     loader: int
     workers: int
     batches: int
     busy: float
-    """Share of their time in which the workers worked, of 1 a worker on average; a low one means that they are waited
-    for by nobody, or wait for indices because the queue is full."""
+    """Mean share of time in which the workers worked.
+
+    A low share means that the workers are not the bottleneck: they wait for indices because the queue is full.
+    """
     cores: float
-    """CPU seconds a second, all workers together, while they worked."""
+    """CPU seconds per second of all workers together, while they worked."""
     batch_us: float
-    """Mean wall time of making one batch in one worker."""
+    """Mean wall time to produce one batch in one worker."""
     stages: list[StagePart]
-    """Heaviest first; shares sum to 1 with `other`."""
+    """Stages in descending order; shares sum to 1 with `other`."""
     lines: list[LinePart]
     slow: list[SlowSampleFinding]
     start_up_us: float | None
-    """Mean time of `iter(loader)` until it returned, workers' start included."""
+    """Mean time of `iter(loader)`, including the start of workers."""
     first_batch_us: float | None
     """Mean time of the first `next()` of a pass."""
     passes: int
     respawned: bool
-    """Whether each pass started new workers."""
+    """True if each pass started new workers."""
     threads: bool = False
-    """Whether `workers` are threads of the trainer: of one of Headrace's own loaders."""
+    """True if `workers` are threads of the trainer, in one of Headrace's own loaders."""
     item_samples: int = 1
-    """Samples of an item of the dataset: more than one where it batches by itself."""
+    """Samples per dataset item: more than one if the dataset makes batches."""
     functions: list[SampleFunction] = field(default_factory=list)
-    """Heaviest first; none where no sample was inspected."""
+    """Functions in descending order; none without inspected samples."""
 
     @property
     def makers(self) -> str:
@@ -158,25 +160,25 @@ class RankView:
     pid: int
     step_us: float
     late: float
-    """Share of the steps in which it was the last to arrive."""
+    """Share of the steps in which it arrived last."""
     lateness_us: float
     """Mean time that the others waited for it in those steps."""
     peer_wait_us: float | None
-    """Mean time a step that it waited for a peer; None with one rank, or where that cannot be told apart."""
+    """Mean wait per step for a peer; None with one rank, or if unknown."""
     collective_us: float | None
-    """Mean time a step of the collectives themselves."""
+    """Mean time per step of the collectives themselves."""
     data_wait_us: float
     cause: str | None
-    """The stage that makes it late, as `category:label`, where one does."""
+    """Stage that delays it, as `category:label`, if any."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something worth knowing, heaviest first: a sentence, what shows it, and what to look at."""
+    """Finding: a sentence, its evidence, and advice. Findings are sorted by weight."""
 
     code: str
     weight: float
-    """Share of a step that it concerns; 0 for what is only worth knowing."""
+    """Share of a step that it affects; 0 for mere information."""
     text: str
     evidence: str
     advice: str
@@ -187,19 +189,19 @@ class ProbeCost:
     """Cost of the probe itself, as measured in this run."""
 
     step_us: float | None
-    """On the training thread, a step."""
+    """Time per step in the training thread."""
     step_share: float | None
     worker_share: float | None
-    """Share of the makers' busy time."""
+    """Share of the producers' busy time."""
     evidence_bytes: int
 
 
 @dataclass(frozen=True)
 class WaitCauses:
-    """Causes of the data wait of one trainer, a step, heaviest first.
+    """Causes of one trainer's data stall per step, in descending order.
 
-    They are stages of the batches waited for, as `category:label`, and the names of `WaitSplit` for what lies outside
-    of making them.
+    They are stages of the awaited batches, as `category:label`, and the names of `WaitSplit` for causes outside
+    production.
     """
 
     pid: int
@@ -216,12 +218,12 @@ class Statement:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The whole answer. Where the command ended well, `verdict` comes first in every report."""
+    """The complete result. `verdict` comes first in every report if the command ended well."""
 
     verdict: Statement
-    """The step's time, how much of it waits for data, and what it waits for."""
+    """Step time, the share of the data stall, and its cause."""
     wait_share: float | None
-    """Data wait as a share of each step: as the GPU sees it where that was measured, else as the CPU does."""
+    """Data stall as a share of each step: on the GPU if measured, else on the CPU."""
     seen_by: str
     """`gpu` or `cpu`."""
     budgets: list[StepBudget] = field(default_factory=list)
@@ -232,8 +234,8 @@ class Diagnosis:
     findings: list[Finding] = field(default_factory=list)
     cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, None, 0))
     data_share: float | None = None
-    """Data wait and the training thread's own work on data, as a share of each step."""
+    """Data stall and the training thread's own data work, as a share of each step."""
     ending: list[Statement] = field(default_factory=list)
-    """How the command ended; empty if it ended well."""
+    """End of the command; empty if it ended well."""
     statements: list[Statement] = field(default_factory=list)
-    """What stands behind the verdict, the most telling first."""
+    """Explanations of the verdict, most important first."""

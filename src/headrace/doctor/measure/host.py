@@ -15,14 +15,14 @@ from .batches import MadeBatch, busy_us
 
 Figures = dict[str, Any]
 BUSY_CORES = 0.9
-"""Share of the cores from which a thread that computes is likely to wait for one."""
+"""Share of busy cores above which a computing thread probably waits for one."""
 
 PASSIVE_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
-"""Variables by which OpenMP's threads sleep while they wait, where the process starts with them."""
+"""Variables that make OpenMP threads sleep while waiting, if set at process start."""
 
 
 def wait_policy(facts: Mapping[str, Any]) -> str | None:
-    """Return what OpenMP's threads do while they wait, where the environment says so, or they are not known to be.
+    """Return how OpenMP threads wait if the environment sets it, or the reason if torch does not use OpenMP.
 
     `facts` are a process's own.
     """
@@ -35,10 +35,10 @@ def wait_policy(facts: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class Host:
-    """One machine of a session, and what ran there while it trained.
+    """One machine of a session, and its activity during training.
 
-    Columns are read over the measured steps only, so that start-up does not count; over the whole run where fewer than
-    two readings fell into them.
+    Columns cover only the measured steps, to exclude start-up, or the whole run if fewer than two readings fall into
+    them.
     """
 
     machine: Machine
@@ -52,7 +52,7 @@ class Host:
         return self.machine.facts
 
     def known(self, column: str) -> list[float]:
-        """Return what was measured of a column."""
+        """Return the known values of a column."""
         values = self.machine.columns.get(column, [])
         return [value for row in self.rows if row < len(values) and (value := values[row]) is not None]
 
@@ -64,17 +64,17 @@ class Host:
 
     @property
     def least_free_bytes(self) -> float | None:
-        """Memory that was free at the fullest reading."""
+        """Minimum of free memory over the readings."""
         return min(self.known("memory_available_bytes"), default=None)
 
     @property
     def free_shared_bytes(self) -> float | None:
-        """Memory that was free in /dev/shm at the fullest reading."""
+        """Minimum of free memory in /dev/shm over the readings."""
         total = self.fact("shm_bytes")
         return None if total is None else total - (self.peak("shm_used_bytes") or 0.0)
 
     def fact(self, name: str) -> float | None:
-        """Return a fact that is a number; None for any other."""
+        """Return a numeric fact; None for any other."""
         value = self.facts.get(name)
         return float(value) if isinstance(value, (int, float)) else None
 
@@ -84,7 +84,7 @@ class Host:
 
     @property
     def workers(self) -> int:
-        """Worker processes at once: of each trainer, the largest number in a pass."""
+        """Maximum number of worker processes: the sum over trainers of the largest number in a pass."""
         return sum(
             max((len(set(one.workers) - {trainer.pid}) for one in trainer.passes), default=0)
             for trainer in self.trainers
@@ -95,26 +95,26 @@ class Host:
         return [maker for maker in self.makers if maker.worker is not None]
 
     def figures(self, pid: int) -> Figures:
-        """Return what the sampler saw of a process."""
+        """Return the sampler's figures of a process."""
         return self.machine.processes.get(pid, {})
 
     def summed(self, makers: list[BatchProducer], figure: str) -> float | None:
-        """Sum a figure over the makers that have it; None where none does."""
+        """Return the sum of a figure over the producers that have it; None if none does."""
         told = [value for maker in makers if (value := self.figures(maker.pid).get(figure)) is not None]
         return sum(told) if told else None
 
     def told(self, pid: int, kind: str, name: str) -> Any:
-        """Return what a process's own records (`torch`, `facts`) say; None where they do not."""
+        """Return a value in a process's own records (`torch`, `facts`), or None."""
         process = self.processes.get(pid)
         return None if process is None else process.facts.get(kind, {}).get(name)
 
     def wait_policy(self, pid: int) -> str | None:
-        """Return how OpenMP's threads of a process wait, as `wait_policy` has it."""
+        """Return how a process's OpenMP threads wait, as `wait_policy` does."""
         process = self.processes.get(pid)
         return wait_policy({} if process is None else process.facts.get("facts", {}))
 
     def waited_share(self) -> float | None:
-        """Return the share of its life in which the median maker's first thread was ready to run and had no core."""
+        """Return the median over producers of the share of life that the first thread was runnable without a core."""
         shares = []
         for maker in self.makers:
             figures = self.figures(maker.pid)
@@ -125,18 +125,18 @@ class Host:
 
     @property
     def rank_cores(self) -> float | None:
-        """Cores for one rank and its workers: each of the host's ranks has as many."""
+        """Cores per rank with its workers: the host's ranks share them equally."""
         return None if self.cores is None else self.cores / max(len(self.trainers), 1)
 
     @property
     def others_cores(self) -> float:
-        """Mean cores of these that other programs kept busy."""
+        """Mean cores of these used by other programs."""
         return (self.mean("cpu_cores_other") or 0.0) / max(len(self.trainers), 1)
 
     def pool(self, pid: int) -> int:
-        """Return the threads by which torch shares what that process computes, no more than have a core each.
+        """Return the number of threads in torch's pool in a process, bounded by its cores.
 
-        It is 1 where a device computes for it, or where nothing tells.
+        It is 1 if a device computes for the process, or if unknown.
         """
         if self.told(pid, "facts", "device") is not None:
             return 1
@@ -145,23 +145,23 @@ class Host:
         return most if self.rank_cores is None else min(most, max(ceil(self.rank_cores), 1))
 
     def has_pool_of_its_own(self, pid: int) -> bool:
-        """Return whether several threads may make a batch in the training process: those of OpenCV.
+        """Return True if several OpenCV threads may produce a batch in the training process.
 
-        Of torch's own the CPU time tells nothing there, since they spin for a while after each part of a step.
+        CPU time reveals nothing about torch's own threads there, since they spin for a while after each part of a step.
         """
         torch, opencv = (self.told(pid, "facts", label) for label in ("torch_threads", "opencv_threads"))
         return torch in (None, 1) or (isinstance(opencv, int) and opencv > 1)
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether hardly a core was idle."""
+        """Return True if hardly any core was idle."""
         busy = self.mean("cpu_cores_busy")
         return busy is not None and busy >= BUSY_CORES * (self.cores or float("inf"))
 
     def delay(self, made: MadeBatch) -> float | None:
-        """Return how long a batch's maker was ready to run and had no core while it made it, in microseconds.
+        """Return how long a batch's producer was runnable without a core, in microseconds.
 
-        Where it does not tell, a worker's first thread waited as much in each batch as in all.
+        If unknown, the total wait of a worker's first thread is distributed over its batches.
         """
         maker, row = made
         batches = maker.batches
@@ -185,14 +185,14 @@ def hosts(session: Session) -> list[Host]:
 
 
 def host_of(session: Session, trainer: Trainer) -> Host | None:
-    """Return the host that a trainer ran on; None where no machine was sampled there."""
+    """Return the host that a trainer ran on; None if no machine was sampled there."""
     return next((one for one in hosts(session) if one.machine.host == trainer.host), None)
 
 
 def _rows(machine: Machine, trainers: list[Trainer]) -> range:
     """Return the readings that count.
 
-    Each is of the time since the one before, and must have ended within the steps.
+    Each covers the time since the previous one, and must have ended within the steps.
     """
     starts = [trainer.steps.start[0] for trainer in trainers if trainer.steps.start]
     ends = [trainer.steps.end[-1] for trainer in trainers if trainer.steps.end]

@@ -1,4 +1,4 @@
-"""Duration of a diagnosis: expected in all, left at a moment, and spent in each phase."""
+"""Duration of a diagnosis: expected in total, left at a moment, and spent in each phase."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ IN_WORDS = {
     PROVE: "proving remedies",
 }
 USUAL_WARMUP = 10
-"""Warm-up steps where the probe chooses them: two workers' queue and those that settle."""
+"""Usual warm-up when the probe chooses it: the queue of two workers, and the settling steps."""
 USUAL_STEP_S = 0.1
 REPORT_S = 6.0
-"""Seconds that survey, simulations and report usually take together."""
+"""Usual seconds of survey, simulations and report together."""
 FEWEST_OBSERVED, MOST_SUGGESTED = 3, 40
 MADE_UP = (WARM_UP, OBSERVE, REPLAY, LOAD, DRAIN)
-"""Phases of a run whose length follows from its steps, in their order."""
+"""Phases of a run whose length depends on its steps, in order."""
 
 
 @dataclass(frozen=True)
 class DiagnosisPlan:
-    """What a measured run is to do, as it was asked for."""
+    """Plan of a measured run, as requested."""
 
     steps: int
     warmup: int | None
     replay: int
     drain_s: float
     trial_s: float = 0.0
-    """Seconds for Headrace's Loader; 0 where it is not tried."""
+    """Seconds for Headrace's Loader; 0 if it is not tried."""
     prove_s: float = 0.0
-    """Seconds for proofs, at most."""
+    """Maximum seconds for proofs."""
     ends_early: bool = False
-    """Whether observation ends before its steps where these take long."""
+    """True if observation of long steps may end before its number of steps."""
 
     @classmethod
     def of(cls, settings: ProbeSettings, *, trial_s: float, prove_s: float | None) -> DiagnosisPlan:
@@ -68,7 +68,7 @@ class DiagnosisPlan:
         )
 
     def seconds_left(self, phase: str, done: int, step_s: float) -> float:
-        """Return the seconds from step `done` of a phase of the run to the report, without proofs."""
+        """Return the seconds from step `done` of a phase to the report, without proofs."""
         replayed = replayed_steps(self.replay, self.steps, step_s)
         replay_s = (SETTLING_STEPS + replayed) * step_s if replayed else 0.0
         warmup = USUAL_WARMUP if self.warmup is None else self.warmup
@@ -95,14 +95,14 @@ class DiagnosisPlan:
 
 
 def about(seconds: float) -> str:
-    """Return a time that is only estimated, without digits that it does not bear: `about 40 s`, `about 3 min`."""
+    """Return an estimated time with few digits: `about 40 s`, `about 3 min`."""
     if seconds < 90:
         return f"about {max(round(seconds / 5) * 5, 5)} s"
     return f"about {round(seconds / 60)} min"
 
 
 def options_for(steps: int) -> str:
-    """Return the options that make room for cached batches in a run of so many steps; empty where none do."""
+    """Return options that leave room for cached batches in a run of `steps` steps; empty if none do."""
     for windows in (2, 1):  # the second one with the workers running
         for observed in range(MOST_SUGGESTED, FEWEST_OBSERVED - 1, -1):
             replayed = SETTLING_STEPS + replayed_steps(MOST_SUGGESTED, observed, 0.0)
@@ -112,7 +112,7 @@ def options_for(steps: int) -> str:
 
 
 class PhaseClock:
-    """Clock of the doctor's own phases, which says of each that it begins."""
+    """Clock of the doctor's own phases, which announces each."""
 
     def __init__(self, now_us: Callable[[], int], begins: Callable[[str], None]) -> None:
         self._now_us = now_us
@@ -121,7 +121,7 @@ class PhaseClock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Record what takes place within this context. A phase that comes again is a row again."""
+        """Record the time in this context. A repeated phase is a separate row."""
         self._begins(name)
         start = self._now_us()
         try:
@@ -131,7 +131,7 @@ class PhaseClock:
 
 
 def run_phases(session: Session, ended_us: int) -> list[PhaseRow]:
-    """Return the phases of a run that has ended by then, one after the other, of the first rank that trained."""
+    """Return the consecutive phases of a run that ended at `ended_us`, by the first rank that trained."""
     trainer = next((one for one in session.trainers if one.steps.start), None)
     if trainer is None:
         return [(START, 0, ended_us)]
@@ -152,7 +152,7 @@ def run_phases(session: Session, ended_us: int) -> list[PhaseRow]:
 
 
 def phases_text(session: Session) -> str:
-    """Return what each phase took, and all of them; empty where that was not recorded."""
+    """Return the time of each phase, and the total; empty if not recorded."""
     if not session.phases:
         return ""
     took: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""Production of batches in each loader: by which stages, how busily, on how many cores.
+"""Production of batches in each loader: stages, busy share, and cores.
 
-A Loader of Headrace's own counts by stage what its threads do, from the start of each pass on (`stats()`). Its figures
-here are of the measured steps, as far as two of its counts lie in them. A ThreadDataLoader records its batches one by
-one, as a DataLoader's workers do.
+Headrace's Loader counts the work of its threads by stage, from the start of each pass (`stats()`). Its figures here
+cover the measured steps if two of its counts fall into them. A ThreadDataLoader records its batches individually, like
+a DataLoader's workers.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ CATEGORIES = {
 CORE = ("read", "probe", "decode", "resample", "augment")
 MAP, TEXT, PYTHON, STORE = "map", "text", "python", "store"
 SOURCE = "source"
-"""Category of what is no loader at all: a function, or an iterator, that the loop calls for a batch."""
+"""Category of a source that is no loader: a function or iterator that the loop calls for a batch."""
 LEAF = re.compile(r"\w+\[([\d,]*)\]")
 """Sizes in the text of a shape."""
 BATCH_DIMS = 4
 """Dimensions of a batch of images."""
 COLOURS = {1, 3, 4}
-"""First dimensions of what may be one image."""
+"""Possible first dimensions of a single image."""
 SUMMED = ("batches", "samples", "wall_s", "consumer_wait_s", "idle_s", "python_s")
 BUSY = 1 / 3
-"""Share of their time that a Loader's threads work, below which they are not what limits: as `Stats.limit` has it."""
+"""Busy share of a Loader's threads below which they are not the bottleneck, as in `Stats.limit`."""
 ALWAYS = 0.5
-"""The same of workers of `map=`, and of a tokenizer."""
+"""The same for workers of `map=` and for a tokenizer."""
 WAITING = 0.5
-"""Share of the consumer's wait that is for a store's answers, above which the store limits."""
+"""Share of the consumer's wait for a store's answers above which the store is the bottleneck."""
 
 
 def batch_production(training: MeasuredTraining, join: Join) -> list[LoaderProduction]:
-    """Return the loaders that made batches in measured steps: those that steps waited for first, then the busiest."""
+    """Return the loaders that produced batches in measured steps: awaited ones first, then by busy time."""
     trainer = training.trainer
     received = [
         row
@@ -70,8 +70,8 @@ def _production(
 ) -> LoaderProduction | None:
     """Return a loader's production; `received` has the pass, index, start and duration of each `next()`.
 
-    A pass's makers had work to do from its start to its last batch, as far as that lies within the measured steps.
-    Indices follow one another, so that batches are counted that were thinned out.
+    The producers of a pass had work from its start to its last batch, within the measured steps. Indices are
+    consecutive, so thinned-out batches are counted, too.
     """
     trainer = training.trainer
     passes = [one for one in trainer.passes if one.loader == loader.number and one.start < training.until]
@@ -129,7 +129,7 @@ def _production(
 
 
 def _item_samples(trainer: Trainer, loader: LoaderFacts, passes: set[int]) -> int:
-    """Return the samples of an item: of a dataset that batches itself, the first dimension of the batches received."""
+    """Return the samples per item: if the dataset makes batches, the first dimension of its batches."""
     if "batch_size" not in loader.facts or loader.facts["batch_size"] is not None:
         return 1
     gets = trainer.gets
@@ -139,9 +139,9 @@ def _item_samples(trainer: Trainer, loader: LoaderFacts, passes: set[int]) -> in
 
 
 def batch_rows(shape: str) -> int | None:
-    """Return the rows of a batch by the text of its shapes, such as `float32[64,3,224,224] int64[64]`.
+    """Return the number of rows in a batch from its shapes, such as `float32[64,3,224,224] int64[64]`.
 
-    None where its tensors do not have the same first dimension, or where a single one may as well be one sample.
+    None if its tensors have different first dimensions, or if a single tensor may be one sample.
     """
     dims = [[int(size) for size in sizes.split(",") if size] for sizes in LEAF.findall(shape)]
     first = {one[0] if one else 0 for one in dims}
@@ -153,21 +153,21 @@ def batch_rows(shape: str) -> int | None:
 
 @dataclass
 class FeedSums:
-    """Counts of a Loader in all passes together, as far as it was looked at."""
+    """Counts of a Loader over all passes, as far as recorded."""
 
     figures: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     items: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """By stage, as the next."""
+    """Items by stage."""
     busy_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     fetch: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Remote reads, as `FetchStats.totals` counts them; empty where all files are on this machine."""
+    """Remote reads, as in `FetchStats.totals`; empty if all files are local."""
     latency_s: dict[str, float] = field(default_factory=dict)
-    """Time until answers begin, by quantile, at the last count."""
+    """Time to first byte by quantile, at the last count."""
     threads: int = 0
     map_workers: int = 0
 
     def add(self, first: LoaderFeed | None, last: LoaderFeed) -> None:
-        """Add what came between two counts of one pass; all of it up to `last` without a first."""
+        """Add the difference of two counts of one pass; without a first, everything up to `last`."""
         for sign, feed in ((1, last), (-1, first)):
             if feed is not None:
                 for name in SUMMED:
@@ -189,12 +189,12 @@ class FeedSums:
 
     @property
     def core_share(self) -> float:
-        """Share of its threads' time in which they work."""
+        """Busy share of its threads' time."""
         return self.core_s / (self.core_s + self.figures["idle_s"]) if self.core_s > 0 else 0.0
 
     @property
     def limit(self) -> str:
-        """Name the stage that limits while the consumer waits, as headrace's `Stats.limit` finds it."""
+        """Bottleneck while the consumer waits, determined like headrace's `Stats.limit`."""
         if self.fetch.get("fetch_stall_seconds", 0.0) > WAITING * self.figures["consumer_wait_s"]:
             return STORE
         wall_s = self.figures["wall_s"] or 1.0
@@ -208,7 +208,7 @@ class FeedSums:
 
 
 def feed_sums(training: MeasuredTraining) -> dict[int, FeedSums]:
-    """Sum up what each Loader did, by its number."""
+    """Return the summed counts of each Loader, by number."""
     loaders = {one.number: one.loader for one in training.trainer.passes}
     by_pass: dict[int, list[LoaderFeed]] = {}
     for one in training.trainer.feeds:
@@ -223,7 +223,7 @@ def feed_sums(training: MeasuredTraining) -> dict[int, FeedSums]:
 
 
 def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
-    """Yield how Loaders made their batches, by their own counts."""
+    """Yield the production of Loaders, from their own counts."""
     trainer = training.trainer
     loaders = {loader.number: loader for loader in trainer.loaders}
     for number, sums in feed_sums(training).items():
@@ -259,7 +259,7 @@ def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
 
 
 def shares_of_feeds(training: MeasuredTraining) -> dict[int, dict[str, float]]:
-    """Share out a wait for each Loader among the stages of whatever limits it."""
+    """Return, for each Loader, how a wait is divided among the stages of its bottleneck."""
     names = {loader.number: own_name(loader) for loader in training.trainer.loaders}
     found: dict[int, dict[str, float]] = {}
     for number, sums in feed_sums(training).items():
@@ -275,5 +275,5 @@ def shares_of_feeds(training: MeasuredTraining) -> dict[int, dict[str, float]]:
 
 
 def own_name(loader: LoaderFacts) -> str:
-    """Return `headrace.Loader`."""
+    """Return a name such as `headrace.Loader`."""
     return f"headrace.{str(loader.facts.get('dataset', '')).rpartition('.')[2]}"

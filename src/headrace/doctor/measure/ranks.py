@@ -1,4 +1,4 @@
-"""Ranks side by side: who arrives last, by how much, and who waits for a peer."""
+"""Comparison of ranks: which arrives last, by how much, and which waits for a peer."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from .view import TrainerView
 OFTEN = 1.5
 """Multiple of its turn from which a rank is last too often: of n equal ranks each is last in 1/n of the steps."""
 MUCH = 0.01
-"""Share of a step by which it must be late on average."""
+"""Minimum mean lateness, as a share of a step."""
 BY_DATA = 0.5
-"""Share of its lateness that its longer wait for data must explain for its data to be the cause."""
+"""Share of its lateness that its longer data stall must explain to be the cause."""
 
 
 class StepMoments(NamedTuple):
-    """Moments of a step of one rank, on the first rank's clock; None is what is not known."""
+    """Moments of one rank's step on the first rank's clock, each None if unknown."""
 
     ready: float | None
-    """Its own gradients were done."""
+    """End of its own gradients."""
     backward: float | None
-    """The first backward pass after its last batch began: the one in which gradients are shared."""
+    """Start of the first backward pass after its last batch, the one that shares gradients."""
     collective: float | None
-    """Its first synchronous collective began."""
+    """Start of its first synchronous collective."""
     shared: float | None
-    """Its last backward pass ended, and with it the sharing of gradients."""
+    """End of its last backward pass, and of gradient sharing."""
 
 
 @dataclass(frozen=True)
 class RanksTogether:
     """Ranks of one training, and the steps that all of them measured.
 
-    `steps[number]` holds one step a rank, in their order; `ahead[place]` is what the clock of that rank's host is ahead
-    of the first rank's.
+    `steps[number]` has one step per rank, in their order; `ahead[place]` is the offset of the clock of that rank's host
+    to the first rank's.
     """
 
     views: list[TrainerView]
@@ -47,18 +47,17 @@ class RanksTogether:
     ahead: list[float]
 
     def arrivals(self, number: int) -> list[float] | None:
-        """Return when each rank was ready for the others; None where no kind of moment is known of all.
+        """Return when each rank was ready for the others; None if no kind of moment is known for all.
 
-        Its own gradients were done, where that was stamped, else its last backward pass began, else its first
-        collective.
+        In order of preference: the end of its own gradients, the start of its last backward pass, its first collective.
         """
         ready, backward, collective, _ = zip(*self.moments(number), strict=True)
         return next((known for times in (ready, backward, collective) if (known := _known(times)) is not None), None)
 
     def is_apart(self, number: int) -> bool:
-        """Tell whether a rank ended its step before another was ready for it: then neither waited for the other.
+        """Return True if a rank ended its step before another was ready, so that neither waited for the other.
 
-        False where a GPU was used, whose queue shares gradients after the training thread has gone on.
+        False with a GPU, whose queue shares gradients after the training thread has continued.
         """
         arrivals, steps = self.arrivals(number), self.steps[number]
         devices = (view.trainer.steps.device for view in self.views)
@@ -67,11 +66,11 @@ class RanksTogether:
         return arrivals is not None and not queued and min(ends) < max(arrivals)
 
     def stamped(self, number: int) -> list[float] | None:
-        """Return when the own gradients of each rank were done; None where that is not known of all."""
+        """Return when each rank's own gradients were done; None if unknown for any."""
         return _known([one.ready for one in self.moments(number)])
 
     def moments(self, number: int) -> list[StepMoments]:
-        """Return the moments of a step, of each rank."""
+        """Return the moments of a step, by rank."""
         found = []
         for view, step, ahead in zip(self.views, self.steps[number], self.ahead, strict=True):
             steps = view.trainer.steps
@@ -88,15 +87,15 @@ class RanksTogether:
 
 
 def _known(times: Sequence[float | None]) -> list[float] | None:
-    """Return the times; None where one is not known."""
+    """Return the times, or None if any is unknown."""
     known = [time for time in times if time is not None]
     return known if len(known) == len(times) else None
 
 
 def ranks_together(views: Sequence[TrainerView]) -> RanksTogether | None:
-    """Put the ranks of a session together: of several trainings, the longest of each rank.
+    """Combine the ranks of a session: of several trainings, the longest of each rank.
 
-    None with fewer than two ranks, or where they share no step.
+    None with fewer than two ranks, or without common steps.
     """
     longest: dict[int, TrainerView] = {}
     for view in views:
@@ -115,10 +114,10 @@ def ranks_together(views: Sequence[TrainerView]) -> RanksTogether | None:
 
 
 def _ahead(ranks: Sequence[TrainerView], steps: dict[int, list[MeasuredStep]]) -> list[float]:
-    """Return what each rank's clock is ahead. Ranks of one host share its clock.
+    """Return the offset of each rank's clock. Ranks on one host share its clock.
 
-    Steps end at about the same time everywhere, since the ranks wait for one another: the median over all steps tells
-    hosts' clocks apart.
+    Steps end at about the same time everywhere, since ranks wait for one another, so the median over all steps gives
+    the offset between hosts.
     """
     hosts = {ranks[0].trainer.host: 0.0}
     for place, view in enumerate(ranks):
@@ -128,17 +127,17 @@ def _ahead(ranks: Sequence[TrainerView], steps: dict[int, list[MeasuredStep]]) -
 
 
 class PeerWait(NamedTuple):
-    """Mean microseconds a step of one rank."""
+    """Mean microseconds per step of one rank."""
 
     wait_us: float
     own_us: float
 
 
 def peer_waits(ranks: RanksTogether) -> list[PeerWait] | None:
-    """Return each rank's wait for its peers; None where neither gradients were stamped nor collectives called.
+    """Return each rank's wait for its peers; None if neither gradient times nor collectives were recorded.
 
-    A backward pass that shares gradients does not tell its waiting from its work. A collective begins when its last
-    rank arrives: until then the others wait, from then on it works.
+    A backward pass that shares gradients does not separate waiting from work. A collective begins when its last rank
+    arrives: the others wait until then.
     """
     stamped = [
         [PeerWait(0.0, 0.0)] * len(waits) if ranks.is_apart(number) else waits
@@ -154,7 +153,7 @@ def peer_waits(ranks: RanksTogether) -> list[PeerWait] | None:
 
 
 def _stamped(moments: list[StepMoments]) -> list[PeerWait] | None:
-    """Return the waits of a step whose ranks all stamped when their own gradients were done.
+    """Return the waits of a step if all ranks recorded the end of their own gradients.
 
     Backward ends with sharing.
     """
@@ -175,9 +174,9 @@ def _calls(view: TrainerView, ahead: float) -> dict[int, list[tuple[str, float, 
 
 
 def _called(calls: Sequence[Sequence[tuple[str, float, float]]]) -> list[PeerWait]:
-    """Return the waits in the calls of a step: the first of each rank is one collective, and so on.
+    """Return the waits in the collectives of a step, which are matched between ranks by order.
 
-    Where ranks do not call the same, nothing can be said of it.
+    Without a match, the waits are 0.
     """
     waits, own = [0.0] * len(calls), [0.0] * len(calls)
     if len({tuple(name for name, _, _ in of_rank) for of_rank in calls}) == 1:
@@ -217,12 +216,12 @@ def _data_wait_us(view: TrainerView) -> float:
 
 
 def is_late(rank: RankView, ranks: int) -> bool:
-    """Return whether a rank is last more often than chance has it, and by more than noise."""
+    """Return True if a rank is last more often than by chance, and by more than noise."""
     return rank.late * ranks >= OFTEN and rank.late * rank.lateness_us >= MUCH * rank.step_us > 0
 
 
 def _late(ranks: RanksTogether) -> list[tuple[float, float]]:
-    """Return the share of steps in which each rank was last, and how long the others waited for it then."""
+    """Return the share of steps in which each rank was last, and the others' mean wait for it then."""
     waited: list[list[float]] = [[] for _ in ranks.views]
     known = {number: arrivals for number in ranks.steps if (arrivals := ranks.arrivals(number)) is not None}
     for arrivals in (arrivals for number, arrivals in known.items() if not ranks.is_apart(number)):
@@ -232,9 +231,9 @@ def _late(ranks: RanksTogether) -> list[tuple[float, float]]:
 
 
 def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | None:
-    """Return the stage that takes its makers longest beyond what it takes the other ranks'.
+    """Return the stage in which its producers take longest beyond the other ranks'.
 
-    None where the rank is not late, or not because it waits longer for data than they do.
+    None if the rank is not late, or not because of a longer data stall.
     """
     if not is_late(rank, len(views)):
         return None
@@ -249,7 +248,7 @@ def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | No
 
 
 def _stage_us(view: TrainerView) -> dict[str, float]:
-    """Return what a sample costs by stage, in the loader that makes most."""
+    """Return the cost of a sample by stage, in the loader with the most production."""
     return {
         f"{part.category}:{part.label}": part.wall_us for making in view.batch_production[:1] for part in making.stages
     }

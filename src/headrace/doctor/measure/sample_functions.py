@@ -1,12 +1,12 @@
-"""Functions that make a sample, by the script's lines: libraries' calls, and the script's own Python.
+"""Functions that produce a sample, by the script's lines: library calls, and the script's own Python.
 
-Three measurements are put together, so that nothing counts twice:
+Three measurements are combined without double counting:
 
-- Stages were timed in all batches. A function that is a stage has the stage's share, whose parts go to the lines that
+- Stages were timed in all batches. A function that is a stage has the stage's share, distributed over the lines that
   called it, as the calls of inspected samples show.
-- Functions that are no stages (numpy, torch, scipy) were timed in inspected samples. They lie in the stage around them,
-  mostly the dataset's own code: together they are no more than it, those of one line no more than its stack samples.
-- What stack samples show of a line beyond these calls is the script's own Python. All of it together is no more than
+- Functions that are no stages (numpy, torch, scipy) were timed in inspected samples. They belong to the enclosing
+  stage, mostly the dataset's own code, which bounds them, as do the stack samples of their line.
+- Stack samples of a line beyond these calls are the script's own Python, whose sum is bounded by
   what is left of the dataset's own code.
 """
 
@@ -23,15 +23,15 @@ from .batches import GETITEM, LINES_BUSY_US, line_shares
 from .diagnosis import SampleFunction, StagePart
 
 CALL = "call"
-"""Category of functions that are followed in inspected samples only."""
+"""Category of functions that are measured in inspected samples only."""
 OF_A_BATCH = ("collate",)
-"""Categories of stages that take a batch, and no sample."""
+"""Categories of stages that process a batch, not a sample."""
 LEFT_OUT = ("read", "remote", "lookup", "scan", "wait", "other", "serialise")
-"""Categories that stand for files and the loader itself: findings of their own say what to do."""
+"""Categories of file access and the loader itself, which have findings of their own."""
 LONGEST = 2.0
 """Multiple of the median call that counts at most: a thread that lost its core says nothing of the function."""
 LEAST = 0.005
-"""Share of making a batch below which a function is left out."""
+"""Share of batch production below which a function is left out."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Calls:
     name: str
     place: str | None
     around: str
-    """Stage that the time is counted in."""
+    """Stage in which the time is counted."""
     by_sample: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     facts: dict[str, Any] = field(default_factory=dict)
     longest: int = -1
@@ -52,18 +52,18 @@ class _Calls:
             self.longest, self.facts = us, facts
 
     def mean_us(self, samples: int) -> float:
-        """Return the mean of all samples, those that did not call it included."""
+        """Return the mean over all samples, including samples without a call."""
         return sum(self.by_sample.values()) / samples
 
     def usual_us(self, samples: int) -> float:
-        """Return the same, without what one of them took far longer than the others."""
+        """Return the mean with outliers capped."""
         most = LONGEST * median(self.by_sample.values())
         return sum(min(us, most) for us in self.by_sample.values()) / samples
 
 
 @dataclass(frozen=True)
 class _Share:
-    """Share of making a batch that a function takes at one line."""
+    """Share of batch production that a function takes at one line."""
 
     name: str
     place: str | None
@@ -79,14 +79,14 @@ def sample_functions(
     stages: Sequence[StagePart],
     item_samples: int = 1,
 ) -> list[SampleFunction]:
-    """Return the functions of making a batch, heaviest first; none where no sample was inspected.
+    """Return the functions of batch production in descending order; none without inspected samples.
 
     Args:
-        makers: Processes that made the batches, for their lines.
+        makers: Processes that produced the batches, for their lines.
         samples: Inspected samples of the loader.
-        collated: The same of batches.
-        stages: Stages of making a batch.
-        item_samples: Samples of an item of the dataset.
+        collated: The same for batches.
+        stages: Stages of batch production.
+        item_samples: Samples per item of the dataset.
     """
     sample_us = sum(stage.wall_us for stage in stages)
     if not samples or sample_us <= 0:
@@ -105,9 +105,9 @@ def sample_functions(
 
 
 def _grouped(samples: Sequence[ObservedSample], stages: Mapping[str, float], outside: str) -> list[_Calls]:
-    """Sum calls up by function, line and the stage around them, without the calls inside each.
+    """Sum up calls by function, line and enclosing stage, without nested calls.
 
-    A call inside none counts in the stage `outside`; where that is empty, it does not count.
+    A call without enclosing stage counts for the stage `outside`, or not at all if that is empty.
     """
     found: dict[tuple[str, str | None, str], _Calls] = {}
     for number, sample in enumerate(samples):
@@ -125,7 +125,7 @@ def _grouped(samples: Sequence[ObservedSample], stages: Mapping[str, float], out
 
 
 def _stage_around(calls: Sequence[ObservedCall], call: ObservedCall, stages: Mapping[str, float]) -> str:
-    """Return the stage that is the call, or that it is inside of; empty for none."""
+    """Return the stage of the call itself or the stage around it; empty if there is none."""
     for _ in calls:
         if call.stage in stages:
             return call.stage
@@ -137,10 +137,10 @@ def _stage_around(calls: Sequence[ObservedCall], call: ObservedCall, stages: Map
 
 
 def _name(calls: Sequence[ObservedCall], call: ObservedCall) -> str:
-    """Return the stage of a call.
+    """Return the name of a call's function.
 
-    A transform inside a function that is no stage is what that function does: one of PIL.ImageEnhance converts. Decoded
-    pictures have their mode, too, since one of 16 bits is another matter.
+    A transform inside a function without a stage counts as that function: PIL.ImageEnhance, for example, converts. The
+    name of a decode includes the image mode, since 16-bit images differ.
     """
     outer = call.facts.get("inside")
     if call.stage.startswith("transform:") and isinstance(outer, int) and 0 <= outer < len(calls):
@@ -150,7 +150,7 @@ def _name(calls: Sequence[ObservedCall], call: ObservedCall) -> str:
 
 
 def _of_stages(calls: Sequence[_Calls], wholes: Mapping[str, float], samples: int, batches: int) -> Iterable[_Share]:
-    """Share stages out among the lines that they were called from, and the functions that were called inside."""
+    """Distribute stages over the lines and functions that they were called from."""
     by_stage: dict[str, list[tuple[_Calls, float]]] = defaultdict(list)
     for one in calls:
         if one.around != GETITEM:
@@ -164,9 +164,9 @@ def _of_stages(calls: Sequence[_Calls], wholes: Mapping[str, float], samples: in
 
 
 def _of_calls(calls: Sequence[_Calls], samples: int, item_us: float, bounds: Mapping[str, float]) -> list[_Share]:
-    """Return the functions that are called by the dataset's own code, by what a sample takes in all.
+    """Return the functions called by the dataset's own code, as shares of a sample's time.
 
-    Stack samples bound what a few slow ones say of a line; of lines that these do not know, slow ones hardly count.
+    Stack samples bound outliers of a line. For lines without stack samples, outliers are capped.
     """
     return [
         _Share(one.name, one.place, GETITEM, us / item_us, one.facts)
@@ -179,7 +179,7 @@ def _of_calls(calls: Sequence[_Calls], samples: int, item_us: float, bounds: Map
 def _no_more_than_lines(
     within: Sequence[_Share], bounds: Mapping[str, float], stages: Sequence[_Share]
 ) -> list[_Share]:
-    """Scale down the calls of a line that are more than what the stack samples show of it."""
+    """Scale down the calls of a line that exceed its stack samples."""
     of_stages: dict[str | None, float] = defaultdict(float)
     for one in stages:
         of_stages[one.place] += one.share
@@ -200,7 +200,7 @@ def _no_more_than(most: float, parts: Sequence[_Share]) -> list[_Share]:
 
 
 def _own_lines(lines: Mapping[str, float], calls: Iterable[_Share], stages: set[str]) -> list[_Share]:
-    """Return what lines take beside their calls, but for those of functions that are stages themselves."""
+    """Return the time of lines outside their calls, except in functions that are stages themselves."""
     of_calls: dict[str | None, float] = defaultdict(float)
     for one in calls:
         of_calls[one.place] += one.share
@@ -212,19 +212,19 @@ def _own_lines(lines: Mapping[str, float], calls: Iterable[_Share], stages: set[
 
 
 def _function(place: str) -> str:
-    """Return `file:function` of `file:line:function`, which are one function wherever its time is spent."""
+    """Return `file:function` of `file:line:function`, which groups the lines of a function."""
     file, _, function = place.rsplit(":", 2)
     return f"{file}:{function}"
 
 
 def _is_of(place: str, label: str) -> bool:
-    """Return whether a line belongs to a class or function of this name."""
+    """Return True if a line belongs to a class or function of this name."""
     function = place.rpartition(":")[2]
     return bool(label) and (function == label or function.startswith(f"{label}."))
 
 
 def _merged(shares: Iterable[_Share], lines: Mapping[str, float], sample_us: float) -> list[SampleFunction]:
-    """Join what one function takes at several lines; one that no line called has the line that is its own."""
+    """Merge the shares of one function at several lines. A function without call site gets its own line."""
     by_name: dict[str, list[_Share]] = defaultdict(list)
     for one in shares:
         by_name[one.name].append(one)
@@ -256,15 +256,15 @@ def _merged(shares: Iterable[_Share], lines: Mapping[str, float], sample_us: flo
 
 
 def _library(facts: Mapping[str, Any]) -> str:
-    """Return the package of a transform's class, such as `torchvision`; empty where that is not known."""
+    """Return the package of a transform's class, such as `torchvision`; empty if unknown."""
     kind = facts.get("class")
     return kind.partition(".")[0] if isinstance(kind, str) and "." in kind else ""
 
 
 def _given(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is known of the value that a call was given, and of the kind of filter: shape, dtype, mode, class.
+    """Return the known facts about a call's input and filter: shape, dtype, mode, class.
 
-    An earlier doctor has that value among a call's `arguments`.
+    An older doctor stores the input in a call's `arguments`.
     """
     arguments = facts.get("arguments")
     first = arguments[0] if isinstance(arguments, list) and arguments else None

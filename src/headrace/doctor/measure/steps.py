@@ -21,24 +21,24 @@ from .diagnosis import TimePart
 
 WAIT = "data wait"
 DATA_WORK = "data work"
-"""Name of what the training thread itself does with a batch before the model has it."""
+"""Name of the training thread's own work on a batch before the model receives it."""
 COPY, FORWARD, BACKWARD, OPTIMIZER = "host to device", "forward", "backward", "optimizer"
 COLLECTIVE, OTHER = "collective", "other"
 UNSEEN = "not seen"
-"""Name of `forward` where no batch was seen to come: it holds the wait for them, too."""
+"""Name of `forward` if no batch was seen to arrive: it includes the data stall."""
 ORDER = (WAIT, DATA_WORK, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
 TURNS = {WAIT, BACKWARD, OPTIMIZER}
-"""Parts that the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
+"""Parts that delimit the phases of a step: the forward pass leads from a batch to its backward pass."""
 EVALUATION = "e"
-"""Kind of span, of docs/doctor/session.md."""
+"""Kind of span in docs/doctor/session.md."""
 BOUND = 0.05
-"""Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
+"""Share of a step above which a run is input-bound. Below it, no data remedy gains more."""
 PREFETCH = 2
-"""Batches that DataLoader has in flight for each worker where nothing else is said."""
+"""DataLoader's default of batches in flight per worker."""
 
 
 class TimeSpan(NamedTuple):
-    """Microseconds on any one clock; one that ends before it starts is empty."""
+    """Span in microseconds on any one clock; empty if it ends before it starts."""
 
     name: str
     start: float
@@ -46,7 +46,7 @@ class TimeSpan(NamedTuple):
 
 
 class TimeSegment(NamedTuple):
-    """A stretch of time and the span that it belongs to, None where it belongs to none."""
+    """A stretch of time and its span's name, None outside all spans."""
 
     name: str | None
     start: float
@@ -54,9 +54,9 @@ class TimeSegment(NamedTuple):
 
 
 def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[TimeSegment]:
-    """Cut [start, end] into segments that leave nothing out and overlap nowhere.
+    """Divide [start, end] into segments without gaps or overlaps.
 
-    Each is charged to the innermost span, which is the one that started last, and of several the one that ends first.
+    Each belongs to the innermost span: the one that started last, and of several, the one that ends first.
     """
     coming = sorted((span for span in spans if span.end > max(start, span.start)), key=lambda span: -span.start)
     running: list[tuple[float, float, str]] = []
@@ -75,8 +75,8 @@ def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[Ti
 def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
     """Sum segments by part.
 
-    Time in no span is `forward` where a backward pass comes next, with the batch in hand; else it is `other`: logging,
-    evaluation, checkpoints.
+    Time outside spans is `forward` if a batch has arrived and a backward pass follows; otherwise it is `other`:
+    logging, evaluation, checkpoints.
     """
     turns: list[str | None] = []
     coming = None
@@ -93,23 +93,23 @@ def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
 
 
 def mean_parts(steps: Sequence[dict[str, float]], order: Iterable[str]) -> list[TimePart]:
-    """Return the mean of each part over the steps, and its share of the whole. Parts that no step has are left out."""
+    """Return the mean of each part over the steps, and its share of the whole. Parts without any time are left out."""
     seen = {name for step in steps for name in step}
     return time_parts({name: sum(step.get(name, 0) for step in steps) for name in order if name in seen}, len(steps))
 
 
 def time_parts(totals: Mapping[str, float], steps: int) -> list[TimePart]:
-    """Return the mean of each part over so many steps, and its share of the whole."""
+    """Return the mean of each part over `steps` steps, and its share of the whole."""
     whole = sum(totals.values())
     return [TimePart(name, us / steps, us / whole) for name, us in totals.items()]
 
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """One optimizer step, or where none was seen, one batch: from the start of its `next()` to that of the following.
+    """One optimizer step, or without any, one batch: from the start of its `next()` to the next one's.
 
-    `row` is its row in `Trainer.steps` (None for a batch), `gets` the rows of `Trainer.gets` that began within it,
-    those of its `evaluations` left out.
+    `row` is its row in `Trainer.steps` (None for a batch), `gets` the rows of `Trainer.gets` that began in it, without
+    those of its `evaluations`.
     """
 
     number: int
@@ -121,12 +121,12 @@ class MeasuredStep:
 
     @property
     def duration(self) -> int:
-        """Microseconds, without those of its evaluations."""
+        """Microseconds, without its evaluations."""
         return sum(round(end - start) for start, end in self.stretches)
 
     @property
     def stretches(self) -> list[tuple[float, float]]:
-        """Return the beginnings and ends of what is left of it without its evaluations."""
+        """Starts and ends of its time outside evaluations."""
         starts = [float(self.start), *(span.end for span in self.evaluations)]
         ends = [*(span.start for span in self.evaluations), float(self.end)]
         return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
@@ -134,39 +134,39 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class MeasuredTraining:
-    """One trainer with the steps that are measured: complete, and after its warm-up."""
+    """One trainer with its measured steps: complete, and after the warm-up."""
 
     trainer: Trainer
     unit: str
     """`step` or `batch`."""
     seen: int
-    """Steps in the evidence, warm-up included."""
+    """Number of steps in the evidence, warm-up included."""
     warmup: int
-    """Steps left out at the start."""
+    """Number of steps left out at the start."""
     steps: list[MeasuredStep]
     waits: list[TimeSpan]
-    """Whatever of the loaders blocks the loop, by its start: gets, the start of a pass, its last `next()`."""
+    """Times that loaders block the loop, in order: gets, the start of a pass, its last `next()`."""
 
     @cached_property
     def _reached(self) -> list[float]:
-        """End of all waits up to each."""
+        """Running maximum of the ends of the waits."""
         return list(accumulate((span.end for span in self.waits), max))
 
     @property
     def gets(self) -> list[int]:
-        """Rows of the gets within measured steps."""
+        """Rows of the gets in measured steps."""
         return [row for step in self.steps for row in step.gets]
 
     @cached_property
     def fed(self) -> Counter[int]:
-        """Count the batches that measured steps waited for, by loader, without those of an evaluation."""
+        """Number of batches that measured steps waited for, by loader, without evaluations."""
         loader_of = {one.number: one.loader for one in self.trainer.passes}
         numbers = (self.trainer.gets.pass_[row] for row in self.gets)
         return Counter(loader_of[number] for number in numbers if number in loader_of)
 
     @property
     def until(self) -> float:
-        """End of the undisturbed run: the windows after the observed one begin."""
+        """End of the undisturbed run, where the windows after the observed one begin."""
         observed = window(self.trainer, OBSERVE)
         return inf if observed is None else observed.end
 
@@ -180,13 +180,13 @@ class MeasuredTraining:
         return sum(self.durations)
 
     def waits_in(self, step: MeasuredStep) -> list[TimeSpan]:
-        """Return the waits that reach into a step, and are none of an evaluation."""
+        """Return the waits that overlap a step, without those of an evaluation."""
         first = bisect_right(self._reached, step.start)
         last = bisect_left(self.waits, float(step.end), key=_start)
         return [span for span in self.waits[first:last] if not _within(span.start, step.evaluations)]
 
     def is_measured(self, time: float) -> bool:
-        """Return whether a time lies within a measured step, and in no evaluation."""
+        """Return True if a time is in a measured step, outside its evaluations."""
         row = bisect_right(self.steps, time, key=lambda step: step.start) - 1
         return row >= 0 and time < self.steps[row].end and not _within(time, self.steps[row].evaluations)
 
@@ -194,8 +194,8 @@ class MeasuredTraining:
 def training(session: Session, trainer: Trainer) -> MeasuredTraining:
     """Measure a trainer.
 
-    A run that is measured without windows stops at the number of steps asked for; an observed one takes them all. Where
-    there are windows, only what they observed counts: the steps after that are fed with copies.
+    A measured run without windows stops at the requested number of steps; an observed run uses all. With windows, only
+    observed steps count: later steps receive copies.
     """
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
     early, observed = early_steps(trainer), window(trainer, OBSERVE)
@@ -215,19 +215,19 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
 
 
 def window(trainer: Trainer, name: str) -> MeasuredWindow | None:
-    """Return a window. Of a run that ended before its replay, the few steps replayed after its first epoch are that."""
+    """Return a window. If a run ended before its replay, the steps replayed after its first epoch replace it."""
     names = (REPLAY, EARLY) if name == REPLAY else (name,)
     return next((one for wanted in names for one in trainer.windows if one.name == wanted), None)
 
 
 def early_steps(trainer: Trainer) -> range:
-    """Return the numbers of the steps that were replayed after the first epoch, none of which is an observed one."""
+    """Return the numbers of the steps replayed after the first epoch, which are not observed steps."""
     early = window(trainer, EARLY)
     return range(0) if early is None else range(early.first, early.first + early.steps)
 
 
 def window_steps(trainer: Trainer, name: str) -> list[MeasuredStep]:
-    """Return the steps of a window that do not belong to the change from the one before."""
+    """Return the steps of a window after its settling steps."""
     found = window(trainer, name)
     if found is None:
         return []
@@ -236,7 +236,7 @@ def window_steps(trainer: Trainer, name: str) -> list[MeasuredStep]:
 
 
 def pass_blocks(one: TrainerPass) -> list[tuple[int, int]]:
-    """Return when a pass blocks the loop besides its gets, and for how long: at its start, and to find its end."""
+    """Return start and duration of the blocks of a pass besides its gets: its start, and finding its end."""
     ended = [] if one.last is None or one.last_start is None else [(one.last_start, one.last)]
     return [(one.start, one.ready - one.start), *ended]
 
@@ -246,29 +246,29 @@ def pass_of(trainer: Trainer) -> dict[int, TrainerPass]:
 
 
 def queue_of(trainer: Trainer, loader: int) -> int:
-    """Return the batches that a loader keeps in flight: what may have been made before the loop first asked."""
+    """Return the batches that a loader has in flight, which may be produced before the first request."""
     facts = next((one.facts for one in trainer.loaders if one.number == loader), {})
     return (whole_fact(facts, "num_workers") or 0) * (whole_fact(facts, "prefetch_factor") or PREFETCH)
 
 
 def whole_fact(facts: dict[str, Any], name: str) -> int | None:
-    """Return a fact that is a whole number, as a loader of somebody's own may not have it."""
+    """Return a fact if it is an integer; custom loaders may lack it."""
     value = facts.get(name)
     return value if isinstance(value, int) else None
 
 
 def is_here(trainer: Trainer, one: TrainerPass) -> bool:
-    """Return whether the trainer makes the batches of a pass itself."""
+    """Return True if the trainer produces the batches of a pass itself."""
     return one.workers in ([], [trainer.pid])
 
 
 def is_source(loader: LoaderFacts | None) -> bool:
-    """Return whether it is no loader at all, but a function or an iterator that the loop calls for a batch."""
+    """Return True for a function or iterator that the loop calls for a batch, rather than a loader."""
     return loader is not None and "source" in loader.facts
 
 
 def threads_of(loader: LoaderFacts | None) -> int:
-    """Count the threads that make a loader's batches in the trainer itself; 0 for torch's DataLoader."""
+    """Return the number of threads that produce a loader's batches in the trainer; 0 for torch's DataLoader."""
     return 0 if loader is None else whole_fact(loader.facts, "threads") or 0
 
 
@@ -290,7 +290,7 @@ def _steps(trainer: Trainer) -> list[MeasuredStep]:
 
 
 def _merged(evaluations: Iterable[tuple[int, int]]) -> list[TimeSpan]:
-    """Return them in order, those that touch as one."""
+    """Return the evaluations in order, with adjacent ones merged."""
     merged: list[TimeSpan] = []
     for start, end in sorted(one for one in evaluations if one[0] < one[1]):
         if merged and start <= merged[-1].end:
@@ -317,9 +317,9 @@ def _batches(trainer: Trainer) -> list[MeasuredStep]:
 
 
 def _warmup(session: Session, trainer: Trainer, steps: list[MeasuredStep]) -> int:
-    """Return the warm-up that was asked for, else the one that the probe chose, else a count of steps.
+    """Return the requested warm-up, or the probe's choice, or an estimate.
 
-    These took what the busiest loader had prefetched at the start, or are left for settling.
+    The estimate is the steps that consume the initial prefetch of the most used loader, plus settling steps.
     """
     chosen = whole_fact(session.process_facts(trainer).get("facts", {}), "warmup_steps")
     for warmup in (session.warmup, chosen):
@@ -343,10 +343,10 @@ def _start(span: TimeSpan) -> float:
 
 
 def with_loaders_as_one(trainer: Trainer) -> Trainer:
-    """Count each DataLoader as the one before it where all that is known of them is the same, one used after the other.
+    """Merge equal DataLoaders that are used one after the other.
 
-    A script that makes one an epoch has one loader, and starts its workers anew. A loader that only evaluations took
-    batches of is never one that is trained from.
+    A script that makes a DataLoader per epoch has one loader, and restarts its workers. A loader whose batches only
+    evaluations took is never merged with one for training.
     """
     number_of = _numbers(trainer)
     if all(number == loader for loader, number in number_of.items()):
@@ -359,8 +359,8 @@ def with_loaders_as_one(trainer: Trainer) -> Trainer:
 
 
 def _numbers(trainer: Trainer) -> dict[int, int]:
-    """Return, by loader, the number of the first of those that count as one."""
-    used: dict[int, tuple[int, int]] = {}  # when its first and its last pass began
+    """Return, by loader, the number of the first of its merged loaders."""
+    used: dict[int, tuple[int, int]] = {}  # start of its first and last pass
     for one in trainer.passes:
         first, last = used.get(one.loader, (one.start, one.start))
         used[one.loader] = min(first, one.start), max(last, one.start)
@@ -368,7 +368,7 @@ def _numbers(trainer: Trainer) -> dict[int, int]:
     trained = {loader_of.get(number) for number in trainer.gets.pass_}
     evaluated = {loader_of.get(number) for number in trainer.fetches.pass_} - trained
     newest: dict[tuple[bytes, bool], tuple[int, int]] = {}
-    """Of equal ones, the first's number, and when the last was last begun."""
+    """First number of each group of equal loaders, and the last start of a pass in it."""
     numbers = {loader.number: loader.number for loader in trainer.loaders}
     for loader in sorted((one for one in trainer.loaders if one.number in used), key=lambda one: used[one.number][0]):
         first, last = used[loader.number]

@@ -44,7 +44,7 @@ from .waits import Wait, causes, wait_split, waits
 PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OPTIMIZER)}
 """Mark that begins a span, with the mark that ends it and its part."""
 MODEL = "m"
-"""Mark at which the model is called: what comes between a batch and this, or the next batch, is work on data."""
+"""Mark of the model's call: time between a batch and this mark, or the next batch, is work on data."""
 
 Marks = Sequence[tuple[str, float]]
 KINDS = {
@@ -57,14 +57,14 @@ KINDS = {
     "s": OPTIMIZER,
     "c": COLLECTIVE,
 }
-"""Parts by kind of span in the evidence; a newer probe's kinds are `other`."""
+"""Parts by kind of span in the evidence; kinds of a newer probe are `other`."""
 
 
 def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
-    """Return the mean parts of a step on the GPU; None where it was not measured.
+    """Return the mean parts of a step on the GPU; None if not measured.
 
-    `data wait` is the time between a `next()` that began, once all work before it was done, and its return: the stream
-    has nothing to do meanwhile. It is less than the CPU's wait where the GPU was still behind.
+    `data wait` is the time from a `next()`, once all earlier work is done, to its return: the stream is idle meanwhile.
+    It is shorter than the CPU's wait if the GPU was behind.
     """
     steps = []
     for step, following in pairwise(training.steps):
@@ -77,7 +77,7 @@ def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
 
 
 def device_spans(marks: Marks) -> list[TimeSpan]:
-    """Return the spans that the marks of one step bound, on the GPU's clock. A mark without its partner bounds none."""
+    """Return the spans between the marks of one step, on the GPU's clock. Unpaired marks are ignored."""
     begun: dict[str, float] = {}
     spans = []
     ends = {end: (begin, name) for begin, (end, name) in PAIRS.items()}
@@ -106,18 +106,18 @@ def _marks(trainer: Trainer, step: MeasuredStep) -> Marks | None:
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
 """Student's t for 95 %, two-sided, by degrees of freedom."""
 FEW_STEPS = 20
-"""Fewer steps have their mean's interval beside it."""
+"""Number of steps below which the mean's interval is reported."""
 
 
 def mean_half_us(durations: Sequence[int]) -> float | None:
-    """Return half of the 95 % confidence interval of the mean of few steps; None of one alone, and of many."""
+    """Return the half-width of the 95 % confidence interval of the mean of few steps; None for one or many."""
     if not 1 < len(durations) < FEW_STEPS:
         return None
     return T_95[min(len(durations) - 1, max(T_95))] * stdev(durations) / sqrt(len(durations))
 
 
 def step_budget(training: MeasuredTraining) -> StepBudget | None:
-    """Return the mean parts of the measured steps; None where there were none."""
+    """Return the mean parts of the measured steps; None without any."""
     if not training.steps:
         return None
     durations = training.durations
@@ -137,7 +137,7 @@ def step_budget(training: MeasuredTraining) -> StepBudget | None:
 
 
 def step_parts(training: MeasuredTraining, step: MeasuredStep) -> dict[str, float]:
-    """Return microseconds of one step by part; they sum to its duration, whatever its spans are."""
+    """Return microseconds of one step by part; they always sum to its duration."""
     spans = training.waits_in(step)
     if step.row is not None:
         spans += [
@@ -164,7 +164,7 @@ class TrainerView:
     causes: WaitCauses
     batch_production: list[LoaderProduction]
     only: bool
-    """Whether no other rank trains alongside it."""
+    """True if no other rank trains alongside it."""
 
     @classmethod
     def of(cls, session: Session, trainer: Trainer, join: Join) -> TrainerView:
@@ -191,26 +191,23 @@ class TrainerView:
 
     @property
     def has_gpu(self) -> bool:
-        """Tell whether the waits of the GPU were measured."""
+        """True if the GPU's data stalls were measured."""
         return self.budget is not None and self.budget.device is not None
 
     @cached_property
     def data_share(self) -> float | None:
-        """Data wait and the training thread's own work on data, as a share of each step."""
+        """Data stall and the training thread's own data work, as a share of each step."""
         return None if self.wait_share is None else self.wait_share + self.share(DATA_WORK)
 
     @cached_property
     def wait_share(self) -> float | None:
-        """Data wait as a share of each step, seen by the GPU where that was measured; None without a loader."""
+        """Data stall as a share of each step, on the GPU if measured; None without a loader."""
         if self.budget is None or not self.training.trainer.gets.start:
             return None
         return self.share(WAIT)
 
     def share(self, part: str) -> float:
-        """Return a part's share of each step, seen by the GPU where that was measured.
-
-        0 where there is no such part.
-        """
+        """Return a part's share of each step, on the GPU if measured; 0 if there is none."""
         parts = [] if self.budget is None else self.budget.device or self.budget.parts
         return next((one.share for one in parts if one.name == part), 0.0)
 
@@ -218,9 +215,9 @@ class TrainerView:
         return next((loader for loader in self.trainer.loaders if loader.number == number), None)
 
     def demanded_cores(self, making: LoaderProduction) -> float | None:
-        """Return the cores that making batches takes as fast as the trainer can take them; None where unknown.
+        """Return the cores needed to produce batches as fast as the trainer can consume them; None if unknown.
 
-        It is the CPU time of a step's batches by the least time that a step takes, however many workers there are.
+        It is the CPU time of a step's batches divided by the shortest possible step, for any number of workers.
         """
         known = [(part.cpu_us, part.wall_us) for part in making.stages if part.cpu_us is not None]
         cpu, wall = sum(cpu for cpu, _ in known), sum(wall for _, wall in known)
@@ -230,10 +227,10 @@ class TrainerView:
         return self.budget.micro_batches * making.batch_us * cpu / wall / step_us if step_us > 0 else None
 
     def _unhindered_us(self, budget: StepBudget) -> float:
-        """Return the step that never waits for a worker.
+        """Return the step without waits for a worker.
 
-        It is its computing and the unpickling of its batches, by the same thread. Where another thread unpickles and
-        pins them meanwhile, it is the longer of the two.
+        It is computing plus unpickling in the same thread. If another thread unpickles and pins, it is the longer of
+        the two.
         """
         computing = sum(part.us for part in budget.parts if part.name != WAIT)
         gets, rows, steps = self.trainer.gets, self.training.gets, len(self.training.steps)
@@ -253,13 +250,13 @@ def _waited_us(training: MeasuredTraining, found: Sequence[Wait]) -> Counter[int
 def _by_wait(
     made: Sequence[LoaderProduction], training: MeasuredTraining, found: Sequence[Wait]
 ) -> list[LoaderProduction]:
-    """Sort loaders that feed the steps together by how long these wait for each."""
+    """Sort loaders that feed the steps together by the wait for each."""
     waited = _waited_us(training, found)
     return sorted(made, key=lambda one: (one.loader not in waited, -waited[one.loader]))
 
 
 def main_view(views: Sequence[TrainerView]) -> TrainerView | None:
-    """Return the view that the verdict is about: of those that train, the one that waited longest for data."""
+    """Return the view for the verdict: among training ones, the one with the longest data stall."""
 
     def weight(view: TrainerView) -> tuple[bool, float]:
         wait = (view.wait_share or 0.0) * view.training.total_us
@@ -275,17 +272,17 @@ def main_view_of(session: Session) -> TrainerView | None:
 
 
 def uses_gpu(session: Session, trainer: Trainer) -> bool:
-    """Return whether a trainer used a GPU; torch with CUDA may well train without one."""
+    """Return True if a trainer used a GPU; torch with CUDA may train without one."""
     facts = session.process_facts(trainer)
     return any(facts.get(kind, {}).get("device") is not None for kind in ("facts", "torch"))
 
 
 def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCost:
-    """Return what the probe cost.
+    """Return the cost of the probe.
 
-    Makers whose batches were thinned do not tell how long they were busy, and are left out of `worker_share`. The cost
-    of a measured step is the median: the first one also pays for what is done once. Steps that were let pass cost less,
-    and count as they are.
+    Producers with thinned batches have an unknown busy time, and are left out of `worker_share`. The cost of a measured
+    step is the median, since the first step includes one-time costs. Skipped steps cost less, and count with their own
+    cost.
     """
     probed = [
         (us, step.duration)
@@ -310,7 +307,7 @@ def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCos
 
 
 def window_us(trainer: Trainer, name: str) -> float | None:
-    """Return the mean step of a window; None where it has none."""
+    """Return the mean step of a window; None if it has no steps."""
     steps = [step for step in window_steps(trainer, name) if not step.gets]
     if not steps:
         return None
@@ -318,7 +315,7 @@ def window_us(trainer: Trainer, name: str) -> float | None:
 
 
 def replayed_work_us(trainer: Trainer) -> float:
-    """Return what work on data adds to a replayed step: on a GPU, as much as that waits for it."""
+    """Return the data work in a replayed step: on a GPU, only as far as the GPU waits for it."""
     steps = [step for step in window_steps(trainer, REPLAY) if not step.gets]
     return fmean(_data_work_us(trainer, step) for step in steps) if steps else 0.0
 
@@ -338,7 +335,7 @@ def _data_work_us(trainer: Trainer, step: MeasuredStep) -> float:
 def replayed_us(view: TrainerView) -> float | None:
     """Return the mean step on cached batches, data work in the loop included; None without a replay window.
 
-    Without workers the step itself makes the batches, so that cached ones save no more than the wait for these.
+    Without workers, the step itself produces the batches, so cached batches save only the data stall.
     """
     replay_us = window_us(view.trainer, REPLAY)
     if replay_us is None or view.budget is None or any(one.workers for one in view.batch_production[:1]):
@@ -347,7 +344,7 @@ def replayed_us(view: TrainerView) -> float | None:
 
 
 def at_hand_us(view: TrainerView) -> float | None:
-    """Return the mean step with batches at hand that need no more work, by the replay window; None without one."""
+    """Return the mean step with batches ready for the model, from the replay window; None without one."""
     if view.budget is None:
         return None
     replay_us = replayed_us(view)
@@ -355,7 +352,7 @@ def at_hand_us(view: TrainerView) -> float | None:
 
 
 def replayed_threads(trainer: Trainer) -> float | None:
-    """Return the threads that computed at once in the median replayed step; None where none tells."""
+    """Return the threads that computed at once in the median replayed step; None if unknown."""
     found = [
         cpu / step.duration
         for step in window_steps(trainer, REPLAY)
@@ -366,7 +363,7 @@ def replayed_threads(trainer: Trainer) -> float | None:
 
 
 def _copying_us(trainer: Trainer, step: MeasuredStep) -> float:
-    """Return what copying cached batches added to a step: less than it took on a GPU that had work left meanwhile."""
+    """Return the time that copying cached batches added to a step: less than it took if the GPU still had work."""
     replays = trainer.replays
     within = range(bisect_left(replays.start, step.start), bisect_left(replays.start, step.end))
     taken = float(sum(replays.duration[row] for row in within))

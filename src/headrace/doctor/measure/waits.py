@@ -1,8 +1,8 @@
-"""Data waits: what each `next()` waited for, followed along the path of its batch.
+"""Data stalls: causes of each `next()`'s wait, followed along the path of its batch.
 
-A batch brings its tensors as names of shared memory: the reader asks the worker's resource sharer for each, a thread of
-the worker that needs the GIL for every message. While the worker computes in Python, each of them takes a switch
-interval (5 ms) or more, so that unpickling waits for what the worker does meanwhile.
+A batch has its tensors as names of shared memory. The reader requests each from the worker's resource sharer, a thread
+that needs the GIL for every message. While the worker computes in Python, each request takes a switch interval (5 ms)
+or more, so unpickling waits for whatever the worker does meanwhile.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from .diagnosis import WaitCauses, WaitSplit
 from .steps import MeasuredTraining, is_here, is_source, pass_blocks, pass_of, queue_of, threads_of, time_parts
 
 USUAL = 10
-"""Batches of 100 that are handed over in less than the usual time."""
+"""Percentile of the transfer times that counts as usual."""
 LEAST_BATCHES = 8
-"""Fewer say nothing of what is usual."""
+"""Minimum number of batches to determine the usual time."""
 START_UP, SHUT_DOWN, NOT_READY = "start-up", "shut-down", "not ready"
 HELD_UP, PICKLE = "ready but out of order", "pickle"
 UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN = "unpickle and copy", "pin", "made here", "sampler", "unknown"
 WAIT_ORDER = (START_UP, SHUT_DOWN, NOT_READY, HELD_UP, PICKLE, UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN)
 MAKING = (NOT_READY, HELD_UP, MADE_HERE)
-"""Waits that the making of the batch explains."""
+"""Waits explained by the production of the batch."""
 Cut = tuple[str, int | None]
-"""A part of a wait and the time until which it lasts; None where that was not measured."""
+"""A part of a wait and its end time; None if not measured."""
 
 
 def waited_us(gets: ReceivedBatches, row: int) -> int | None:
-    """Return how long unpickling a batch waited; None where it was not measured."""
+    """Return how long unpickling a batch waited; None if not measured."""
     if row >= len(gets.unpickle_cpu):
         return None
     unpickle, cpu = gets.unpickle[row], gets.unpickle_cpu[row]
@@ -40,10 +40,10 @@ def waited_us(gets: ReceivedBatches, row: int) -> int | None:
 
 
 def usual_us(gets: ReceivedBatches) -> float | None:
-    """Return what handing a batch over takes of itself, a round trip for each tensor; None where too few batches tell.
+    """Return the usual wait in a transfer, one round trip per tensor; None if there are too few batches.
 
-    The reader computes more than half of a round trip: where it always waits longer than that, it always waits for the
-    worker.
+    The reader computes for more than half of a round trip. A reader that always waits longer than that always waits for
+    the worker.
     """
     rows = [row for row in range(len(gets.start)) if waited_us(gets, row) is not None]
     if len(rows) < LEAST_BATCHES:
@@ -53,9 +53,9 @@ def usual_us(gets: ReceivedBatches) -> float | None:
 
 
 def late(gets: ReceivedBatches, row: int, made: MadeBatch, usual: float) -> tuple[int, MadeBatch] | None:
-    """Return by how much a batch was handed over late, and the batch that its worker made meanwhile.
+    """Return the delay in a batch's transfer, and the batch that its worker produced meanwhile.
 
-    None where it was in time, or the worker made none.
+    None if there was no delay, or the worker produced none.
     """
     waited, arrived, unpickle = waited_us(gets, row), gets.arrived[row], gets.unpickle[row]
     if waited is None or arrived is None or unpickle is None or waited <= usual:
@@ -70,16 +70,16 @@ def late(gets: ReceivedBatches, row: int, made: MadeBatch, usual: float) -> tupl
 
 
 def spun_us(training: MeasuredTraining) -> float:
-    """Return the CPU time a step that other threads had while the training thread waited for batches of workers."""
+    """Return the CPU time per step of other threads while the training thread waited for workers' batches."""
     others = training.trainer.gets.others_cpu
     return sum(others[row] or 0 for row in training.gets) / len(training.steps) if others else 0.0
 
 
 @dataclass(frozen=True)
 class Wait:
-    """One `next()`, or one `iter()` (`made` None, all of it start-up): microseconds by what it waited for.
+    """One `next()`, or one `iter()` (`made` None, all start-up), in microseconds by cause.
 
-    Of those of unpickling, `held` are due to the batch that the worker made meanwhile, `holder`.
+    `held` microseconds of the unpickling are due to the batch `holder` that the worker produced meanwhile.
     """
 
     loader: int
@@ -90,10 +90,9 @@ class Wait:
 
 
 def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
-    """Return the waits of the measured steps, in order, gets first. The parts of each sum to its duration.
+    """Return the waits of the measured steps in order, gets first. The parts of each sum to its duration.
 
-    Where the makers' evidence was thinned, gets whose batch was left out of it are left out, too: the others stand for
-    them.
+    With thinned evidence, gets with an unrecorded batch are left out; the others represent them.
     """
     trainer = training.trainer
     usual = usual_us(trainer.gets)
@@ -115,14 +114,14 @@ def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
 
 
 def wait_split(training: MeasuredTraining, found: list[Wait]) -> WaitSplit | None:
-    """Return mean microseconds a step by what was waited for; None where nothing was."""
+    """Return mean microseconds per step by cause; None without waits."""
     totals = {name: sum(wait.parts.get(name, 0) for wait in found) for name in WAIT_ORDER}
     totals = {name: us for name, us in totals.items() if us > 0}
     return WaitSplit(training.trainer.pid, time_parts(totals, len(training.steps))) if totals else None
 
 
 def split_wait(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
-    """Share [start, end] out along cuts in time; what lies behind the last of them is `last`."""
+    """Divide [start, end] at the cuts; the rest is `last`."""
     parts: dict[str, int] = {}
     now = start
     for name, until in [*cuts, (last, end)]:
@@ -146,12 +145,12 @@ def _get(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, usual: fl
 
 
 def _cuts(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, made: MadeBatch | None) -> list[Cut]:
-    """Cut a wait in time by what happens meanwhile.
+    """Return the cuts of a wait at the events meanwhile.
 
-    Threads of Headrace's make a batch, pinned and all; a Loader's core does not tell when. A trainer without workers
-    draws indices, makes the batch, and pins it. A worker makes it and pickles it into a pipe; here it is unpickled,
-    perhaps pinned, and the next indices are drawn. A batch that had arrived before it was asked for leaves only the
-    last of these.
+    Threads of Headrace's loaders produce a batch, pinning included; a Loader's core does not report when. A trainer
+    without workers draws indices, produces the batch, and pins it. A worker produces it and pickles it into a pipe; the
+    trainer unpickles it, may pin it, and draws the next indices. For a batch that arrived before the request, only the
+    drawing remains.
     """
     gets = trainer.gets
     end, arrived = gets.start[row] + gets.duration[row], gets.arrived[row]
@@ -167,8 +166,8 @@ def _cuts(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, made: Ma
     start, fetched = batches.start[made.row], batches.fetched[made.row]
     if is_here(trainer, one):
         return [(SAMPLER, start), (MADE_HERE, fetched), pinned]
-    # A worker's very first index had been there before it was, so what it did until it took that up, worker_init_fn
-    # say, belongs to its start.
+    # A worker's very first index existed before the worker, so its work up to the first batch, such as worker_init_fn,
+    # belongs to its start.
     is_first = made.row == 0 and one.epoch == 0 and batches.index[0] < len(one.workers)
     return [
         (START_UP, start if is_first else made.maker.begun),
@@ -181,10 +180,10 @@ def _cuts(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, made: Ma
 
 
 def _held_up_from(trainer: Trainer, row: int, loader: LoaderFacts | None, finder: Finder, fetched: int) -> int:
-    """Return when the first later batch lay ready, while the next in order was still being made.
+    """Return when the first later batch was ready while the next in order was in production.
 
-    From then on the loop waits for the order. It is `fetched` where none did, or where order does not matter. Older
-    versions of torch have no such setting, and keep the order.
+    From then on, the loop waits for the order. It is `fetched` if there is none, or if order does not matter. Older
+    versions of torch have no such setting, and preserve order.
     """
     is_in_order = loader is None or loader.facts.get("in_order") is not False
     if fetched <= trainer.gets.start[row] or not is_in_order:
@@ -199,11 +198,11 @@ def _held_up_from(trainer: Trainer, row: int, loader: LoaderFacts | None, finder
 def causes(
     pid: int, found: Iterable[Wait], steps: int, feeds: Mapping[int, dict[str, float]] | None = None
 ) -> WaitCauses:
-    """Share the waits out among their causes.
+    """Distribute the waits over their causes.
 
-    The time for which a batch was still being made goes to the stages of that very batch: the slow ones are those that
-    are waited for. Where its worker handed it over late, what the worker made meanwhile is the cause. `feeds` has the
-    shares of loaders that do not record their batches one by one.
+    Waits for a batch in production go to the stages of that batch, since slow batches are the ones waited for. If a
+    worker transferred it late, the cause is what the worker produced meanwhile. `feeds` has the shares of loaders that
+    do not record batches individually.
     """
     totals: dict[str, float] = {}
     for wait in found:
@@ -222,9 +221,9 @@ def causes(
 
 
 def _shares(made: MadeBatch | None, feed: dict[str, float] | None) -> dict[str, float]:
-    """Return the stages of making the batch where it was made; what comes after is a part of the wait of its own.
+    """Return the stages of a batch's production as shares; later work is a separate part of the wait.
 
-    Where its making was not seen, no stage is charged with it.
+    Without recorded production, no stage is charged.
     """
     if made is None:
         return feed or {UNKNOWN: 1.0}

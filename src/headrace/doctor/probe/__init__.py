@@ -1,8 +1,8 @@
-"""The probe: hooks inside the user's processes that time a training step and the batches of a worker.
+"""The probe: hooks in the user's processes that time training steps and the production of batches.
 
-Standard library only and Python 3.9 on, since it runs in whatever environment the user trains in. It is loaded by its
-path, under a name of its own, so that nothing of Headrace need be installed there; hence its imports are relative. No
-hook may break a run: one that fails switches itself off and leaves a note.
+Standard library only, Python 3.9 and later, since the probe runs in the user's own environment. It is loaded by path
+under a name of its own, so Headrace need not be installed there; hence the relative imports. A hook must never break a
+run: a hook that fails switches itself off and leaves a note.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _HOMES = {
     "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
     "training.step_limit": ("SETTLING_STEPS", "observed_steps", "replayed_steps"),
 }
-"""What the doctor takes of the probe, by the module that has it: none of these is imported before it is needed."""
+"""Module of each name that the doctor uses from the probe. Each module is imported on first use."""
 
 UNDO = os.path.join("scratch", "undo", "owner")
-"""File of a session's folder that exists where the run is to be undone."""
+"""File in the session folder whose presence means that the run can be undone."""
 _active: Probe | None = None
 _fork_is_watched = False
 
@@ -55,10 +55,10 @@ def __getattr__(name: str) -> Any:
 
 
 def start(folder: str, begun_ns: int | None = None) -> Probe:
-    """Observe this process from now on, as `folder/settings.json` says, into a file of its own in `folder/evidence`.
+    """Observe this process as `folder/settings.json` specifies and write its evidence file in `folder/evidence`.
 
-    A second call returns the probe of the first. `begun_ns` is when observation began, by time.monotonic_ns(), if that
-    was earlier.
+    A second call returns the existing probe. `begun_ns` is the start of observation by time.monotonic_ns(), if earlier
+    than this call.
     """
     global _active, _fork_is_watched
     if _active is None:
@@ -80,10 +80,10 @@ def start(folder: str, begun_ns: int | None = None) -> Probe:
 
 
 def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
-    """Start once a module is imported that the probe hooks, or once an error ends the process.
+    """Start when the process imports a module that the probe hooks, or when an error ends the process.
 
-    Most Python processes of a command never come to that, and should start as fast as ever. `failed(folder)` is called
-    while the exception is handled that kept the probe from starting.
+    Most Python processes of a command never import such a module and should start without delay. If the probe cannot
+    start, `failed(folder)` is called while the exception is being handled.
     """
     import atexit
 
@@ -107,11 +107,11 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
             return None
 
     def report_error() -> None:
-        """Write what ended a process in which nothing was observed."""
+        """Write the error that ended a process in which nothing was observed."""
         trigger.detach()
         error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-        # Ctrl-C needs no explanation. Python also forgets that Ctrl-C ends it when source is executed from here on, as
-        # the import of dataclasses does: the exit status would be another.
+        # Ctrl-C needs no explanation. If source is executed from here on, as the import of dataclasses does, Python
+        # forgets that Ctrl-C ended the process, and the exit status changes.
         if not isinstance(error, Exception):
             return
         try:
@@ -132,12 +132,12 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
 
 
 def active() -> Probe | None:
-    """Return the probe of this process, if there is one."""
+    """Return the probe of this process, or None."""
     return _active
 
 
 def stop() -> None:
-    """Remove every hook and close the evidence. For `watch()`; an observed command just ends."""
+    """Remove every hook and close the evidence. Only `watch()` needs this; an observed command simply ends."""
     global _active
     if _active is not None:
         _active.detach()
@@ -148,6 +148,6 @@ def stop() -> None:
 
 
 def _forked() -> None:
-    """Tell the active probe of a fork. Registered once: Python takes no such callback back."""
+    """Notify the active probe of a fork. Registered once, since Python cannot unregister this callback."""
     if _active is not None:
         _active.forked()

@@ -1,4 +1,4 @@
-"""Installation of a probe's hooks, and of the remedies that a proof injects, around them."""
+"""Installation of the probe's hooks, and of the remedies that a proof injects around them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .sample_digests import BatchDigests, RandomDraws
 
 
 def attach(probe: Probe) -> None:
-    """Wait for torch, and for every library whose calls are stages."""
+    """Register hooks for torch and for every library with stages, to be installed on import."""
     probe.imports.attach()
     probe.batches.collections.watch()
     if probe.settings.digests:
@@ -28,7 +28,7 @@ def attach(probe: Probe) -> None:
 
 
 def _inject(probe: Probe, where: str) -> None:
-    """Load remedies only in a run that proves them."""
+    """Inject the remedies of one layer. Only a run that proves remedies imports them."""
     if probe.settings.changes:
         from . import remedies
 

@@ -1,4 +1,4 @@
-"""Values inside a batch: where each lies, what it is, its shape, and the range of its numbers."""
+"""Leaves of a nested batch: path, kind, shape, dtype, and range of values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from .described_values import class_name
 
 Leaf = tuple[str, str, "list[int] | None", "str | None", Any, Any]
-"""Path, kind, shape, dtype, and the least and greatest number: `OutputLeaf` of the session."""
+"""Path, kind, shape, dtype, minimum and maximum: `OutputLeaf` of the session."""
 MOST_LEAVES = 64
 MOST_LEVELS = 8
 LONG_LIST = 16
-"""Elements of a list of which only the first ones are leaves."""
+"""Length above which only the first elements of a list become leaves."""
 FIRST = 3
 MOST_RANGE_BYTES = 32 << 20
-"""Of an array whose range is looked up; of a larger one only its first rows are."""
+"""Size up to which the range covers a whole array; of a larger array, only the first rows are scanned."""
 
 
 def leaves_of(value: Any, with_ranges: bool = True) -> list[Leaf]:
-    """List the values of a nested result, at most `MOST_LEAVES`."""
+    """Return the leaves of a nested value, at most `MOST_LEAVES`."""
     leaves: list[Leaf] = []
     waiting: list[tuple[str, Any, int]] = [("", value, 0)]
     while waiting and len(leaves) < MOST_LEAVES:
@@ -39,7 +39,7 @@ def leaves_of(value: Any, with_ranges: bool = True) -> list[Leaf]:
 
 
 def _inner(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the parts of a container by their keys or positions; None of anything else, and of an empty one."""
+    """Return the parts of a container by key or position, or None if `value` is empty or no container."""
     kind = type(value)
     if issubclass(kind, UserDict):
         value = vars(value).get("data")
@@ -54,7 +54,7 @@ def _inner(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def leaf_of(value: Any, with_range: bool = True) -> tuple[str, list[int] | None, str | None, Any, Any]:
-    """Return what one value is, as in `Leaf`. Any other object is named by its class."""
+    """Describe one value in the form of `Leaf`. Objects of other classes are named by their class."""
     kind = type(value)
     if kind in (bool, int, float):
         number = _finite(value)
@@ -98,7 +98,7 @@ def _rows(shape: Any, item_bytes: int) -> int:
 
 
 def _finite(number: Any) -> Any:
-    """Return a number that JSON holds as one: of a boolean 0 or 1, None of what is not finite."""
+    """Return a number that JSON can hold: 0 or 1 for a boolean, None if the number is not finite."""
     if type(number) is bool:
         return int(number)
     if type(number) is int and not -(1 << 63) <= number < 1 << 63:

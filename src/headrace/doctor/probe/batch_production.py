@@ -1,4 +1,4 @@
-"""The batches that this process produces: begun, fetched, sent, and written down."""
+"""Record of the batches that this process produces: begun, fetched, sent, and written as evidence."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .stages import Account, CallTimer, Totals
 _FIRST_PAUSE_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 64_000_000_000
 MOST_SLOWEST = 8
-"""Samples. Many workers' are joined, of which a report shows the worst few."""
+"""Number of slowest samples each process records. Those of all workers are merged, and a report shows the worst few."""
 LONGEST_KEY = 200
 OLDEST = 2
-"""The generation that a full garbage collection goes through."""
+"""Oldest garbage collector generation, which a full collection covers."""
 
 
 @dataclass(eq=False)
 class ProducedBatch:
-    """One batch under production, by one thread. Times are time.monotonic_ns()."""
+    """One batch under production by one thread. Times are from time.monotonic_ns()."""
 
     epoch: int
     index: int
@@ -40,23 +40,23 @@ class ProducedBatch:
     end: int = 0
     samples: int | None = None
     together: int = 0
-    """Samples beyond the first that were timed with it as a whole."""
+    """Samples beyond the first that were timed together as a whole."""
     is_fetching: bool = False
     is_done: bool = False
     totals: Totals = field(default_factory=dict)
     beside: Totals = field(default_factory=dict)
     use_before: CoreUse | None = None
-    """Use of the cores until its beginning."""
+    """Core use at the start of the batch."""
     use: tuple[int, int | None] | None = None
-    """Its own use of them in microseconds: CPU time and delay."""
+    """CPU time and scheduling delay of the batch, in microseconds."""
     worked: int | None = None
-    """What all threads that produced it together took, where several did."""
+    """Total time of all threads that produced the batch together, if there were several."""
 
 
 class BatchRecorder:
-    """Recorder of what the threads of a process produce, each one batch at a time.
+    """Recorder of the batches that the threads of a process produce, one batch per thread at a time.
 
-    A batch is begun by the worker loop, when an index has arrived, or by the fetch itself where there are no workers.
+    The worker loop begins a batch when an index arrives. Without workers, the fetch itself begins it.
     """
 
     def __init__(self, timer: CallTimer, evidence: EvidenceFile, clock: SessionClock, fault: Fault) -> None:
@@ -65,18 +65,18 @@ class BatchRecorder:
         self._clock = clock
         self._fault = fault
         self.guard = HookGuard(fault, "making of batches")
-        """For the parts of every hook that feeds this."""
+        """Guard for every hook that feeds this recorder."""
         self._fetch = timer.stage("other", "fetch")
         self.lines = CodeLines(evidence.name)
         self.collections = FullCollections()
         self.opened = OpenedFiles(evidence.name, lambda error: fault("opened files", error))
         self.remote = RemoteReadCounts(evidence.name)
         self.price_sample: Callable[[], int] = lambda: 0
-        """How to find what timing one sample costs, in ns; set by the hook that does."""
+        """Function that returns the cost of timing one sample, in ns. The hook that times samples sets it."""
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Start as a process does that has produced nothing yet."""
+        """Reset to the state of a process that has produced nothing yet."""
         self.sampler = StackSampler(self.lines.add, self._hung, lambda error: self._fault("lines", error))
         self.open: dict[Account, ProducedBatch] = {}
         self.slow = SlowestSamples()
@@ -89,13 +89,12 @@ class BatchRecorder:
         self._ended = 0
         """Batches since the last record of remote reads."""
         self._held: list[Record] = []
-        """Of batches produced in the training thread."""
+        """Records of batches produced in the training thread, not written yet."""
         self._written_at = 0
         self._lately_ns = 0
-        """What the batch produced last took."""
+        """Duration of the last batch."""
 
     def begin(self, epoch: int, index: int) -> ProducedBatch:
-        """Begin a batch in the calling thread."""
         account = self._stages.open()
         batch = self.open[account] = ProducedBatch(epoch, index, account)
         self.sampler.begin(batch)
@@ -106,12 +105,12 @@ class BatchRecorder:
         return batch
 
     def current(self) -> ProducedBatch | None:
-        """Return the batch that this thread produces."""
+        """Return the batch that this thread is producing."""
         account = self._stages.current()
         return None if account is None else self.open.get(account)
 
     def end(self, batch: ProducedBatch) -> None:
-        """End a batch that is fetched and collated."""
+        """Finish a batch that is fetched and collated."""
         begun = time.monotonic_ns()
         batch.account.leave()
         self.open.pop(batch.account, None)
@@ -128,16 +127,16 @@ class BatchRecorder:
         self.cost.total_ns += time.monotonic_ns() - begun
 
     def drop(self, batch: ProducedBatch) -> None:
-        """Drop a batch that will never be done: an exception, or the end of the data."""
+        """Drop a batch that will not finish because of an exception or the end of the data."""
         self.open.pop(batch.account, None)
         self._stages.close()
         self.sampler.end(batch, time.monotonic_ns() - batch.start)
 
     def write(self, batch: ProducedBatch, sent: int | None = None, serialise: int | None = None) -> None:
-        """Write a batch down, with what else is due.
+        """Write a batch and any other records that are due.
 
-        `sent` is by time.monotonic_ns(), `serialise` in ns. Both are None for one that was produced in the training
-        thread, which may be held back for a while.
+        `sent` is from time.monotonic_ns(), `serialise` in ns. Both are None for a batch produced in the training
+        thread, whose record may be held back for a while.
         """
         started = time.thread_time_ns()
         samples = (batch.samples or 0) - batch.together
@@ -164,21 +163,21 @@ class BatchRecorder:
             self._evidence.write(*held, *others)
 
     def flush(self) -> None:
-        """Write what has not been due yet, at the end of a pass or of all."""
+        """Write everything held back, at the end of a pass or of the process."""
         self._write_held(*self._other_records())
 
     def close(self) -> None:
-        """Run nothing beside the process's own end. What is still to be sent may be written after it."""
+        """Stop the sampler and flush before the process ends. Batches still to be sent may be written later."""
         self._is_closed = True
         self.sampler.stop()
         self.flush()
 
     def forking(self) -> None:
-        """Take no thread of ours through a fork."""
+        """Stop the sampler, so that none of the probe's threads exists across the fork."""
         self.sampler.stop()
 
     def forked(self) -> None:
-        """Begin anew in the child of a fork."""
+        """Reset in the child of a fork."""
         self.lines.take()
         self.opened.forked()
         self.remote.forked()
@@ -192,7 +191,7 @@ class BatchRecorder:
         stages = _table(batch.totals)
         difference = (end - start if worked is None else worked) - sum(row[2] for row in stages)
         for row in stages:
-            if row[0] == self._fetch:  # it is given what rounding took, so that the walls sum to the whole
+            if row[0] == self._fetch:  # assign the rounding error to fetch, so that the wall times sum to the whole
                 row[2] = max(row[2] + difference, 0)
         sent_us = None if sent is None else us(sent)
         serialise_us = None if serialise is None else serialise // 1000
@@ -235,19 +234,19 @@ def _table(totals: Totals) -> list[list[int]]:
 class SlowestSamples:
     """The slowest samples so far.
 
-    In a run of n samples about MOST_SLOWEST × log n of them are among these at some time; those that no longer are when
-    they would be written are left out.
+    In a run of n samples, about MOST_SLOWEST × log n belong to the set at some time. Samples that are no longer in the
+    set when records are written are left out.
     """
 
     def __init__(self) -> None:
         self.least_ns = -1
-        """What a sample must take more than, to be one of them."""
+        """Wall time that a sample must exceed to enter the set."""
         self._worst: list[tuple[int, int, Record]] = []
-        """Wall ns, number and record."""
+        """Heap of wall time in ns, number, and record."""
         self._offered = self._written = 0
 
     def offer(self, epoch: int, index: int, key: Any, wall_ns: int, totals: Totals) -> None:
-        """Take a sample in. Not to be called for one that took no more than `least_ns`."""
+        """Add a sample. Call this only for a sample that took longer than `least_ns`."""
         self._offered += 1
         stages = [(stage, wall // 1000) for stage, (_, wall, _) in totals.items()]
         timed_ns, cpu_ns = (sum(total[column] for total in totals.values()) for column in (1, 2))
@@ -262,7 +261,7 @@ class SlowestSamples:
             self.least_ns = self._worst[0][0]
 
     def records(self) -> list[Record]:
-        """Return the records of those that are new since the last call."""
+        """Return the records that are new since the last call."""
         new = [record for _, number, record in sorted(self._worst) if number > self._written]
         self._written = self._offered
         return new
@@ -273,10 +272,10 @@ _repr.maxstring = _repr.maxother = LONGEST_KEY
 
 
 class FullCollections:
-    """Count of the process's full garbage collections since the last record, filled in by Python's own callback.
+    """Count of full garbage collections since the last record, fed by `gc.callbacks`.
 
-    A dataset of millions of small objects makes each of them long, and nothing else runs in the process meanwhile. They
-    are written with other records, since a collection may begin anywhere, also where evidence is being written.
+    With a dataset of millions of small objects, each full collection is long and stops the whole process. Counts are
+    written together with other records: a collection may begin anywhere, even while evidence is being written.
     """
 
     def __init__(self) -> None:
@@ -284,21 +283,19 @@ class FullCollections:
         self._count = self._spent_ns = self._longest_ns = 0
 
     def watch(self) -> None:
-        """Count from now on."""
         gc.callbacks.append(self._called)
 
     def remove(self) -> None:
-        """Count no more."""
         if self._called in gc.callbacks:
             gc.callbacks.remove(self._called)
 
     def forked(self) -> None:
-        """Begin anew in the child of a fork."""
+        """Reset in the child of a fork."""
         self._begun = None
         self._count = self._spent_ns = self._longest_ns = 0
 
     def records(self, now_us: int) -> list[Record]:
-        """Return what was counted since the last call, if anything was."""
+        """Return a record of the collections since the last call, if there were any."""
         if not self._count:
             return []
         count, spent, longest = self._count, self._spent_ns // 1000, self._longest_ns // 1000
@@ -318,7 +315,7 @@ class FullCollections:
 
 
 def key_text(key: Any) -> str:
-    """Return a sample's key as short text. It is the user's object: its repr may be long, or raise."""
+    """Return a sample's key as short text. Keys are user objects, whose repr may be long or raise."""
     if type(key) is int:
         return str(key)
     try:

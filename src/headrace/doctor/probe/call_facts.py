@@ -1,6 +1,6 @@
-"""Facts about a library's call: the class that is called, and the kind of values that it takes or gives.
+"""Facts about a library call: the class that is called, and the kind of values that it takes or returns.
 
-Each function here is asked only for samples that are looked at. Values are told by shape and dtype, never by content.
+Facts are gathered only for sampled calls. Values are distinguished by shape and dtype, never by content.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from .described_values import class_name
 
 Facts = dict[str, Any]
 _OF_VALUES = ("call", "decode", "transform")
-"""Categories of calls that are told apart by the values that they take or give."""
+"""Categories whose calls are distinguished by the values that they take or return."""
 
 
 def facts_before(stage: str, subject: Any, args: tuple[Any, ...], kwargs: Facts) -> Facts | None:
-    """Return what is known of a call before it is made; None of one that is nothing to tell.
+    """Return the facts known before a call, or None if there is nothing to report.
 
-    `stage` is `category:label`, `subject` the object that is called, of calls that are known by their class.
+    `stage` is `category:label`. `subject` is the called object, for calls identified by their class.
     """
     category, _, label = stage.partition(":")
     first = args[0] if args else next(iter(kwargs.values()), None)
     if label == "Pillow load":
-        return _of_picture(first) if getattr(first, "tile", None) else None  # else its pixels are there
+        return _of_picture(first) if getattr(first, "tile", None) else None  # otherwise its pixels are already loaded
     if label.startswith("tokenizers "):
         subject = first
     if subject is not None:
@@ -38,7 +38,7 @@ def facts_before(stage: str, subject: Any, args: tuple[Any, ...], kwargs: Facts)
 
 
 def facts_after(stage: str, before: Facts, result: Any) -> Facts:
-    """Return what its result says beside the facts `before` it: `gives` is kind, shape and dtype of the only value."""
+    """Return the facts of a call's result. `gives` is the kind, shape and dtype of the only value."""
     category, _, label = stage.partition(":")
     if label == "Pillow open":
         return _of_picture(result)
@@ -54,7 +54,7 @@ def _of_picture(image: Any) -> Facts:
 
 
 def _of_value(value: Any) -> Facts:
-    """Return the shape and dtype of an array, or the mode of a picture of Pillow's; nothing of anything else."""
+    """Return the shape and dtype of an array, or the mode of a Pillow image; empty for anything else."""
     kind, shape, dtype, *_ = leaf_of(value, with_range=False)
     if kind == "PIL":
         return {"mode": dtype}

@@ -1,6 +1,7 @@
-"""Sequences that a dataset holds, read as columns: lists, arrays, and the columns of tables.
+"""Sequences in a dataset, read as columns: lists, arrays, and columns of tables.
 
-Objects of numpy, torch, pandas, polars and pyarrow are read by their own methods, if the process has imported these.
+Objects of numpy, torch, pandas, polars and pyarrow are read through their own methods, if the process has imported the
+library.
 """
 
 from __future__ import annotations
@@ -21,31 +22,32 @@ from .described_values import attributes_of
 MOST_MEMBERS = 1024
 """Attributes of an object, elements of a container and columns of a table that are searched."""
 MOST_BYTES = 1 << 16
-"""Mean size of the elements of an Arrow column; anything larger is no path, text or label."""
+"""Maximum mean element size of an Arrow column. Larger elements are no path, text or label."""
 LEAVES = (
     *(str, bytes, int, float, complex, type(None)),
     *(type, ModuleType, FunctionType, BuiltinFunctionType, MethodType),
 )
-"""Types of objects that hold no columns."""
+"""Types whose objects hold no columns."""
 COMPOSED = ""
-"""Label of the dataset that an object takes its samples from: the columns of both have the same names."""
+"""Label of the dataset that a wrapper takes its samples from; wrapper and dataset share column names."""
 _COMPOSERS = {
     frozenset({"dataset", "indices"}): "dataset",
     frozenset({"datasets", "cumulative_sizes"}): "datasets",
     frozenset({"_data", "_indices", "_fingerprint"}): "_data",
 }
-"""Attribute of the inner dataset in torch's Subset and ConcatDataset and Hugging Face's Dataset, by what they hold."""
+"""Attribute of the inner dataset, by the attributes of torch's Subset and ConcatDataset and Hugging Face's Dataset."""
 _PROBED = 16
 _CHUNK = 1 << 14
 
 Take = Callable[[Sequence[int]], "list[Any]"]
-"""Read elements by their indices."""
+"""Function that reads elements by their indices."""
 
 
 class Column(Sequence[Any]):
     """Lazily read values of a dataset's samples.
 
-    A value is a str, int, float or bool, or a flat list of numbers or of texts; None if it is missing or anything else.
+    A value is a str, int, float or bool, or a flat list of numbers or of texts. It is None if missing or of another
+    type.
     """
 
     def __init__(self, name: str, length: int, take: Take) -> None:
@@ -68,17 +70,16 @@ class Column(Sequence[Any]):
             yield plain_values(self._take(range(start, min(start + _CHUNK, self._length))))
 
     def value(self, index: int) -> Any:
-        """Return the value of one sample."""
         if not 0 <= index < self._length:
             raise IndexError(f"column {self.name} has {self._length} values, and none at {index}")
         return plain_value(self._take([index])[0])
 
     def values(self) -> list[Any]:
-        """Return the values of all samples; `chunks` holds fewer at a time."""
+        """Return the values of all samples; `chunks` holds fewer in memory at a time."""
         return list(self)
 
     def probed(self) -> list[Any]:
-        """Return a few elements from all over the column, as the dataset holds them."""
+        """Return a few elements spread over the column, as stored in the dataset."""
         count = min(_PROBED, self._length)
         return self._take([place * (self._length - 1) // max(count - 1, 1) for place in range(count)])
 
@@ -91,13 +92,13 @@ class Column(Sequence[Any]):
         return Column(self.name, len(picks), lambda indices: self._take(_elements(picks.__getitem__, indices)))
 
     def looked_up(self, name: str, mapping: dict[Any, Any]) -> Column:
-        """Return the column of the elements of a dict, whose keys are the values of this one."""
+        """Return the column of dict elements whose keys are this column's values."""
         by_key = partial(dict.get, mapping)
         return Column(name, self._length, lambda indices: list(map(by_key, plain_values(self._take(indices)))))
 
     @staticmethod
     def concatenated(name: str, columns: Sequence[Column]) -> Column:
-        """Return the column of datasets that follow one another."""
+        """Return the column of concatenated datasets."""
         ends = list(accumulate(map(len, columns)))
         parts = [(column, end - len(column)) for column, end in zip(columns, ends)]
 
@@ -117,9 +118,9 @@ class Column(Sequence[Any]):
 
 
 def _is_of(thing: Any, module: str, *names: str) -> bool:
-    """Return True for an instance of a library's class, if this process has imported the library."""
+    """Return True if `thing` is an instance of a library's class. Never imports the library."""
     found = sys.modules.get(module)
-    # Not by vars(), which would import a library that waits to be imported lazily.
+    # Not vars(), which would trigger the import of a lazily imported library.
     library = object.__getattribute__(found, "__dict__") if isinstance(found, ModuleType) else {}
     return any(isinstance(library.get(name), type) and issubclass(type(thing), library[name]) for name in names)
 
@@ -129,7 +130,7 @@ def length_of(thing: Any) -> int | None:
         return None
     try:
         return len(thing)
-    except Exception:  # it has none, or its own code fails
+    except Exception:  # no length, or its own code fails
         return None
 
 
@@ -143,7 +144,7 @@ def _span(indices: Sequence[int]) -> Any:
 
 
 def sequence_of(thing: Any, name: str) -> Column | None:
-    """Return a list, an array or one column of a table as a column of its elements; None of anything else."""
+    """Return a list, an array or one column of a table as a column; None for anything else."""
     base: Any = next((each for each in (list, tuple, range, array) if issubclass(type(thing), each)), None)
     if base is not None:
         return Column(name, base.__len__(thing), partial(_elements, partial(base.__getitem__, thing)))
@@ -185,7 +186,7 @@ def reached(
     objects: int,
     inner: Callable[[Any], Iterable[Any]],
 ) -> Iterator[Any]:
-    """Yield the outermost wanted objects that roots, each on its level, reach by `inner`, the nearest first."""
+    """Yield the outermost wanted objects reachable from `roots` through `inner`, nearest first."""
     seen: set[int] = set()
     waiting = deque(roots)
     while waiting and len(seen) < objects:
@@ -198,7 +199,7 @@ def reached(
         elif level < levels:
             try:
                 waiting.extend((one, level + 1) for one in inner(thing))
-            except Exception:  # of a library's container, which cannot read its own elements
+            except Exception:  # of a library's container that cannot read its own elements
                 continue
 
 
@@ -226,11 +227,11 @@ def members_of(thing: Any) -> dict[str, Any]:
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
-    """Return the attributes of an object, with the dataset that it is composed of, if any, as `COMPOSED`."""
+    """Return the attributes of an object, with the wrapped dataset, if any, as `COMPOSED`."""
     found = attributes_of(thing)
     inner = next((inner for needed, inner in _COMPOSERS.items() if needed <= found.keys()), None)
     composed = {} if inner is None else {COMPOSED: found.pop(inner)}
-    if inner == "_data":  # a table of Hugging Face, which wraps pyarrow's
+    if inner == "_data":  # a Hugging Face table, which wraps pyarrow's
         table, indices = (attributes_of(one).get("table") for one in (composed[COMPOSED], found["_indices"]))
         return {COMPOSED: table} if indices is None else {COMPOSED: table, ".indices": indices.column(0)}
     return {**composed, **_labelled(found.items())}

@@ -1,7 +1,7 @@
-"""Plain values and parts of the elements that a dataset holds.
+"""Plain values and parts of the elements of a dataset.
 
-No code of the user's runs. Containers are read by the methods of the built-in class that they derive from, objects by
-attributes that no property of the user's computes.
+No user code runs. Containers are read through the methods of their built-in base class, objects through attributes that
+no user property computes.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any, Callable
 from .described_values import attributes_of, class_name
 
 MOST_TEXT = 1 << 16
-"""Characters or bytes of a text; anything longer is content."""
+"""Maximum length of a text in characters or bytes. A longer text is content."""
 MOST_LISTED = 4096
-"""Elements of a list that counts as one value."""
+"""Maximum length of a list that counts as one value."""
 MOST_PARTS = 64
-"""Keys, places or attributes of a row that are read."""
+"""Keys, positions or attributes of a row that are read."""
 MOST_WORDS = 16
 """Words of a line that are read."""
 _NUMBERS = (int, float, bool)
 
 
 def is_missing(element: Any) -> bool:
-    """Return True for None and for the missing values of pandas."""
+    """Return True for None and for pandas' missing values."""
     return element is None or class_name(type(element)).rpartition(".")[2] in ("NAType", "NaTType")
 
 
 def plain_value(element: Any) -> Any:
-    """Return a str, int, float or bool, or a flat list of numbers or of texts; None of anything else."""
+    """Return a str, int, float or bool, or a flat list of numbers or texts; None for anything else."""
     kind = type(element)
     if kind in _NUMBERS:
         return element
@@ -52,7 +52,7 @@ def plain_value(element: Any) -> Any:
 
 
 def _plain_array(element: Any, kind: type) -> Any:
-    """Return a scalar, or an array of at most one dimension, of numpy or torch; None of anything else."""
+    """Return the value of a numpy or torch scalar or 1D array; None for anything else."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and issubclass(kind, numpy.generic):
         item = element.item()
@@ -64,7 +64,6 @@ def _plain_array(element: Any, kind: type) -> Any:
 
 
 def plain_values(elements: list[Any]) -> list[Any]:
-    """Return the plain values of many elements."""
     kinds = set(map(type, elements))
     if kinds <= {int, float, bool, type(None)} or (kinds == {str} and max(map(len, elements)) <= MOST_TEXT):
         return elements
@@ -81,9 +80,10 @@ def _plain_list(elements: Any) -> Any:
 
 
 def parts_of(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
-    """Return the label of each part of rows of one kind, and the function that takes it from a row.
+    """Return the label of each part of uniform rows, and the function that takes the part from a row.
 
-    A list of numbers has no parts. A line of a list has its words, of which one names a file in all of them.
+    A list of numbers has no parts. A text line is split into words if the word at one position names a file in every
+    line.
     """
     kinds = {type(row) for row in rows}
     if all(issubclass(kind, str) for kind in kinds):
@@ -101,7 +101,7 @@ def parts_of(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
 
 
 def _words(lines: Sequence[str]) -> list[tuple[str, Callable[[Any], Any]]]:
-    """Return the words of lines that all have as many, and the lines themselves where white space surrounds them."""
+    """Return the words of lines with equal word counts, or the stripped line if whitespace surrounds any line."""
     if any(str.strip(line) != line for line in lines):
         return [(".strip()", lambda line: str.strip(line) if issubclass(type(line), str) else None)]
     for separator in ("\t", ",", None):
@@ -141,7 +141,7 @@ def _by_word(place: int, separator: Any, count: int, read: Callable[[str], Any])
 
 
 def _places(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
-    """Return the parts of lists or tuples of one length."""
+    """Return the parts of lists or tuples of equal length."""
     lengths = {_base(row).__len__(row) for row in rows}
     length, first = max(lengths), rows[0]
     if len(lengths) > 1 or length > MOST_PARTS:
@@ -159,7 +159,7 @@ def _base(row: Any) -> Any:
 
 def _by_place(place: int) -> Callable[[Any], Any]:
     def take(row: Any) -> Any:
-        if type(row) is tuple:  # as most rows are
+        if type(row) is tuple:  # the usual type of rows
             return row[place] if place < len(row) else None
         if not issubclass(type(row), (list, tuple)):
             return None
@@ -177,14 +177,14 @@ def _by_name(kind: type, name: str) -> Callable[[Any], Any]:
     def take(row: Any) -> Any:
         try:
             return object.__getattribute__(row, name) if type(row) is kind else None
-        except AttributeError:  # this one lacks it
+        except AttributeError:  # this row lacks the attribute
             return None
 
     return take
 
 
 def _is_held(kind: type, name: str) -> bool:
-    """Return True if the object itself holds an attribute, and no property of its class computes it."""
+    """Return True if the object itself stores an attribute, and no property of its class computes it."""
     for base in type.__getattribute__(kind, "__mro__"):
         if name in vars(base):
             found = vars(base)[name]

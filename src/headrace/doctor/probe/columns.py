@@ -1,7 +1,7 @@
 """Columns of a live dataset: sequences whose element `i` is the path, text, label or row of sample `i`.
 
-The search runs no code of the user's but `__len__`. It reads attributes as described_values does, and elements by the
-methods of the built-in class, the table or the array that holds them. It opens no file and decodes nothing.
+The search runs no user code except `__len__`. Attributes are read as in described_values; elements are read through the
+methods of the built-in class, table or array. No file is opened and nothing is decoded.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from .column_sources import COMPOSED, LEAVES, Column, length_of, members_of, rea
 from .column_values import is_missing, parts_of, plain_value
 
 MOST_LEVELS = 6
-"""Levels of objects inside one another, from a dataset to its column."""
+"""Levels of nested objects searched from a dataset to its column."""
 _MOST_OBJECTS, _MOST_SEQUENCES = 2_000, 8
-"""Objects of a stream that are searched for sequences, and sequences that are tried."""
+"""Objects of a stream searched for sequences, and sequences that are tried."""
 MOST_ROW_LEVELS = 3
-"""Levels of containers inside one another in a row."""
+"""Levels of nested containers in a row."""
 _INDICES = re.compile(r"ind|idx|ids$")
-"""Names of attributes that may hold, for each sample, its index into another sequence."""
+"""Attribute names that may hold, for each sample, an index into another sequence."""
 
 
 class ColumnBudget:
-    """Limits of one search, whose time begins here."""
+    """Limits of one search, which starts on construction."""
 
     def __init__(self, seconds: float = 2.0, objects: int = 1 << 15) -> None:
-        """`objects`: the most objects, containers, parts of rows and chunks of indices that are read."""
+        """`objects`: the most objects, containers, parts of rows and chunks of indices to read."""
         self._until = time.monotonic() + seconds
         self._left = objects
         self.is_spent = False
-        """True if the search ended before it had seen everything."""
+        """True if the search ended before it was complete."""
 
     def take(self) -> bool:
         """Count one object; return False if the search has to end."""
@@ -45,15 +45,16 @@ class ColumnBudget:
 
 
 def found_columns(dataset: Any, length: int, budget: ColumnBudget) -> list[Column]:
-    """Return the columns of a live dataset of `length` samples, the nearest to the dataset first.
+    """Return the columns of a live dataset of `length` samples, nearest to the dataset first.
 
-    Their names are unique, and say where the dataset holds them. There may be more if `budget.is_spent` afterwards.
+    Names are unique and say where the dataset holds the column. The list may be incomplete if `budget.is_spent`
+    afterwards.
     """
     return _Search(budget).columns(dataset, length, "")
 
 
 def sequence_lengths(dataset: Any) -> list[int]:
-    """Return the lengths of a few sequences of texts or rows that a stream reaches, the nearest to it first."""
+    """Return the lengths of a few sequences of texts or rows reachable from a stream, nearest first."""
 
     def is_named(thing: Any) -> bool:
         column = sequence_of(thing, "")
@@ -61,7 +62,7 @@ def sequence_lengths(dataset: Any) -> list[int]:
             return False
         try:
             return all(isinstance(one, (str, tuple, list, dict)) for one in column.probed())
-        except Exception:  # a library's, which cannot read its own elements
+        except Exception:  # of a library that cannot read its own elements
             return False
 
     def inner(thing: Any) -> list[Any]:
@@ -72,15 +73,15 @@ def sequence_lengths(dataset: Any) -> list[int]:
 
 
 class _Search:
-    """Search of a dataset, and of the datasets that it is composed of, within one budget."""
+    """Search of a dataset and its nested datasets within one budget."""
 
     def __init__(self, budget: ColumnBudget) -> None:
         self._budget = budget
         self._open: set[int] = set()
-        """Ids of the nested datasets whose search is under way."""
+        """Ids of the nested datasets being searched."""
 
     def columns(self, dataset: Any, length: int, place: str) -> list[Column]:
-        """Return the columns in and below a dataset whose own name is `place`."""
+        """Return the columns in and below a dataset named `place`."""
         if id(dataset) in self._open:
             return []
         self._open.add(id(dataset))
@@ -96,7 +97,7 @@ class _Search:
             self._open.discard(id(dataset))
 
     def _walk(self, dataset: Any, length: int, place: str) -> Iterator[Column]:
-        """Yield the columns that the dataset holds, then those that it reaches by indices or keys."""
+        """Yield the columns that the dataset holds, then the columns reached through indices or keys."""
         keys = [Column("", length, list)]
         mappings: dict[str, dict[Any, Any]] = {}
         objects: list[tuple[dict[str, Any], str]] = []
@@ -111,7 +112,7 @@ class _Search:
                 mappings[name] = thing
             try:
                 own, members = self._one(thing, length, name)
-            except Exception:  # a library's, or of a `__len__`: the rest may be readable
+            except Exception:  # of a library or of a `__len__`: the rest may be readable
                 continue
             yield from own
             keys += own
@@ -124,7 +125,7 @@ class _Search:
         yield from self._looked_up(keys, mappings)
 
     def _one(self, thing: Any, length: int, name: str) -> tuple[list[Column], dict[str, Any]]:
-        """Return the columns that an object is, and those of its members that may hold more."""
+        """Return the columns that an object itself forms, and the members that may hold more."""
         sequence = sequence_of(thing, name)
         if sequence is not None and len(sequence) == length:
             columns = list(self._split(sequence))
@@ -148,7 +149,7 @@ class _Search:
             rows = [row for row in column.probed() if not is_missing(row)]
             is_plain = all(plain_value(row) is not None for row in rows)
             parts = parts_of(rows) if rows and level < MOST_ROW_LEVELS else []
-        except Exception:  # a library's, which cannot read its own elements
+        except Exception:  # of a library that cannot read its own elements
             return
         if rows and is_plain:
             yield column
@@ -156,7 +157,7 @@ class _Search:
             yield from self._split(column.part(label, take_part), level + 1)
 
     def _joined(self, parts: list[Any], length: int, place: str) -> list[Column] | None:
-        """Return the columns that all of several datasets have; None if their samples are not the `length` ones."""
+        """Return the columns common to concatenated datasets; None if their sizes do not sum to `length`."""
         sizes = [size for size in map(length_of, parts) if size is not None]
         if len(parts) < 2 or len(sizes) < len(parts) or sum(sizes) != length:
             return None
@@ -166,7 +167,7 @@ class _Search:
         return [Column.concatenated(name, [columns[name] for columns in found]) for name in shared]
 
     def _picked(self, members: dict[str, Any], length: int, place: str, targets: Collection[str]) -> Iterator[Column]:
-        """Yield the columns of those members that another member holds indices into."""
+        """Yield the columns of members into which another member holds indices."""
         for label in filter(_INDICES.search, members):
             reaches = {other: length_of(members[other]) for other in targets if other != label}
             picks = self._picks(members[label], length) if any(reaches.values()) else None
@@ -180,7 +181,7 @@ class _Search:
                     yield column.picked(picks)
 
     def _picks(self, indices: Any, length: int) -> array[int] | None:
-        """Return the indices of `length` samples; None of anything else."""
+        """Return the indices of `length` samples, or None if `indices` holds anything else."""
         picks = array("q")
         try:
             column = sequence_of(indices, "")
@@ -195,7 +196,7 @@ class _Search:
         return picks
 
     def _looked_up(self, keys: list[Column], mappings: dict[str, dict[Any, Any]]) -> Iterator[Column]:
-        """Yield the columns of dicts that hold something for each value of another column."""
+        """Yield the columns of dicts that have an entry for each value of another column."""
         tried: set[tuple[Any, ...]] = set()
         for key in keys if mappings else ():
             values = tuple(map(plain_value, key.probed()))

@@ -1,7 +1,7 @@
-"""Credentials cut out of texts before they are written: in addresses, headers, options and settings by name.
+"""Removal of credentials from text before it is written: in addresses, headers, options and named settings.
 
-The texts are foreign: settings of loaders, command lines, keys of samples, tracebacks. What is cut shows as `***`, so
-that a reader of the text knows that there was something.
+The texts are foreign: settings of loaders, command lines, keys of samples, tracebacks. A removed credential shows as
+`***`, so that the reader sees that something was cut.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 
 CUT = "***"
-_QUOTE = r"\\?[\"']"  # also as JSON has one within a text
+_QUOTE = r"\\?[\"']"  # also the escaped quote of JSON within a text
 _IN_QUOTES = r"(?:[^\"'\\]|\\[^\"'])+"
 _WORD = r"(?!None\b|null\b|true\b|false\b)(?:[^\s\"'\\,;&)]|\\[^\"'])+"
 _NAMED = (
     r"(?:secret(?:[_-]?access)?(?:[_-]?key)?|passw(?:or)?d|passphrase|credential|connection[_-]string|authorization"
     r"|(?:session|access|auth|security|sas|hf|bearer)[_-]?token|(?:account|access|api)[_-]?key(?:[_-]?id)?)"
 )
-"""What names of settings that hold a credential end with, as the SDKs of stores and their command lines have them."""
+"""Endings of setting names that hold a credential, as used by the SDKs and command lines of object stores."""
 _NAMES = ("secret", "passw", "passphrase", "credential", "connection", "authorization", "token", "key")
 
 
@@ -34,7 +34,7 @@ _CUTS = [
     _cut(rf"({_NAMED}{_QUOTE}\s*:\s*{_QUOTE})(?!bearer |basic |token ){_IN_QUOTES}", rf"\1{CUT}", *_NAMES),
     _cut(rf"({_QUOTE}token{_QUOTE}\s*:\s*{_QUOTE}){_IN_QUOTES}", rf"\1{CUT}", "token"),
     _cut(rf"({_NAMED}\s*[=:]\s*(?:{_QUOTE})?)(?!(?:basic|bearer|token)\s|[\s\"'{{\[\\]){_WORD}", rf"\1{CUT}", *_NAMES),
-    # Options of commands, in one text and as a list.
+    # Command options, in a single string and as a list.
     _cut(rf"(--[\w-]{{0,30}}{_NAMED}(?:\s+|{_QUOTE},\s*{_QUOTE})){_WORD}", rf"\1{CUT}", *_NAMES),
     _cut(rf"(--token(?:=|\s+|{_QUOTE},\s*{_QUOTE})){_WORD}", rf"\1{CUT}", "--token"),
     _cut(
@@ -48,7 +48,7 @@ _CUTS = [
 
 
 def without_credentials(text: str) -> str:
-    """Return the text with `***` in place of each credential that is known by its form or by its name."""
+    """Return the text with `***` in place of each credential recognised by form or by name."""
     low = text.lower()
     for hints, pattern, cut in _CUTS:
         if any(hint in low for hint in hints):

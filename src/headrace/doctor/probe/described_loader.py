@@ -1,6 +1,6 @@
-"""What a DataLoader was given, as JSON: the class of its dataset, and what draws the order of its samples.
+"""Description of a DataLoader as JSON: the class of its dataset, and its sampling order.
 
-None of the user's code runs. docs/doctor/session.md describes the form.
+No user code runs. docs/doctor/session.md describes the form.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .described_values import attributes_of, class_name
 MOST_NAMES = 64
 MOST_TEXT = 200
 MOST_LEVELS = 4
-"""Of samplers inside one another."""
+"""Maximum levels of nested samplers."""
 _INNER = ("sampler", "batch_sampler")
 _PLAIN_BASES = ("builtins.object", "typing.Generic", "typing.Protocol", "abc.ABC")
 
 
 def described_loader(loader: Any, wrapper: Any) -> dict[str, Any]:
-    """Describe a DataLoader; `wrapper` is the object of a library's that iterates it, None where there is none."""
+    """Describe a DataLoader. `wrapper` is the library object that iterates it, or None."""
     kind = type(loader.dataset)
     bases = [class_name(base) for base in type.__getattribute__(kind, "__mro__")[1:]]
     found = {
@@ -34,7 +34,7 @@ def described_loader(loader: Any, wrapper: Any) -> dict[str, Any]:
 
 
 def _order(sampler: Any, level: int = 0) -> dict[str, Any] | None:
-    """Describe a sampler by its class, its plain attributes, and the sampler inside it."""
+    """Describe a sampler by its class, its plain attributes, and its inner sampler."""
     if sampler is None:
         return None
     held: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def _order(sampler: Any, level: int = 0) -> dict[str, Any] | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell what JSON holds as it is."""
+    """Return True if JSON can represent the value exactly."""
     if type(value) is float:
         return math.isfinite(value)
     if type(value) is int:

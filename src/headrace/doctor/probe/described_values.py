@@ -1,4 +1,4 @@
-"""Objects of the user's program by the names of their classes and by their attributes, without running their code."""
+"""Objects of the user's program described by class name and attributes, without running user code."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def class_name(kind: type) -> str:
-    """Return module and qualified name of a class."""
+    """Return the module and qualified name of a class."""
     return f"{type.__getattribute__(kind, '__module__')}.{type.__getattribute__(kind, '__qualname__')}"
 
 
 def attributes_of(thing: Any) -> dict[str, Any]:
-    """Return an object's attributes, by `__dict__` and slots; a module's with its parameters, buffers and modules."""
+    """Return an object's attributes from `__dict__` and slots; for a module, its parameters, buffers and submodules."""
     found: dict[str, Any] = {}
     for base in type.__getattribute__(type(thing), "__mro__"):
         own = vars(base)
@@ -26,7 +26,7 @@ def attributes_of(thing: Any) -> dict[str, Any]:
             if type(slot) is MemberDescriptorType and not name.startswith("__"):
                 try:
                     found.setdefault(name, slot.__get__(thing))
-                except AttributeError:  # it is not set
+                except AttributeError:  # not set
                     continue
     if "_parameters" in found and "_buffers" in found:
         return _module_attributes(found)
@@ -34,7 +34,7 @@ def attributes_of(thing: Any) -> dict[str, Any]:
 
 
 def _module_attributes(state: dict[str, Any]) -> dict[str, Any]:
-    """Return what a torch.nn.Module was given, in place of how it keeps it."""
+    """Return the attributes set on a torch.nn.Module, rather than its internal state."""
     found: dict[str, Any] = {}
     for kept in ("_parameters", "_buffers", "_modules"):
         if isinstance(state.get(kept), dict):

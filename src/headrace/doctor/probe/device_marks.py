@@ -1,4 +1,4 @@
-"""Marks of steps on the device's stream, and ranges of them for profilers."""
+"""Marks of steps on the device's stream, and ranges of the steps for profilers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Callable
 from .overhead import nothing
 
 Marks = list[tuple[str, float]]
-"""Kind, and microseconds since the process's first mark."""
+"""Kind, and microseconds since the first mark of the process."""
 STEP_BEGINS, STEP_ENDS = "s", "p"
 RANGE_NAMES = {
     "w": "headrace: data wait",
@@ -21,10 +21,9 @@ RANGE_NAMES = {
 
 
 class CudaDevice:
-    """The CUDA stream on which the first optimizer stepped; its marks are timing events, of which a query never waits.
+    """The CUDA stream of the first optimizer step. Its marks are timing events, and querying a mark never blocks.
 
-    What is queued on another stream, such as a prefetcher's copy, gets no mark, since times of two streams are in no
-    order.
+    Work on another stream, such as a prefetcher's copy, gets no mark, since times of two streams have no common order.
     """
 
     def __init__(self, torch: ModuleType) -> None:
@@ -32,7 +31,7 @@ class CudaDevice:
         self._is_capturing = torch.cuda.is_current_stream_capturing
         self._stream: Any = None
         self.captures = 0
-        """CUDA graphs being captured now, in any thread; the driver forbids queries meanwhile."""
+        """Number of CUDA graphs being captured, in any thread. The driver forbids queries during a capture."""
 
     def follow(self) -> None:
         """Follow the current stream, if none is followed. Called when an optimizer steps."""
@@ -40,7 +39,7 @@ class CudaDevice:
             self._stream = self._cuda.current_stream()
 
     def record(self, spare: Any) -> Any:
-        """Return a mark behind all work queued so far, `spare` if that is given; None where none may be set now."""
+        """Record a mark after all work queued so far, reusing `spare` if given; None if no mark is allowed now."""
         if self._stream is None or self.captures or self._is_capturing():
             return None
         if self._cuda.current_stream() != self._stream:
@@ -50,19 +49,19 @@ class CudaDevice:
         return event
 
     def is_done(self, mark: Any) -> bool:
-        """Tell whether the device has come past the mark. Never waits."""
+        """Return True if the device has passed the mark. Never blocks."""
         return not self.captures and bool(mark.query())
 
     def elapsed_us(self, earlier: Any, later: Any) -> float:
-        """Return the microseconds between two marks that are done."""
+        """Return the microseconds between two completed marks."""
         return float(earlier.elapsed_time(later)) * 1000.0
 
 
 class DeviceMarks:
-    """Marks of the open step, and of the steps that the device has not come past yet.
+    """Marks of the open step, and of the steps that the device has not passed yet.
 
-    Nothing here waits for the device: a step's marks are read once its last one is done. A device that falls more than
-    `most_steps` behind gets no marks until it has caught up. The mark at which a step ends begins the next one.
+    Nothing here waits for the device: a step's marks are read once the last of them is done. If the device falls more
+    than `most_steps` behind, no marks are set until it has caught up. The mark that ends a step begins the next.
     """
 
     def __init__(self, device: CudaDevice, most_steps: int = 32, most_marks: int = 128) -> None:
@@ -86,14 +85,14 @@ class DeviceMarks:
         self._step.append((kind, mark))
 
     def begin(self) -> None:
-        """Begin a step here, whatever was marked since the one before was closed."""
+        """Begin a step here, and discard marks set since the previous step was closed."""
         self._step = []
         mark = self.device.record(None)
         if mark is not None:
             self._step.append((STEP_BEGINS, mark))
 
     def close(self, number: int, is_wanted: bool) -> None:
-        """Close the step: its marks are complete, up to the last end of an optimizer."""
+        """Close the step: its marks are complete up to the last end of an optimizer."""
         marks = self._step
         end = max((position for position, (kind, _) in enumerate(marks) if kind == STEP_ENDS), default=-1) + 1
         if not end:
@@ -106,7 +105,7 @@ class DeviceMarks:
             self._spares.extend(mark for _, mark in marks[1 : end - 1] if mark is not marks[0][1])
 
     def read(self) -> list[tuple[int, Marks]]:
-        """Return the steps that the device has come past since the last call."""
+        """Return the steps that the device has passed since the last call."""
         done: list[tuple[int, Marks]] = []
         while self._waiting and self.device.is_done(self._waiting[0][1][-1][1]):
             number, marks = self._waiting.pop(0)
@@ -114,7 +113,7 @@ class DeviceMarks:
         return done
 
     def _since_first(self, mark: Any) -> float:
-        """Sum from mark to mark, since the device reports a long time in few digits."""
+        """Return the time since the first mark, summed mark by mark: the device reports long times in few digits."""
         if self._last_read is None:
             self._last_read = mark
         elif mark is not self._last_read:
@@ -127,8 +126,7 @@ class DeviceMarks:
 class ProfilerRanges:
     """Names for steps and their parts in the timelines of torch.profiler and, with CUDA, of Nsight Systems.
 
-    Steps end within optimizers, so ranges may overlap; hence NVTX's ranges that have a start and an end, and not the
-    ones that are pushed and popped.
+    Steps end within optimizers, so ranges may overlap; hence NVTX start/end ranges rather than push/pop ranges.
     """
 
     def __init__(self, torch: ModuleType) -> None:
@@ -137,7 +135,7 @@ class ProfilerRanges:
         self._end_step: Callable[[], None] = nothing
 
     def step(self, number: int) -> None:
-        """End the step before, and begin this one."""
+        """End the previous step and begin this one."""
         self._end_step()
         self._end_step = self._start(f"headrace: step {number}")
 
@@ -145,7 +143,6 @@ class ProfilerRanges:
         self._open.append(self._start(RANGE_NAMES[kind]))
 
     def leave(self) -> None:
-        """End the innermost part."""
         if self._open:
             self._open.pop()()
 
@@ -156,7 +153,7 @@ class ProfilerRanges:
         self._end_step = nothing
 
     def _start(self, name: str) -> Callable[[], None]:
-        """Begin a range, and return what ends it."""
+        """Begin a range, and return the function that ends it."""
         cuda = self._torch.cuda
         record = self._torch.autograd.profiler.record_function(name)
         record.__enter__()

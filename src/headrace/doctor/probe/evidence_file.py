@@ -1,6 +1,6 @@
-"""The evidence file of one process: one JSON array a line, appended whole, bounded in size.
+"""Evidence file of one process: one JSON array per line, appended whole, bounded in size.
 
-What its records hold is described in doctor/session/evidence_schema.py.
+doctor/session/evidence_schema.py describes the records.
 """
 
 from __future__ import annotations
@@ -21,26 +21,31 @@ from .credentials import without_credentials
 from .settings import SessionClock
 
 VERSION = 1
-"""Version of the format, in the facts of a `process` record."""
+"""Format version, in the facts of a `process` record."""
 Record = tuple[Any, ...]
 
 MOST_HELD = 16
 LONGEST_HELD_NS = 250_000_000
-"""What the training thread writes may be held back, so many steps or batches or for so long, and be written together: a
-process that is killed loses as much. One at a time costs several times as much, since the user's step drives our code
-and data out of the CPU's caches (benchmarks/doctor_overhead.py)."""
+"""Steps or batches, and ns, for which records of the training thread may be held back and then written together.
+
+A killed process loses this much. Writing each record separately costs several times as much, since the user's step
+evicts the probe's code and data from the CPU caches (benchmarks/doctor_overhead.py).
+"""
 LAST_BYTES = 64 << 10
-"""Reserved, of a file of usual size, for what says how the process ended."""
+"""Bytes reserved, in a file of usual size, for the records of how the process ended."""
 BLOCK = 64
-"""Steps or batches that are written, or left out, together; more than a loader has workers, as a rule, so that the
-batches written are those of the steps written, whichever worker produced them."""
+"""Number of consecutive steps or batches that are written or left out together.
+
+The block exceeds the usual number of workers, so the batches written belong to the steps written, whichever worker
+produced them.
+"""
 FIGURES = frozenset(
     (
         *("step", "rest", "get", "fetch", "drained", "replayed", "device", "ready", "collective", "padding", "window"),
         *("pass", "last", "loop", "calls", "batch", "look", "lines", "opened", "gc", "probe", "end"),
     )
 )
-"""Kinds of records that hold numbers and words of ours; all others may hold a credential of the script's."""
+"""Record kinds that hold only the probe's own numbers and words. All others may hold a credential of the script."""
 ERROR_LINES = 50
 ERROR_CHARS = 16_000
 
@@ -48,12 +53,12 @@ ERROR_CHARS = 16_000
 class EvidenceFile:
     """Evidence of one process, as docs/doctor/session.md describes it.
 
-    Each `write` is one system call without a buffer before it, so that a process that is killed leaves what it had.
-    Nothing here raises: a write that fails ends the evidence, never the run, and says so once.
+    Each `write` is one unbuffered system call, so a killed process leaves everything written so far. Nothing here
+    raises: a failed write ends the evidence, never the run, and is reported once.
     """
 
     def __init__(self, path: str, most_bytes: int, header: Callable[[], Record]) -> None:
-        """The file is created, and begun with `header()`, at the first write."""
+        """Prepare the file; the first write creates it, beginning with `header()`."""
         self._most_bytes = most_bytes
         self._usual_bytes = most_bytes - min(LAST_BYTES, most_bytes // 4)
         self._header = header
@@ -64,17 +69,17 @@ class EvidenceFile:
 
     def _begin(self, path: str) -> None:
         self.path = path
-        # Re-entrant: a signal handler or a finaliser of the user's may run between any two lines of ours and come back
-        # here through a hook.
+        # Re-entrant: a signal handler or finaliser of the user may run between any two lines of the probe and re-enter
+        # through a hook.
         self._lock = threading.RLock()
         self._unwritten = list(self.names)
         self._written = 0
         self._is_over = False
 
     def forked(self, path: str) -> None:
-        """Go on in `path` in the child of a fork, where a thread that held the lock does not exist.
+        """Continue in `path` in the child of a fork, where a thread that held the lock does not exist.
 
-        The names stay, since hooks know stages by their numbers.
+        Names are retained, since hooks refer to stages by number.
         """
         was_over = self._is_over
         self._let_go()
@@ -86,17 +91,17 @@ class EvidenceFile:
         return self._descriptor is not None
 
     def write(self, *records: Record) -> None:
-        """Append the records, or none of them where they would exceed the bound; with none, only begin the file."""
+        """Append all records, or none if they would exceed the bound. Without records, only create the file."""
         with self._lock:
             self._append(records, self._usual_bytes)
 
     def write_last(self, *records: Record) -> None:
-        """Append what must not be lost because the file is full: how the process ends."""
+        """Append records that must be written even if the file is full: how the process ends."""
         with self._lock:
             self._append(records, self._most_bytes)
 
     def name(self, text: str) -> int:
-        """Return a number that stands for `text` in this file's records; it is written with the next of them."""
+        """Return a number that stands for `text` in this file's records; the name is written with the next record."""
         number = self.names.get(text)
         if number is not None:
             return number
@@ -107,22 +112,23 @@ class EvidenceFile:
             return self.names[text]
 
     def wants(self, number: int) -> bool:
-        """Tell whether the step or batch of that number is worth writing."""
+        """Return True if the step or batch with this number should be written."""
         return is_kept(number // BLOCK, self.halvings)
 
     @property
     def halvings(self) -> int:
-        """Exponent of thinning: of blocks of steps and batches, 1 in 2 to the power of this is worth writing.
+        """Exponent of thinning: 1 in 2 ** `halvings` blocks of steps and batches is written.
 
-        0 until the file is half full, 2 until three quarters, 4 until seven eighths, and so on. Each such part covers
-        twice the steps of the one before, so that a run of any length fits; with 1, 2, 3 each would cover only as many.
+        It is 0 until the file is half full, 2 until three quarters, 4 until seven eighths, and so on. Each such part
+        covers twice the steps of the part before, so a run of any length fits; with 1, 2, 3, each would cover only as
+        many.
         """
         free = self._usual_bytes - self._written
         halves = (self._usual_bytes // max(free, 1)).bit_length() - 1
         return 0 if free * 2 > self._usual_bytes else 2 * halves
 
     def close(self) -> None:
-        """Write nothing any more."""
+        """Stop writing."""
         with self._lock:
             self._is_over = True
             self._let_go()
@@ -144,15 +150,15 @@ class EvidenceFile:
                 del self._unwritten[:names]
         except Exception as error:
             self.close()
-            with suppress(Exception):  # the run's standard error may be closed; there is nobody else to tell
+            with suppress(Exception):  # the run's standard error may be closed, and nobody else can be notified
                 sys.stderr.write(
                     f"headrace: {self.path}: {error}; the run goes on, this process is no longer observed\n"
                 )
 
     def _open(self, flags: int) -> None:
-        """Open it with a number above those of standard input, output and error.
+        """Open the file with a descriptor above standard input, output and error.
 
-        A script may have been started without these: what a library prints would go into the file.
+        A script may have been started without these; then a library's prints would go into the file.
         """
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
         self._descriptor = descriptor if descriptor > 2 else fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -161,10 +167,10 @@ class EvidenceFile:
         self._file = _file_of(self._descriptor)
 
     def _is_ours(self) -> bool:
-        """Tell whether the descriptor still is this file's.
+        """Return True if the descriptor still refers to this file.
 
-        A script that closes all descriptors, as daemons do, closes this one, too, and may have been given its number
-        for a file of its own.
+        A script that closes all descriptors, as daemons do, closes this one too, and may reuse its number for a file of
+        its own.
         """
         try:
             return self._descriptor is not None and _file_of(self._descriptor) == self._file
@@ -184,34 +190,34 @@ class EvidenceFile:
 
 
 def _file_of(descriptor: int) -> tuple[int, int]:
-    """Return what tells an open file from all others."""
+    """Return the device and inode that identify an open file."""
     stat = os.fstat(descriptor)
     return stat.st_dev, stat.st_ino
 
 
 class LastRecords:
-    """Last records of a process: how it ends, as far as it can say so itself. Written once a process."""
+    """Last records of a process: how it ends, as far as the process itself can tell. Written once per process."""
 
     def __init__(self, evidence: EvidenceFile, clock: SessionClock) -> None:
         self._evidence = evidence
         self._clock = clock
         self._callbacks: list[Callable[[], None]] = []
         self.reason = "exit"
-        """Of the `end` record; `steps` once the doctor has ended the run."""
+        """Reason in the `end` record; `steps` once the doctor has ended the run."""
         self._ended = 0
         self._told: str | None = None
 
     def add(self, callback: Callable[[], None]) -> None:
-        """Call it before the `end` record is written, in this process and in each fork that ends in order."""
+        """Register a callback to run before the `end` record, in this process and in forks that exit normally."""
         self._callbacks.append(callback)
 
     def write(self) -> None:
-        """Write what hooks have held back, and the `end` record; nothing where there is no evidence so far."""
+        """Write what hooks have held back, and the `end` record. Does nothing if there is no evidence so far."""
         if self._ended == os.getpid() or not self._evidence.is_begun:
             return
         self._ended = os.getpid()
-        # A DataLoader's iterator that only the collector frees waits 5 s for its workers if that happens here, among
-        # the functions called at exit, and not at all if it happens after them, as it would without us.
+        # A DataLoader iterator that only the garbage collector frees waits 5 s for its workers if freed here, among the
+        # functions called at exit. Freed after them, as without the probe, it does not wait.
         was_enabled = gc.isenabled()
         gc.disable()
         try:
@@ -229,10 +235,10 @@ class LastRecords:
             self._evidence.write_last(("note", self._clock.now_us(), "hook-off", f"at the end: {error!r}"))
 
     def failed(self, error: BaseException) -> None:
-        """Write the `error` record, once an exception.
+        """Write the `error` record, once per exception.
 
-        The exception is known by its text. Were it held, all that its frames hold would live on in a process that shows
-        an error by sys.excepthook and carries on.
+        The exception is identified by its text. A reference would keep all objects of its frames alive in a process
+        that shows an error through sys.excepthook and continues.
         """
         text = traceback_text(error)
         if text != self._told:
@@ -241,24 +247,24 @@ class LastRecords:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback's last lines, bounded: an exception's text may hold a tensor."""
+    """Return the last lines of the traceback, bounded: an exception's text may hold a tensor."""
     try:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    except Exception:  # the user's exception fails to say what it is
+    except Exception:  # the user's exception cannot be formatted
         text = type(error).__qualname__
     lines = [line if len(line) <= 500 else line[:497] + "..." for line in text.rstrip().splitlines()[-ERROR_LINES:]]
     return "\n".join(lines)[-ERROR_CHARS:]
 
 
-# Without escapes beyond those of control characters, so that what is no Unicode shows when it is encoded.
+# Escapes only control characters, so that invalid Unicode shows when the text is encoded.
 _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 def json_line(record: tuple[Any, ...]) -> bytes:
     """Encode a record as UTF-8 JSON and a line feed.
 
-    What JSON cannot hold becomes the nearest that it can: a number of another library the number, NaN and infinity
-    null, half a surrogate pair `?`, anything else its text. Credentials are cut.
+    Values that JSON cannot hold are approximated: numbers of other libraries become numbers, NaN and infinity null,
+    lone surrogates `?`, anything else its text. Credentials are cut.
     """
     try:
         text = _encode(record)
@@ -285,14 +291,14 @@ def _plain(value: Any) -> Any:
 
 
 def is_kept(block: int, halvings: int) -> bool:
-    """Tell whether a block is among the 1 in 2 ** `halvings` that are written: a sample that all processes agree on.
+    """Return True if a block is among the 1 in 2 ** `halvings` that are written, a sample on which all processes agree.
 
-    Each halving keeps one of two neighbours among what the halvings before it kept, so that a process that keeps fewer
-    keeps none that another leaves out. Which of the two it is, a hash says: at every second one, a run whose epochs are
-    as long would never be seen to begin one.
+    Each halving drops one of two neighbouring blocks left by the previous halvings, so the blocks of a higher exponent
+    are a subset of those of a lower one. A hash picks the neighbour: with every second block, a run with epochs of that
+    length would never show the start of an epoch.
     """
     for level in range(1, halvings + 1):
-        # The finaliser of MurmurHash3 (Austin Appleby, public domain).
+        # Finaliser of MurmurHash3 (Austin Appleby, public domain).
         mixed = ((block >> level) * 0x9E3779B1 + level) & 0xFFFFFFFF
         mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
         mixed = ((mixed ^ (mixed >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
@@ -302,7 +308,7 @@ def is_kept(block: int, halvings: int) -> bool:
 
 
 def left_out(block: int, halvings: int) -> int:
-    """Count the blocks from this one on that are left out before one is written."""
+    """Return the number of blocks left out, from this one on, before the next one that is written."""
     count = 0
     while not is_kept(block + count, halvings):
         count += 1

@@ -1,10 +1,11 @@
-"""Hands off the user's files: save what a measured run is about to change, and write it down, so that it can be undone.
+"""Journal of the user's files that a measured run changes, saved so that the changes can be undone.
 
-Changes are announced by audit events (https://docs.python.org/3/library/audit_events.html): `os.replace` announces
-`os.rename`, `os.unlink` announces `os.remove`, and what shutil and pathlib do comes as the calls that they make.
+Audit events announce changes (https://docs.python.org/3/library/audit_events.html). `os.replace` raises `os.rename`,
+`os.unlink` raises `os.remove`, and calls of shutil and pathlib raise the events of the os calls they make.
 
 All processes of the command append to one journal. Each record is one write, after the former state is saved and before
-the change. A path's first record is thus of its state before the command: no lock is needed, and a second is a waste.
+the change. The first record of a path thus describes its state before the command: no lock is needed, and a second
+record is merely redundant.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 TOUCH, COPY, LINK, LEAVE = ("touched",), ("copied",), ("linked", "copied"), ("copied", "linked")
-"""Ways to save a file, best first: it gets another mode or is appended to, is written in place, loses its name, or gets
-one where changes are not seen."""
+"""Ways to save a file, best first, by the change to come.
+
+The changes are: new mode or append, in-place write, unlinked name, move to a place where changes are not observed.
+"""
 EVENTS = {
     "open": (),
     "os.chdir": (),
@@ -54,15 +57,18 @@ EVENTS = {
     "shutil.rmtree": (),
     "sqlite3.connect": (),
 }
-"""Events, and where their arguments have a path that is changed, and its `dir_fd`. Others have a method."""
+"""Audit events, with the positions of each changed path and its `dir_fd`, and the way to save.
+
+Other events have a method.
+"""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-"""Flags that a file has unless it is only read."""
+"""Open flags of which any file has at least one unless it is only read."""
 _journal: UndoJournal | None = None
 _is_hooked = False
 
 
 def start(session: str) -> None:
-    """Record what this process, and its forks, change from now on, for a session whose run is to be undone."""
+    """Record all changes of this process and its forks from now on, for a session whose run is to be undone."""
     global _journal, _is_hooked
     if _journal is None:
         folder = UndoFolder(os.path.realpath(session))
@@ -73,21 +79,21 @@ def start(session: str) -> None:
 
 
 def active() -> UndoJournal | None:
-    """Return the journal of this process, while there is one."""
+    """Return the journal of this process, or None."""
     return _journal
 
 
 def stop() -> None:
-    """Stop recording. The hook stays, since Python takes none back, and does nothing from now on."""
+    """Stop recording. Python cannot remove the audit hook, so it stays without effect."""
     global _journal
     _journal = None
 
 
 def _audit_hook() -> Callable[[str, tuple[Any, ...]], None]:
-    """Return the audit hook. Python calls it for everything, `id()` included, hence one look-up and out.
+    """Return the audit hook. Python calls it for every event, `id()` included, so it returns after one look-up.
 
-    An exception here would forbid what is announced: anybody may announce an event of these names, with any arguments,
-    even when no globals are left.
+    An exception would forbid the audited call. Anybody may raise events of these names with any arguments, even when no
+    globals are left.
     """
     events, journal_now, writes = EVENTS, active, WRITES
 
@@ -96,7 +102,7 @@ def _audit_hook() -> Callable[[str, tuple[Any, ...]], None]:
             if event == "open":
                 path, _, flags = arguments if len(arguments) == 3 else (0, 0, 0)
                 if type(path) is int or type(flags) is not int or not flags & writes:
-                    return  # it is only read, or was opened before
+                    return  # only read, or already open
             journal = journal_now()
             if journal is not None:
                 journal.guarded(journal.announced, event, *arguments)
@@ -105,27 +111,27 @@ def _audit_hook() -> Callable[[str, tuple[Any, ...]], None]:
 
 
 class UndoJournal:
-    """The session's journal, as one process reads and writes it."""
+    """The session's journal as one process reads and writes it."""
 
     def __init__(self, folder: UndoFolder, root: str) -> None:
         self._folder = folder
         self._root = root
         self._roots = {root}
-        """The folder to restore, and folders elsewhere that links in it led this process to."""
+        """The folder to restore, and folders elsewhere that this process reached through links in it."""
         self._besides = [folder.session, *no_work(root)]
         self._saved_to: set[str] = set()
         self._known: dict[str, bool] = {}
-        """Paths that have a record, and whether it has all of their former state."""
+        """Recorded paths, with True if the record holds the complete former state."""
         self._made: set[str] = set()
         self._linked: dict[int, dict[str, str]] = {}
-        """Paths whose former file has another name, and that name, by inode: no name of the file may be written to."""
+        """Saved name of each path whose former file was linked, by inode; no name of such a file may be written to."""
         self._read = 0
         self._thread = _thread._local()
 
     def guarded(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do `work` unless this thread is within another, whose own changes need no record.
+        """Run `work` unless this thread is already inside such a call, whose own changes need no record.
 
-        Never raises, since an audit hook that raises forbids what is audited.
+        Never raises, since an exception in an audit hook forbids the audited call.
         """
         if getattr(self._thread, "is_busy", False):
             return
@@ -144,7 +150,8 @@ class UndoJournal:
     def saves(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Record a checkpoint, which is the user's work wherever it is saved.
 
-        From then on this process records the changes of its folder's own entries, too: it may be renamed there.
+        From then on, this process also records changes of the direct entries of its folder: the checkpoint may be
+        renamed there.
         """
         text = os.fsdecode(path)
         folder = os.path.dirname(os.path.realpath(text))
@@ -155,7 +162,7 @@ class UndoJournal:
             self._empties(place)
 
     def announced(self, event: str, *arguments: Any) -> None:
-        """Record what an audit event is about to change."""
+        """Record what the operation of an audit event is about to change."""
         if event == "open":
             self._opens(*arguments)
         elif event == "os.rename":
@@ -170,7 +177,7 @@ class UndoJournal:
             self._changes(self.place(path, follow=how != LINK), how)
 
     def place(self, path: str | bytes, *, follow: bool) -> str | None:
-        """Return the real path, with `follow` of what it is a link to; None if changes there are not undone."""
+        """Return the real path, following a final link if `follow`; None if changes there are not undone."""
         try:
             text = os.path.abspath(os.fsdecode(path))
         except FileNotFoundError:  # the current folder was removed
@@ -185,7 +192,8 @@ class UndoJournal:
     def _opens(self, path: Any, mode: str | None, flags: int) -> None:
         """Record an open for writing.
 
-        `os.open` does not announce its `dir_fd`: a relative path may mean another file, so the one there stays.
+        `os.open` does not announce its `dir_fd`. A relative path may therefore mean another file, so the file at that
+        path is left in place.
         """
         place = self.place(path, follow=True)
         if flags & os.O_EXCL or not flags & (WRITES & ~os.O_CREAT):
@@ -198,7 +206,7 @@ class UndoJournal:
             self._changes(place, TOUCH if flags & os.O_APPEND and not flags & os.O_TRUNC and is_long else COPY)
 
     def _empties(self, path: str | None) -> None:
-        """Record a path that is about to be rewritten: its file gets another name, and its name an empty file."""
+        """Record a path about to be rewritten: link its file under another name and leave an empty file."""
         stat = lstat(path or "")
         may_link = stat and modes.S_ISREG(stat.st_mode) and (stat.st_nlink == 1 or stat.st_ino in self._linked)
         self._changes(path, LINK if may_link else COPY)
@@ -214,12 +222,12 @@ class UndoJournal:
         for entry in entries:
             if not self._is_made(entry):
                 self._changes(entry, LEAVE if new is None else LINK)
-            if new is not None and entry in self._known:  # any other is a stranger's
+            if new is not None and entry in self._known:  # otherwise the entry belongs to another program
                 self._changes(new + entry[len(entries[0]) :], LINK)
         self._changes(new, LINK)
 
     def _connects(self, database: Any) -> None:
-        """Record a database of sqlite3, which writes to it by itself, and to files next to it."""
+        """Record a database of sqlite3, which itself writes to the database and to files next to it."""
         text = os.fsdecode(database)
         text = text[len("file:") :].partition("?")[0] if text.startswith("file:") else text
         if text not in ("", ":memory:"):
@@ -227,9 +235,9 @@ class UndoJournal:
                 self._changes(self.place(text + suffix, follow=True), COPY)
 
     def _changes(self, path: str | None, how: tuple[str, ...]) -> None:
-        """Record what the path is, if that is not known; a file is saved by the first of the ways that works.
+        """Record the state of a path if unknown, saving a file by the first way in `how` that works.
 
-        One that is written to is first copied for all paths that it was linked for.
+        Before a linked file is written to, it is copied for every path it was linked for.
         """
         if path is None:
             return
@@ -256,7 +264,7 @@ class UndoJournal:
         return new_record("lost", path, stat, detail="it is a pipe, a socket or a device")
 
     def _saved(self, path: str, source: str, stat: os.stat_result, how: tuple[str, ...]) -> Record:
-        """Save a path's former file, which is at `source` now."""
+        """Save the former file of a path, now at `source`."""
         if how == TOUCH:
             return new_record("touched", path, stat, detail=end_sum(path, stat.st_size))
         faults = []
@@ -268,7 +276,7 @@ class UndoJournal:
         return new_record("lost", path, stat, detail="".join(faults))
 
     def _link(self, path: str, stat: os.stat_result) -> tuple[str, str]:
-        """Return another name for a file, which costs nothing, as `copied` does."""
+        """Return another name for a file at no cost, with the return values of `copied`."""
         for folder in self._folders(path, stat.st_dev):
             kept = os.path.join(folder, new_name())
             with suppress(OSError):
@@ -277,9 +285,9 @@ class UndoJournal:
         return "", ""
 
     def _folders(self, path: str, device: int) -> Iterator[str]:
-        """Yield folders that may take a name of the file: the session's, or one of ours on another file system.
+        """Yield folders that can hold a link to the file: the session's, or one of ours on the other file system.
 
-        Those far up come first, since the command may remove or rename folders near the file.
+        Folders near the root come first, since the command may remove or rename folders near the file.
         """
         yield self._folder.kept
         above = [path]
@@ -293,12 +301,12 @@ class UndoJournal:
                 if is_below(top, self._root):
                     self._changes(top, TOUCH)
                 self._tell(new_record("absent", folder))
-                with suppress(OSError):  # another process was first, or this user must not
+                with suppress(OSError):  # another process created it first, or this user has no permission
                     os.mkdir(folder, 0o700)
             yield folder
 
     def _replace_by_twin(self, path: str, stat: os.stat_result) -> bool:
-        """Put an empty file of the same mode and owner in a file's place, in one step; return False if that fails."""
+        """Replace a file atomically by an empty one of the same mode and owner; return False on failure."""
         names = self._linked.get(stat.st_ino)
         if not names or not os.access(path, os.W_OK):
             return False
@@ -313,13 +321,13 @@ class UndoJournal:
         return True
 
     def _is_made(self, path: str) -> bool:
-        """Return whether the command created the path or a folder around it, so that it did not exist before."""
+        """Return True if the command created the path or a folder around it, so that the path did not exist before."""
         while self._made and path not in self._made and path != "/":
             path = os.path.dirname(path)
         return path in self._made
 
     def _catch_up(self) -> None:
-        """Read what other processes have written to the journal."""
+        """Read the records that other processes have appended to the journal."""
         if os.stat(self._folder.journal).st_size != self._read:
             records, self._read = self._folder.records(self._read)
             for record in records:
@@ -341,7 +349,7 @@ class UndoJournal:
 
 
 def _named(path: Any, folder: int) -> str:
-    """Return the path that a name in a folder, or an open file, stands for."""
+    """Return the path of an open file, or of a name in an open folder."""
     if isinstance(path, int):
         return os.readlink(f"/proc/self/fd/{path}")
     text = os.fsdecode(path)

@@ -1,4 +1,4 @@
-"""Pictures that a dataset holds in one array, such as those of CIFAR and MNIST."""
+"""Images that a dataset holds in one array, such as CIFAR and MNIST."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _MOST_OBJECTS = 500
 
 
 def held_pictures(dataset: Any, length: int) -> Any:
-    """Return the pictures of all samples as one array of bytes [N, height, width] or [N, height, width, channels].
+    """Return the images of all samples as one uint8 array [N, height, width] or [N, height, width, channels].
 
-    None where the dataset holds no such array, or a larger one than 1 GB. Of a Subset, those that it takes.
+    Return None if the dataset holds no such array, or one above 1 GB. For a Subset, return only its own images.
     """
     numpy = sys.modules.get("numpy")
     inner, indices = getattr(dataset, "dataset", None), getattr(dataset, "indices", None)
@@ -46,6 +46,6 @@ def _as_pictures(thing: Any, length: int, numpy: Any) -> Any:
     if not isinstance(thing, numpy.ndarray) or thing.dtype != numpy.uint8 or thing.ndim not in (3, 4):
         return None
     is_coloured = thing.ndim == 3 or thing.shape[3] in (1, 3)
-    if thing.ndim == 4 and not is_coloured and thing.shape[1] in (1, 3):  # channels first, as STL10 and SVHN have it
+    if thing.ndim == 4 and not is_coloured and thing.shape[1] in (1, 3):  # channels first, as in STL10 and SVHN
         thing, is_coloured = thing.transpose(0, 2, 3, 1), True
     return thing if is_coloured and len(thing) == length and thing.nbytes <= MOST_BYTES else None

@@ -1,6 +1,6 @@
-"""Watch over imports: hooks are installed as soon as the module that they hook has been imported.
+"""Import watch: hooks are installed as soon as the module that they hook has been imported.
 
-The trigger is all that runs in a Python that imports nothing of interest, so this file imports next to nothing: not
+In a Python process that imports nothing of interest only the trigger runs, so this file imports next to nothing, not
 even typing.
 """
 
@@ -35,18 +35,18 @@ MODULES = frozenset(
         "transformers.tokenization_utils_base",
     )
 )
-"""Hooked modules that need no other hooked module. Python's own are no trigger: any program imports some of them."""
+"""Hooked modules that need no other hooked module. The standard library is excluded: any program imports some of it."""
 
 
 class ImportTrigger:
-    """Finder on `sys.meta_path` that finds nothing itself, and starts the probe once, at the first of `MODULES`."""
+    """Finder on `sys.meta_path` that finds nothing, and starts the probe at the first import from `MODULES`."""
 
     def __init__(self, start: Callable[[], ImportWatch | None]) -> None:
-        """`start` returns what watches imports from then on; None where it could not."""
+        """`start` returns the watch for later imports, or None on failure."""
         self._start = start
 
     def attach(self) -> bool:
-        """Put it in front of all finders; False, and nothing done, where one of the modules is there already."""
+        """Insert before all other finders; return False, without effect, if one of the modules is already imported."""
         if not MODULES.isdisjoint(sys.modules):
             return False
         sys.meta_path.insert(0, self)
@@ -57,7 +57,7 @@ class ImportTrigger:
             sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Start the probe where one of the modules is asked for."""
+        """Start the probe if one of the modules is requested."""
         if fullname not in MODULES or self not in sys.meta_path:
             return None
         self.detach()
@@ -66,33 +66,33 @@ class ImportTrigger:
 
 
 class ImportWatch:
-    """Finder on `sys.meta_path` that lets the others find, and listens to the loaders of watched modules.
+    """Finder on `sys.meta_path` that delegates to the other finders and listens to the loaders of watched modules.
 
-    It is no importlib.abc.MetaPathFinder, since that module takes longer to import than all of this one's work. Loaders
-    stay the objects that they are, since importlib.resources and inspect ask them for more than modules.
+    Not an importlib.abc.MetaPathFinder, since importing that module takes longer than all work of this one. Loaders
+    keep their identity, since importlib.resources and inspect use them for more than loading modules.
     """
 
     def __init__(self, before: dict[str, Callable[[], object]] | None = None) -> None:
-        """`before`: by module, what to call just before its body runs, if `when_imported` watches it."""
+        """`before`: function to call just before a module's body runs, if `when_imported` watches it."""
         self._callbacks: dict[str, list[ImportCallback]] = {}
         self._before = before or {}
-        self._finding: set[str] = set()  # import's own lock is held wherever finders are asked
+        self._finding: set[str] = set()  # the import lock is held whenever finders are called
 
     def attach(self) -> None:
-        """Put it in front of all finders."""
+        """Insert before all other finders."""
         sys.meta_path.insert(0, self)
 
     def detach(self) -> None:
-        """Remove it and forget all callbacks."""
+        """Remove the finder and forget all callbacks."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         self._callbacks.clear()
         self._before.clear()
 
     def when_imported(self, name: str, callback: ImportCallback) -> None:
-        """Call `callback(module)` once, after the module's body has run: at once, where it has.
+        """Call `callback(module)` once, after the module's body has run; immediately if it already has.
 
-        Never for a module that is built in or frozen.
+        Built-in and frozen modules never trigger the callback.
         """
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -101,7 +101,7 @@ class ImportWatch:
             self._callbacks.setdefault(name, []).append(callback)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return what the other finders find, with a listener at its loader."""
+        """Return the spec from the other finders, with a listener on its loader."""
         if fullname not in self._callbacks or fullname in self._finding:
             return None
         self._finding.add(fullname)
@@ -116,9 +116,9 @@ class ImportWatch:
         return spec
 
     def _listen(self, loader: Any, fullname: str) -> None:
-        """Listen once a loader: a zip's serves every module in it, and importlib.util.find_spec loads nothing."""
+        """Wrap a loader once: a zip's loader serves all its modules, and importlib.util.find_spec loads nothing."""
         execute = getattr(loader, "exec_module", None)
-        if execute is None or isinstance(loader, type):  # built in or frozen: a class, which all such modules share
+        if execute is None or isinstance(loader, type):  # built-in or frozen: a class that all such modules share
             return
         if getattr(execute, "listener", None) is self:
             return
@@ -132,10 +132,10 @@ class ImportWatch:
                 before()
             execute(module)
             for callback in self._callbacks.pop(name, []):
-                callback(sys.modules.get(name, module))  # a body may put another object in its place
+                callback(sys.modules.get(name, module))  # a body may replace its own entry in sys.modules
 
         exec_module.listener = self  # type: ignore[attr-defined]
         try:
             loader.exec_module = exec_module
-        except Exception:  # a loader with slots, or with a __setattr__ of its own: its module goes unobserved
+        except Exception:  # a loader with slots or its own __setattr__: its module goes unobserved
             return

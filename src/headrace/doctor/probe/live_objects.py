@@ -1,4 +1,4 @@
-"""Transforms and tokenizers of known libraries that a loader holds, by their own live objects."""
+"""Live transforms and tokenizers of known libraries that a loader holds."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _TRANSLATORS = {
     "timm": "from_timm",
     "albumentations": "from_albumentations",
 }
-"""Function of headrace that takes a transform of each library."""
+"""Function of headrace that translates a transform of each library."""
 _MAKERS = ("__getitem__", "__getitems__", "__iter__")
-"""Methods that make samples."""
+"""Methods that produce samples."""
 _MOST_LEVELS = 4
 _MOST_OBJECTS = 2_000
 _MOST_FOUND = 16
 _MOST_TOKENIZER = 16 << 20
-"""Characters of a tokenizer as JSON."""
+"""Maximum characters of a tokenizer as JSON."""
 
 
 def live_objects(loader: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the outermost transforms that a loader reaches, as a Loader's arguments, and its tokenizers as JSON.
+    """Return the outermost transforms that a loader reaches, as Loader arguments, and its tokenizers as JSON.
 
-    There are no transforms where the program's Python has no headrace.
+    There are no transforms if the program's Python has no headrace.
     """
     transforms: list[dict[str, Any]] = []
     tokenizers: list[str] = []
@@ -61,7 +61,7 @@ def _is_tokenizer(thing: Any) -> bool:
 
 
 def _tokenizer_text(tokenizer: Any) -> str | None:
-    """Return a fast tokenizer as JSON; None of one in Python."""
+    """Return a fast tokenizer as JSON; None for a slow (pure Python) tokenizer."""
     try:
         text = getattr(tokenizer, "backend_tokenizer", tokenizer).to_str()
         return text if isinstance(text, str) and len(text) <= _MOST_TOKENIZER else None
@@ -74,7 +74,7 @@ def _is_leaf(thing: Any) -> bool:
 
 
 def _named_in(function: FunctionType) -> list[Any]:
-    """Return the objects that a function's code names: globals, and names of the functions around it."""
+    """Return the objects that a function's code references: globals and closure variables."""
     named = [function.__globals__.get(name) for name in function.__code__.co_names]
     return named + [cell.cell_contents for cell in function.__closure__ or ()]
 
@@ -87,7 +87,7 @@ def _is_transform(thing: Any) -> bool:
 
 
 def _translated(transform: Any, translator: str) -> dict[str, Any] | None:
-    """Return a transform as code, in which `hr` is headrace; None where that is not installed, or of another kind."""
+    """Return a transform as code with `hr` for headrace; None if headrace is missing or cannot translate it."""
     try:
         headrace = importlib.import_module("headrace")
         known, own = with_own_known(transform)

@@ -1,4 +1,4 @@
-"""The loader whose samples are looked at: which one it is, and when."""
+"""Choice of the loader whose samples are inspected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LookedLoader:
-    """The DataLoader that gave the training most batches. The first of several ranks looks at it."""
+    """The DataLoader that gave training the most batches. Only rank 0 inspects it."""
 
     def __init__(self, settings: ProbeSettings, note: Callable[[str, str], None]) -> None:
         self._seconds, self._note = settings.look_s, note
@@ -30,11 +30,11 @@ class LookedLoader:
         self._owners[pass_.loader] = pass_.owner
 
     def most_used(self) -> Any:
-        """Return the loader of most batches; None where that has gone."""
+        """Return the loader with the most batches, or None if it no longer exists."""
         return next((self._owners[number]() for number, _ in self._counts.most_common(1)), None)
 
     def look_at(self, loader: Any) -> None:
-        """Look at a DataLoader. Whatever its dataset does, nothing is raised."""
+        """Inspect a DataLoader. Never raises, whatever its dataset does."""
         if not self._seconds or loader is None or not _is_first_rank():
             return
         if type(loader).__module__.startswith("headrace."):

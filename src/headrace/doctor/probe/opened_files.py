@@ -1,4 +1,4 @@
-"""Files that are opened to be read during batch production: some by path, all by folder, in bounded memory."""
+"""Files opened for reading during batch production: some by path, all by folder, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from .overhead import least_ns
 MOST_PATHS = 64
 MOST_FOLDERS = 16
 MOST_ENDS = 8
-"""Of names in one folder. One with more has names that do not end in what they hold."""
+"""Suffixes recorded per folder. With more, the suffixes do not name file formats."""
 MOST_HASHES = 64
-"""Of names in one folder, the least: how many names there were follows from how dense these lie."""
+"""Smallest hashes retained per folder, whose density gives the number of distinct names."""
 MOST_KNOWN = 4096
-"""Folders as they were named, whose place is remembered."""
+"""Maximum number of folder names whose location is cached."""
 LEAST_DEPTH = 2
-"""Of a folder that stands for all beneath it: the root, or /home, would stand for everything."""
+"""Minimum depth of a folder that stands for all its subfolders: the root or /home would stand for everything."""
 
 _NO_FILES = ("/proc/", "/sys/")
-"""What lies there the kernel makes up."""
+"""Folders of files that the kernel generates."""
 _HASHES = 1 << 32
 _CALLS = 16
 
 
 class LeastHashes:
-    """The least of the hashes of names: how many names there are follows from how dense these lie."""
+    """Smallest hashes of a set of names, whose density gives the number of distinct names."""
 
     __slots__ = ("hashes", "limit", "untold")
 
     def __init__(self) -> None:
         self.hashes: set[int] = set()
         self.untold: set[int] = set()
-        """Of `hashes`."""
+        """Members of `hashes` not reported yet."""
         self.limit = _HASHES
-        """No hash from here on is one of the least."""
+        """Upper bound: no hash from here on is among the smallest."""
 
     def add(self, hash_: int) -> None:
-        """Count a name; that costs nothing more once the least of many names are there."""
+        """Add a name's hash. Once many names have been added, the limit makes most calls unnecessary."""
         if hash_ in self.hashes:
             return
         self.hashes.add(hash_)
@@ -52,13 +52,13 @@ class LeastHashes:
             self.limit = max(self.hashes)
 
     def take_hashes(self) -> list[int]:
-        """Return those that are new since the last call."""
+        """Return the hashes that are new since the last call."""
         hashes, self.untold = self.untold, set()
         return sorted(hashes)
 
 
 class OpensByFolder(LeastHashes):
-    """Opens in one folder since the last record; in all those beneath it, too, where it `is_deep`."""
+    """Opens in one folder since the last record, subfolders included if `is_deep`."""
 
     __slots__ = ("ends", "is_deep", "opens", "path")
 
@@ -70,17 +70,17 @@ class OpensByFolder(LeastHashes):
         self.ends: set[str] = set()
 
     def add_end(self, end: str) -> None:
-        """Count an ending; the empty one stands for all others."""
+        """Add a suffix; the empty suffix stands for all others."""
         self.ends.add(end if len(self.ends) < MOST_ENDS else "")
 
     def take(self) -> tuple[int, int, list[str], list[int]]:
-        """Return what the record has behind the folder's name, and begin anew."""
+        """Return the fields of the record after the folder's name, and reset."""
         opens, self.opens = self.opens, 0
         return opens, int(self.is_deep), sorted(self.ends), self.take_hashes()
 
 
 class OpenedFiles:
-    """Count of what hooks report. `add` stands in front of the user's own calls, so it never raises."""
+    """Counter of the file opens that hooks report. `add` precedes the user's own call, so it never raises."""
 
     def __init__(self, name: Callable[[str], int], failed: Callable[[Exception], None]) -> None:
         """`name` returns a text's number in the evidence."""
@@ -90,20 +90,20 @@ class OpenedFiles:
         self.forked()
 
     def forked(self) -> None:
-        """Begin anew in the child of a fork, which has opened nothing yet."""
+        """Reset in the child of a fork, which has opened nothing yet."""
         self._is_off = False
         self._paths: dict[str, list[Any]] = {}
-        """Absolute path and opens, by the path as it was given."""
+        """Absolute path and number of opens, by the path as given."""
         self._folders: dict[str, OpensByFolder] = {}
         self._known: dict[str, tuple[OpensByFolder | None, int]] = {}
-        """By folder as it was given: where it counts, and what hashes of its names begin with."""
+        """Counter and hash seed of each folder, by the folder as given."""
         self._rest = OpensByFolder("")
         self._unpaid = 0
 
     def add(self, file: Any) -> None:
-        """Count what is about to be opened for reading: a path, as text, bytes or a path object.
+        """Count a path about to be opened for reading, given as text, bytes or a path object.
 
-        Anything else is no file that has one. A folder's relative name is taken to stay what it first was.
+        Anything else has no path. A relative folder name is assumed to keep its first meaning.
         """
         if self._is_off:
             return
@@ -137,7 +137,7 @@ class OpenedFiles:
             self._failed(error)
 
     def record(self, now_us: int) -> Record | None:
-        """Return the `opened` record since the last one; None where nothing was opened."""
+        """Return the `opened` record since the last one, or None if nothing was opened."""
         folders = [one for one in list(self._folders.values()) if one.opens]
         if not folders and not self._rest.opens:
             return None
@@ -151,14 +151,14 @@ class OpenedFiles:
         return ("opened", now_us, files, told, rest)
 
     def spent_ns(self) -> int:
-        """Return what counting cost since the last call."""
+        """Return the cost of counting since the last call."""
         calls, self._unpaid = self._unpaid, 0
         if calls and self._price_ns is None:
             self._price_ns = opened_price_ns()
         return calls * (self._price_ns or 0)
 
     def _meet(self, given: str) -> tuple[OpensByFolder | None, int]:
-        """Return where a folder counts that was not met yet, or not lately, and the hash of its path."""
+        """Return the counter of a folder not in the cache, and the hash of its path."""
         path = os.path.abspath(given)
         folder = None
         if not f"{path}/".startswith(_NO_FILES):
@@ -174,9 +174,10 @@ class OpenedFiles:
         return known
 
     def _together(self, path: str) -> OpensByFolder | None:
-        """Make one of the folders that lie in the same folder, as classes of images do: the deepest above half of them.
+        """Merge folders with a common ancestor, such as image class folders: the deepest ancestor of half of them.
 
-        None where that is not above this one, and there is room now; the rest, where there is no such folder.
+        Return None if that ancestor is not above `path`, and there is room now. Return the rest if there is no such
+        ancestor.
         """
         above: Counter[str] = Counter()
         for one in [path, *self._folders]:
@@ -188,7 +189,7 @@ class OpenedFiles:
         folder = OpensByFolder(max(wide, key=lambda parent: parent.count("/")), is_deep=True)
         for beneath in [one for one in self._folders if one == folder.path or _is_in(one, folder.path)]:
             other = self._folders.pop(beneath)
-            folder.opens += other.opens  # what it has not written yet; the rest is written, under its name
+            folder.opens += other.opens  # only opens not written yet; the others are written under its own name
             for end in other.ends:
                 folder.add_end(end)
             for hash_ in other.hashes:
@@ -199,7 +200,7 @@ class OpenedFiles:
 
 
 def opened_price_ns() -> int:
-    """Return what it costs to count one file among many of a folder."""
+    """Return the cost of counting one file among many in a folder."""
     opened = OpenedFiles(lambda _: 0, lambda _: None)
     for number in range(MOST_PATHS + MOST_HASHES):
         opened.add(f"/folder/of/files/{number}.jpg")

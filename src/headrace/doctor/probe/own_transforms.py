@@ -1,6 +1,7 @@
-"""Transforms of a script's own that blur or solarize pictures as Pillow does, told by what they make of a picture.
+"""The script's own transforms that blur or solarize images like Pillow, identified by their output.
 
-Each is called on a made picture, by its own draws; a transform of torchvision stands for it in what is translated.
+Each transform is called on a synthetic image, with its own random draws. In the translation, an equivalent torchvision
+transform replaces it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 from .described_values import attributes_of, class_name
 
 READ = "a class of the script's own, whose draws are read from calls of it"
-"""Note of a part that stands for one."""
+"""Note of a part that replaces an identified transform."""
 _LEAST_CALLS, _MOST_CALLS = 64, 512
 _CHANGED = 64
-"""Calls that change the picture, after which no more are made."""
+"""Calls that changed the image after which sampling stops."""
 _LIBRARIES = ("torchvision", "torch", "timm", "albumentations")
 _SHARES = ("p", "prob", "probability")
 _SIDE = 48
@@ -24,11 +25,11 @@ _MOST_RADIUS = 8.0
 _MOST_LEVELS = 2
 _HALVINGS = 16
 _NEAR = 0.2
-"""By which a share of calls may differ from the share that a transform draws by."""
+"""Tolerance between the observed share of changed images and a declared probability."""
 
 
 def with_own_known(transform: Any) -> tuple[Any, list[str]]:
-    """Return a copy of a transform of torchvision with parts of the script's own replaced, and their classes."""
+    """Return a copy of a torchvision transform with identified parts of the script replaced, and their classes."""
     inner = getattr(transform, "transforms", None)
     if class_name(type(transform)).partition(".")[0] != "torchvision" or type(inner) is not list:
         return transform, []
@@ -52,7 +53,7 @@ def with_own_known(transform: Any) -> tuple[Any, list[str]]:
 
 
 def told_by_calls(part: Any) -> list[Any] | None:
-    """Return the transforms of torchvision that do the same: none where nothing changes. None of what is unknown."""
+    """Return the equivalent torchvision transforms, an empty list if nothing changes, or None if unknown."""
     try:
         images, transforms = (importlib.import_module(name) for name in ("PIL.ImageOps", "torchvision.transforms"))
         picture = _picture()
@@ -68,7 +69,7 @@ def told_by_calls(part: Any) -> list[Any] | None:
             inverted += data == solarized
             if data not in (solarized, picture.tobytes()):
                 radii.append(_radius(picture, made))
-    except Exception:  # of the script's own, which takes no pictures, or only its own; or it does not blur
+    except Exception:  # of the script's own code: it takes no images, only its own type, or does not blur
         return None
     if radii and inverted:
         return None
@@ -77,20 +78,20 @@ def told_by_calls(part: Any) -> list[Any] | None:
         return [transforms.RandomSolarize(128, share)]
     if not radii:
         return []
-    beyond = (max(radii) - min(radii)) / len(radii)  # what so many draws of a range leave of it at either end
+    beyond = (max(radii) - min(radii)) / len(radii)  # expected gap at either end after that many uniform draws
     ends = tuple(max(round(end, 1), 0.1) for end in (min(radii) - beyond, max(radii) + beyond))
     blur = transforms.GaussianBlur(2 * math.ceil(3 * ends[1]) + 1, ends)
     return [blur if share == 1 else transforms.RandomApply([blur], share)]
 
 
 def _picture() -> Any:
-    """Return a picture of noise, whose spread tells how much it was blurred."""
+    """Return a noise image, whose standard deviation measures how much it was blurred."""
     image, numpy = importlib.import_module("PIL.Image"), importlib.import_module("numpy")
     return image.fromarray(numpy.random.RandomState(0).randint(0, 256, (_SIDE, _SIDE, 3)).astype("uint8"))
 
 
 def _radius(picture: Any, made: Any) -> float:
-    """Return the radius by which a picture was blurred; ValueError where it was not."""
+    """Return the radius of the blur between two images; raise ValueError if it is no blur."""
     numpy, filters = importlib.import_module("numpy"), importlib.import_module("PIL.ImageFilter")
     low, high = 0.0, _MOST_RADIUS
     wanted = numpy.asarray(made).std()
@@ -105,6 +106,6 @@ def _radius(picture: Any, made: Any) -> float:
 
 
 def _share(part: Any, seen: float) -> float:
-    """Return the share of pictures that a transform changes: what an attribute says, if that is near what was seen."""
+    """Return the share of images that a transform changes: a declared probability if close to `seen`."""
     said = [value for name, value in attributes_of(part).items() if name in _SHARES and type(value) in (int, float)]
     return float(next((value for value in said if abs(value - seen) <= _NEAR), round(seen, 1)))

@@ -1,4 +1,4 @@
-"""Attributes of other people's modules, replaced and put back, and what stands in their place."""
+"""Replacement and restoration of attributes in other modules, and the stand-ins that replace them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, Callable
 
 Function = Callable[..., Any]
 Fault = Callable[[str, BaseException], None]
-"""Takes the name of a hook of ours that failed, and why: `Probe.fault`."""
+"""Reports the name of one of the probe's hooks that failed, and the reason: `Probe.fault`."""
 _ABSENT = object()
 
 
 class Patches:
-    """Everything replaced, newest last, so that `restore` leaves each owner as it was."""
+    """All replacements, newest last, so that `restore` leaves each owner as it was."""
 
     def __init__(self, note: Callable[[str, str], None] = lambda code, text: None) -> None:
-        """`note(code, text)` says something in the report."""
+        """`note(code, text)` adds a note to the report."""
         self._note = note
         self._done: list[tuple[Any, str, Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
@@ -27,14 +27,14 @@ class Patches:
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
         """Set `owner.name` to `make(original)`.
 
-        False, and nothing done, where there is no such attribute, it cannot be called, or its owner takes none (a
-        built-in type).
+        Return False, without effect, if the attribute does not exist, is not callable, or its owner (a built-in type)
+        does not allow assignment.
         """
         plain = getattr(owner, name, _ABSENT)
         if not callable(plain):
             return False
         original = vars(owner).get(name, _ABSENT)
-        raw = inspect.getattr_static(owner, name, plain)  # also what a class inherits
+        raw = inspect.getattr_static(owner, name, plain)  # inherited attributes, too
         if isinstance(raw, (staticmethod, classmethod)):
             new: Any = type(raw)(make(raw.__func__))
         else:
@@ -47,17 +47,17 @@ class Patches:
         return True
 
     def around(self, owner: Any, name: str, call: Function) -> bool:
-        """Replace `owner.name` by what calls `call(original, *args, **kwargs)`."""
+        """Replace `owner.name` by a function that calls `call(original, *args, **kwargs)`."""
         return self.replace(owner, name, around(call))
 
     def stand_in(self, owner: Any, name: str, call: Function) -> bool:
-        """Do the same for what may be a built-in function, whose stand-in is then of its kind."""
+        """Do the same for a function that may be built-in; the stand-in is then of the same kind."""
         return self.replace(owner, name, lambda original: stand_in(original, around(call)(original)))
 
     def hook(self, module: ModuleType, path: str, make: Callable[[Any], Any], unseen: str) -> bool:
-        """Replace `path`, dotted, of a library's module.
+        """Replace the attribute at the dotted `path` of a library's module.
 
-        Where there is no such thing the report says that what `unseen` names was not seen; and False.
+        If it does not exist, report that what `unseen` names was not observed, and return False.
         """
         owner: Any = module
         *outer, name = path.split(".")
@@ -69,13 +69,14 @@ class Patches:
         return False
 
     def hook_around(self, module: ModuleType, path: str, call: Function, unseen: str) -> bool:
-        """Do the same with what calls `call(original, *args, **kwargs)`."""
+        """Do the same with a function that calls `call(original, *args, **kwargs)`."""
         return self.hook(module, path, around(call), unseen)
 
     def needs(self, module: ModuleType, kind: str, attributes: dict[str, str]) -> None:
-        """Look at start whether objects of a library's class have the attributes that a hook reads of them.
+        """Check at startup that objects of a library class have the attributes that a hook reads.
 
-        An attribute that no code of the class or its bases names is unknown; `attributes` says what is unseen without.
+        An attribute that no code of the class or its bases names counts as unknown; `attributes` says what goes
+        unobserved without it.
         """
         bases = getattr(getattr(module, kind, None), "__mro__", ())
         functions = [inspect.unwrap(value) for base in bases for value in vars(base).values() if callable(value)]
@@ -86,20 +87,20 @@ class Patches:
                 self.unknown(f"{module.__name__}.{kind}.{attribute}", unseen)
 
     def unknown(self, what: str, unseen: str) -> None:
-        """Note that `what`, of a library of another version than the doctor knows, is not as it knows it."""
+        """Note that `what` is missing in the installed version of its library."""
         library = what.partition(".")[0]
         version = getattr(sys.modules.get(library), "__version__", None)
         its = f"{library} {version}'s" if version else f"{library}'s"
         self._note("not-known", f"{its} {what} is not known to this doctor: {unseen} not seen.")
 
     def at_restore(self, call: Callable[[], None]) -> None:
-        """Call it first at `restore`, to take back something that is no attribute."""
+        """Register a function that `restore` calls first, to undo something that is no attribute."""
         self._undo.append(call)
 
     def rebind(self) -> None:
-        """Replace functions also where other modules hold them by names of their own, imported before the probe came.
+        """Replace functions also in other modules that imported them by name before the probe started.
 
-        Python's own modules keep theirs, since they were there before everybody.
+        Standard library modules are left alone, since they were imported before everything else.
         """
         pythons_own = getattr(sys, "stdlib_module_names", sys.builtin_module_names)
         new_of = {
@@ -117,7 +118,7 @@ class Patches:
                     self._done.append((module, name, *found))
 
     def restore(self) -> None:
-        """Put back what nobody has replaced after us."""
+        """Restore every attribute that nobody else has replaced since."""
         while self._undo:
             self._undo.pop()()
         for owner, name, original, new in reversed(self._done):
@@ -131,7 +132,7 @@ class Patches:
 
 
 def around(call: Function) -> Callable[[Function], Function]:
-    """Return what makes a function of the original's name that calls `call(original, *args, **kwargs)`."""
+    """Return a decorator whose function calls `call(original, *args, **kwargs)` under the original's name."""
 
     def make(original: Function) -> Function:
         @functools.wraps(original)
@@ -146,8 +147,7 @@ def around(call: Function) -> Callable[[Function], Function]:
 class Builtin:
     """Stand-in for a built-in function or a bound method.
 
-    Like these, and unlike a Python function, it does not take the object as its first argument where a class has it for
-    an attribute.
+    Unlike a Python function, and like the original, it does not bind to the instance as a class attribute.
     """
 
     def __init__(self, original: Function, call: Function) -> None:
@@ -161,9 +161,9 @@ class Builtin:
         return repr(self.__wrapped__)  # type: ignore[attr-defined]  # update_wrapper has set it
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickle by name, so that it is unpickled as what is found there.
+        """Pickle by name, so that unpickling yields whatever is found there.
 
-        Where the original does not say its module, pickle searches for it.
+        If the original does not name its module, pickle searches for it.
         """
         original = self.__wrapped__  # type: ignore[attr-defined]
         name: str = original.__qualname__
@@ -171,14 +171,14 @@ class Builtin:
 
 
 def stand_in(original: Function, call: Function) -> Function:
-    """Return `call` for use in the place of `original`, and of its kind."""
+    """Return `call` as a replacement for `original` of the same kind."""
     if isinstance(original, (BuiltinFunctionType, MethodType, Builtin)):
         return Builtin(original, call)
     return functools.wraps(original)(call)
 
 
 class HookGuard:
-    """Guard of one hook's parts: once any of them has raised, the fault is noted and none does anything any more."""
+    """Guard of one hook's parts: once any part has raised, the fault is noted and all parts are disabled."""
 
     def __init__(self, fault: Fault, hook: str) -> None:
         self._fault = fault
@@ -186,7 +186,7 @@ class HookGuard:
         self._is_off = False
 
     def __call__(self, function: Function) -> Function:
-        """Return `function`, which gives None where it is off. Not for anything that calls the user's code."""
+        """Return a guarded `function`, which returns None while disabled. Not for functions that call user code."""
 
         def guarded(*args: Any) -> Any:
             if self._is_off:

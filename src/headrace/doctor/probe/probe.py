@@ -1,4 +1,4 @@
-"""The probe of one process: its parts, and when hooks are installed and removed."""
+"""The probe of one process: its parts, and installation and removal of its hooks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .training.training import TrainingObserver
 
 
 class Probe:
-    """Owner of the parts of a probe. `hooks.hooks_of` says which hook is given which of them."""
+    """Owner of a probe's parts. `hooks.hooks_of` passes them to the hooks."""
 
     def __init__(self, settings: ProbeSettings, begun_ns: int | None = None) -> None:
-        """`begun_ns`: when observation of the process began, by time.monotonic_ns(); now, if that is None."""
+        """`begun_ns`: start of observation by time.monotonic_ns(), or None for now."""
         self.settings = settings
         self.clock = SessionClock(settings)
         self._start_us = self.clock.now_us() if begun_ns is None else self.clock.us(begun_ns)
@@ -44,9 +44,9 @@ class Probe:
             settings, self.evidence, self.clock, self.last, note=self.note, fault=self.fault, batches=self.batches
         )
         self.digests: BatchDigests | None = None
-        """Of a run whose samples are compared with another's."""
+        """Digests of batches in a run whose samples are compared with another run's."""
         self.used: set[str] = set()
-        """Libraries of which this process has called a function that is hooked."""
+        """Libraries with a hooked function that this process has called."""
 
     def detach(self) -> None:
         """Remove every hook and close the evidence."""
@@ -59,7 +59,7 @@ class Probe:
         self.evidence.close()
 
     def when_imported(self, module: str, install: Callable[[ModuleType], object]) -> None:
-        """Call `install(module)` when that has been imported. One that fails is noted, and nothing else."""
+        """Call `install(module)` once the module is imported. A failure is noted and otherwise ignored."""
 
         def guarded(imported: ModuleType) -> None:
             try:
@@ -71,13 +71,13 @@ class Probe:
         self.imports.when_imported(module, guarded)
 
     def note(self, code: str, text: str) -> None:
-        """Write something that the report must say: see docs/doctor/session.md for the codes."""
+        """Write a note for the report. docs/doctor/session.md lists the codes."""
         self.evidence.write(("note", self.clock.now_us(), code, text))
 
     def fault(self, hook: str, error: BaseException) -> None:
-        """Note, once, that a hook of ours failed and is off from now on.
+        """Note, once, that one of the probe's hooks failed and is disabled.
 
-        Never raises: what failed may be what notes are written by.
+        Never raises: the failure may be in writing notes itself.
         """
         if hook in self._faults:
             return
@@ -89,12 +89,12 @@ class Probe:
             self.evidence.close()
 
     def forking(self) -> None:
-        """Take no thread of the probe's through a fork."""
+        """Stop the probe's threads before a fork."""
         self.batches.forking()
         self.training.work.forking()
 
     def forked(self) -> None:
-        """Begin a file of its own, and locks that nobody holds, in the child of a fork."""
+        """Start a new evidence file and unheld locks in the child of a fork."""
         self._start_us = self.clock.now_us()
         self.evidence.forked(self._new_path())
         self.used.clear()

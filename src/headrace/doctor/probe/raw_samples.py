@@ -1,7 +1,7 @@
-"""Samples as tars and tables hold them: those of a webdataset pipeline, and rows of a Hugging Face table.
+"""Samples as stored in tars and tables: of a webdataset pipeline, and rows of a Hugging Face table.
 
-A pipeline's stages behind its tars are run anew on one raw sample at a time. Stages that shuffle are left out, since
-they would read hundreds of samples for one, and batches are made of one sample.
+The pipeline stages after tar reading run again on one raw sample at a time. Shuffle stages are skipped, since they
+would read hundreds of samples for one, and batches have one sample.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from .described_values import attributes_of
 KEY = "__key__"
 _MOST_URLS, _MOST_ROWS = 100_000, 5_000_000
 _STRIDE = 3
-"""Samples of a tar are taken this far apart."""
+"""Distance between the samples taken from a tar."""
 _SELECTS = ("_select", "_rsample", "islice")
 Made = Callable[[], Any]
 
 
 class RawSamples:
-    """Files that hold a dataset's samples, each a member or a column of its own."""
+    """Raw samples of a dataset, each a set of files: tar members or table columns."""
 
     def __init__(self, files: list[str], facts: dict[str, Any]) -> None:
         self.files = files
         self.facts = facts
-        """How the dataset takes samples otherwise than each once, in the files' order."""
+        """Facts of how the dataset selects and orders samples, other than once each in file order."""
 
     def makers(self, count: int) -> list[tuple[dict[str, Any], Made]] | None:
-        """Return raw samples of a stream, spread over its files, and what makes each; None where indices do."""
+        """Return raw samples spread over a stream's files, each with its maker; None if samples have indices."""
         return None
 
     def members(self, index: int) -> dict[str, bytes]:
-        """Return the files that the sample of an index is made from, by column."""
+        """Return the files of sample `index`, by column."""
         return {}
 
     def columns(self) -> list[Column]:
-        """Return the values of all samples, as far as they are read without the files' own."""
+        """Return the columns of values that can be read without the samples' files."""
         return []
 
 
 def raw_samples(dataset: Any, length: int | None) -> RawSamples | None:
-    """Return the raw samples of a webdataset pipeline, or of a table with files inside; None of any other dataset."""
+    """Return the raw samples of a webdataset pipeline or of a table with embedded files; None for any other dataset."""
     try:
         return _shards(dataset) if length is None else _table_rows(dataset, length)
     except Exception:  # of a library, or of the user's own stages
@@ -57,7 +57,7 @@ def raw_samples(dataset: Any, length: int | None) -> RawSamples | None:
 
 
 class _Shards(RawSamples):
-    """Tars of a webdataset pipeline: the stages that read them, and those behind."""
+    """Tars of a webdataset pipeline, with the stages that read them and the stages that follow."""
 
     def __init__(self, urls: list[str], dataset: Any, stages: list[Any], end: int) -> None:
         super().__init__([_as_opened(url) for url in urls], _facts(dataset, stages, stages[end:]))
@@ -71,7 +71,7 @@ class _Shards(RawSamples):
         chosen = [self._urls[place] for place in spread(len(self._urls), count)]
         each = -(-count // len(chosen)) * _STRIDE
         found = [self._taken(url, each, _STRIDE) for url in chosen]
-        if sum(map(len, found)) < count:  # of tars of few samples
+        if sum(map(len, found)) < count:  # tars with few samples
             found = [self._taken(url, count, 1) for url in chosen]
         raws = [raw for turn in range(count) for them in found for raw in them[turn : turn + 1]]
         return [(raw, partial(self._made, raw)) for raw in raws[:count]]
@@ -83,7 +83,7 @@ class _Shards(RawSamples):
         return self._run(self._readers, [{"url": url}])
 
     def _taken(self, url: str, most: int, stride: int) -> list[dict[str, Any]]:
-        """Return raw samples that the pipeline takes, as far as its stages select."""
+        """Return raw samples that pass the pipeline's selecting stages."""
         raws = (raw for raw in self.read(url) if any(True for _ in self._run(self._selects, [dict(raw)])))
         return list(islice(raws, 0, most, stride))
 
@@ -113,7 +113,7 @@ def _shards(dataset: Any) -> _Shards | None:
 
 
 def _as_opened(url: str) -> str:
-    """Return a tar's address: of a command that only reads one out, that of the tar."""
+    """Return a tar's address; for a `pipe:` command that only reads a tar, the address of that tar."""
     if url.startswith("pipe:"):
         tars = [word for word in shlex.split(url[5:]) if word.endswith(".tar")]
         return _as_opened(tars[0]) if len(tars) == 1 and "|" not in url else url
@@ -131,7 +131,7 @@ def _is_shuffle(stage: Any) -> bool:
 
 
 def _argument(stage: Any, place: int, name: str, default: Any = None) -> Any:
-    """Return what a stage was given."""
+    """Return an argument of a stage."""
     own = attributes_of(stage)
     if "args" not in own:
         return own.get(name, default)
@@ -139,7 +139,7 @@ def _argument(stage: Any, place: int, name: str, default: Any = None) -> Any:
 
 
 def _of_one(stage: Any) -> Any:
-    """Return a stage; of one that makes batches, one that makes them of one sample."""
+    """Return a stage; a batching stage is replaced by one with batches of one sample."""
     if _name(stage) != "_batched":
         return stage
     alone = copy.copy(stage)
@@ -166,12 +166,12 @@ def _said(predicate: Any) -> str:
 
 
 def spread(length: int, count: int) -> list[int]:
-    """Return places all over a sequence, its ends among them: `count`, or all of a shorter one."""
+    """Return `count` positions spread evenly over a sequence, both ends included, or all of a shorter one."""
     return sorted({round(place * max(0, length - 1) / (count - 1)) for place in range(count)})
 
 
 class _TableRows(RawSamples):
-    """Rows of a table of Hugging Face's that lies in Arrow files, with files inside."""
+    """Rows of a Hugging Face table in Arrow files, with embedded files."""
 
     def __init__(self, paths: list[str], table: Any, rows: list[int], is_picked: bool) -> None:
         super().__init__(list(map(os.path.abspath, paths)), {"rows": rows} if is_picked else {})

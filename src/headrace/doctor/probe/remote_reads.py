@@ -1,7 +1,7 @@
-"""Requests to stores during batch production: how many, how long until they answer, and how many bytes, by store.
+"""Requests to object stores during batch production: count, latency and bytes by store.
 
-A store is named by its scheme and its bucket or host. Keys, queries and credentials are in no record: of an object's
-range only a hash is, by which the doctor knows how much was asked for again.
+A store is named by its scheme and its bucket or host. Keys, queries and credentials are never recorded. Object ranges
+appear only as hashes, which show how much was requested again.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .evidence_file import Record
 from .opened_files import LeastHashes
 
 MOST_STORES = 16
-"""Stores that are counted apart; all others are one."""
+"""Stores counted separately; all others are merged."""
 OTHERS = "other stores"
 STEPS_A_DOUBLING = 8
-"""Classes of latency within a factor of two: quantiles are known to within 9 %."""
+"""Latency classes per factor of two: quantiles are accurate to 9 %."""
 NAMED: ContextVar[str | None] = ContextVar("headrace_store", default=None)
-"""Store that a library's call names, while it runs: requests below it go to an endpoint that tells less."""
+"""Store that the current library call names; requests below it go to an endpoint that says less."""
 _AMAZON, _GOOGLE = ".amazonaws.com", "storage.googleapis.com"
 _AZURE, _HUB = (".blob.core.windows.net", ".dfs.core.windows.net"), ("huggingface.co", ".hf.co")
 
 
 class StoreReadCounts(LeastHashes):
-    """Requests to one store since the last record, and the least hashes of what they asked for."""
+    """Requests to one store since the last record, and the smallest hashes of the requested ranges."""
 
     __slots__ = ("bytes", "failed", "first_us", "latencies", "place", "requests")
 
@@ -41,11 +41,11 @@ class StoreReadCounts(LeastHashes):
     def begin_anew(self) -> None:
         self.requests = self.failed = self.bytes = self.first_us = 0
         self.latencies: dict[int, int] = {}
-        """Requests by class of latency: the time until an answer began."""
+        """Requests by latency class. Latency is the time to the start of the answer."""
 
 
 class RemoteReadCounts:
-    """Counter of requests in all threads of a process. Hooks call it beside the script's own calls: none may raise."""
+    """Counter of requests in all threads of a process. Hooks call it next to script calls, so it never raises."""
 
     def __init__(self, name: Callable[[str], int]) -> None:
         """`name` returns a text's number in the evidence."""
@@ -53,13 +53,13 @@ class RemoteReadCounts:
         self.forked()
 
     def forked(self) -> None:
-        """Begin anew in the child of a fork, where a thread that held the lock does not exist."""
+        """Reset in the child of a fork, where a thread that held the lock does not exist."""
         self._lock = threading.Lock()
         self._stores: dict[str, StoreReadCounts] = {}
         self._spent_ns = 0
 
     def answered(self, place: str, asked: str, begun_ns: int, size: int, failed: bool = False) -> None:
-        """Count a request to `place` since `begun_ns`, whose answer begins now and has `size` bytes.
+        """Count a request to `place` sent at `begun_ns`, whose answer of `size` bytes begins now.
 
         `asked` names the object and its range.
         """
@@ -79,17 +79,17 @@ class RemoteReadCounts:
             self._spent_ns += time.monotonic_ns() - now
 
     def more(self, place: str, size: int) -> None:
-        """Count bytes of an answer that has begun before."""
+        """Add bytes of an answer that began earlier."""
         with self._lock:
             self._store(place).bytes += size
 
     def take_spent_ns(self) -> int:
-        """Return what counting cost since the last call."""
+        """Return the cost of counting since the last call."""
         spent, self._spent_ns = self._spent_ns, 0
         return spent
 
     def record(self, now_us: int, batches: int) -> Record | None:
-        """Return the `remote` record of what came since the last one, in as many batches; None where none ever did."""
+        """Return the `remote` record since the last one, over `batches` batches; None if there never was a request."""
         rows = []
         with self._lock:
             for store in self._stores.values():
@@ -110,27 +110,27 @@ class RemoteReadCounts:
 
 
 def place_of(url: Any) -> str:
-    """Return the store that a web address names: `s3://bucket`, `https://host`; without a port or a user."""
+    """Return the store that a URL names, such as `s3://bucket` or `https://host`, without port or user."""
     named = NAMED.get()
     if named is not None:
         return named
     try:
         parts = urlsplit(str(url))
         host = parts.hostname or ""
-    except ValueError:  # no address
+    except ValueError:  # not a URL
         return OTHERS
-    if "@" in parts.path or not host:  # a user's name or password with a slash in it looks like a host
+    if "@" in parts.path or not host:  # a user name or password with a slash in it looks like a host
         return OTHERS
     return named_host(parts.scheme or "http", host, parts.path)
 
 
 def named_host(scheme: str, host: str, path: str) -> str:
-    """Return the store at a host, by the bucket where the host is a cloud's."""
+    """Return the store at a host: the bucket for a cloud host."""
     first = path.lstrip("/").partition("/")[0]
-    if host.endswith(_AMAZON):  # the bucket stands before the service's name, or is the path's first part
+    if host.endswith(_AMAZON):  # the bucket precedes the service's name, or is the first part of the path
         bucket, found, _ = host[: -len(_AMAZON)].rpartition(".s3")
         return f"s3://{bucket if found else first}"
-    if host.endswith(_GOOGLE):  # the same, or behind `/b/`
+    if host.endswith(_GOOGLE):  # the same, or after `/b/`
         parts = path.split("/")
         inside = parts[parts.index("b") + 1] if "b" in parts[:-1] else first
         return f"gs://{host[: -len(_GOOGLE)].rstrip('.') or inside}"

@@ -1,7 +1,7 @@
-"""Calls of libraries while one sample is produced: which, from which line of the user's code, and how long each took.
+"""Library calls during the production of one sample: function, line of user code, and duration.
 
-Beside the calls that are stages, some of numpy, torch and scipy are followed, too expensive to hook for good: they are
-replaced while a sample is looked at, and only calls by the user's own code count.
+Besides the calls that are stages, some functions of numpy, torch and scipy are traced. Hooking them permanently is too
+expensive, so they are replaced only while a sample is traced, and only calls from user code count.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ WATCHED: dict[str, tuple[str, ...]] = {
     "json": ("load", "loads"),
     "pickle": ("load", "loads"),
 }
-"""Functions that are followed only in samples that are looked at, by module or class."""
+"""Functions traced only in sampled production, by module or class."""
 CALLED = {"pandas.core.indexing._LocationIndexer": "pandas.DataFrame.loc", "PIL.ImageEnhance.": "PIL.ImageEnhance"}
-"""Names of what users know under others: by how the name of its class begins."""
+"""Public names of functions that users know under another name, by the prefix of the class name."""
 _LONGEST_S = 1.0
 
 
 class SampleCalls:
-    """Calls of one sample, in the order in which they began. What happens inside a library's call is left out.
+    """Calls of one sample, in the order in which they began. Calls inside a library's call are left out.
 
-    Of a call inside another of the same category, those count that the user's own code makes: in a transform of the
-    script's, whose own parts are what says what it does.
+    Nested calls of the same category count if user code makes them: the parts of a script's own transform show what it
+    does.
     """
 
     def __init__(self, name: Callable[[str], int], stages: dict[int, str], guard: HookGuard) -> None:
-        """`name` gives a text's number in the evidence, `stages` the texts of stages."""
+        """`name` returns a text's number in the evidence; `stages` maps numbers to stage names."""
         self._name = name
         self._stages = stages
         self.rows: list[list[Any]] = []
-        """Stage, place and facts."""
+        """Stage, place and facts of each call."""
         self._open: list[tuple[int, int]] = []
-        """Row and user's frame, by its id, of the calls that have begun and not ended."""
+        """Row, and id of the user's frame, of each call that has not ended."""
         self.begun = time.monotonic_ns()
         self.begin, self.end = guard(self._begin), guard(self._end)
 
     def _begin(
         self, stage: int, subject: Any, args: tuple[Any, ...], kwargs: Facts, is_outermost: bool
     ) -> tuple[int, int] | None:
-        """Note the beginning of a call; None where it does not count. `is_outermost` of its category."""
+        """Note the start of a call; return None if it does not count. `is_outermost` refers to its category."""
         if len(self.rows) >= MOST_CALLS:
             return None
         frame = users_frame(sys._getframe(1))
@@ -80,7 +80,7 @@ class SampleCalls:
             return None
         try:
             facts = facts_before(self._stages[stage], subject, args, kwargs)
-        except Exception:  # arguments that the library itself may not take
+        except Exception:  # arguments that the library itself may reject
             facts = {}
         if facts is None:
             return None
@@ -89,14 +89,14 @@ class SampleCalls:
         return row, time.monotonic_ns()
 
     def _end(self, begun: tuple[int, int], result: Any) -> None:
-        """Note the end of a call that began as `begin` said."""
+        """Note the end of a call that `begin` returned."""
         row, start = begun
         taken = time.monotonic_ns() - start
         while self._open and self._open[-1][0] >= row:
             self._open.pop()
         stage, _, facts = self.rows[row]
         facts["us"] = taken // 1000
-        with contextlib.suppress(Exception):  # a class of the user's own may do anything
+        with contextlib.suppress(Exception):  # a user class may do anything
             facts.update(facts_after(self._stages[stage], facts, result))
 
     def _add(self, stage: int, frame: Any, facts: Facts) -> int:
@@ -111,7 +111,7 @@ class SampleCalls:
 
 
 class WatchedFunctions:
-    """Functions of `WATCHED`, replaced while any thread of the process looks at a sample."""
+    """Functions of `WATCHED`, replaced while any thread of the process traces a sample."""
 
     def __init__(self, stages: Stages, name: Callable[[str], int], guard: HookGuard) -> None:
         self._stages = stages
@@ -119,12 +119,12 @@ class WatchedFunctions:
         self._lock = threading.Lock()
         self._replaced: list[tuple[Any, str, bool, Any, Any]] = []
         self._held: set[int] = set()
-        """Ids of what the user's modules held at the first look."""
+        """Ids of the objects that user modules held at the first trace."""
         stages.at_looks = guard(self._follow)
 
     def _follow(self, begins: bool) -> None:
-        """Replace them as the first look begins, and put them back once there is none."""
-        if not self._lock.acquire(timeout=_LONGEST_S):  # in the child of a fork its holder may not exist
+        """Replace the functions when the first trace begins, and restore them after the last."""
+        if not self._lock.acquire(timeout=_LONGEST_S):  # in the child of a fork the lock's holder may not exist
             return
         try:
             if begins and not self._replaced:
@@ -163,12 +163,12 @@ class WatchedFunctions:
 
 
 def called(path: str) -> str:
-    """Return the name under which users know a function."""
+    """Return the public name of a function."""
     return next((name for start, name in CALLED.items() if path.startswith(start)), path)
 
 
 def _held_by_the_user() -> set[int]:
-    """Return the ids of what modules of the user's hold: replaced where it is defined, none of it could be pickled."""
+    """Return the ids of objects in user modules. Replaced at their definition, these objects could not be pickled."""
     held: set[int] = set()
     for name, module in sys.modules.copy().items():
         space = getattr(module, "__dict__", None)
@@ -180,7 +180,7 @@ def _held_by_the_user() -> set[int]:
 
 
 def _owner(path: str) -> Any:
-    """Return a module that is imported, or a class of one."""
+    """Return an imported module, or a class in one."""
     module = sys.modules.get(path)
     if module is None:
         home, _, name = path.rpartition(".")
@@ -189,7 +189,7 @@ def _owner(path: str) -> Any:
 
 
 def _watched(stages: Stages, stage: int, original: Function) -> Function:
-    """Return the stand-in of a function whose calls by the user's own code are noted."""
+    """Return a stand-in that notes calls from user code."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Samples that are looked at: how each is produced, which stage is random, and what is the same when produced again.
+"""Traced samples: how each is produced, which stages are random, and what is identical when produced again.
 
-A cache may hold what comes before the first stage that draws random numbers, or gives something else the second time,
-and nothing behind it.
+A cache can hold the result before the first stage that draws random numbers or differs the second time, and nothing
+after it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from .sample_digests import digest_of, random_states
 from .stages import Account, Stages
 
 MOST_SAMPLES = 8
-"""Samples that are looked at, of each dataset in each process."""
+"""Samples traced per dataset and process."""
 FIRST_COMPARED, LAST_COMPARED = 1, 2
-"""Batches of a fetcher, counted from 0, whose samples are looked at: the first one opens files and fills caches, and
-what comes later is measured."""
+"""First and last batch of a fetcher, counted from 0, whose samples are traced.
+
+Batch 0 opens files and fills caches; later batches are measured.
+"""
 MOST_COLLATED = 2
-"""Batches of a process whose collation is looked at."""
+"""Batches per process whose collation is traced."""
 MOST_NS = 500_000_000
-"""A sample that takes longer is not produced again."""
+"""Time above which a sample is not produced again."""
 
 
 def generators_held() -> Callable[[], None]:
-    """Return what puts the shared generators back to where they are now."""
+    """Return a function that restores the current state of the global random generators."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     python = random.getstate()
     numpys = None if numpy is None else numpy.random.get_state(legacy=False)
@@ -50,7 +52,7 @@ def generators_held() -> Callable[[], None]:
 
 
 def generators_moved(seed: int) -> None:
-    """Let the shared generators draw something else from now on."""
+    """Reseed the global random generators."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     random.seed(seed)
     if numpy is not None:
@@ -61,7 +63,7 @@ def generators_moved(seed: int) -> None:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Put the shared generators back, at the end, to where they are now."""
+    """Restore the global random generators on exit."""
     put_back = generators_held()
     try:
         yield
@@ -70,21 +72,21 @@ def generators_kept() -> Iterator[None]:
 
 
 class SampleStages:
-    """One production of a sample, stage by stage in the order in which they end."""
+    """One production of a sample: its stages in the order in which they end."""
 
     def __init__(self, calls: SampleCalls | None = None, *, is_compared: bool = True) -> None:
-        """`calls` note what libraries are asked; results are not digested unless it `is_compared`."""
+        """`calls` records library calls. Results are digested only if `is_compared`."""
         self.calls = calls
         self._is_compared = is_compared
         self.ends: list[tuple[int, bool, bytes | None]] = []
-        """Of each: its number, whether random numbers were drawn since the one before, and a digest of what it gave."""
+        """Stage number, True if random numbers were drawn since the previous stage, and digest of the result."""
         self.takes: set[str] = set()
-        """Remedies, by their keys, that injection would have done something for in it."""
+        """Keys of the remedies that injection would have applied to this sample."""
         self.begun = time.monotonic_ns()
         self._state = random_states() if is_compared else None
 
     def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
-        """Note a stage's end. One that gives nothing has changed the first of its `arguments`."""
+        """Note the end of a stage. A stage that returns nothing has modified the first of its `arguments`."""
         if not self._is_compared:
             return
         drew = self.drew()
@@ -94,17 +96,17 @@ class SampleStages:
         self.ends.append((stage, drew, digest))
 
     def drew(self) -> bool:
-        """Tell whether random numbers were drawn since the last call."""
+        """Return True if random numbers were drawn since the last call."""
         state = random_states()
         drew, self._state = state != self._state, state
         return bool(drew)
 
 
 class SampleComparison:
-    """Choice of the samples of this process that are looked at, and what was seen of them.
+    """Choice of the samples of this process that are traced, and the results.
 
-    Of a run that is only observed none is produced again. Where one is, the shared generators are put back, so that the
-    rest of the run draws what it would have drawn.
+    In a run that is only observed, no sample is produced twice. Otherwise the global random generators are restored, so
+    that the rest of the run draws the same numbers.
     """
 
     def __init__(
@@ -117,19 +119,19 @@ class SampleComparison:
         guard = HookGuard(fault, "samples made twice")
         self.begin, self.end, self.look_at = guard(self._begin), guard(self._end), guard(self._look_at)
         self._looked: dict[int, int] = {}
-        """Samples looked at, by id of the dataset."""
+        """Samples traced, by id of the dataset."""
         self._guard = HookGuard(fault, "calls of samples")
         self._begin_collate, self._end_collate = self._guard(self._begin_batch), self._guard(self._end_batch)
         self._watched = WatchedFunctions(stages, evidence.name, HookGuard(fault, "functions of numpy and torch"))
         self._collated = 0
-        """Batches whose collation was looked at."""
+        """Batches whose collation was traced."""
 
     def is_known(self, dataset: Any) -> None:
-        """Leave it to the workers that there are: those forked from now on need not look at it."""
+        """Mark a dataset as traced by existing workers, so that workers forked from now on skip it."""
         self._looked[id(dataset)] = MOST_SAMPLES
 
     def _begin(self, dataset: Any, account: Account) -> SampleStages | None:
-        """Return what looks at the next sample; None where that is not to be looked at."""
+        """Begin the trace of the next sample; return None if it should not be traced."""
         if not self._is_wanted(dataset):
             return None
         look = SampleStages(self._calls())
@@ -142,7 +144,7 @@ class SampleComparison:
     def _end(
         self, look: SampleStages, batch: ProducedBatch, key: Any, sample: Any, again: Callable[[], Any] | None
     ) -> None:
-        """Write down what the look saw. `again` produces it once more; None where that cannot be done."""
+        """Write the results of a trace. `again` produces the sample once more; None if that is impossible."""
         begun = time.monotonic_ns()
         self._stages.end_look(batch.account)
         self._write_calls("sample", look, batch, key_text(key))
@@ -156,7 +158,7 @@ class SampleComparison:
         self._batches.cost.total_ns += time.monotonic_ns() - begun
 
     def collate(self, batch: ProducedBatch, collate: Callable[[Any], Any], samples: Any) -> Any:
-        """Return the batch that `collate` makes of these samples, whose collation is looked at."""
+        """Return `collate(samples)`, with its collation traced."""
         look: SampleStages | None = self._begin_collate(batch)
         collated = collate(samples)
         if look is not None:
@@ -184,7 +186,7 @@ class SampleComparison:
             self._evidence.write((kind, batch.epoch, batch.index, key, wall_us, calls.rows, *output))
 
     def _look_at(self, dataset: Any, batch: ProducedBatch, key: Any, make: Callable[[], Any]) -> None:
-        """Look at a sample that did not come by itself: it is produced for this alone."""
+        """Trace a sample that is produced only for this purpose."""
         if not self._may_repeat or not self._is_wanted(dataset):
             return
         begun = time.monotonic_ns()
@@ -204,7 +206,7 @@ class SampleComparison:
     def _made(
         self, batch: ProducedBatch, make: Callable[[], Any], calls: SampleCalls | None = None
     ) -> tuple[SampleStages, Any]:
-        """Produce it with stages that count for nothing; None of what cannot be produced twice."""
+        """Produce the sample outside the measured stages; return None for a sample that cannot be produced twice."""
         account = self._stages.aside()
         self._batches.open[account] = batch
         look = SampleStages(calls)
@@ -221,7 +223,7 @@ class SampleComparison:
     def _write(
         self, batch: ProducedBatch, look: SampleStages, drew: bool, again: tuple[bytes | None, SampleStages, Any] | None
     ) -> None:
-        """Write each stage's number, whether it drew, and whether the same call gave the same the second time."""
+        """Write each stage's number, if it drew random numbers, and if its result was the same the second time."""
         same = None
         seconds: dict[int, list[bytes | None]] = {}
         if again is not None:
@@ -239,7 +241,7 @@ class SampleComparison:
 def _leaves_of(collated: Any) -> list[Leaf]:
     try:
         return leaves_of(collated)
-    except Exception:  # a class of the user's own may do anything
+    except Exception:  # a user class may do anything
         return []
 
 

@@ -1,4 +1,4 @@
-"""Digests of results and of batches: what is the same, which batches two runs share, and whether samples are random."""
+"""Digests of results and batches: what is identical, which batches two runs share, and whether samples are random."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ if TYPE_CHECKING:
     from .training.state import TrainingState
 
 MOST_CONTENT_BYTES = 64 << 20
-"""Of a result that is digested; of a larger one nobody knows whether it is the same."""
+"""Maximum size of a digested result. Whether a larger result is the same stays unknown."""
 MOST_PIECES = 128
-"""Of a nested result: its values and the keys of its dicts."""
+"""Maximum number of values and dict keys in a nested result."""
 MOST_DIGEST_BYTES = 256 << 20
-"""Digested of all batches together: at 1 GB/s a quarter of a second of the warm-up."""
+"""Digested bytes over all batches: at 1 GB/s, a quarter of a second of the warm-up."""
 SKETCHED = 32
-"""Values of each tensor that are written, so that batches which differ by rounding alone can be told from others."""
+"""Values written per tensor, to distinguish batches that differ by rounding alone."""
 MOST_TENSORS = 64
-"""Of a batch that is sketched: of one with more nothing is."""
+"""Maximum number of tensors in a sketched batch; a batch with more gets no sketches."""
 MOST_ROWS = 1024
-"""Samples of a batch that are told apart: of a tensor with more, none is."""
+"""Maximum number of samples in a batch that are identified separately; with more, none is."""
 LOOKED_AT = 4
-"""Batches of each process that are checked for random numbers drawn while they are produced: what a check costs,
-0.1 ms, is a part of producing them."""
+"""Batches per process that are checked for random draws during production.
+
+The check costs 0.1 ms per batch, which counts as production time.
+"""
 _KEYS = "_headrace_keys"
-"""Attribute of a DataLoader's iterator: digests of the keys that it drew, batch by batch."""
+"""Attribute of a DataLoader iterator: digests of the keys that it drew, batch by batch."""
 
 
 def random_states() -> Any:
-    """Return states of the generators that everybody shares: Python's, numpy's and torch's on the CPU.
+    """Return the states of the global random generators of Python, numpy and torch (CPU).
 
-    A generator of the dataset's own is known only by what it does: the sample is another one when it is produced again.
+    A dataset's own generator shows only by its effect: the sample differs when produced again.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     drawn: Any = None
@@ -51,7 +53,7 @@ def random_states() -> Any:
 
 
 def digest_of(value: Any) -> bytes | None:
-    """Digest a result; None of what has no content that could be compared, or too much."""
+    """Return the digest of a result; None if it has no comparable content, or too much."""
     if value is None:
         return None
     digest = hashlib.blake2b(digest_size=8)
@@ -62,13 +64,13 @@ def digest_of(value: Any) -> bytes | None:
                 return None
             size += len(piece)
             digest.update(piece)
-    except Exception:  # a class of the user's own may do anything
+    except Exception:  # a user class may do anything
         return None
     return digest.digest()
 
 
 def _pieces(value: Any) -> Iterator[bytes | None]:
-    """Yield the content of a nested result; None for a part of it that has none."""
+    """Yield the content of a nested result, with None for a part without comparable content."""
     if isinstance(value, dict):
         for key, one in value.items():
             yield repr(key).encode()
@@ -106,10 +108,10 @@ def _bytes(tensor: Any) -> Any:
 
 
 class BatchDigests:
-    """Digests of the first batches that a process receives, in their order, as long as it warms up.
+    """Digests of the first batches that a process receives, in order, during warm-up.
 
-    The steps after that are measured. To be hooked before the hooks are there: what a digest costs then is a part of
-    waiting for a batch, early on.
+    Measured steps follow later. This hook is installed below all other hooks, so its cost counts as time waiting for an
+    early batch.
     """
 
     def __init__(self, training: TrainingState, evidence: EvidenceFile, fault: Fault, *, batches: int) -> None:
@@ -134,7 +136,7 @@ class BatchDigests:
         return batch
 
     def received(self, pass_: int, batch: Any) -> None:
-        """Write the digest of a batch that comes from another loader than torch's."""
+        """Write the digest of a batch from a loader other than torch's."""
         if self._is_wanted():
             self._write_of_pass(pass_, batch)
 
@@ -149,7 +151,7 @@ class BatchDigests:
         return keys
 
     def _digest_keys(self, iterator: Any, keys: Any) -> None:
-        """Note None where an iterable dataset, or one that takes no keys, is asked for samples by None."""
+        """Store the digest of a batch's keys, or None if the dataset is iterable or its keys are None."""
         digest = None
         if isinstance(keys, (list, tuple)) and any(key is not None for key in keys):
             digest = hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=8).hexdigest()
@@ -159,7 +161,7 @@ class BatchDigests:
 
     def _write_digest(self, iterator: Any, batch: Any) -> None:
         pass_ = getattr(iterator, ATTRIBUTE, None)
-        if pass_ is None:  # none that is followed: inside a worker, or of a loader that a dataset reads
+        if pass_ is None:  # not observed: inside a worker, or of a loader that a dataset reads
             return
         keys = vars(iterator).get(_KEYS)
         self._write_content(pass_.number, batch, keys.pop(0) if keys else None)
@@ -182,7 +184,7 @@ class BatchDigests:
 
 
 def _tensors(batch: Any) -> Iterator[Any]:
-    """Yield tensors in the order in which the batch has them."""
+    """Yield the tensors of a nested batch in order."""
     if isinstance(batch, sys.modules["torch"].Tensor):
         yield batch
     elif isinstance(batch, (Mapping, list, tuple)):
@@ -191,7 +193,7 @@ def _tensors(batch: Any) -> Iterator[Any]:
 
 
 def _sketch(tensor: Any) -> list[float]:
-    """Return a few of its values, from all over it; of labels and tokens, which are not rounded, a sum of all."""
+    """Return a few values spread over the tensor; for labels and tokens, which are not rounded, one checksum."""
     torch = sys.modules["torch"]
     if tensor.dtype is not torch.uint8 and tensor.dim() <= 2 and not torch.is_floating_point(tensor):
         return [float(zlib.crc32(_bytes(tensor)))]
@@ -202,9 +204,9 @@ def _sketch(tensor: Any) -> list[float]:
 
 
 def _summary(tensor: Any) -> list[Any]:
-    """Return its type and shape without the batch's own dimension, its range, and something to tell each sample by.
+    """Return dtype and shape without the batch dimension, minimum, maximum, and a number that identifies each sample.
 
-    Samples are told by a sum of their labels or tokens, and else by their mean.
+    The number is a checksum of labels or tokens, otherwise the mean.
     """
     torch = sys.modules["torch"]
     plain = tensor.detach()
@@ -224,9 +226,9 @@ def _summary(tensor: Any) -> list[Any]:
 
 
 class RandomDraws:
-    """Check of the first batches that a process produces: whether random numbers are drawn for their samples.
+    """Check whether producing the first batches of a process draws from the global random generators.
 
-    What a sample holds then hangs also on who produced it, and on what was produced before.
+    The content of a sample then also depends on its worker and on the samples produced before.
     """
 
     def __init__(self, evidence: EvidenceFile, clock: SessionClock, fault: Fault) -> None:
@@ -242,7 +244,7 @@ class RandomDraws:
             patches.around(getattr(fetch, name), "fetch", self._fetch)
 
     def _fetch(self, original: Callable[..., Any], fetcher: Any, index: Any) -> Any:
-        if self._file != self._evidence.path:  # a fork looks anew
+        if self._file != self._evidence.path:  # a fork checks again
             self._file, self._left = self._evidence.path, LOOKED_AT
         before = self._states() if self._left > 0 else None
         self._left -= 1

@@ -1,4 +1,4 @@
-"""What makes the samples of a dataset that are looked at, each several times."""
+"""Functions that make the inspected samples of a dataset, each several times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INDICES = 8
 
 
 class SampleMakers:
-    """What makes the samples that are looked at: by their indices, from raw samples, or as a stream has them."""
+    """Functions that make the inspected samples: by index, from raw samples, or from the stream."""
 
     def __init__(self, dataset: Any, length: int | None, raw: RawSamples | None) -> None:
         self._dataset, self._length, self._raws = dataset, length, raw
@@ -21,13 +21,13 @@ class SampleMakers:
         self._begin = generators_held()
 
     def raw(self, index: int) -> dict[str, Any]:
-        """Return a sample as the dataset's files hold it; nothing where they are not known."""
+        """Return a sample as stored in the dataset's files; empty if the files are unknown."""
         if self._listed is not None:
             return self._listed[index][0]
         return {} if self._raws is None else self._raws.members(index)
 
     def of(self, makings: tuple[int, ...]) -> Iterator[tuple[int, int, Callable[[], Any]]]:
-        """Yield the samples to make: the making, their places, and what makes each."""
+        """Yield the samples to make: the repetition, the sample's position, and the function that makes it."""
         if self.is_stream:
             for making in makings:
                 self._begin()
@@ -40,7 +40,7 @@ class SampleMakers:
     def _by_index(self) -> Iterator[tuple[int, Callable[[], Any]]]:
         dataset = self._dataset
         for index in spread(self._length or 0, INDICES):
-            if hasattr(dataset, "__getitems__"):  # as a DataLoader's workers take it
+            if hasattr(dataset, "__getitems__"):  # as in a DataLoader worker
                 yield index, lambda index=index: dataset.__getitems__([index])[0]  # type: ignore[misc]
             else:
                 yield index, lambda index=index: dataset[index]  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Settings that the doctor hands to its probes, and the clocks that all of them read."""
+"""Settings that the doctor passes to its probes, and the clocks that all probes read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SETTINGS_FILE = "settings.json"
 EVIDENCE = "evidence"
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 _LONG_NS = 10_000_000
-"""Reading a file of the kernel's takes 6 µs; twice that is little beside work as long as this."""
+"""Minimum work in ns for reading the kernel's file, which takes 6 µs; two readings are little in comparison."""
 
 
 @dataclass(frozen=True)
@@ -20,41 +20,41 @@ class ProbeSettings:
     """Settings of one diagnosis: written once by the doctor, read by every process."""
 
     folder: str
-    """The session's folder."""
+    """Path of the session folder."""
     origin_us: int
-    """Zero of every time in the evidence, on the doctor's CLOCK_MONOTONIC."""
+    """Origin of all times in the evidence, on the doctor's CLOCK_MONOTONIC."""
     origin_wall_us: int
     """The same moment by the wall clock, for hosts that booted at another time."""
     boot_id: str
-    """Which boot of which machine `origin_us` belongs to; empty where the kernel does not tell."""
+    """Boot of the machine to which `origin_us` belongs; empty if the kernel does not provide it."""
     observe: bool = False
-    """Passive for the whole run. Otherwise the run ends once `steps` were measured."""
+    """True if the whole run is only observed. Otherwise the run ends once `steps` are measured."""
     warmup: int | None = None
-    """Steps before the measured ones; None for as many as empty the prefetch queue."""
+    """Steps before the measured steps; None for as many as empty the prefetch queue."""
     steps: int = 200
-    """Steps to measure."""
+    """Number of steps to measure."""
     enough: int = 0
-    """Measured steps after which a run that plainly waits for no data ends; 0: never before `steps`."""
+    """Measured steps after which a run ends if it clearly does not wait for data; 0: never before `steps`."""
     ranges: bool = False
-    """Whether steps and stages show as record_function and NVTX ranges."""
+    """True if steps and stages appear as record_function and NVTX ranges."""
     replay: int = 0
-    """Steps of the replay window, and of that under load, after the measured ones; 0: neither, and no drain."""
+    """Steps of the replay window and of the loaded replay window after the measured steps; 0: neither, and no drain."""
     early: bool = True
-    """Whether a few steps are replayed beyond the end of a first epoch that is short, if any are replayed."""
+    """True if a few steps are replayed after a short first epoch, provided that any steps are replayed."""
     drain_s: float = 0.0
-    """Seconds that draining may take."""
+    """Maximum duration of the drain, in seconds."""
     scratch: str = ""
-    """The folder that takes what the run would write of checkpoints and trackers' files; empty: it writes as ever."""
+    """Folder that receives the run's checkpoints and tracker files; empty: they are written as usual."""
     changes: dict[str, Any] = field(default_factory=dict)
-    """Remedies to inject, of docs/doctor/remedies.md."""
+    """Remedies to inject, from docs/doctor/remedies.md."""
     look_s: float = 0.0
-    """Seconds that a look at the values of samples may take, once the steps were measured; 0: none."""
+    """Maximum duration of the inspection of sample values after the measured steps, in seconds; 0: none."""
     looks_first: bool = False
-    """Whether the run is for that look alone, and ends with it at its first pass with autograd on."""
+    """True if the run is only for that inspection, and ends with it at its first pass with autograd on."""
     digests: int = 0
-    """Batches, the first of each process that trains, that are digested, so that runs can be compared."""
+    """Number of first batches that are digested in each training process, to compare runs."""
     most_bytes: int = 16 << 20
-    """Size that no evidence file exceeds; from half of it on, records are thinned."""
+    """Maximum size of each evidence file. Records are thinned from half of it on."""
 
     @property
     def evidence(self) -> str:
@@ -67,7 +67,7 @@ class ProbeSettings:
 
     @classmethod
     def read(cls, folder: str) -> ProbeSettings:
-        """Read them, without fields of a newer doctor: one process may have been started by another version."""
+        """Read the settings, ignoring fields of a newer doctor: another version may have started this process."""
         with open(os.path.join(folder, SETTINGS_FILE), encoding="utf-8") as file:
             values = json.load(file)
         known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
@@ -78,7 +78,7 @@ class SessionClock:
     """One clock for all processes of a diagnosis: microseconds since its origin.
 
     CLOCK_MONOTONIC is one clock for a whole machine. On another machine, or after another boot, the wall clock gives
-    the distance, as well as the two machines agree on it.
+    the offset, as accurately as the two machines agree on it.
     """
 
     def __init__(self, settings: ProbeSettings) -> None:
@@ -97,7 +97,7 @@ class SessionClock:
 
 
 def boot_id() -> str:
-    """Return the kernel's name for this boot; empty where it has none."""
+    """Return the kernel's id of this boot, or an empty string if there is none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -106,12 +106,12 @@ def boot_id() -> str:
 
 
 class CoreUse(NamedTuple):
-    """Use of the cores by a stretch of work, in nanoseconds."""
+    """Core use of a stretch of work, in nanoseconds."""
 
     cpu: int
     """CPU time of all threads of the process."""
     delay: int | None
-    """How long the calling thread was ready to run and had no core; None where that is not asked, or not known."""
+    """Time the calling thread was runnable without a core; None if not requested, or unknown."""
 
     def us_since(self, before: CoreUse) -> tuple[int, int | None]:
         """Return the use between two readings in one thread, in whole microseconds."""
@@ -120,14 +120,14 @@ class CoreUse(NamedTuple):
 
 
 def others_cpu_ns() -> int:
-    """Return the CPU time that all other threads of the process have had up to now."""
+    """Return the CPU time used so far by all other threads of the process."""
     return time.process_time_ns() - time.thread_time_ns()
 
 
 def core_use(expected_ns: int) -> CoreUse:
-    """Read the use up to now. `expected_ns` is how long the stretch will be, or was, as far as is known.
+    """Read the core use so far. `expected_ns` is the expected, or actual, length of the stretch of work.
 
-    The scheduler's file is read anew each time: one kept open would tell of the thread that opened it, or a fork's.
+    The scheduler's file is reopened each time: an open descriptor would report the thread that opened it, or a fork's.
     """
     cpu = time.process_time_ns()
     if expected_ns < _LONG_NS:

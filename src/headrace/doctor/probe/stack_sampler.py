@@ -1,4 +1,4 @@
-"""Stack samples of the thread that produces a batch: time by line of the user's own code."""
+"""Stack samples of the thread that produces a batch: time by line of user code."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from types import CodeType, FrameType
 from typing import Any, Callable, Protocol
 
 PERIOD_NS = 10_000_000
-"""Between two stack samples, on average."""
+"""Mean interval between two stack samples."""
 MOST_SAMPLER_SHARE = 0.004
-"""Share of a core that sampling may take while batches are produced. What others wait for the GIL meanwhile is about
-as much again."""
+"""Share of a core that sampling may use during batch production.
+
+Waiting of other threads for the GIL adds about the same again.
+"""
 IDLE_S = 1.0
-"""How long the sampler sleeps where nothing wakes it: a batch that hangs is noticed as much later."""
+"""Sleep time of the sampler without a wake-up, which delays the detection of a hung batch."""
 HUNG_NS = 10_000_000_000
-"""No batch that is done within this hangs."""
+"""Minimum duration of a hung batch."""
 HUNG_TIMES = 20
-"""Nor one that is done within as many times the usual."""
+"""Minimum duration of a hung batch, as a multiple of the usual duration."""
 MOST_FRAMES = 200
 MOST_PLACES = 2000
-"""Of a process. Code that is made anew for each sample has no end of them."""
+"""Maximum number of code places per process. Code generated for each sample has no limit."""
 MOST_FILES = 10_000
-"""Files whose kind is remembered."""
+"""Number of files with a cached kind."""
 COLLECTS_ANYWHERE = sys.version_info < (3, 12)
-"""Whether any allocation may begin a garbage collection; later Pythons begin one between two instructions only."""
+"""True if any allocation may start a garbage collection. Later Pythons collect only between two instructions."""
 _STACK_CHARS = 8000
 
 Stack = list[tuple[CodeType, int]]
-"""Code and line of each frame, innermost first, and no frame."""
+"""Code and line of each frame, innermost first, without references to frames."""
 
-# Whose code a file is.
+# Owner of a code file.
 PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-"""In the paths of packages of whatever environment: this one may have another behind it."""
+"""Path parts of installed packages in any environment: this environment may extend another."""
 _OTHERS_FOLDERS = tuple(
     {
         os.path.realpath(path) + os.sep
@@ -47,13 +49,13 @@ _OTHERS_FOLDERS = tuple(
         if path
     }
 )
-"""Of the standard library, and of this probe."""
+"""Folders of the standard library and of this probe."""
 _OWN, _OTHERS, _OUTSIDE = range(3)
 _OUTSIDE_FILES = tuple(
     os.path.join("torch", "utils", "data", *file)
     for file in (("_utils", "fetch.py"), ("_utils", "worker.py"), ("dataloader.py",))
 )
-"""Callers of the dataset: in the frames beyond them nobody produces a batch."""
+"""Callers of the dataset; frames outside of these produce no batch."""
 
 
 @lru_cache(MOST_FILES)
@@ -66,12 +68,12 @@ def _kind_of(file: str) -> int:
 
 
 def is_users(path: str) -> bool:
-    """Tell whether a file of code is none of the standard library's, of an installed package's or of this probe's."""
+    """Return True for user code: not the standard library, an installed package, or this probe."""
     return _kind_of(path) == _OWN
 
 
 def call_site() -> tuple[str | None, int | None]:
-    """Return file and line of the innermost caller in the user's own code, else of the outermost one."""
+    """Return file and line of the innermost caller in user code, or of the outermost caller if there is none."""
     frame: FrameType | None = sys._getframe(1)
     place: tuple[str | None, int | None] = (None, None)
     while frame is not None:
@@ -83,7 +85,7 @@ def call_site() -> tuple[str | None, int | None]:
 
 
 def users_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame of the user's own code from `frame` on; None where the loader's comes first."""
+    """Return the innermost frame of user code from `frame` on; None if a loader's frame comes first."""
     while frame is not None:
         kind = _kind_of(frame.f_code.co_filename)
         if kind != _OTHERS:
@@ -93,10 +95,10 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def frame_of(thread: int) -> FrameType | None:
-    """Return the frame that a thread is in; None for one that has ended.
+    """Return the current frame of a thread, or None if the thread has ended.
 
-    Not while garbage may be collected: sys._current_frames makes frames under a lock of the interpreter's, and a
-    collection then that frees a threading.local asks for that lock again, and never gets it (CPython gh-106883).
+    Garbage collection is disabled meanwhile: sys._current_frames creates frames under an interpreter lock, and a
+    collection that frees a threading.local requests this lock again and deadlocks (CPython gh-106883).
     """
     is_put_off = COLLECTS_ANYWHERE and gc.isenabled()
     if is_put_off:
@@ -111,7 +113,7 @@ def frame_of(thread: int) -> FrameType | None:
 def stack_of(frame: FrameType | None) -> Stack:
     """Copy a stack while no other Python code can run.
 
-    Whoever keeps a frame keeps what its variables hold, and that is let go in another thread than the user's.
+    A reference to a frame keeps its variables alive, and would release them in another thread than the user's.
     """
     stack: Stack = []
     while frame is not None and len(stack) < MOST_FRAMES:
@@ -121,20 +123,20 @@ def stack_of(frame: FrameType | None) -> Stack:
 
 
 class CodeLines:
-    """Nanoseconds by place in the user's code.
+    """Nanoseconds by place in user code.
 
-    One thread adds and any takes; what is added while another takes may be lost.
+    One thread adds and any thread takes; additions during a take may be lost.
     """
 
     def __init__(self, name: Callable[[str], int]) -> None:
         """`name` returns a text's number in the evidence."""
         self._name = name
-        # By texts and not by code objects, which are equal where their files differ.
+        # Keyed by text: code objects compare equal even if their files differ.
         self._places: dict[tuple[str, int, str], int] = {}
         self._counts: dict[int, int] = {}
 
     def add(self, stack: Stack, ns: int) -> None:
-        """Charge the innermost line of the user's code; nothing, where only libraries are at work."""
+        """Charge the innermost line of user code; nothing if only libraries are on the stack."""
         for code, line in stack:
             kind = _kind_of(code.co_filename)
             if kind == _OTHERS:
@@ -145,7 +147,7 @@ class CodeLines:
             return
 
     def take(self) -> list[tuple[int, int]]:
-        """Return place and microseconds, since the last call."""
+        """Return pairs of place and microseconds since the last call."""
         counts, self._counts = self._counts, {}
         return [(place, ns // 1000) for place, ns in list(counts.items())]
 
@@ -159,18 +161,18 @@ class CodeLines:
 
 
 class SampledWork(Protocol):
-    """Work that a thread is at, since `start` by time.monotonic_ns(): a batch, or the loop's own."""
+    """Work of a thread since `start`, by time.monotonic_ns(): a batch, or the loop's own work."""
 
     thread: int
     start: int
 
 
 class StackSampler:
-    """Thread that samples the stack only while a batch is produced, about every PERIOD_NS *of such time*.
+    """Thread that samples the stack only during batch production, about once per PERIOD_NS *of production time*.
 
-    Batches shorter than that are hit in their turn, and a process that trains in between is left alone. Each sample
-    stands for the time since the last. The thread starts with the first batch, never lives through a fork (`stop`
-    before it; a fork beside threads is what Python 3.12 warns about), and starts again with the next batch.
+    Shorter batches are sampled now and then, and a process that trains in between is left alone. Each sample stands for
+    the time since the last. The thread starts with the first batch, stops before a fork (Python 3.12 warns about a fork
+    while threads run), and restarts with the next batch.
     """
 
     def __init__(
@@ -179,9 +181,9 @@ class StackSampler:
         hung: Callable[[Any, int, str], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`look(stack, ns)` takes each sample, `hung(batch, ns, stack)` a batch that takes too long, once.
+        """`look(stack, ns)` receives each sample, `hung(batch, ns, stack)` once a batch that takes too long.
 
-        `failed(error)` is called once, where no sample can be taken any more.
+        `failed(error)` is called once, when sampling is no longer possible.
         """
         self._look = look
         self._hung = hung
@@ -197,12 +199,12 @@ class StackSampler:
         self._busy_ns = 0
         self._looked_ns = 0
         self._due_ns = round(PERIOD_NS * random.Random(time.monotonic_ns()).random())
-        self._random = random.Random(self._due_ns)  # the user's draws stay theirs
+        self._random = random.Random(self._due_ns)  # a private generator leaves the user's draws unchanged
         self._told: SampledWork | None = None
         self.cost_ns = 0
 
     def begin(self, batch: SampledWork) -> None:
-        """Sample a batch from now on; of several at once, the one begun last."""
+        """Sample a batch from now on; of several at once, the last begun."""
         self._batch = batch
         if self._thread is None:
             if not self._is_off and self._starting.acquire(blocking=False):
@@ -239,7 +241,7 @@ class StackSampler:
         try:
             thread.start()
             self._thread = thread
-        except RuntimeError as error:  # a limit is reached, or the interpreter ends
+        except RuntimeError as error:  # a limit is reached, or the interpreter is shutting down
             self._give_up(error)
 
     def _run(self, gate: threading.Event, halt: threading.Event) -> None:
@@ -261,7 +263,7 @@ class StackSampler:
                 gate.wait(IDLE_S)
             return
         busy = self._busy_ns + time.monotonic_ns() - batch.start
-        if self._batch is not batch:  # then `busy` may count it twice
+        if self._batch is not batch:  # otherwise `busy` may count it twice
             return
         if busy < self._due_ns:
             halt.wait((self._due_ns - busy) / 1e9)
@@ -284,5 +286,5 @@ class StackSampler:
         self._due_ns = busy_ns + round(self._pause_ns(batch, cost) * self._random.uniform(0.5, 1.5))
 
     def _pause_ns(self, batch: SampledWork, cost_ns: int) -> float:
-        """Return a longer pause where sampling costs more than its share, and where the batch takes long."""
+        """Return the pause, longer if sampling exceeds its share of a core or the batch takes long."""
         return max(PERIOD_NS, cost_ns / MOST_SAMPLER_SHARE, (time.monotonic_ns() - batch.start) / 1000)

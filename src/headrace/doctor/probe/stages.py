@@ -1,4 +1,4 @@
-"""Stages of batch production: how long each takes, without the stages inside it."""
+"""Stages of batch production, with the time of each excluding its inner stages."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from .evidence_file import EvidenceFile
 from .patches import Function, Patches, stand_in
 
 Total = list[int]
-"""Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
+"""Calls, wall ns and thread CPU ns, excluding inner stages."""
 Totals = dict[int, Total]
-"""By stage."""
+"""Totals by stage."""
 MOST_STAGES = 1000
-"""A script that names classes or functions by the sample must fill neither the memory nor the evidence with them."""
+"""Limit of stages: a script that names classes or functions by sample must not fill memory or evidence."""
 
 
 class SampleLook(Protocol):
-    """What looks closely at one sample while it is produced."""
+    """Trace of one sample during its production."""
 
     calls: Any
-    """Notes what libraries are asked; None where nobody does."""
+    """Recorder of library calls, or None."""
     takes: set[str]
-    """Remedies, by their keys, that injection would have done something for in it."""
+    """Keys of the remedies that injection would have applied to this sample."""
 
     def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
-        """Note a stage's end."""
+        """Note the end of a stage."""
 
 
 class Stages:
-    """Exclusive times by stage, in each thread while an account is open in it.
+    """Exclusive times by stage, in each thread with an open account.
 
-    Stages are numbers (`CallTimer.stage`), so that a hook costs two clock pairs and no allocation to speak of. A stage
-    inside one of its own category is a part of that one: what an imageio read decodes by Pillow is one decode, and the
-    Pillow call by which a transform resizes is that transform.
+    Stages are numbers (`CallTimer.stage`), so a hook costs two pairs of clock readings and almost no allocation. A
+    stage nested in another of the same category belongs to the outer stage: an imageio read that decodes with Pillow is
+    one decode, and a transform's resize through Pillow is part of the transform.
 
-    `enter` and `leave` stand around the user's own calls, so they never raise: what goes wrong in them is reported to
-    `failed`, and nothing counts any more.
+    `enter` and `leave` surround the user's own calls, so they never raise: an error is reported to `failed`, and
+    counting stops.
     """
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
@@ -50,14 +50,14 @@ class Stages:
         self._making: Account | None = None
         self._beside: list[Account] = []
         self.looked: set[Account] = set()
-        """Accounts whose sample is looked at closely. While there is one, calls take a longer way."""
+        """Accounts of samples being traced. While there are any, calls take a slower path."""
         self.at_looks: Callable[[bool], None] = lambda begins: None
-        """Called as a look begins, and as it ends."""
+        """Called when a trace begins and when it ends."""
 
     def open(self) -> Account:
-        """Count this thread's stages from now on, and those of threads without an account as beside it.
+        """Count this thread's stages from now on, and stages of threads without an account as running alongside.
 
-        An account that is open is thrown away.
+        An account already open in this thread is discarded.
         """
         account = Account(self)
         if not self._is_off:
@@ -66,9 +66,9 @@ class Stages:
         return account
 
     def close(self) -> tuple[Totals, Totals]:
-        """Return the totals since `open` of this thread, and of the threads beside it; stop counting in this thread.
+        """Return the totals since `open`, of this thread and of the threads alongside; stop counting in this thread.
 
-        With several accounts open at once, what runs beside them counts for the one opened last.
+        With several accounts open at once, threads alongside count for the account opened last.
         """
         account: Account | None = getattr(self._local, "account", None)
         self._local.account = None
@@ -88,18 +88,18 @@ class Stages:
         return account
 
     def look(self) -> SampleLook | None:
-        """Return what looks closely at the sample that this thread produces."""
+        """Return the trace of the sample that this thread produces, or None."""
         account = self.current()
         return None if account is None else account.look
 
     def begin_look(self, account: Account, look: SampleLook) -> None:
-        """Let `look` see what `account` counts, until `end_look`."""
+        """Attach `look` to an account until `end_look`."""
         account.look = look
         self.looked.add(account)
         self.at_looks(True)
 
     def end_look(self, account: Account) -> None:
-        """End the look, if there is one: also that of a sample which raised."""
+        """End the trace, if there is one, including after an exception."""
         account.look = None
         if account in self.looked:
             self.looked.discard(account)
@@ -111,7 +111,7 @@ class Stages:
         return self._making is not None
 
     def enter(self, stage: int) -> Account | None:
-        """Begin a stage; call `leave` of what this returns when it ends. None where it does not count."""
+        """Begin a stage and return the object whose `leave` ends it; None if the stage does not count."""
         try:
             account: Account | None = getattr(self._local, "account", None)
             if account is None:
@@ -124,30 +124,30 @@ class Stages:
             return None
 
     def fail(self, error: Exception) -> None:
-        """Count nothing any more, in whatever thread."""
+        """Stop counting in all threads."""
         self._is_off = True
         self._making = None
         self._local = threading.local()
         self._failed(error)
 
     def aside(self) -> Account:
-        """Open an account whose stages count for nothing in place of this thread's, until `back`."""
+        """Replace this thread's account by one that counts for nothing, until `back`."""
         account = self._local.account = Account(self)
         return account
 
     def back(self, account: Account) -> None:
-        """Make `account` this thread's again."""
+        """Restore `account` as this thread's account."""
         self._local.account = account
 
     def forked(self) -> None:
-        """Open nothing in the child of a fork, whatever the parent was at."""
+        """Close all accounts in the child of a fork."""
         self._local = threading.local()
         self._making = None
         self._beside = []
         self.looked = set()
 
     def _account_beside(self, making: Account) -> Account:
-        """Return a thread's own, which lives as long: a stage may begin beside one batch and end beside the next."""
+        """Return the account of a thread without a batch: its stage may begin in one batch and end in the next."""
         account: Account | None = getattr(self._local, "beside", None)
         if account is None:
             account = self._local.beside = Account(self)
@@ -158,7 +158,7 @@ class Stages:
 
 
 class Account:
-    """Open stages of one thread and the totals of those that have ended."""
+    """Open stages of one thread, and totals of the ended stages."""
 
     __slots__ = ("_categories", "_inside", "_open", "_stages", "_whole", "beside", "look", "totals")
 
@@ -171,10 +171,10 @@ class Account:
         self._whole: Totals = {}
         self.beside: Account | None = None
         self.look: SampleLook | None = None
-        """What looks at each result, of a sample that is looked at closely."""
+        """Trace of the current sample, which inspects each result, or None."""
 
     def enter(self, stage: int) -> Account | None:
-        """Begin a stage; None inside a stage of the same category."""
+        """Begin a stage; return None inside a stage of the same category."""
         category = self._categories.get(stage)
         if category in self._inside:
             return None
@@ -183,7 +183,7 @@ class Account:
         return self
 
     def leave(self) -> int:
-        """End a stage, and return its wall ns, inner stages included."""
+        """End a stage and return its wall ns, inner stages included."""
         try:
             cpu = time.thread_time_ns()
             wall = time.monotonic_ns()
@@ -207,7 +207,7 @@ class Account:
             return 0
 
     def gave(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
-        """Look at the result of a stage that has ended. What that does itself is no stage."""
+        """Pass the result of an ended stage to the trace. The trace's own calls are no stages."""
         look, self.look = self.look, None
         try:
             self._stages.aside()
@@ -220,25 +220,24 @@ class Account:
             self.look = look
 
     def begin_part(self, stage: int) -> None:
-        """Enter `stage`, and count separately from now on: a sample's stages from its batch's."""
+        """Enter `stage` and count separately from now on: a sample's stages apart from its batch's."""
         self._whole, self.totals = self.totals, {}
         self.enter(stage)
 
     def end_part(self) -> tuple[int, Totals]:
-        """Return wall ns and the totals of the part, and add these to the whole's."""
+        """Return wall ns and totals of the part, and add the totals to the whole."""
         wall = self.leave()
         part, self.totals = self.totals, self._whole
         add_totals(self.totals, part)
         return wall, part
 
     def take(self) -> Totals:
-        """Return the totals so far, and begin anew."""
+        """Return the totals so far, and reset."""
         totals, self.totals = self.totals, {}
         return totals
 
 
 def add_totals(sum_: Totals, totals: Totals) -> None:
-    """Add `totals` to `sum_`."""
     for stage, (calls, wall, cpu) in totals.items():
         total = sum_.get(stage)
         if total is None:
@@ -250,7 +249,7 @@ def add_totals(sum_: Totals, totals: Totals) -> None:
 
 
 class CallTimer:
-    """Timer that counts calls of other people's functions as stages, wherever a batch is produced."""
+    """Timer that counts calls of library functions as stages during batch production."""
 
     def __init__(self, stages: Stages, patches: Patches, evidence: EvidenceFile) -> None:
         self.stages = stages
@@ -258,9 +257,9 @@ class CallTimer:
         self._evidence = evidence
 
     def stage(self, category: str, label: str) -> int:
-        """Return the number of a stage; the categories are those of docs/doctor/session.md.
+        """Return the number of a stage. docs/doctor/session.md lists the categories.
 
-        Once there are `MOST_STAGES`, all new ones of a category are one, labelled `other`.
+        Beyond `MOST_STAGES`, new stages of a category share the label `other`.
         """
         name = f"{category}:{label}"
         if len(self.stages.categories) >= MOST_STAGES and name not in self._evidence.names:
@@ -271,19 +270,19 @@ class CallTimer:
         return number
 
     def time(self, owner: Any, name: str, category: str, label: str) -> bool:
-        """Count calls of `owner.name` as a stage. False where that cannot be done."""
+        """Count calls of `owner.name` as a stage. Return False if the function cannot be replaced."""
         return self.patches.replace(owner, name, timed(self.stages, self.stage(category, label)))
 
     def time_by_type(self, owner: Any, name: str, category: str) -> bool:
-        """Count calls of a method as the stage that is named after the class of its object."""
+        """Count calls of a method as stages named after the class of the object."""
         make = timed_by_type(self.stages, lambda label: self.stage(category, label))
         return self.patches.replace(owner, name, make)
 
 
 def timed_call(stages: Stages, stage: int, function: Function, subject: Any = None) -> Function:
-    """Return what does what `function` does, and counts its time as `stage` wherever an account is open.
+    """Return a function that does what `function` does, and counts its time as `stage` if an account is open.
 
-    `subject` is the object that is called, where its class says what the call does.
+    `subject` is the called object, if its class says what the call does.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -303,7 +302,7 @@ def timed_call(stages: Stages, stage: int, function: Function, subject: Any = No
 def call_looked_at(
     stages: Stages, stage: int, function: Function, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Count a call as a stage while a sample is looked at: this thread's, or another's."""
+    """Count a call as a stage while this or another thread traces a sample."""
     account = stages.enter(stage)
     look = stages.look()
     calls = None if look is None else look.calls
@@ -322,14 +321,14 @@ def call_looked_at(
 
 
 def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
-    """Return what makes a function's timed stand-in."""
+    """Return a decorator that makes a function's timed stand-in."""
     return lambda original: stand_in(original, timed_call(stages, stage, original))
 
 
 def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[Function], Function]:
-    """Return what makes a method's timed stand-in, which counts as the stage of the name of its object's class.
+    """Return a decorator that makes a method's timed stand-in, with stages named after the object's class.
 
-    Of names, no more are remembered than there are stages, and no class is: a script may make one for each sample.
+    At most `MOST_STAGES` names and no classes are cached: a script may create a class per sample.
     """
     known: dict[str, int] = {}
 
@@ -362,10 +361,10 @@ def timed_in_torch(
     is_compiling: Callable[[], bool],
     inner: Callable[[Function], Function] | None = None,
 ) -> Callable[[Function], Function]:
-    """Return what makes the timed stand-in of a function that torch.compile may trace, or torch.jit script.
+    """Return a decorator that makes the timed stand-in of a function that torch.compile or torch.jit may process.
 
-    Both get the original. `is_compiling` is torch.compiler's, which a trace takes for a constant. `inner` makes another
-    stand-in, behind the timed one.
+    Both get the original. `is_compiling` is torch.compiler's, which a trace treats as a constant. `inner` makes another
+    stand-in under the timed one.
     """
 
     def make(original: Function) -> Function:

@@ -1,7 +1,7 @@
-"""Look at the values of a loader's samples: each made several times, with what it is made from, into one file.
+"""Inspection of a loader's sample values: each sample made several times, with its inputs, in one file.
 
-A sample is looked at as the loader hands it over: in a batch of its own. The file holds the bytes of all arrays and
-inputs, equal ones once; then the look as JSON, and its place as the last eight bytes.
+Each sample is inspected as the loader delivers it: in a batch of one. The file holds the bytes of all arrays and
+inputs, identical ones once; then the outline as JSON; then the outline's position as the last eight bytes.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from .value_trace import ValueTrace
 
 LOOK_FILE = "look"
 HELD = ".npy"
-"""Ending of the file, beside the look's, of the pictures that the dataset holds in memory."""
+"""Suffix of the file, next to the look, with the images that the dataset holds in memory."""
 PARTIAL = ".partial"
-"""End of the name of a look that is not whole yet."""
+"""Suffix of an unfinished look."""
 MOST_S = 10.0
 GRACE_S = 5.0
-"""How much longer a sample may take that was begun within the look's time."""
+"""Extra time for a sample that was begun within the time of the look."""
 LATE = f"a sample took more than {GRACE_S:.0f} s"
 MOST_BYTES = 256 << 20
 _MIXINGS = 3
-"""Batches of the same two samples: what mixes them may draw a factor that changes nothing."""
+"""Batches of the same two samples: a mixing factor may be drawn that changes nothing."""
 MOST_LEAVES = 64
 MOST_DEPTH = 6
 MOST_TEXT = 20_000
 _ODD = object()
-"""In place of what lies under a key that is no text."""
+"""Placeholder for a value under a key that is no text."""
 _MOST_BITS = 64
-"""Of a whole number."""
+"""Maximum bits of an integer."""
 MOST_COLUMNS_S = 5.0
 MOST_COLUMN_BYTES = 64 << 20
-"""JSON of all columns together."""
+"""Maximum JSON bytes of all columns."""
 
 
 class _Content:
-    """Bytes in the file, equal ones once."""
+    """Bytes in the file, identical ones once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._places: dict[bytes, tuple[int, int]] = {}
         self.size = 0
         self.is_full = False
-        """Whether there was no room for something."""
+        """True if something did not fit."""
 
     def takes(self, count: int) -> bool:
-        """Tell whether there is room for so many bytes."""
+        """Return True if there is room for `count` bytes."""
         self.is_full = self.is_full or self.size + count > MOST_BYTES
         return not self.is_full
 
     def put(self, data: bytes) -> tuple[int, int]:
-        """Return where the bytes lie: first byte and count."""
+        """Store the bytes and return their position: first byte and count."""
         digest = hashlib.blake2b(data, digest_size=16).digest()
         if digest not in self._places:
             self._places[digest] = self.size, len(data)
@@ -76,10 +76,10 @@ class _Content:
 
 
 def look_within(loader: Any, path: str, most_s: float = MOST_S) -> str:
-    """Look at a loader's values in a thread of its own, and return why there is no look; empty where there is one.
+    """Inspect a loader's values in a separate thread; return why there is no result, or an empty string.
 
-    A sample that never comes costs the look, and no more time than the look's own: the process ends soon after, even
-    where threads of the dataset's do not.
+    A sample that never comes costs the result, but no more time than the look's own limit: the process ends soon after,
+    even if threads of the dataset do not.
     """
     why = [LATE]
 
@@ -87,7 +87,7 @@ def look_within(loader: Any, path: str, most_s: float = MOST_S) -> str:
         try:
             look_at_values(loader, path, most_s=most_s)
             why[0] = ""
-        except BaseException as error:  # of the dataset's own, whatever it is: the run ends as it would have
+        except BaseException as error:  # any error of the dataset: the run ends as usual
             why[0] = _said(error)
 
     thread = Thread(target=look, name="headrace-look", daemon=True)
@@ -110,17 +110,17 @@ def _leave() -> None:
 def _said(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:300]
-    except Exception:  # the user's exception fails to say what it is
+    except Exception:  # the user's exception cannot be formatted
         return type(error).__name__
 
 
 def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[str, Any]:
-    """Make samples spread over a DataLoader's dataset, write what they are and are made from, and return the outline.
+    """Make samples spread over a DataLoader's dataset, write their values and inputs, and return the outline.
 
-    The shared generators of random numbers are put back to where they were. The look ends by itself once it has taken
-    `most_s` or would write more than 256 MB; what raises is noted, and ends the look of that sample. Of a stream, the
-    first samples are taken, of a fresh iterator each time: in the same order, where the shared generators draw that. Of
-    a webdataset pipeline, samples of several tars are made as its stages make each alone.
+    The global random generators are restored. The look ends once it has taken `most_s` or would write more than 256 MB.
+    An exception is noted and ends that sample. Of a stream, the first samples are taken, each time from a fresh
+    iterator: in the same order, if the global generators draw the order. Of a webdataset pipeline, samples of several
+    tars each pass its stages alone.
     """
     dataset = loader.dataset
     length = _length(dataset)
@@ -134,7 +134,7 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
         held = None if length is None else held_pictures(dataset, length)
         raw = raw_samples(dataset, length)
         makers = SampleMakers(dataset, length, raw)
-        for makings in ((0, 1), (2, 3)):  # two of each first: one shows what is drawn
+        for makings in ((0, 1), (2, 3)):  # two repetitions of each first: the second shows what is random
             for making, index, make in makers.of(makings):
                 found["ended"] = "size" if content.is_full else "time" if time.monotonic() > until else ""
                 if found["ended"]:
@@ -159,9 +159,9 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
 
 
 def _mixed(makers: SampleMakers, loader: Any) -> list[list[Any]] | None:
-    """Return the paths of what a batch of two holds otherwise than the batches of one, such as MixUp's pictures.
+    """Return the paths at which a batch of two differs from its batches of one, as with MixUp.
 
-    None where no batch of two could be made.
+    Return None if no batch of two could be made.
     """
     ends = [] if makers.is_stream else [make for _, _, make in makers.of((0,))]
     if len(ends) < 2 or getattr(loader, "batch_size", None) == 1 or _makes_batches(loader):
@@ -181,7 +181,7 @@ def _mixed(makers: SampleMakers, loader: Any) -> list[list[Any]] | None:
 
 
 def _values_of(batch: Any) -> dict[str, tuple[list[Any], Any]]:
-    """Return the arrays of a batch by their paths."""
+    """Return the arrays of a batch by path."""
     found: dict[str, tuple[list[Any], Any]] = {}
 
     for path, value in _parts(batch, []):
@@ -192,14 +192,14 @@ def _values_of(batch: Any) -> dict[str, tuple[list[Any], Any]]:
 
 
 def _are_rows(both: Any, alone: list[Any]) -> bool:
-    """Tell whether a batch of two holds the batches of one as its rows, as far as they have the same shapes."""
+    """Return True if a batch of two has the batches of one as its rows, as far as shapes are the same."""
     if any(one is None or one.shape[1:] != both.shape[1:] or len(one) != 1 for one in alone) or len(both) != 2:
-        return True  # padded to the batch, or no array a sample
+        return True  # padded to the batch, or no array per sample
     return all((both[place] == one[0]).all() or (both[place] != both[place]).any() for place, one in enumerate(alone))
 
 
 def _length(dataset: Any) -> int | None:
-    """Return the samples that may be asked for by number; None of a stream."""
+    """Return the number of samples with an index; None for a stream."""
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None and isinstance(dataset, torch_data.IterableDataset):
         return None
@@ -207,12 +207,12 @@ def _length(dataset: Any) -> int | None:
 
 
 def _makes_batches(loader: Any) -> bool:
-    """Tell whether the loader's dataset makes batches itself."""
+    """Return True if the loader's dataset makes batches itself."""
     return getattr(loader, "batch_sampler", None) is None and getattr(loader, "batch_size", None) is None
 
 
 def _collate_of(loader: Any) -> Callable[[Any], Any]:
-    """Return what makes a batch of one sample; of a dataset that makes its batches itself, what the loader does."""
+    """Return the function that collates one sample, or the loader's own if the dataset makes batches itself."""
     collate: Callable[[Any], Any] = loader.collate_fn
     if _makes_batches(loader):
         return collate
@@ -220,13 +220,13 @@ def _collate_of(loader: Any) -> Callable[[Any], Any]:
 
 
 def _chosen(loader: Any, length: int | None) -> list[int] | None:
-    """Return the samples that the loader's sampler takes, where that takes some of them by a list of their places."""
+    """Return the indices of the loader's sampler, if it samples from a list of them."""
     indices = getattr(getattr(loader, "sampler", None), "indices", None)
     if indices is None or length is None:
         return None
     try:
         taken = [int(index) for index in islice(iter(indices), length + 1)]
-    except Exception:  # of a sampler of the user's own, which means something else by that name
+    except Exception:  # of a user's sampler, in which the name means something else
         return None
     return taken if len(taken) <= length and all(0 <= index < length for index in taken) else None
 
@@ -234,9 +234,9 @@ def _chosen(loader: Any, length: int | None) -> list[int] | None:
 def _columns(
     dataset: Any, length: int | None, raw: RawSamples | None, content: _Content, until: float
 ) -> list[dict[str, Any]]:
-    """Write the columns that the dataset holds, whole ones, and return their names, lengths and places.
+    """Write the complete columns of a dataset, and return their names, lengths and positions.
 
-    Of a stream, those of each length that a sequence of its own has.
+    For a stream, the lengths are those of its own sequences.
     """
     until, left = min(until, time.monotonic() + MOST_COLUMNS_S), MOST_COLUMN_BYTES
     found: list[dict[str, Any]] = []
@@ -250,7 +250,7 @@ def _columns(
                     return found
                 values += chunk
             data = json.dumps(values).encode()
-        except Exception:  # of a library, which cannot read its own elements
+        except Exception:  # of a library that cannot read its own elements
             continue
         left -= len(data)
         if left < 0:
@@ -260,7 +260,7 @@ def _columns(
 
 
 def _raw(raw: dict[str, Any], content: _Content) -> dict[str, Any]:
-    """Write what a sample is made from, and return its key and the places of its files."""
+    """Write a sample's raw files, and return its key and the positions of the files."""
     files = {str(name): one for name, one in raw.items() if isinstance(one, bytes) and content.takes(len(one))}
     return {"key": raw.get(KEY), "members": {name: content.put(one) for name, one in files.items()}}
 
@@ -275,7 +275,7 @@ def _looked_at(
     *,
     keeps_order: bool,
 ) -> dict[str, Any]:
-    """Make a sample and say what it is. `keeps_order`: what it draws does not change what the stream gives next."""
+    """Make a sample and describe it. `keeps_order`: its draws must not change what the stream yields next."""
     put_back: list[Callable[[], None]] = []
 
     def draw_anew() -> None:
@@ -312,9 +312,9 @@ def _looked_at(
 
 
 def _parts(value: Any, path: list[Any]) -> Iterator[tuple[list[Any], Any]]:
-    """Yield the parts of a nested batch that hold no others, in its order, with their paths.
+    """Yield the leaves of a nested batch in order, with their paths.
 
-    Of what lies under a key that no batch of the Loader's has, the path and `_ODD` are yielded.
+    A value under a key that no Loader batch can have yields its path and `_ODD`.
     """
     members = _members(value) if len(path) < MOST_DEPTH else None
     if members is None:
@@ -328,13 +328,13 @@ def _parts(value: Any, path: list[Any]) -> Iterator[tuple[list[Any], Any]]:
 
 
 def _members(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return what a dict, a list or the like holds, by key or place; None of anything else."""
+    """Return the members of a dict, list or similar container by key or position; None for anything else."""
     if isinstance(value, (list, tuple)):
         return list(enumerate(value))
     try:
         if isinstance(value, dict) or (callable(value.keys) and callable(value.items)):
             return [(key, one) for key, one in islice(value.items(), MOST_LEAVES)]
-    except Exception:  # a class without these, or of the user's own, which means something else by the name
+    except Exception:  # a class without these, or a user class in which the names mean something else
         return None
     return None
 
@@ -355,13 +355,13 @@ def _leaf(value: Any, content: _Content) -> dict[str, Any]:
                 "shape": list(array.shape),
                 "at": content.put(array.tobytes()),
             }
-    except Exception:  # a class of the user's own may do anything
+    except Exception:  # a user class may do anything
         return {"kind": "object"}
     return {"kind": "object"}
 
 
 def _as_array(value: Any) -> Any:
-    """Return a tensor, an array or a picture as numpy's array; None of anything else."""
+    """Return a tensor, array or image as a numpy array; None for anything else."""
     torch, numpy, image = (sys.modules.get(name) for name in ("torch", "numpy", "PIL.Image"))
     if torch is not None and isinstance(value, torch.Tensor):
         plain = value.detach().as_subclass(torch.Tensor).cpu()

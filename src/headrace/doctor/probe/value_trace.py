@@ -1,7 +1,7 @@
-"""What one sample is made from: the encoded pictures and arrays that are read, and hints at windows and sizes.
+"""Inputs of one sample: the encoded images and arrays that are read, and hints at windows and sizes.
 
-The doctor decodes the pictures again and finds the recipe by values, so that nothing here has to be complete: a window
-or a size that a call was given is only tried first.
+The doctor decodes the images again and finds the recipe by values, so nothing here has to be complete: a window or size
+from a call is only tried first.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .patches import Function, Patches
 
 MOST_INPUT_BYTES = 32 << 20
 MOST_TRACED_BYTES = 256 << 20
-"""Of all inputs of a sample together."""
+"""Maximum bytes of all inputs of a sample."""
 MOST_INPUTS = 64
 MOST_HINTS = 64
 Hint = tuple[int, ...]
 Note = Callable[[Any, Any, Any], None]
-"""Takes the arguments of a call and its result."""
+"""Receives the arguments of a call and its result."""
 
 
 class TracedInput:
-    """Encoded bytes that something was decoded from, and where they came from."""
+    """Encoded bytes that were decoded, and their origin."""
 
     def __init__(self, data: bytes, path: str | None) -> None:
         self.data, self.path = data, path
@@ -33,24 +33,24 @@ class TracedInput:
 
 
 class ValueTrace:
-    """Decoders and geometry of libraries that are imported, followed in this thread from `begin` to `end`."""
+    """Trace of imported decoders and geometry functions in this thread, from `begin` to `end`."""
 
     def __init__(self, on_first: Callable[[], None] | None = None) -> None:
-        """`on_first` is called before the first picture is decoded."""
+        """`on_first` is called before the first image is decoded."""
         self._on_first = on_first
         self.inputs: list[TracedInput] = []
         self.boxes: list[Hint] = []
-        """Top, left, height and width of windows that were cut."""
+        """Top, left, height and width of crop windows."""
         self.sizes: list[Hint] = []
-        """Height and width that were resampled to."""
+        """Height and width of resampled images."""
         self._patches = Patches()
         self._thread = threading.get_ident()
         self._is_inside = False
         self._members: list[tuple[bytes, str, str]] = []
-        """Contents of members of archives that were read, each with its archive and its name."""
+        """Content, archive and name of each archive member that was read."""
 
     def begin(self) -> None:
-        """Follow what is imported."""
+        """Hook the functions of imported libraries."""
         for module, names in _DECODERS.items():
             for name in names:
                 self._follow(module, name, self._decoded, None)
@@ -62,7 +62,7 @@ class ValueTrace:
                 self._follow(module, name, None, functools.partial(self._read_member, take))
 
     def end(self) -> None:
-        """Put everything back, and name the archives that the bytes of inputs came from."""
+        """Restore all functions, and find the archives that contain the inputs' bytes."""
         self._patches.restore()
         for each in self.inputs:
             for data, path, member in self._members if each.path is None else ():
@@ -71,7 +71,7 @@ class ValueTrace:
                     break
 
     def _follow(self, module: str, path: str, before: Note | None, after: Note | None) -> None:
-        """Note calls of a module's function, before or after they are made."""
+        """Note calls of a module's function before or after the call."""
         owner: Any = sys.modules.get(module)
         *outer, name = path.split(".")
         for part in outer:
@@ -89,13 +89,13 @@ class ValueTrace:
             self._patches.stand_in(owner, name, call)
 
     def _noted(self, note: Note | None, args: Any, kwargs: Any, result: Any) -> None:
-        """Note a call. Whatever the user's code passes, the sample is made as without us."""
+        """Note a call. Never raises, so that the sample is made as without the trace."""
         if note is None:
             return
         self._is_inside = True
         try:
             note(args, kwargs, result)
-        except Exception:  # of arguments that the library itself may not take: the trace need not be complete
+        except Exception:  # arguments that the library itself may reject: the trace need not be complete
             pass
         finally:
             self._is_inside = False
@@ -108,7 +108,7 @@ class ValueTrace:
         if len(self.inputs) >= MOST_INPUTS:
             return
         if isinstance(source, (str, os.PathLike)):
-            path = os.path.join(os.getcwd(), os.fsdecode(source))  # its end is what the script's own texts hold
+            path = os.path.join(os.getcwd(), os.fsdecode(source))  # the script's own texts hold its end
             with open(path, "rb") as file:
                 self._take(file.read(MOST_INPUT_BYTES + 1), path)
         elif hasattr(source, "read") and hasattr(source, "seek"):
@@ -188,7 +188,7 @@ def _torchvision_crop(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]
 
 
 def _window(array: Any) -> Hint | None:
-    """Return the window of a picture that an array is a slice of; None where its memory is its own."""
+    """Return the window of an image that an array is a view of; None if the array owns its memory."""
     numpy, base = sys.modules["numpy"], array.base
     if base is None or array.ndim < 2 or array.strides[0] <= 0 or array.strides[1] <= 0:
         return None
@@ -201,7 +201,7 @@ def _window(array: Any) -> Hint | None:
 def _tar_member(args: Any, kwargs: Any, result: Any) -> list[tuple[bytes, str, str]]:
     archive, member = args[0], _first(args[1:], kwargs)
     is_stream = type(archive.fileobj).__name__ == "_Stream"
-    if result is None or is_stream or not result.seekable():  # what is read of a stream nobody else could read
+    if result is None or is_stream or not result.seekable():  # reading a stream would consume its data
         return []
     at = result.tell()
     data = result.read(MOST_INPUT_BYTES)
@@ -223,7 +223,7 @@ _DECODERS: dict[str, tuple[str, ...]] = {
     "tifffile": ("imread",),
     "numpy": ("load", "fromfile"),
 }
-"""Decoders by module: the first argument is the encoded picture, or its path."""
+"""Decoders by module. The first argument is the encoded image or its path."""
 _GEOMETRY: dict[str, dict[str, Callable[[Any, Any], tuple[Any, Any]]]] = {
     "PIL.Image": {
         "Image.crop": _pillow_crop,
@@ -233,12 +233,12 @@ _GEOMETRY: dict[str, dict[str, Callable[[Any, Any], tuple[Any, Any]]]] = {
     "torch.nn.functional": {"interpolate": _torch_size},
     "torchvision.transforms.functional": {"crop": _torchvision_crop, "resized_crop": _torchvision_crop},
 }
-"""Geometry by module, and the window and the size that a call was given.
+"""Geometry functions by module, and the function that finds a call's window and size.
 
-Not that of torchvision's v2, which finds kernels by the functions themselves.
+Not those of torchvision v2, which looks up kernels by the functions themselves.
 """
 _MEMBERS: dict[str, dict[str, Callable[[Any, Any, Any], list[tuple[bytes, str, str]]]]] = {
     "tarfile": {"TarFile.extractfile": _tar_member},
     "zipfile": {"ZipFile.read": _zip_member},
 }
-"""What reads members of archives."""
+"""Functions that read archive members."""

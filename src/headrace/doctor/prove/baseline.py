@@ -12,36 +12,36 @@ from ..session.model import Session
 from ..session.trainers import BatchDigest
 
 DIGESTS = 32
-"""Batches of each rank that are compared."""
+"""Batches per rank that are compared."""
 ROUNDING = 0.02
-"""Share of the range of a tensor's values: two that differ by no more differ by how they were rounded."""
+"""Maximum difference of values due to rounding, as a share of the tensor's range."""
 ROUNDED_SHARE = 0.95
-"""Share of the values that must do so: a pixel at an edge may differ by more."""
+"""Minimum share of values within that difference: a pixel at an edge may differ by more."""
 RANGE = 0.25
-"""Share of a tensor's range by which the ends of another's may differ and still be about the same."""
+"""Maximum difference between the ends of two ranges that count as alike, as a share of the range."""
 LEFT_OUT = 0.1
-"""Share of an epoch's samples that two loaders may leave out otherwise: of the last batch, say."""
+"""Share of an epoch's samples by which two loaders may differ, such as the last batch."""
 STEPS = 60
-"""Measured in each proof, where there is time: 6 s of steps of 100 ms."""
+"""Measured steps per proof, if time allows: 6 s of steps of 100 ms."""
 FEWEST_STEPS = 20
-"""Fewer say too little to recommend by."""
+"""Minimum number of steps for a recommendation."""
 ENDING_S = 3.0
 """Time for the processes of a run to end."""
 SLACK = 3.0
-"""A run that takes so many times what was expected of it hangs, as far as anybody can tell."""
+"""Multiple of its expected time after which a run counts as hung."""
 LEAST_PATIENCE_S = 30.0
 GRACE_S = 15.0
-"""Time by which all proofs may exceed theirs, where a machine is slower than it was."""
+"""Time by which all proofs may exceed their limit, if the machine is slower than before."""
 
 
 @dataclass(frozen=True)
 class ComparedSamples:
-    """The first batches of a run, by rank, and whether random numbers were drawn while they were made."""
+    """The first batches of a run, by rank, and whether random numbers were drawn during their production."""
 
     by_rank: dict[int, list[BatchDigest]] = field(default_factory=dict)
     draws: bool = False
     later: frozenset[tuple[int, int]] = frozenset()
-    """Ranks and passes that are not the first over their loader."""
+    """Rank and pass, of each pass that is not the first over its loader."""
 
     @classmethod
     def of(cls, session: Session) -> ComparedSamples:
@@ -57,9 +57,9 @@ class ComparedSamples:
 
 
 def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool | None) -> str | None:
-    """Compare samples: `same`, `close`, `different` or None, of docs/doctor/remedies.md.
+    """Compare samples: `same`, `close`, `different` or None, as in docs/doctor/remedies.md.
 
-    `is_repeatable` says whether two runs without any change have the same samples; None where that is not known.
+    `is_repeatable`: True if two unchanged runs have the same samples; None if unknown.
     """
     pairs = _pairs(before, after)
     if not pairs:
@@ -70,17 +70,17 @@ def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool
     if all(_is_close(one, other) for one, other in differing):
         return "close"
     has_other_keys = any(one.keys != other.keys for one, other in pairs)
-    if has_other_keys or before.draws or after.draws:  # nothing that is injected changes the keys
+    if has_other_keys or before.draws or after.draws:  # no injected remedy changes the keys
         return None
     has_sketches = all(one.sketches and other.sketches for one, other in differing)
     return "different" if has_sketches and is_repeatable else None
 
 
 def compare_adopted(before: ComparedSamples, after: ComparedSamples) -> str | None:
-    """Compare the samples of a run with those of one whose loader is Headrace's: another order, and other draws.
+    """Compare a run's samples with those of a run with Headrace's Loader, which has its own order and draws.
 
-    `set` where both saw an epoch whole, and it had the same labels or tokens; `alike` where types, shapes and ranges
-    are the same and no more can be told; `different`; None where there is nothing to compare.
+    `set` if both runs saw a whole epoch with the same labels or tokens; `alike` if dtypes, shapes and ranges are the
+    same and nothing more is known; `different`; None if there is nothing to compare.
     """
     found = [_adopted(digests, after.by_rank.get(rank, []), before.draws) for rank, digests in before.by_rank.items()]
     known = [one for one in found if one is not None]
@@ -107,7 +107,7 @@ def _adopted(before: Sequence[BatchDigest], after: Sequence[BatchDigest], draws:
 
 
 def _range_of(digests: Sequence[BatchDigest], place: int) -> tuple[float, float] | None:
-    """Return the lowest and the highest value of all batches; None where that is not known."""
+    """Return the minimum and maximum of all batches; None if unknown."""
     known = [one.tensors[place] for one in digests if len(one.tensors) > place]
     lows = [low for _, low, _, _ in known if low is not None]
     highs = [high for _, _, high, _ in known if high is not None]
@@ -115,7 +115,7 @@ def _range_of(digests: Sequence[BatchDigest], place: int) -> tuple[float, float]
 
 
 def _are_alike(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
-    """Return whether two ranges are about the same: those of a few batches differ by what these hold."""
+    """Return True if two ranges are about the same. Ranges of a few batches vary with their samples."""
     if one is None or other is None:
         return True
     reach = max(one[1] - one[0], other[1] - other[0])
@@ -123,13 +123,13 @@ def _are_alike(one: tuple[float, float] | None, other: tuple[float, float] | Non
 
 
 def _first_epoch(digests: Sequence[BatchDigest]) -> list[BatchDigest]:
-    """Return the batches of the first pass, if a later one was seen, and so all of it; else nothing."""
+    """Return the batches of the first pass, if it is complete because a later one was seen; else nothing."""
     first = [one for one in digests if one.pass_ == digests[0].pass_]
     return first if len(first) < len(digests) else []
 
 
 def _is_told(digests: Sequence[BatchDigest], place: int) -> bool:
-    """Return whether a tensor holds labels or tokens, whose rows are the same however images were augmented."""
+    """Return True if a tensor holds labels or tokens, whose rows do not depend on augmentation."""
     kind = digests[0].tensors[place][0]
     return kind.startswith(("int", "uint16", "uint32")) and kind.count(",") == 0
 
@@ -139,22 +139,22 @@ def _rows(digests: Sequence[BatchDigest], place: int) -> Counter[float]:
 
 
 def _are_same_set(before: Counter[float], after: Counter[float]) -> bool:
-    """Return whether two epochs have the same rows, but for what their last batches leave out or fill up."""
+    """Return True if two epochs have the same rows, except for dropped or padded last batches."""
     common = sum((before & after).values())
     return common >= (1 - LEFT_OUT) * max(before.total(), after.total())
 
 
 def are_equal(before: ComparedSamples, after: ComparedSamples) -> bool | None:
-    """Return whether all compared samples are the same; None where there is nothing to compare."""
+    """Return True if all compared samples are the same; None if there is nothing to compare."""
     pairs = _pairs(before, after)
     return all(one.content == other.content for one, other in pairs) if pairs else None
 
 
 def _pairs(before: ComparedSamples, after: ComparedSamples) -> list[tuple[BatchDigest, BatchDigest]]:
-    """Pair batches, as far as both runs go.
+    """Pair the batches that both runs have.
 
-    In passes after the first they pair as far as both draw the same keys: what was drawn meanwhile decides their order,
-    and persistent workers, say, draw less.
+    In passes after the first, pairing stops where the drawn keys differ: draws in between determine their order, and
+    persistent workers, for example, draw less.
     """
     pairs = []
     for rank, digests in before.by_rank.items():
@@ -166,7 +166,7 @@ def _pairs(before: ComparedSamples, after: ComparedSamples) -> list[tuple[BatchD
 
 
 def _is_close(one: BatchDigest, other: BatchDigest) -> bool:
-    """Compare sketches of values: as many, and each tensor's near the other's."""
+    """Compare sketches of values: equal counts, and close values in each tensor."""
     if not one.sketches or [len(values) for values in one.sketches] != [len(values) for values in other.sketches]:
         return False
     for values, others in zip(one.sketches, other.sketches, strict=True):
@@ -179,23 +179,20 @@ def _is_close(one: BatchDigest, other: BatchDigest) -> bool:
 
 @dataclass(frozen=True)
 class BaselinePace:
-    """Pace of the measured run: what the next ones are expected to take."""
+    """Pace of the measured run, from which the duration of further runs is estimated."""
 
     start_s: float
-    """Time from the start of the command until its first step begins."""
+    """Time from the start of the command to its first step."""
     warmup: int
     """Steps that are not measured."""
     step_us: float
     """Mean of the measured steps."""
     epoch_steps: int | None
-    """Steps of an epoch of the loader that the run trains from; None where it has no length."""
+    """Steps per epoch of the loader that the run trains from; None if it has no length."""
 
     @classmethod
     def of(cls, session: Session) -> BaselinePace | None:
-        """Return the pace of the slowest rank.
-
-        None where nothing was measured, and there is nothing to compare with.
-        """
+        """Return the pace of the slowest rank, or None if nothing was measured."""
         slowest = _slowest(session)
         if slowest is None:
             return None
@@ -205,16 +202,17 @@ class BaselinePace:
         return cls(trainer.steps.start[0] / 1e6, slowest.warmup, fmean(slowest.durations), epoch)
 
     def seconds(self, steps: int, step_us: float | None, *, warmup: int | None = None) -> float:
-        """Return what a run of so many measured steps takes, where each is expected to take `step_us`."""
+        """Return the expected duration of a run with `steps` measured steps of `step_us` each."""
         warmup_s = (self.warmup if warmup is None else warmup) * self.step_us / 1e6
         return self.start_s + ENDING_S + warmup_s + steps * self._step_s(step_us)
 
     def steps_within(
         self, seconds: float, step_us: float | None, *, most: int = STEPS, warmup: int | None = None
     ) -> int:
-        """Return the steps that fit, at most `most`: whole epochs if one is shorter, 0 if not even the fewest fit.
+        """Return the number of steps that fit, at most `most`: whole epochs if one is shorter, 0 if too few fit.
 
-        The start of the workers belongs to each epoch: one and a half would count it once or twice.
+        Whole epochs matter because the start of the workers belongs to each: one and a half would count it once or
+        twice.
         """
         fixed, epoch = self.seconds(0, step_us, warmup=warmup), self.epoch_steps
         steps = min(most, int((seconds - fixed) / max(self._step_s(step_us), 1e-6)))
@@ -227,12 +225,12 @@ class BaselinePace:
 
 
 def patience_s(expected_s: float, left_s: float) -> float:
-    """Return the seconds after which a run is ended, where all have so much time left."""
+    """Return the time limit of a run in seconds, given the time left for all."""
     return min(max(SLACK * expected_s, LEAST_PATIENCE_S), max(expected_s, left_s) + GRACE_S)
 
 
 def step_durations(session: Session) -> list[int]:
-    """Return the measured steps' microseconds, of several ranks the slowest's."""
+    """Return the microseconds of the measured steps, of the slowest rank."""
     slowest = _slowest(session)
     return [] if slowest is None else slowest.durations
 

@@ -26,50 +26,50 @@ from .baseline import (
 from .trial import Trial, TrialRequest, attempt
 
 LOADER = "loader"
-"""Key of the change that puts Headrace's Loader in the place of a DataLoader."""
+"""Key of the change that replaces a DataLoader by Headrace's Loader."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run to make."""
+    """One planned run."""
 
     remedies: list[str]
-    """Codes of remedies, or what is set in words; none for the command unchanged."""
+    """Codes of remedies, or the setting in words; empty for the unchanged command."""
     changes: dict[str, Any]
     step_us: float | None
-    """Expected step; None where nothing is expected."""
+    """Expected step; None if unknown."""
     place: str = ""
-    """Which one of several it is, in words."""
+    """Position among several attempts, in words."""
     queued: int = 0
-    """Batches that are made while the program starts: their steps say nothing of the pace, and are left out."""
+    """Batches prefetched during program start: their steps say nothing about the pace, and are left out."""
     reserved_s: float = 0.0
-    """Time to leave for later runs."""
+    """Time reserved for later runs."""
 
 
 @dataclass
 class Prover:
-    """Runs one command several times, within a time, and compares each run with the measured one."""
+    """Prover that runs one command several times within a time limit, and compares each run with the measured one."""
 
     session: Session
     """The measured run."""
     pace: BaselinePace
     run: Callable[[TrialRequest], Trial]
-    """Runs the command as ordered: `attempt`, or what stands in for it."""
+    """Runs the command as requested: `attempt`, or a replacement."""
     announce: Callable[[str], None]
     """Called with a line before each run."""
     most_s: float
-    """Time of all runs together, from now on."""
+    """Time limit for all runs together, from now on."""
     steps: int = STEPS
-    """Most steps to measure in each run."""
+    """Maximum number of steps to measure per run."""
     option: str = "--prove-budget"
-    """Option that gives more time."""
+    """Option that extends the time limit."""
     clock: Callable[[], float] = time.monotonic
     proofs: list[Proof] = field(default_factory=list)
-    """Proofs so far, so that an interruption loses none."""
+    """Proofs so far, retained on an interruption."""
     notes: list[SessionNote] = field(default_factory=list)
-    """Notes of what the runs left changed of the user's files."""
+    """Notes on user files that the runs left changed."""
     is_repeatable: bool | None = None
-    """Whether two runs have the same samples: as the run without changes has shown, else any other that had them."""
+    """True if two runs have the same samples, by the unchanged run, or else by any other with the same samples."""
 
     def __post_init__(self) -> None:
         self._before = ComparedSamples.of(self.session)
@@ -92,7 +92,7 @@ class Prover:
         return cls(session, pace, lambda order: attempt(command, like, order), announce, most_s, **limits)
 
     def prove(self, attempts: Iterable[Attempt]) -> list[Proof]:
-        """Make a proof of each attempt. Ctrl-C ends them: the one under way is `interrupted`, those before it stand."""
+        """Prove each attempt. Ctrl-C ends the series: the current proof is `interrupted`, earlier ones stand."""
         with contextlib.suppress(KeyboardInterrupt):  # between two runs
             for one in attempts:
                 self.proofs.append(self._proof(one))
@@ -105,16 +105,16 @@ class Prover:
         return self._end - self.clock()
 
     def steps_for(self, one: Attempt) -> int:
-        """Return the steps that there is time to measure; 0 where too few fit."""
+        """Return the number of steps that fit; 0 if too few do."""
         left_s = self.left_s - one.reserved_s
         return self.pace.steps_within(left_s, one.step_us, most=self.steps, warmup=self._warmup(one))
 
     def _warmup(self, one: Attempt) -> int | None:
-        """Return the steps of its warm-up: a first epoch to fill a cache, else None for as many as empty the queue."""
+        """Return the attempt's warm-up: a first epoch to fill a cache, else None for as many as empty the queue."""
         return (self.pace.epoch_steps or 0) + self.pace.warmup if "cache" in one.changes else None
 
     def _proof(self, one: Attempt) -> Proof:
-        """Make one proof, or say why it is not tried."""
+        """Make one proof, or return why it is not tried."""
         steps = self.steps_for(one)
         why_not = self._why_not(one, steps)
         if why_not:
@@ -132,7 +132,7 @@ class Prover:
         return replace(trial, steps=measured).proof(one.remedies, one.changes, self._compared(one, trial))
 
     def _why_not(self, one: Attempt, steps: int) -> str:
-        """Say why it is not tried; empty where it is."""
+        """Return why the attempt is not tried; empty if it is."""
         warmup, first = self._warmup(one), ""
         if warmup is not None:
             if self.pace.epoch_steps is None:
@@ -147,24 +147,24 @@ class Prover:
         )
 
     def _trial(self, one: Attempt, steps: int) -> Trial:
-        """Make one run. Ctrl-C ends it: then it is `interrupted`, and there should be no other."""
+        """Make one run. After Ctrl-C it is `interrupted`, and no other should follow."""
         warmup, steps, left_s = self._warmup(one), steps + one.queued, self.left_s
         expected_s = self.pace.seconds(steps, one.step_us, warmup=warmup)
         what = " + ".join(one.remedies) or "it once more without remedies"
         self.announce(f"trying {what}{one.place}: about {expected_s:.0f} s; at most {left_s:.0f} s for all")
         try:
             trial = self.run(TrialRequest(one.changes, steps, warmup, patience_s(expected_s, left_s)))
-        except KeyboardInterrupt:  # before the command had begun, or after its end
+        except KeyboardInterrupt:  # before the command began, or after its end
             return Trial("interrupted")
         found = [] if trial.put_back is None else [SessionNote(code, text) for code, text in undo_notes(trial.put_back)]
         self.notes += [note for note in found if note not in self.notes]
         return trial
 
     def _compared(self, one: Attempt, trial: Trial) -> str | None:
-        """Compare a run's samples with the measured run's, as `Proof.samples` has it.
+        """Compare a run's samples with the measured run's, as in `Proof.samples`.
 
-        A Loader's order and draws are its own. What a cache gives comes in the second epoch: of a long one, after all
-        that is compared.
+        A Loader has its own order and draws. A cache takes effect in the second epoch, which in a long epoch is after
+        all compared batches.
         """
         if not one.changes:
             return None

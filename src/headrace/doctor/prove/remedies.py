@@ -14,13 +14,13 @@ from .baseline import STEPS
 from .prover import LOADER, Attempt, Prover
 
 FAILED = {"broke": "fails", "timed out": "takes too long"}
-"""Ends of the command unchanged after which no remedy is tried."""
+"""Ends of the unchanged command after which no remedy is tried."""
 
 
 def remedy_attempts(prescription: Prescription, prover: Prover) -> Iterator[Attempt]:
-    """Yield the command unchanged, if there is time besides a proof; then each remedy, then the useful ones together.
+    """Yield the unchanged command, if there is time besides a proof; then each remedy, then the useful ones together.
 
-    A machine that others use, too, may be faster or slower by now, and the measured run was measured more closely.
+    A shared machine may be faster or slower by now, and the measured run was observed more closely.
     """
     wanted, pace, proofs = attempts(prescription), prover.pace, prover.proofs
     if not wanted:
@@ -36,7 +36,7 @@ def remedy_attempts(prescription: Prescription, prover: Prover) -> Iterator[Atte
             return
     for number, one in enumerate(wanted, 1):
         yield replace(one, place=f" ({number} of {len(wanted)})", reserved_s=together_s)
-    # The shorter one of both without remedies, which gains beat.
+    # The faster of the two runs without remedies, which gains must beat.
     before_us = min([pace.step_us, *(fmean(one.steps) for one in proofs if one.steps and not one.remedies)])
     best = tried_together(proofs, before_us)
     if best is not None:
@@ -44,10 +44,10 @@ def remedy_attempts(prescription: Prescription, prover: Prover) -> Iterator[Atte
 
 
 def attempts(prescription: Prescription) -> list[Attempt]:
-    """Return an attempt for each remedy that would help and that injection can apply.
+    """Return an attempt for each remedy that would help and can be injected.
 
-    One that helps beside another is tried with it. The shortest expected step comes first; of those without a
-    prediction nothing is expected.
+    A remedy that helps only together with another is tried with it. The shortest expected step comes first, remedies
+    without a prediction last.
     """
     able = {one.code: one for one in prescription.remedies if one.helps and one.changes}
     found = []
@@ -62,10 +62,10 @@ def attempts(prescription: Prescription) -> list[Attempt]:
 
 
 def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
-    """Join all that proved to be of use; None where that is no more than one of them does.
+    """Combine all proven remedies; None if the result is no more than one of them.
 
-    The most useful comes first: where two of them change the same thing, its word counts. Together they are expected to
-    do no worse than the best alone.
+    The most useful comes first and takes precedence in conflicts. The combination is expected to do no worse than the
+    best alone.
     """
     useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=lambda one: fmean(one.steps))
     if useful and LOADER in useful[0].changes:  # nothing is left for the others to do
@@ -81,12 +81,12 @@ def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | Non
 
 
 def is_of_use(proof: Proof, observed_us: float) -> bool:
-    """Return whether it would be recommended: it was measured, surely gained, and left the samples as they were."""
+    """Return True if a remedy would be recommended: measured, surely faster, and with unchanged samples."""
     return is_valid(proof) and is_gain(proof.steps, observed_us)
 
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Join two changes; of what both set, the first counts."""
+    """Merge two changes; the first takes precedence."""
     both = {
         key: joined(value, second[key]) if isinstance(value, dict) and isinstance(second.get(key), dict) else value
         for key, value in first.items()

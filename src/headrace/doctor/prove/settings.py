@@ -26,7 +26,7 @@ EVEN = 0.02
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Arguments:
-    """The arguments of a DataLoader that are tuned; of two settings the smaller one takes less of the machine."""
+    """Tuned arguments of a DataLoader. Of two settings, the smaller uses less of the machine."""
 
     num_workers: int
     prefetch_factor: int | None
@@ -35,7 +35,7 @@ class Arguments:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of batches that are made ahead, at most."""
+        """Return the maximum number of prefetched batches."""
         return self.num_workers * (self.prefetch_factor or 0)
 
     def changes(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Arguments:
 def arguments(
     num_workers: int, prefetch_factor: int | None = PREFETCH, pin_memory: bool = False, persistent_workers: bool = False
 ) -> Arguments:
-    """Return the arguments as a DataLoader takes them: what needs workers is dropped where there are none."""
+    """Return valid DataLoader arguments: arguments that need workers are dropped without workers."""
     return Arguments(
         num_workers=num_workers,
         prefetch_factor=prefetch_factor or PREFETCH if num_workers else None,
@@ -64,28 +64,28 @@ def arguments(
 
 @dataclass(frozen=True)
 class TunedLoader:
-    """The DataLoader of a measured run, and the arguments that its machine has room for."""
+    """The DataLoader of a measured run, and the arguments that fit its machine."""
 
     case: Case
 
     @cached_property
     def present(self) -> Arguments:
-        """Arguments that the script gives its loader."""
+        """Arguments of the loader in the script."""
         workers, queue = (whole_fact(self.case.facts, name) for name in ("num_workers", "prefetch_factor"))
         pins, persist = (self.case.facts.get(name) is True for name in ("pin_memory", "persistent_workers"))
         return arguments(workers or 0, queue, pins, persist)
 
     @cached_property
     def needs_workers(self) -> str:
-        """The argument that has a meaning in workers only; empty without one, and where there are no workers now."""
+        """Argument that has a meaning only in workers; empty without one, or without workers."""
         call = self.case.script.call
-        if not self.present.num_workers or self.case.facts.get("timeout"):  # which DataLoader refuses without workers
+        if not self.present.num_workers or self.case.facts.get("timeout"):  # which DataLoader rejects without workers
             return "timeout" if self.present.num_workers else ""
         return "worker_init_fn" if call is not None and argument(call.call, "worker_init_fn") is not None else ""
 
     @cached_property
     def counts(self) -> list[int]:
-        """Numbers of workers to consider, the present one included.
+        """Numbers of workers to consider, including the present one.
 
         Workers that wait for storage need no core, so there are up to twice the cores, or as many as keep them busy.
         """
@@ -100,9 +100,9 @@ class TunedLoader:
 
     @cached_property
     def most_more(self) -> tuple[float, float]:
-        """How many more workers host memory has room for, and how many more batches fit into shared memory.
+        """Additional workers that fit into host memory, and additional batches that fit into shared memory.
 
-        The ranks of a host share both. Without workers, one is taken to need what the trainer does.
+        The ranks of a host share both. Without workers, a worker is assumed to need as much memory as the trainer.
         """
         case, host = self.case, self.case.host
         if host is None:
@@ -115,7 +115,7 @@ class TunedLoader:
 
     @cached_property
     def grid(self) -> list[Arguments]:
-        """All settings to consider, the present one included; the one that takes least comes first."""
+        """All settings to consider, including the present one, from the least use of the machine."""
         case, now, (workers, batches) = self.case, self.present, self.most_more
         pinning = {False, True} if case.has_gpu else {now.pin_memory}
         can_persist = case.making.passes > 1 and len(case.loaders) == 1
@@ -143,7 +143,7 @@ class TunedLoader:
 
     @property
     def lower_bound_us(self) -> float:
-        """Return a step that waits for no data, less the uncertainty of the measured one; 0 where it is not known."""
+        """Lower bound of the step: without data stalls, less the uncertainty of the measured step; 0 if unknown."""
         recorded = self.case.recorded
         mean, low, _ = interval(self.case.view.training.durations)
         return 0.0 if recorded is None else recorded.unhindered_us() * low / mean
@@ -170,13 +170,13 @@ Runs = Mapping[Arguments, Proof]
 
 @dataclass
 class SettingSearch:
-    """Search for the fastest setting by few runs."""
+    """Search for the fastest setting in few runs."""
 
     loader: TunedLoader
     most_runs: int
-    """The first one, of the command unchanged, included."""
+    """Maximum number of runs, including the first of the unchanged command."""
     runs: dict[Arguments, Proof] = field(default_factory=dict)
-    """Runs so far by their arguments, in their order, so that an interruption loses none."""
+    """Runs so far by arguments, in order, retained on an interruption."""
 
     def __post_init__(self) -> None:
         present, measured = self.loader.present, self.loader.case.view.training.durations
@@ -184,11 +184,11 @@ class SettingSearch:
 
     @property
     def next(self) -> Arguments | None:
-        """The setting that is worth the next run; None without one."""
+        """The setting that is worth the next run; None if there is none."""
         return next_run(self.loader.predictions, self.runs, lower_bound_us=self.loader.lower_bound_us)
 
     def attempts(self, prover: Prover) -> Iterator[Attempt]:
-        """Yield one attempt after the other, as long as one is worth it and there is time."""
+        """Yield attempts while one is worth running and time is left."""
         while len(self.runs) < self.most_runs and self.ended != "time" and (wanted := self.next) is not None:
             changes = {"loaders": {str(number): wanted.changes() for number in self.loader.case.loaders}}
             yield Attempt([str(wanted)], changes, self.loader.predictions[wanted].step_us, queued=wanted.in_flight)
@@ -196,7 +196,7 @@ class SettingSearch:
 
     @property
     def ended(self) -> str:
-        """Why there was no further run: `time`, `nothing to gain`, `runs` or `interrupted`."""
+        """Reason for no further run: `time`, `nothing to gain`, `runs` or `interrupted`."""
         if any(proof.why == "not tried" for proof in self.runs.values()):
             return "time"
         if self.next is None:
@@ -205,10 +205,10 @@ class SettingSearch:
 
 
 def corrected(predictions: Mapping[Arguments, Prediction], runs: Runs) -> dict[Arguments, Prediction]:
-    """Scale predictions by what the runs measured.
+    """Scale predictions by the measurements.
 
-    A simulation that is wrong about one setting is wrong about its neighbours in much the same way. So all settings
-    with workers take the mean ratio of measured to predicted of the runs with workers, and those without take theirs.
+    A simulation error for one setting is similar for its neighbours. So all settings with workers are scaled by the
+    mean ratio of measured to predicted steps with workers, and likewise without.
     """
     missed: dict[bool, list[float]] = {False: [], True: []}
     for one, proof in runs.items():
@@ -221,10 +221,10 @@ def corrected(predictions: Mapping[Arguments, Prediction], runs: Runs) -> dict[A
 def next_run(
     predictions: Mapping[Arguments, Prediction], runs: Runs, *, lower_bound_us: float = 0.0
 ) -> Arguments | None:
-    """Return the setting to run next: of those predicted to be fastest the one that takes least.
+    """Return the setting to run next: among the fastest predicted, the one that uses least.
 
-    None where the interval of no prediction reaches `EVEN` below the fastest run, or where `lower_bound_us`, a step
-    that waits for no data, does not. Where more workers than now failed, no more are tried.
+    None if the interval of no prediction, or `lower_bound_us`, a step without data stalls, is more than `EVEN` below
+    the fastest run. After a failure with more workers than present, no more are tried.
     """
     worth_us = (1 - EVEN) * min((fmean(one.steps) for one in runs.values() if is_valid(one)), default=0.0)
     failed = (one.num_workers for one, proof in runs.items() if proof.why in ("broke", "timed out"))
@@ -239,9 +239,9 @@ def next_run(
 
 
 def chosen(runs: Runs) -> Arguments:
-    """Return of the settings within `EVEN` of the fastest the one that takes least.
+    """Return the setting that uses least among those within `EVEN` of the fastest.
 
-    The present ones stay unless another is faster by more than `EVEN` and by its whole interval.
+    The present setting stays unless another is faster by more than `EVEN` and by its whole interval.
     """
     known = {one: fmean(proof.steps) for one, proof in runs.items() if is_valid(proof)}
     present, fastest = next(iter(runs)), min(known, key=lambda one: known[one])

@@ -1,4 +1,4 @@
-"""Staging of a run's files in shared memory, for the time of a trial."""
+"""Staging of a run's files in shared memory during a trial."""
 
 from __future__ import annotations
 
@@ -19,28 +19,32 @@ from ..machine import SHM
 from ..quantities import size
 
 PREFIX = "headrace-"
-"""Beginning of the name of a folder that holds copies. The namespace of its process's pid follows, the pid, and the
-process's start, so that whoever comes later can tell whether it is still in use; then a number."""
+"""Prefix of a folder of copies. Followed by pid namespace, pid, process start, and a number.
+
+These identify the process, so that a later one can check whether the folder is still in use.
+"""
 SPARE = 0.1
-"""Share of the free room that is left to everybody else."""
+"""Share of the free space that is left to others."""
 _CHUNK_BYTES = 16 << 20
 _ALL = "**/*"
 _JANITOR = 'exec 3<&0; { read _ <&3; rm -rf -- "$1"; } &'
-"""Reads until whoever started it has ended, by whatever signal, and its end of the pipe with it. In the background, so
-that it is nobody's child: of the command's processes, none is left but by its own doing."""
+"""Script that waits for the end of its starter, by any signal, through the closed pipe.
+
+It runs in the background, and so is nobody's child: only the command's own actions leave child processes.
+"""
 _numbers = itertools.count()
 
 
 class StagingError(Exception):
-    """Copies that cannot be made; the text says why."""
+    """Failure to make copies; the text says why."""
 
 
 @contextlib.contextmanager
 def staged(pairs: list[list[Any]], *, deadline: float) -> Iterator[list[list[str]]]:
-    """Copy files, and give the pairs of source and copy as they then are.
+    """Copy files, and yield the pairs of source and copy.
 
-    Each pair is [source, copy], or of a folder [source, copy, patterns] for the files that match. The copies lie in a
-    folder of ours, in the one that was asked for. It is removed at the end, by us or by a janitor that outlives us.
+    Each pair is [source, copy], or [source, copy, patterns] for the matching files of a folder. The copies are in a
+    folder of ours inside the requested one. It is removed at the end, by us or by a janitor that outlives us.
 
     Raises:
         StagingError: There is no room, a source cannot be read, or it is later than `deadline` (monotonic).
@@ -70,7 +74,7 @@ class _StagedSource(NamedTuple):
 
 
 def _listed(path: Path, patterns: list[str], deadline: float) -> _StagedSource:
-    """List a file, or the files of a folder that match."""
+    """List a file, or the matching files of a folder."""
     entries = (entry for pattern in patterns for entry in path.glob(pattern)) if path.is_dir() else iter([path])
     files = []
     try:
@@ -84,7 +88,7 @@ def _listed(path: Path, patterns: list[str], deadline: float) -> _StagedSource:
 
 
 def sweep(root: Path) -> None:
-    """Remove folders of ours there whose processes have ended, and their janitors with them."""
+    """Remove our folders whose processes have ended together with their janitors."""
     own = _own_prefix()
     for folder in root.glob(f"{own}*-*-*"):
         parts = folder.name[len(own) :].split("-")
@@ -93,13 +97,13 @@ def sweep(root: Path) -> None:
 
 
 def _own_prefix() -> str:
-    """Return the prefix of this container: containers that share a folder do not know each other's processes."""
+    """Return the prefix of this container: containers that share a folder do not see each other's processes."""
     namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
     return f"{PREFIX}{namespace}-"
 
 
 def _root(copy: str) -> Path:
-    """Return the folder that is there already: what is asked for below it is ours to name."""
+    """Return the existing part of a folder: whatever is requested below it is ours to name."""
     folder = Path(os.path.abspath(copy)).parent
     named_by_us = [parent for parent in folder.parents if parent.name.startswith(PREFIX)]
     if named_by_us:
@@ -110,17 +114,17 @@ def _root(copy: str) -> Path:
 
 
 def _start_of(pid: int) -> int | None:
-    """Return a process's start in the kernel's clock ticks; None where there is no such process."""
+    """Return a process's start in kernel clock ticks; None if it does not exist."""
     stat = process_stat(pid)
     return None if stat is None else stat.started_ticks
 
 
 @contextlib.contextmanager
 def _removed(folder: Path) -> Iterator[None]:
-    """Make a folder, and see to it that it goes."""
+    """Create a folder, and ensure its removal."""
     reader, writer = os.pipe()
     try:
-        # In a session of its own: what ends us, or our group, must not end it.
+        # Own session: a signal that ends us, or our group, must not end the janitor.
         none = subprocess.DEVNULL
         arguments = ["/bin/sh", "-c", _JANITOR, "janitor", str(folder)]
         subprocess.run(arguments, stdin=reader, stdout=none, stderr=none, start_new_session=True, check=True)
@@ -143,7 +147,7 @@ def _check_room(need: int, root: Path) -> None:
 
 
 def _copy(source: _StagedSource, target: Path, deadline: float) -> None:
-    """Copy in pieces, so that it can be left: Ctrl-C, or a copy that takes too long."""
+    """Copy in chunks, so that Ctrl-C or the deadline can stop it."""
     try:
         if source.path.is_dir():
             target.mkdir(parents=True)

@@ -27,21 +27,20 @@ BUSY = "cpu_cores_busy"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "POLARS_MAX_THREADS")
 DETAIL_LINES = 12
 MAKING = {"native_decode", "cache", "indexed_tar"}
-"""Keys of changes that take effect where samples are made."""
+"""Keys of changes that affect how samples are produced."""
 PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
-"""Patience with processes that outlive the command; nobody wants to see what becomes of them."""
+"""Patience with processes that outlive the command, whose fate is not reported."""
 Execute = Callable[[list[str], ProbeSettings, dict[str, str], float], CommandResult]
-"""Runs a command to its end: the command, its settings (written), variables of its environment, and seconds after which
-it is ended."""
+"""Runs a command to its end: command, settings (written), environment variables, and time limit in seconds."""
 
 
 def used_s() -> float:
-    """Return the CPU time of this process, and of those that it, or one of those, has waited for."""
+    """Return the CPU time of this process and the processes that it, or one of them, has waited for."""
     return sum(os.times()[:4])
 
 
 class Others:
-    """Cores that neither this process nor those that it has waited for kept busy, from its making on."""
+    """Cores used by other processes since construction, besides this process and those that it waited for."""
 
     def __init__(
         self,
@@ -57,16 +56,16 @@ class Others:
         self._cores.read(self._began)
 
     def cores(self) -> float | None:
-        """Return their mean; None where the machine does not tell. Ask once, at the end."""
+        """Return the mean, or None if the machine does not report it. Call once, at the end."""
         now = self._clock()
         busy = self._cores.read(now)[BUSY]
         return None if busy is None else max(busy - (self._used_s() - self._used) / (now - self._began), 0.0)
 
 
 def variables(changes: dict[str, Any]) -> dict[str, str]:
-    """Return the environment variables that a run with these changes starts with.
+    """Return the environment variables for a run with these changes.
 
-    Workers are told inside (probe/remedies), since they inherit what the trainer has.
+    Workers are limited from inside (probe/remedies), since they inherit the trainer's variables.
     """
     most = changes.get("threads", {}).get("trainer")
     found = {} if most is None else dict.fromkeys(THREADS, str(most))
@@ -76,19 +75,19 @@ def variables(changes: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """Request of one run: its changes, and how long it may take."""
+    """Request of one run: its changes and limits."""
 
     changes: dict[str, Any]
     steps: int
     warmup: int | None
-    """None for as many as empty the prefetch queue."""
+    """Warm-up steps; None for as many as empty the prefetch queue."""
     most_s: float
-    """After which it is ended."""
+    """Time limit in seconds."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Outcome of one run. Where it did not come to its steps, `why` says what happened, as `Proof.why` does."""
+    """Outcome of one run. If it did not complete its steps, `why` has the reason, as in `Proof.why`."""
 
     why: str
     detail: str = ""
@@ -96,16 +95,16 @@ class Trial:
     steps: list[int] = field(default_factory=list)
     samples: ComparedSamples = field(default_factory=ComparedSamples)
     put_back: UndoReport | None = None
-    """What it had changed of the user's files, and what became of that."""
+    """Changes to the user's files, and what became of them."""
     others_cores: float | None = None
-    """Cores that other programs kept busy, as in `Proof`."""
+    """Cores used by other programs, as in `Proof`."""
 
     def proof(self, remedies: list[str], changes: dict[str, Any], samples: str | None) -> Proof:
         return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples, self.others_cores)
 
 
 def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str], most_s: float) -> CommandResult:
-    """Run a command. Its output is not shown, and it reads nothing."""
+    """Run a command without showing its output or passing input."""
     return run_command(
         command,
         settings,
@@ -119,15 +118,14 @@ def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str]
 
 
 def attempt(command: list[str], like: ProbeSettings, order: TrialRequest, run_it: Execute = execute) -> Trial:
-    """Run `command` with the settings of the measured run, `like`, but for what `order` changes.
+    """Run `command` with the settings of the measured run, `like`, changed by `order`.
 
-    What was staged for it, and its evidence, is gone when this returns, whatever happens; files of the user's that
-    exist nowhere else stay.
+    Its staged files and evidence are always removed; user files that exist nowhere else remain.
     """
     unknown = sorted(set(order.changes) - KEYS)
     if unknown:
         return Trial("not applied", f"this version knows no way to apply {', '.join(unknown)}")
-    # By this name the next doctor finds what a killed one has not put back.
+    # By this prefix, the next doctor finds files that a killed doctor has not restored.
     folder = Path(tempfile.mkdtemp(prefix="headrace-doctor-proof-"))
     try:
         return _run(command, like, folder, order, run_it)
@@ -171,7 +169,7 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
 
 
 def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) -> tuple[str, str]:
-    """Return why it ended as it did, and what is to be said of that."""
+    """Return the reason for the end of the run, and its details."""
     if ended.why in ("interrupted", "timed out"):
         return ended.why, f"after {ended.duration_us / 1e6:.0f} s" if ended.why == "timed out" else ""
     if session.outcome.status:
@@ -188,10 +186,10 @@ def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) ->
 
 
 def _why_not_applied(session: Session, key: str) -> str:
-    """Say why a change did not count; empty where it did.
+    """Return why a change did not count; empty if it did.
 
-    Where it went off in some process, what was measured from then on is the run without it. What changes how samples
-    are made proves nothing where only the workers of an evaluation took it.
+    If it was switched off in any process, later measurements are without it. A change to sample production proves
+    nothing if only the workers of an evaluation applied it.
     """
     for note in session.notes:
         if note.code == "hook-off" and note.text.startswith(f"remedy {key}"):
@@ -211,7 +209,7 @@ def _why_not_applied(session: Session, key: str) -> str:
 
 
 def _evaluating(session: Session) -> set[tuple[str, int]]:
-    """Return the workers that made batches for passes of which no step took one."""
+    """Return the workers that produced only batches of passes that fed no step."""
     trained: set[tuple[str, int]] = set()
     others: set[tuple[str, int]] = set()
     for trainer in session.trainers:

@@ -1,4 +1,4 @@
-"""The recorded work of making, sending and receiving batches."""
+"""The recorded work of producing, sending and receiving batches."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..session.trainers import LoaderFacts, ReceivedBatches, Trainer
 from .work import BatchColumns, Column, StageColumns, Stages
 
 LONG = 3.0
-"""Times as long as usual for as many bytes, from which unpickling must have waited for a core."""
+"""Multiple of the usual time for its bytes above which unpickling must have waited for a core."""
 SEVERAL = 1.5
-"""Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
+"""Threads from which one batch's work counts as shared. A lower value is noise of two clocks."""
 COMPUTING = ("decode", "transform", "tokenise", "collate")
-"""Categories of stages that wait for nothing but a core, as long as nothing else is known."""
+"""Categories of stages that wait only for a core, unless more is known."""
 SHARED = (*COMPUTING, "getitem")
 """Categories whose work several threads may share."""
 Row = dict[str, tuple[float, float]]
@@ -27,7 +27,7 @@ Row = dict[str, tuple[float, float]]
 
 
 class ReceivedBatch(NamedTuple):
-    """Row of `Trainer.gets`, and where the batch's making was recorded, that."""
+    """Row of `Trainer.gets`, with the recorded production of the batch, if any."""
 
     row: int
     made: MadeBatch | None
@@ -48,21 +48,21 @@ class ReceiveTimes(NamedTuple):
     """Times of receiving one batch in the training thread, in microseconds."""
 
     usual: float
-    """As it usually takes; 0 for a batch that the training thread made."""
+    """Usual time; 0 for a batch that the training thread produced."""
     held: float
-    """What it took longer since the batch's worker was at the next one."""
+    """Extra time because the batch's worker was busy with its next batch."""
     computing: float
-    """CPU time of unpickling; where that was not measured, all its time."""
+    """CPU time of unpickling, or all its time if not measured."""
     delay: float
-    """What it took longer than usual for another reason."""
+    """Extra time for another reason."""
 
 
 def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) -> dict[int, ReceiveTimes]:
-    """Return what unpickling each batch, and what is around that, took, by row of `Trainer.gets`.
+    """Return the time to receive each batch, unpickling and overhead, by row of `Trainer.gets`.
 
-    The pipe is read and shared memory opened, from the moment at which the batch lay in the pipe and somebody wanted it
-    until it had arrived, but for what was received in between. What is around it is much the same each time, unless the
-    thread has to wait for a core, or for the batch's worker.
+    Receiving reads the pipe and opens shared memory. It lasts from the moment at which the batch was in the pipe and
+    requested, until it had arrived, minus receiving other batches. The overhead is nearly constant, unless the thread
+    has to wait for a core, or for the batch's worker.
     """
     gets, usual_wait = training.trainer.gets, usual_us(training.trainer.gets)
     arrivals = sorted(time for time in gets.arrived if time is not None)
@@ -83,7 +83,7 @@ def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) 
             found[row] = ReceiveTimes(0.0, held, 0.0, excess)
             continue
         own = min(float(unpickle), longest_a_byte * (gets.bytes[row] or 1))
-        if waited is not None and usual_wait is not None:  # without what it waited more than usual
+        if waited is not None and usual_wait is not None:  # excludes waiting beyond the usual
             own = unpickle - waited + min(waited, usual_wait)
         computing = float(unpickle - (waited or 0))
         found[row] = ReceiveTimes(own + usual, held, computing, excess + max(unpickle - own - held, 0.0))
@@ -91,7 +91,7 @@ def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) 
 
 
 def _around(gets: ReceivedBatches, row: int, made: MadeBatch, arrivals: Sequence[int]) -> float | None:
-    """Return the time around unpickling; None where a thread that pins did it."""
+    """Return the overhead around unpickling; None if a pinning thread did it."""
     arrived, unpickle, sent = gets.arrived[row], gets.unpickle[row], made.maker.batches.sent[made.row]
     if arrived is None or unpickle is None or sent is None or gets.pin_start[row] is not None:
         return None
@@ -101,16 +101,16 @@ def _around(gets: ReceivedBatches, row: int, made: MadeBatch, arrivals: Sequence
 
 
 class FirstBatches(NamedTuple):
-    """Batches whose making is known, the first ones of workers apart."""
+    """Batches with known production, with the first batches of workers separate."""
 
     usual: list[tuple[int, MadeBatch]]
-    """Batches with their rows of `Trainer.gets`; first ones only where there are no others."""
+    """Batches with their rows of `Trainer.gets`. First batches are included only if there are no others."""
     first: list[MadeBatch]
-    """First batches of all makers, received by a measured step or not."""
+    """First batches of all producers, whether or not a measured step received them."""
 
 
 def first_apart(batches: Sequence[ReceivedBatch], *, workers: int, iterates: bool) -> FirstBatches:
-    """Tell first batches apart. A worker that `iterates` over its dataset has a first batch in each pass."""
+    """Separate first batches. A worker that `iterates` over its dataset has a first batch in each pass."""
 
     def is_first(made: MadeBatch) -> bool:
         rows = made.maker.batches
@@ -127,7 +127,7 @@ def first_apart(batches: Sequence[ReceivedBatch], *, workers: int, iterates: boo
 def batch_columns(
     trainer: Trainer, batches: FirstBatches, receiving: Mapping[int, ReceiveTimes], host: Host
 ) -> BatchColumns:
-    """Return the work of batches whose making is known; first ones are left out, unless there are no others."""
+    """Return the work of batches with known production, without first batches unless there are no others."""
     return BatchColumns(
         stages=_stages([work_of(made, host) for _, made in batches.usual]),
         serialise=_column([made.maker.batches.serialise[made.row] for _, made in batches.usual]),
@@ -138,10 +138,9 @@ def batch_columns(
 
 
 def without_barriers(columns: BatchColumns, threads: float, makers: int, cores: float | None) -> BatchColumns:
-    """Drop waits of threads that share work, where all makers together ask for more cores than there are.
+    """Drop waits of threads that share work, if all producers together need more cores than there are.
 
-    What the first of these threads waits, it waits for the others, which have no core. That comes of the simulation
-    itself.
+    The wait of the first of these threads is for the others, which have no core. The simulation itself reproduces it.
     """
     compute = float(columns.compute.mean())
     wall = compute + float(columns.wait.mean())
@@ -155,10 +154,9 @@ def without_barriers(columns: BatchColumns, threads: float, makers: int, cores: 
 
 
 def work_of(made: MadeBatch, host: Host) -> Row:
-    """Return the work of one batch by stage. A stage whose CPU time is not known counts as computing.
+    """Return the work of one batch by stage. A stage with unknown CPU time counts as computing.
 
-    The time in which a stage did not compute loses its part of the thread's wait for a core, which is no part of the
-    work.
+    The waiting time of a stage is reduced by its share of the thread's wait for a core, which is no part of the work.
     """
     row: Row = {}
     for name, (_, wall, cpu) in batch_stages(made.maker, made.row, serialise=False).items():
@@ -176,9 +174,9 @@ def work_of(made: MadeBatch, host: Host) -> Row:
 
 
 def making_threads(batches: Sequence[ReceivedBatch]) -> float:
-    """Return the threads that compute at once while a batch is made.
+    """Return the number of threads that compute at once while a batch is produced.
 
-    It is its process's CPU time by that of the thread that makes it.
+    It is the CPU time of the process divided by the producing thread's.
     """
     known = [one.made for one in batches if one.made is not None and one.made.maker.batches.cpu]
     process = own = 0.0
@@ -192,9 +190,9 @@ def making_threads(batches: Sequence[ReceivedBatch]) -> float:
 
 
 def first_batch(batches: FirstBatches, columns: BatchColumns, host: Host) -> Stages:
-    """Return what each stage of a worker's first batch takes more than in others; empty where no first one is known.
+    """Return the extra time of each stage in a worker's first batch; empty if no first batch is known.
 
-    Of stages that only first ones have, it is all.
+    Stages that occur only in first batches count in full.
     """
     found = {}
     for name, first in _stages([work_of(made, host) for made in batches.first]).items():
@@ -212,5 +210,5 @@ def _stages(rows: list[Row]) -> dict[str, StageColumns]:
 
 
 def _column(values: Sequence[int | None]) -> Column:
-    """Return a column. What was not measured did not happen: nothing is pickled in the trainer, say."""
+    """Return a column of floats. An unmeasured time is 0: nothing is pickled in the trainer, for example."""
     return np.array([value or 0 for value in values], dtype=np.float64)

@@ -8,19 +8,24 @@ from math import ceil
 
 COMPUTE, TEAM, WAIT, PARK = "compute", "team", "wait", "park"
 TAKING_TURNS = 1.12
-"""Factor by which work becomes longer where a team and others take turns on a core: each finds the caches full of the
-other's data. Measured in the runs of tests/doctor/recorded_pairs."""
+"""Factor on work when a team and others take turns on a core, with caches full of the other's data.
+
+Measured in the runs of tests/doctor/recorded_pairs.
+"""
 _NEVER = float("inf")
 
 Request = tuple[str, float, float]
-"""A process's request: to COMPUTE so long, by so many threads at once; the same as a TEAM, whose threads wait for each
-other; to WAIT so long, which needs no core; or to PARK until it is woken."""
+"""Request of a process: kind, duration, and threads.
+
+COMPUTE runs threads independently; the threads of a TEAM wait for each other; WAIT needs no core; PARK lasts until the
+process is woken.
+"""
 Behaviour = Generator[Request, None, None]
 PARKED: Request = (PARK, 0.0, 0.0)
 
 
 class SimulatedProcess:
-    """Something that goes on once its request is met."""
+    """Process that continues once its request is met."""
 
     __slots__ = ("behaviour", "has_ended", "is_parked", "is_team", "threads")
 
@@ -33,25 +38,25 @@ class SimulatedProcess:
 class Engine:
     """Shared cores.
 
-    With too few of them, each thread that computes goes on at the same fraction of its speed. What is left to do is
-    kept as a point on one common scale, the work done by a thread that has been there from the beginning: then nothing
-    has to be updated when the number of threads changes.
+    With too few cores, all computing threads slow down by the same factor. Remaining work is stored as a point on a
+    common scale, the work done by a thread present from the beginning, so a change in the number of threads needs no
+    updates.
 
-    A team's threads meet at a barrier after each small part of the work, as those of OpenMP do, and spin until the last
-    one is there. So a team is as fast as that of its threads which shares its core with the most others, and the cores
-    of those that wait for it do nothing for anybody.
+    The threads of a team meet at a barrier after each small part of the work, as OpenMP's do, and spin until the last
+    arrives. So a team is as fast as its thread on the most crowded core, and the cores of its waiting threads do
+    nothing for others.
     """
 
     def __init__(self, cores: float | None, others: float = 0.0) -> None:
         """Share `cores` with `others`: threads of other programs that compute all the time."""
         self.now = 0.0
         self.current: SimulatedProcess | None = None
-        """The process that goes on at this moment."""
+        """Process that is running now."""
         self._cores = float("inf") if cores is None else cores
         self._work = 0.0
         self._threads = self._others = others
         self.others_us = 0.0
-        """CPU time that they have had."""
+        """CPU time of other programs."""
         self._speed = 1.0
         self._teams = 0
         self._computing: list[tuple[float, int, SimulatedProcess]] = []
@@ -65,13 +70,13 @@ class Engine:
         return process
 
     def wake(self, process: SimulatedProcess | None) -> None:
-        """Let a process go on where it is parked; else it will see for itself."""
+        """Resume a process if it is parked."""
         if process is not None and process.is_parked:
             process.is_parked = False
             self._resume(process)
 
     def run(self, last: SimulatedProcess) -> None:
-        """Run until this process has ended, or nothing is under way. Whoever is parked then stays so."""
+        """Run until this process has ended, or nothing is in progress. Parked processes then stay parked."""
         computing, waiting = self._computing, self._waiting
         while not last.has_ended:
             done = self.now + (computing[0][0] - self._work) / self._speed if computing else _NEVER
@@ -92,7 +97,7 @@ class Engine:
             self._resume(process)
 
     def _resume(self, process: SimulatedProcess) -> None:
-        """Let a process go on until it asks for something that takes time."""
+        """Run a process until it requests something that takes time."""
         before, self.current = self.current, process
         for kind, amount, threads in process.behaviour:
             if kind is PARK:
@@ -119,7 +124,7 @@ class Engine:
             self._speed = 1.0
         elif not self._teams:
             self._speed = self._cores / threads
-        else:  # that of a thread on the core with the most of them; between whole numbers, one more is there at times
+        else:  # speed of a thread on the most crowded core; fractional threads mean one more part of the time
             whole = int(threads)
             each = [ceil(number / ceil(self._cores)) for number in (whole, whole + 1)]
             slow, slower = (1.0 if number <= 1 else 1.0 / (number * TAKING_TURNS) for number in each)

@@ -9,33 +9,33 @@ from .engine import PARKED, Behaviour, Engine, Request, SimulatedProcess, comput
 from .work import BatchWork, FeedSetup, NativeFeed, SimulatedWork
 
 LEAD = 1
-"""Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
+"""Steps by which the training thread can run ahead of its device before it waits, for example to read a loss."""
 
 
 class SimulatedWorkers:
-    """The loader's side in the training thread. Batches are numbered through all passes."""
+    """The loader's side in the training thread. Batches are numbered across all passes."""
 
     def __init__(self, engine: Engine, setup: FeedSetup, work: SimulatedWork) -> None:
         self.engine = engine
         self.setup = setup
         self.work = work
         self._read_until = 0.0
-        """When storage is free to read the next batch."""
+        """Time at which storage is free to read the next batch."""
         self._workers: list[_Worker] = []
         self._turn = 0
         self._sent = self._taken = self._last = 0
         self._arrived: deque[int] = deque()
-        """Batches in the pipe, in the order in which they came."""
+        """Batches in the pipe, in order of arrival."""
         self._ready: dict[int, None] = {}
-        """Unpickled, and pinned where they are pinned; in that order."""
+        """Batches unpickled, and pinned if required, in that order."""
         self._owners: dict[int, _Worker] = {}
         self._training: SimulatedProcess | None = None
         self._pinning: SimulatedProcess | None = None
 
     def begin(self, first: int) -> Behaviour:
-        """Simulate `iter()`: workers are started, or told to go on, and given as much as may be in flight.
+        """Simulate `iter()`: workers are started or resumed, and receive all batches that may be in flight.
 
-        In a pass that is under way they have been there for long.
+        In a pass already in progress, they have been running for long.
         """
         self._training = self.engine.current
         setup, passes = self.setup, self.work.passes
@@ -57,7 +57,7 @@ class SimulatedWorkers:
             yield from self._send()
 
     def end(self) -> Behaviour:
-        """Simulate the `next()` that finds no more batch."""
+        """Simulate the `next()` at the end of the pass."""
         if not self.setup.persistent:
             yield compute(self.work.passes.shut_down * len(self._workers))
             self._workers = []
@@ -75,19 +75,19 @@ class SimulatedWorkers:
         yield from self._send()
 
     def delivered(self, number: int) -> None:
-        """Take note that a worker has put a batch into the pipe."""
+        """Note that a worker has put a batch into the pipe."""
         self._arrived.append(number)
         self.engine.wake(self._pinning if self.setup.pinned else self._training)
 
     def read_us(self, wait_us: float) -> float:
-        """Return how long a read takes that begins now: its own time, and all together get no more than the rate."""
+        """Return the time of a read that begins now: its own time, bounded by the total rate of storage."""
         if self.setup.storage is None:
             return wait_us
         self._read_until = max(self._read_until, self.engine.now) + 1e6 / self.setup.storage
         return max(wait_us, self._read_until - self.engine.now)
 
     def _next(self) -> int | None:
-        """Return the batch that can be returned now, if any."""
+        """Return the batch that can be delivered now, if any."""
         if self.setup.in_order:
             return self._taken if self._taken in self._ready else None
         return next(iter(self._ready), None)
@@ -102,7 +102,7 @@ class SimulatedWorkers:
         self._ready[number] = None
 
     def _pin(self) -> Behaviour:
-        """Simulate the trainer's thread that unpickles and pins what comes."""
+        """Simulate the trainer's thread that unpickles and pins arriving batches."""
         while True:
             if self._arrived:
                 yield from self._receive()
@@ -111,9 +111,9 @@ class SimulatedWorkers:
                 yield PARKED
 
     def _send(self) -> Behaviour:
-        """Give a batch to the worker whose turn it is.
+        """Assign a batch to the next worker in turn.
 
-        There is always one with room: as many are in flight as all may have together, less the one just received.
+        One always has room: as many are in flight as all workers may have, less the batch just received.
         """
         if self._sent >= self._last:
             return
@@ -132,13 +132,13 @@ class SimulatedWorkers:
 
 
 class _Worker:
-    """One worker process. Its queue's feeder thread sends a batch while the next one is made."""
+    """One worker process. Its queue's feeder thread sends a batch while the next one is produced."""
 
     def __init__(self, loader: SimulatedWorkers, *, is_new: bool) -> None:
         self._loader = loader
         self._is_new = is_new
         self.is_first = is_new
-        """Whether its next batch is the first one."""
+        """True if its next batch is the first one."""
         self.is_busy = False
         self.given: deque[int] = deque()
         self.process: SimulatedProcess | None = None
@@ -166,7 +166,7 @@ class _Worker:
 
 
 class SimulatedFeed:
-    """Loader of native threads, which make one batch after the other together, as long as there is room for more."""
+    """Loader with native threads that produce one batch after another together, as long as there is room."""
 
     def __init__(self, engine: Engine, feed: NativeFeed, pass_batches: int | None) -> None:
         self._engine = engine
@@ -187,7 +187,7 @@ class SimulatedFeed:
         yield compute(0.0)
 
     def end(self) -> Behaviour:
-        """Simulate the `next()` that finds no more batch."""
+        """Simulate the `next()` at the end of the pass."""
         yield compute(0.0)
 
     def get(self) -> Behaviour:
@@ -214,16 +214,16 @@ class SimulatedFeed:
 @dataclass(frozen=True)
 class SimulatedSteps:
     ends: list[float]
-    """End of each step, counted from the simulation's beginning."""
+    """End of each step since the start of the simulation."""
     others_cores: float
-    """Mean cores that other programs kept busy meanwhile."""
+    """Mean cores used by other programs."""
 
 
 def simulated(setup: FeedSetup, work: SimulatedWork, *, first: int = 0, steps: int) -> SimulatedSteps:
-    """Simulate so many steps.
+    """Simulate `steps` steps.
 
-    `first` is the number of the first batch in its pass. A pass that is under way begins with all its workers idle and
-    its queue empty.
+    `first` is the number of the first batch in its pass. A pass already in progress begins with idle workers and an
+    empty queue.
     """
     engine, ends = Engine(setup.cores, setup.others), list[float]()
     engine.run(engine.start(_train(engine, setup, work, first, steps, ends)))
@@ -233,9 +233,9 @@ def simulated(setup: FeedSetup, work: SimulatedWork, *, first: int = 0, steps: i
 def _train(
     engine: Engine, setup: FeedSetup, work: SimulatedWork, first: int, steps: int, ends: list[float]
 ) -> Behaviour:
-    """Simulate the training thread, which adds each step's end to `ends`.
+    """Simulate the training thread, which appends each step's end to `ends`.
 
-    The device begins a step after the one before; the thread waits where the device is too far behind.
+    The device begins a step after the previous one; the thread waits if the device falls too far behind.
     """
     loader = _loader(engine, setup, work)
     device_ends: deque[float] = deque([0.0] * LEAD, LEAD)
@@ -270,7 +270,7 @@ def _train(
 
 
 def _computing(work: SimulatedWork, us: float) -> Request:
-    """Return the training thread's computing, with its team: threads that sleep leave their cores to others."""
+    """Return the training thread's computing with its team. Sleeping threads leave their cores to others."""
     if work.team <= 1:
         return compute(us)
     return team(us, work.team) if work.helpers >= 1 else compute(us, 1 + (work.team - 1) * work.helpers)
@@ -281,14 +281,14 @@ def _spinning(us: float, threads: int) -> Behaviour:
 
 
 def _loader(engine: Engine, setup: FeedSetup, work: SimulatedWork) -> SimulatedWorkers | SimulatedFeed | None:
-    """Return what makes the batches; None where the training thread does."""
+    """Return the simulated loader, or None if the training thread produces the batches."""
     if setup.feed is not None:
         return SimulatedFeed(engine, setup.feed, setup.pass_batches)
     return SimulatedWorkers(engine, setup, work) if setup.workers else None
 
 
 def _make_here(setup: FeedSetup, work: SimulatedWork, number: int, *, is_first: bool) -> Behaviour:
-    """Simulate a batch that the training thread makes itself."""
+    """Simulate a batch that the training thread produces itself."""
     batch, passes = work.batch(number), work.passes
     yield compute(work.draw)
     yield wait(batch.wait + (passes.first_wait if is_first else 0.0))

@@ -31,60 +31,62 @@ from .work import (
 )
 
 ROUNDS = 12
-"""The first in the order of the run."""
+"""Number of simulated rounds. The first follows the order of the run."""
 BLOCKS = 12
-"""Into which a round is cut: neighbours are alike, in storage's speed and in the shapes of batches, say."""
+"""Blocks of a round. Neighbouring steps are similar, for example in storage speed and batch shapes."""
 MOST_STEPS = 400
-"""Steps of a round, at most; a long run's blocks are drawn from all of it."""
+"""Maximum number of steps in a round; blocks of a long run are drawn from all of it."""
 SETTLING = 5
-"""Steps beyond those that empty the queue, before a simulation counts."""
+"""Steps after the queue is empty, before a simulation counts."""
 LEAST_LEFT = 0.2
-"""Share of computing a batch that stays where nothing is written into shared memory any more."""
+"""Minimum share of a batch's computing that remains without writes to shared memory."""
 LEAST_US = 1.0
-"""The resolution of all that is recorded: no step is shorter."""
+"""Resolution of all recorded times: no step is shorter."""
 PROBE = 1.05
-"""Factor of work by which it is seen what the step owes to it."""
+"""Factor on work that measures its influence on the step."""
 DOUBT = {"making": 1.0, "computing": 0.3, "start_up": 1.0}
-"""How far each may be off, against the others. The steps' own work is measured with nothing else running where it was
-replayed."""
+"""Relative uncertainty of each factor. The step's own work was measured undisturbed, if it was replayed."""
 MOST = 0.4
-"""The largest correction, as a logarithm: what is further off is no error of measurement."""
+"""Maximum correction as a logarithm. A larger deviation is no measurement error."""
 SOME = 0.1
-"""Share of the cores from which others compete for them: less is the system's own housekeeping."""
+"""Share of the cores from which other programs compete; less is the system's own housekeeping."""
 MOST_THREADS = 16
-"""Threads of other programs for each core, at most."""
+"""Maximum threads of other programs per core."""
 HALVINGS = 8
-"""Halvings of the range of other programs' threads."""
+"""Bisection steps for the number of other programs' threads."""
 BASE_ERROR = 0.05
-"""Standard error of a prediction by itself: two runs of the same script differ by as much."""
+"""Standard error of any prediction: two runs of the same script differ by as much."""
 GAP_ERROR = 0.5
-"""Share of what the simulation of the present setup was off: as much again may be wrong elsewhere."""
+"""Share of the error for the present setup that may recur in another."""
 DISTANCE_ERROR = 0.1
 """Share of the logarithm of the predicted change."""
 ASSUMED_ERROR = 0.08
-"""Error where the training thread's CPU time had to be assumed."""
+"""Error if the training thread's CPU time had to be assumed."""
 WORKERS_ERROR = 0.1
-"""Error where the number of workers changes. It covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more
-than 80 of those of a script that it was not chosen by (tests/doctor/simulate/test_workers_promises.py)."""
+"""Error if the number of workers changes.
+
+It covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more than 80 of the pairs of a script that it was
+not chosen by (tests/doctor/simulate/test_workers_promises.py).
+"""
 OTHERS_ERROR = 0.3
-"""Share of the cores' part that other programs ask for: in the next run it may be another."""
+"""Share of the cores used by other programs, which may differ in the next run."""
 WIDTH = 1.6
-"""Standard errors on each side. Of a normal distribution 1.3 would cover 80 of 100; errors of models have tails."""
+"""Standard errors on each side. For a normal distribution 1.3 would cover 80 of 100, but model errors have tails."""
 
 
 class SimulatedRound(NamedTuple):
-    """One round of a simulation."""
+    """Result of one simulated round."""
 
     step_us: float
     """Mean step."""
     others_cores: float
-    """Cores that other programs would keep busy meanwhile."""
+    """Mean cores used by other programs."""
 
 
 def simulated_rounds(
     recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, seed: int = 0, rounds: int = ROUNDS
 ) -> Iterator[SimulatedRound]:
-    """Simulate a setup several times, each with steps of other parts of the recorded run."""
+    """Simulate a setup several times, each with steps from other parts of the recorded run."""
     steps = min(len(recorded.steps), MOST_STEPS)
     queue = setup.workers * setup.prefetch if setup.feed is None else setup.feed.prefetch
     settling = ceil(2 * queue / max(recorded.batches_a_step, 1.0)) + SETTLING
@@ -92,7 +94,7 @@ def simulated_rounds(
     columns, passes = _batches(recorded, setup), _passes(recorded, setup, fit)
     random = np.random.default_rng(seed)
     for number in range(rounds):
-        # Where in the recorded run each step of a round is taken from, as a share of it.
+        # Position of each step of a round in the recorded run, as a fraction.
         places = np.arange(steps) / steps
         if number:
             block = np.arange(ceil(steps / BLOCKS)) / len(recorded.steps)
@@ -117,7 +119,7 @@ def mean_step_us(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, ro
 
 
 def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
-    """Return the batches as the setup changes them: what nobody did before takes what its bytes take."""
+    """Return the batches under the setup. Work that is new takes time in proportion to its bytes."""
     columns = recorded.batches.changed(setup.stages)
     slower = recorded.setup.worker_threads / setup.worker_threads
     sent = setup.sent_bytes if setup.workers else 0.0
@@ -138,7 +140,7 @@ def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
 
 
 def _passes(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit) -> PassCosts:
-    """Return the pass costs as the setup changes what the first batch of a worker takes."""
+    """Return the pass costs under the setup, which changes the first batch of a worker."""
     first = changed_stages(recorded.first_batch, setup.stages).values()
     slower = recorded.setup.worker_threads / setup.worker_threads
     start_up, passes = setup.start_up * fit.start_up, recorded.passes
@@ -155,9 +157,9 @@ def _passes(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit) -> Pass
 def _batch_work(
     recorded: RecordedRun, setup: FeedSetup, columns: BatchColumns, factor: float, places: Column
 ) -> list[BatchWork]:
-    """Return the batches of a round. Those of each step stay together: `places` are the steps'.
+    """Return the batches of a round. Batches of a step stay together: `places` are the steps' positions.
 
-    A batch takes longer where workers write it into shared memory and none did before, and less the other way round.
+    A batch takes longer if workers write it into shared memory only in the new setup, and less in the reverse case.
     """
     change = bool(setup.workers) - bool(recorded.setup.workers)
     sharing_us = change * shared_us(recorded.batch_bytes) * setup.sent_bytes
@@ -178,15 +180,15 @@ def _step_work(columns: StepColumns, factor: float, places: Column, off_step_us:
 
 
 def _rows(places: Column, rows: int) -> NDArray[np.int64]:
-    """Return row numbers. A share of whole steps may lie just below its number."""
+    """Return row numbers. A fraction for a whole step may be just below its number."""
     return np.floor(places * rows + 1e-6).astype(np.int64) % rows
 
 
 def fitted(recorded: RecordedRun) -> RecordedRun:
     """Fit a recorded run to its observed step.
 
-    It gains as many threads of other programs as the observed step leaves room for, and then the smallest corrections
-    of work, in logarithms, that to first order give that step.
+    First other programs get as many threads as the observed step allows. Then the smallest corrections of work, as
+    logarithms, that give the observed step to first order are applied.
     """
     recorded = replace(recorded, setup=replace(recorded.setup, others=_others(recorded)))
     present = mean_step_us(recorded, recorded.setup, UNFITTED)
@@ -206,10 +208,9 @@ def fitted(recorded: RecordedRun) -> RecordedRun:
 
 
 def _others(recorded: RecordedRun) -> float:
-    """Return the threads of other programs that would have had as much of the cores as was measured.
+    """Return the number of other programs' threads that would have used the measured share of the cores.
 
-    They are no more than the observed step leaves room for. What they kept busy is less than they asked for, as ours
-    is.
+    The number is bounded by the observed step. Other programs, like ours, get less than they ask for.
     """
     kept, cores = recorded.setup.others, recorded.setup.cores
     if not cores or kept < SOME * cores:
@@ -224,7 +225,7 @@ def _others(recorded: RecordedRun) -> float:
 
 
 def _largest(low: float, high: float, fits: Callable[[float], bool]) -> float:
-    """Return the largest number of a range that fits, where all below it do."""
+    """Return the largest number in a range that fits, if all smaller numbers fit."""
     if fits(high):
         return high
     for _ in range(HALVINGS):
@@ -241,17 +242,17 @@ class Prediction:
     low_us: float
     high_us: float
     speedup: float
-    """Observed step divided by the predicted one."""
+    """Observed step divided by the predicted step."""
 
     def scaled(self, factor: float) -> Prediction:
-        """Return the prediction of a step that is so many times as long."""
+        """Return the prediction for a step `factor` times as long."""
         return Prediction(self.step_us * factor, self.low_us * factor, self.high_us * factor, self.speedup / factor)
 
 
 def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Prediction:
-    """Predict the mean step time with `setup`, the same for the same seed.
+    """Predict the mean step time with `setup`; deterministic for a given seed.
 
-    That of `recorded.setup` is the observed one.
+    The prediction for `recorded.setup` is the observed step.
     """
     fit, present = recorded.fit, recorded.setup
     rest = fit.rest if setup.feed is None else fit.rest * setup.feed.stretch

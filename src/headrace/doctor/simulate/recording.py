@@ -1,4 +1,4 @@
-"""The recorded work of a session: what is left of its steps without waiting for batches."""
+"""The recorded work of a session: its steps without waits for batches."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from .prediction import fitted
 from .work import PASSES, UNFITTED, Column, FeedSetup, PassCosts, RecordedRun, StepColumns
 
 NOISE = 0.1
-"""Threads, by which the noise of two clocks makes one of them more than it is."""
+"""Overestimate of the number of threads that noise of two clocks can cause."""
 
 
 def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()) -> RecordedRun | None:
     """Return the recorded work of a measured trainer, one of `ranks`.
 
-    None where there is nothing to simulate: no measured step, no DataLoader that it waited for, or no record of the
-    batches' making.
+    Return None if there is nothing to simulate: no measured step, no DataLoader that it waited for, or no record of
+    batch production.
     """
     measured, trainer = view.training, view.trainer
     loader = next((view.loader(one.loader) for one in view.batch_production if one.loader in measured.fed), None)
@@ -105,7 +105,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
 
 
 def _peers_us(ranks: Sequence[RankView], trainer: Trainer) -> float:
-    """Return how long a step waits for other ranks that wait for data themselves: they are fed faster, too."""
+    """Return the time per step spent waiting for other ranks' data stalls, which a remedy shortens, too."""
     own = next((one for one in ranks if (one.pid, one.rank) == (trainer.pid, trainer.rank)), None)
     others = [one.data_wait_us for one in ranks if one is not own]
     if own is None or own.peer_wait_us is None:
@@ -114,7 +114,7 @@ def _peers_us(ranks: Sequence[RankView], trainer: Trainer) -> float:
 
 
 def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
-    """Return the batches of a pass: the loader's length, else those of its longest pass that came to its end."""
+    """Return the batches of a pass: the loader's length, or those of its longest complete pass."""
     length = whole_fact(loader.facts, "length")
     if length is not None and length > 0:
         return length
@@ -126,9 +126,9 @@ def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
 def _used_here(
     measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Mapping[int, ReceiveTimes]
 ) -> tuple[Column, Column]:
-    """Return what a trainer does for batches, by step: its CPU time, and how long it waited for a core meanwhile.
+    """Return, by step, the trainer's CPU time for batches and its wait for a core meanwhile.
 
-    Where they came from elsewhere, that is unpickling. It is no part of the step's own work.
+    For batches from workers, this is unpickling. It is no part of the step's own work.
     """
     made = {one.row: one.made for one in batches}
     cpu, delay = [], []
@@ -155,7 +155,7 @@ class OwnWork(NamedTuple):
     team: int
     """Threads that compute together."""
     is_measured: bool
-    """Whether its CPU time was; else all its time counts as computing."""
+    """True if its CPU time was measured; otherwise all its time counts as computing."""
 
 
 def _own_work(
@@ -166,15 +166,15 @@ def _own_work(
     host: Host,
     replay_us: float | None,
 ) -> OwnWork:
-    """Return what is left of the steps without waiting for batches.
+    """Return the work of the steps without waits for batches.
 
     Args:
         view: The measured trainer.
         loader: The loader that its steps wait for.
         making: CPU time and delay of batches that the trainer made itself, and of unpickling.
-        peers_us: How long it waits in a step for other ranks that wait for data themselves.
-        host: Where it runs.
-        replay_us: The mean step on cached batches, which nothing kept from its cores.
+        peers_us: Time per step that it waits for other ranks' data stalls.
+        host: The machine that it runs on.
+        replay_us: The mean step on cached batches, undisturbed by data loading.
     """
     trainer, steps = view.trainer, view.training.steps
     making_cpu, making_delay = making
@@ -208,9 +208,9 @@ def _own_work(
 
 
 def _threads(trainer: Trainer, used_us: float, busy_us: float) -> float:
-    """Return the threads that compute at once.
+    """Return the number of threads that compute at once.
 
-    They are those of the median replayed step, which nothing took cores from, else of the mean observed one.
+    It comes from the median replayed step, which lost no cores, or from the mean observed step.
     """
     threads = replayed_threads(trainer)
     if threads is not None:
@@ -219,10 +219,9 @@ def _threads(trainer: Trainer, used_us: float, busy_us: float) -> float:
 
 
 def _device_us(view: TrainerView, replay_us: float | None) -> float:
-    """Return a step of the device's, where that was measured, and so may run on while the training thread does; else 0.
+    """Return the device time of a step that may overlap with the training thread; 0 if not measured.
 
-    It is that of the replayed steps, else of the observed ones less the time for which it stood still for want of a
-    batch.
+    It comes from the replayed steps, or from the observed steps without the device's data stalls.
     """
     parts = None if view.budget is None else view.budget.device
     if parts is None:
@@ -231,20 +230,20 @@ def _device_us(view: TrainerView, replay_us: float | None) -> float:
 
 
 def _cell(column: Sequence[int | None], step: MeasuredStep) -> int | None:
-    """Return a step's cell. Columns are empty where an earlier doctor, or one that only observed, measured none."""
+    """Return a step's cell. Columns are empty if an older doctor, or an observed run, did not measure them."""
     return column[step.row] if column and step.row is not None else None
 
 
 def _pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassCosts | None:
-    """Return what beginning and ending a pass costs; None without workers.
+    """Return the cost of beginning and ending a pass; None without workers.
 
-    What the first batch of a worker takes more is not known here.
+    The extra time of a worker's first batch is not known here.
     """
     passes = [one for one in trainer.passes if one.loader == loader.number and not is_here(trainer, one)]
     if not passes:
         return None
     new = [one for one in passes if one.epoch == 0]
-    new = new[1:] or new  # the very first loads and compiles what the later ones find
+    new = new[1:] or new  # the very first loads and compiles what later passes reuse
     fork = _mean((one.ready - one.start) / len(one.workers) for one in new)
     ends = [one for one, following in pairwise(passes) if following.epoch == 0]
     return PassCosts(
@@ -259,9 +258,9 @@ def _pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> Pass
 
 
 def _draws(trainer: Trainer, batches: Iterable[ReceivedBatch]) -> Iterator[float]:
-    """Yield what each `next()` takes besides waiting, unpickling and pinning.
+    """Yield the time of each `next()` besides waiting, unpickling and pinning.
 
-    A wait for the interpreter's lock may fall into it.
+    It may include a wait for the GIL.
     """
     gets = trainer.gets
     for row, made in batches:
@@ -275,10 +274,10 @@ def _draws(trainer: Trainer, batches: Iterable[ReceivedBatch]) -> Iterator[float
 
 
 def _begins(session: Session, trainer: Trainer, new: Sequence[TrainerPass], fork: float) -> Iterator[float]:
-    """Yield the time from each worker's start until it took its first batch up.
+    """Yield the time from each worker's start until it took up its first batch.
 
-    Workers are started one after another. The index lies there by then, and worker_init_fn, or the copy of a large
-    dataset, comes before that.
+    Workers are started one after another. The index is available by then, so the time covers worker_init_fn, and the
+    copy of a large dataset.
     """
     makers = {(one.host, one.pid): one for one in session.makers if one.worker is not None}
     for one in new:

@@ -1,7 +1,7 @@
-"""Start Headrace's probe in each Python that an observed command runs.
+"""Start Headrace's probe in each Python process of an observed command.
 
-Then give way to the sitecustomize that this one stands before, or to none. It must be readable, and silent, in any
-Python.
+Then give way to the sitecustomize that this one hides, if any. The file must be readable, and silent, in any Python
+version.
 """
 
 import os
@@ -12,7 +12,7 @@ _PROBE = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "probe", "__init_
 
 
 def _start_probe(folder):
-    # Not by importlib.util, which takes half as long to import as Python takes to start.
+    # Not importlib.util: its import takes half as long as Python takes to start.
     from importlib.machinery import ModuleSpec, SourceFileLoader
 
     loader = SourceFileLoader("_headrace_probe", _PROBE)
@@ -27,7 +27,7 @@ def _start_probe(folder):
 
 
 def _leave_note(folder):
-    """Write down why the probe failed, for which there is no evidence file."""
+    """Write why the probe failed, since there is no evidence file."""
     import traceback
 
     path = os.path.join(folder, "evidence", "failed-" + str(os.getpid()) + ".txt")
@@ -50,8 +50,8 @@ if sys.version_info >= (3, 9) and os.environ.get("HEADRACE_DOCTOR"):
     except Exception:
         _clean_up(os.environ["HEADRACE_DOCTOR"])
 
-# As if this file had never been: no path of ours, and the import that site asked for does what it would have done, its
-# errors included. Where there is no other sitecustomize, ImportError names it, which is what site passes over.
+# Remove all traces of this file: its path, and the import that site requested, which then runs as usual, errors
+# included. Without another sitecustomize, ImportError names it, and site ignores that.
 sys.path[:] = [_path for _path in sys.path if os.path.abspath(_path) != _HERE]
-_ours = sys.modules.pop("sitecustomize")  # kept: Python 2 empties a module that nobody holds
+_ours = sys.modules.pop("sitecustomize")  # keep a reference: Python 2 clears an unreferenced module
 import sitecustomize  # noqa: E402, F401

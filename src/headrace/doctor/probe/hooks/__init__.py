@@ -1,7 +1,7 @@
-"""Hooks: which modules are hooked, by what, and which parts of the probe each hook is given.
+"""Hooks: which modules are hooked, by which function, and with which parts of the probe.
 
-Functions are replaced in the module that defines them, as soon as it has been imported, so that whoever takes them from
-there by a name of his own has the hooked ones.
+Functions are replaced in the module that defines them right after its import, so a later `from ... import` gets the
+hooked function.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 __all__ = ["hooks_of", "library_hooks_of"]
 
 Hook = tuple[str, Callable[[ModuleType], object]]
-"""A module's name, and what to call with it once it has been imported."""
+"""Module name, and function to call with the module once it is imported."""
 
 
 def _hook(module: str, install: Callable[..., object], *parts: Any) -> Hook:
-    """Return the hook on a module that is given these parts of the probe, and the module behind them."""
+    """Return the hook of a module, whose installer receives `parts` and then the module."""
     return module, partial(install, *parts)
 
 
 def hooks_of(probe: Probe) -> list[Hook]:
-    """List all hooks, in the order in which those of one module are installed."""
+    """List all hooks; hooks of one module are installed in this order."""
     patches, training, batches, timer = probe.patches, probe.training, probe.batches, probe.timer
     evidence, clock, last, fault = probe.evidence, probe.clock, probe.last, probe.fault
     write_facts = partial(lifecycle.write_facts, evidence, clock, probe.used)
@@ -94,14 +94,14 @@ def hooks_of(probe: Probe) -> list[Hook]:
 
 
 def library_hooks_of(probe: Probe) -> list[Hook]:
-    """List the hooks on libraries whose calls are stages: docs/doctor/measuring.md says which."""
+    """List the hooks of libraries with calls that are stages, as documented in docs/doctor/measuring.md."""
     timer, opened = probe.timer, probe.batches.opened
     looks = image_libraries.DecoderLooks(timer, probe.batches.guard)
     calls = {**file_libraries.FILE_CALLS, **image_libraries.IMAGE_CALLS, **remote_libraries.REMOTE_CALLS}
     counter = remote_libraries.RequestCounter(timer, probe.batches, probe.fault)
     return [
         *(_hook(module, install, counter) for module, install in remote_libraries.REMOTE_HOOKS),
-        # Within these a path is counted, or a call marked, behind the stand-in that is timed.
+        # These count a path or mark a call under the timed stand-in.
         _hook("h5py._hl.files", file_libraries.install_hdf5, timer, opened),
         _hook("cv2", image_libraries.install_opencv, timer, opened, probe.used),
         *(_hook(module, file_libraries.time_calls, timer, named) for module, named in calls.items()),

@@ -1,7 +1,7 @@
 """Shapes, bytes and padding of a batch, found in a few microseconds.
 
-A batch is the user's object: no property, `__getattr__`, `__getitem__` or `__torch_function__` of theirs is run by
-looking at it.
+A batch is the user's object: inspection runs no property, `__getattr__`, `__getitem__` or `__torch_function__` of the
+user.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from ..overhead import TrainingCost
 MOST_LEAVES = 32
 MOST_DEPTH = 4
 MOST_SHAPES = 1000
-"""A run in which each batch has a shape of its own must not fill the evidence with their names."""
+"""Limit of distinct shapes: a run with a new shape in each batch must not fill the evidence with names."""
 EVERY = 8
-"""Batches of a pass from one look at padding to the next."""
+"""Batches of a pass between two padding checks."""
 MOST_LOOKS = 64
 MOST_TOKENS = 1 << 20
-"""In one batch: to count more takes too long in the training thread."""
+"""Maximum tokens per batch. Counting more takes too long in the training thread."""
 LEAST_WIDTH = 8
 MOST_MATRIX_DEPTH = 2
 MOST_MATRICES = 8
-"""Items among which a matrix is looked for."""
+"""Maximum number of items searched for a matrix."""
 LEAST_BYTES = 4
-"""Of a token: bytes and shorter numbers are pixels and sound."""
+"""Minimum bytes of a token. Shorter numbers are pixels or audio."""
 MOST_INSIDE = 0.1
-"""Share of the tokens before the padding that may be of its value."""
+"""Maximum share of padding values among the tokens before the padding."""
 MASK = "attention_mask"
 
 Shape = tuple[tuple[Any, Any], ...]
-"""dtype and shape of each tensor or array, in the order of the batch."""
+"""Dtype and shape of each tensor or array, in batch order."""
 Leaf = tuple[int, Any, tuple[int, ...]]
 """Bytes, dtype and shape."""
 Counted = tuple[int, int, int, int]
-"""Rows, width, tokens that are no padding, and the most of these in a row."""
+"""Rows, width, tokens that are no padding, and the longest row of such tokens."""
 _PLAIN = (str, bytes, int, float, bool, type(None))
 
 
@@ -52,25 +52,25 @@ class BatchShapes:
         self._numbers: dict[Shape, int] = {}
 
     def of(self, batch: Any) -> tuple[int | None, int | None]:
-        """Return the bytes of a batch, and the number of its shape; None for what is not known."""
+        """Return the bytes of a batch and the number of its shape, each None if unknown."""
         try:
             size, shape = bytes_and_shape(batch)
-        except Exception:  # a tensor that has no shape (nested), or an object of the user's that is asked for one
+        except Exception:  # a tensor without a shape (nested), or a user object that raises
             return None, None
         if shape is None:
             return None, None
         number = self._numbers.get(shape)
         if number is None and len(self._numbers) < MOST_SHAPES:
-            # Such as `float32[32,3,224,224] int64[32]`.
+            # For example `float32[32,3,224,224] int64[32]`.
             texts = [f"{str(dtype).rpartition('.')[2]}[{','.join(map(str, sizes))}]" for dtype, sizes in shape]
             number = self._numbers[shape] = self._name(" ".join(texts))
         return size, number
 
 
 def bytes_and_shape(batch: Any) -> tuple[int | None, Shape | None]:
-    """Measure the tensors and numpy arrays in a batch: nested dicts, sequences and objects, up to 32 of them.
+    """Return total bytes and shape of the tensors and numpy arrays in a batch, or None and None if there are none.
 
-    None and None where there is none.
+    Dicts, sequences and objects are searched, up to 32 leaves.
     """
     leaves: list[Leaf] = []
     _collect(batch, leaves, MOST_DEPTH)
@@ -109,14 +109,14 @@ def _leaf(value: Any, kind: type) -> Leaf | None:
 
 
 def is_eager(kind: type) -> bool:
-    """Tell the class of TensorFlow's tensors that have values."""
+    """Return True for TensorFlow's class of eager tensors."""
     return kind.__name__ == "EagerTensor" and kind.__module__ == "tensorflow.python.framework.ops"
 
 
 def _items(value: Any, most: int, *, has_attributes: bool = False) -> list[tuple[str, Any]]:
-    """List what a dict or a sequence holds, with its keys; of an object its attributes, where they count.
+    """List the items of a dict or sequence with their keys, or an object's attributes if `has_attributes`.
 
-    A UserDict, as BatchEncoding is one, holds what its dict does.
+    A UserDict such as BatchEncoding counts as its dict.
     """
     bases = type(value).__mro__
     if dict in bases:
@@ -135,7 +135,7 @@ def _items(value: Any, most: int, *, has_attributes: bool = False) -> list[tuple
 
 
 class PaddingLooks:
-    """Looks at the batches that a process receives for padding, until it has seen enough of them."""
+    """Padding checks of the batches that a process receives, up to a limit."""
 
     def __init__(self, evidence: EvidenceFile, costs: TrainingCost) -> None:
         self._evidence = evidence
@@ -143,14 +143,14 @@ class PaddingLooks:
         self._looks = 0
 
     def look(self, pass_: int, index: int, batch: Any) -> None:
-        """Look at a batch, if its turn has come."""
+        """Check a batch if its turn has come."""
         if index % EVERY or self._looks >= MOST_LOOKS:
             return
         begun = time.monotonic_ns()
         self._looks += 1
         try:
             found = counted(batch)
-        except Exception:  # an object of the user's that is not what it seems
+        except Exception:  # a user object that is not what it seems
             found = None
         if found is not None:
             self._evidence.write(("padding", pass_, index, *found))
@@ -158,10 +158,10 @@ class PaddingLooks:
 
 
 def counted(batch: Any) -> Counted | None:
-    """Count a batch's tokens and padding, by its attention mask, where it has one.
+    """Count a batch's tokens and padding by its attention mask, if it has one.
 
-    Else by the first matrix of whole numbers in it, whose padding is the value that most of its rows end with. None
-    where there is neither.
+    Otherwise use its first integer matrix, in which padding is the value that most rows end with. Return None if there
+    is neither.
     """
     matrices = list(_matrices("", batch, MOST_MATRIX_DEPTH))
     mask = next((matrix for name, matrix in matrices if name == MASK), None)
@@ -172,21 +172,21 @@ def counted(batch: Any) -> Counted | None:
 
 
 def _of_tokens(tokens: Any) -> Counted | None:
-    """Return None for a matrix whose last value lies all over it, as the 0 of labels does that are 1 here and there."""
+    """Return None for a matrix whose last value occurs all over it, such as the 0 of sparse 0/1 labels."""
     import numpy
 
     values, counts = numpy.unique(tokens[:, -1], return_counts=True)
     padding = values[counts.argmax()]
     differs = tokens[:, ::-1] != padding
     run = numpy.where(differs.any(axis=1), differs.argmax(axis=1), tokens.shape[1])
-    run[run == 1] = 0  # one such token alone ends a sentence
+    run[run == 1] = 0  # a single such token ends a sentence
     is_filled = numpy.arange(tokens.shape[1]) < (tokens.shape[1] - run)[:, None]
     inside = int((is_filled & (tokens == padding)).sum())
     return None if inside > MOST_INSIDE * is_filled.sum() else _counted(is_filled)
 
 
 def _counted(is_filled: Any) -> Counted | None:
-    """Return None where nothing is filled."""
+    """Return None if nothing is filled."""
     lengths = is_filled.sum(axis=1)
     if not lengths.any():
         return None
@@ -194,7 +194,7 @@ def _counted(is_filled: Any) -> Counted | None:
 
 
 def _matrices(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield arrays of whole numbers in two dimensions with the keys that they have."""
+    """Yield 2D integer arrays with their keys."""
     kind = type(value)
     array = _array(value, kind)
     if array is not None:
@@ -206,7 +206,7 @@ def _matrices(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _array(value: Any, kind: type) -> Any:
-    """Return a tensor's memory, or an array itself; None for anything else, on another device, or too large."""
+    """Return a tensor as an array, or an array itself; None for other types, other devices, or too many elements."""
     torch: Any = sys.modules.get("torch")
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:

@@ -1,8 +1,8 @@
 """Batches that come from no DataLoader: from iterators of libraries, or from a function that the loop calls.
 
-Iterators of libraries that are known are hooked as these are imported. Where steps are taken and no batch was received,
-what the loop's calls return shows which of them gives batches (`source_watch`), and that is hooked from then on. A note
-names what cannot be hooked, such as a generator that runs already; its wait is part of `not seen`.
+Iterators of known libraries are hooked on import. If steps run and no batch was received, the return values of the
+loop's calls show which call returns batches (`source_watch`), and that call is hooked from then on. A note names a
+source that cannot be hooked, such as a running generator; its wait is part of `not seen`.
 """
 
 from __future__ import annotations
@@ -48,18 +48,20 @@ SOURCE_LIBRARIES: dict[str, SourceLibrary] = {
     ),
     "torchdata.nodes.loader": SourceLibrary(("LoaderIterator.__next__",), iterable="Loader.__iter__"),
 }
-"""What gives batches, by the module that defines it."""
+"""Methods that return batches, by the module that defines them."""
 SOURCE_FAMILIES: dict[str, tuple[str, str]] = {
     "grain": ("grain._src.python.dataset.dataset", "DatasetIterator"),
 }
-"""Base classes whose subclasses each have a `__next__` of their own, of which the outermost counts: module and name, by
-the package that has them all once it is imported."""
+"""Module and name of base classes whose subclasses each define `__next__`, by the package that imports them all.
+
+Only the outermost call counts.
+"""
 MOST_LOOKS = 5
-"""Backward passes between which the loop is watched: some begin before the first batch of their own."""
+"""Backward passes between which the loop is watched. Some begin before their own first batch."""
 
 
 def install_search(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
-    """Watch the training thread between backward passes, while nothing is known to give batches."""
+    """Watch the training thread between backward passes until a source of batches is known."""
     looks = 0
     watch: SourceWatch | None = None
 
@@ -106,7 +108,7 @@ def _hook(patches: Patches, training: TrainingObserver, source: BatchSource) -> 
 
 
 def install_source_library(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
-    """Hook one of SOURCE_LIBRARIES. A watch of the loop finds what another version calls otherwise."""
+    """Hook one of SOURCE_LIBRARIES. If another version uses other names, the watch of the loop finds the source."""
     library = SOURCE_LIBRARIES[module.__name__]
     for path in library.methods:
         kind, _, method = path.partition(".")
@@ -126,7 +128,7 @@ def install_source_family(patches: Patches, training: TrainingObserver, package:
     base = getattr(sys.modules.get(module), name, None)
     kinds: list[Any] = [base] if isinstance(base, type) else []
     calls = SourceCalls(training, f"{package.__name__}.{name}", SourceLibrary(()))
-    for kind in kinds:  # which grows
+    for kind in kinds:  # the list grows
         kinds += [one for one in kind.__subclasses__() if one not in kinds]
         if isinstance(vars(kind).get("__next__"), FunctionType):
             patches.around(kind, "__next__", calls.call)

@@ -1,4 +1,4 @@
-"""Hooks on DataLoader: its passes, and each batch that the process asks it for."""
+"""Hooks on DataLoader: its passes, and each batch that the process requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .worker_queues import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
 _LOADER = "_headrace_owner"
-"""Attribute of a DataLoader: the evidence that it is described in, and its number there."""
+"""Attribute of an iterator: its DataLoader, so that the loader stays alive."""
 _PROBES_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
 UNSEEN_BATCHES = "the batches of its loaders were"
 
@@ -50,11 +50,11 @@ def install_dataloader(
 def install_stateful(
     patches: Patches, training: TrainingObserver, comparison: SampleComparison, stateful: ModuleType
 ) -> None:
-    """Hook torchdata.stateful_dataloader.stateful_dataloader, a DataLoader whose iterators begin by themselves."""
+    """Hook torchdata.stateful_dataloader.stateful_dataloader, a DataLoader with iterators of its own."""
     from torch.utils.data import dataloader
 
     iterators = getattr(dataloader, "_BaseDataLoaderIter", None)
-    if not isinstance(iterators, type):  # which install_dataloader has said
+    if not isinstance(iterators, type):  # reported by install_dataloader
         return
     hooks = LoaderHooks(training, comparison, iterators)
     patches.hook_around(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
@@ -62,12 +62,12 @@ def install_stateful(
 
 
 class LoaderHooks:
-    """Hooks on a DataLoader and its iterators. Each public method takes what it stands for."""
+    """Hooks on a DataLoader and its iterators. Each public method takes the original as its first argument."""
 
     def __init__(self, training: TrainingObserver, comparison: SampleComparison, iterators: type) -> None:
-        """`iterators`: what passes are followed through."""
+        """`iterators`: base class of the iterators that are followed."""
         import torch
-        from torch.utils.data._utils.worker import get_worker_info  # torch itself may be only half there
+        from torch.utils.data._utils.worker import get_worker_info  # torch itself may be only partly imported
 
         self._iterators = iterators
         self._training = training
@@ -75,7 +75,7 @@ class LoaderHooks:
         self._is_grad_enabled = torch.is_grad_enabled
         self._worker_info = get_worker_info
         self._lengths: dict[int, int | None] = {}
-        """Batches of a pass, by the loader's number."""
+        """Batches per pass, by loader number."""
         self._shapes = BatchShapes(training.evidence.name)
         self._padding = PaddingLooks(training.evidence, training.costs)
 
@@ -91,16 +91,16 @@ class LoaderHooks:
         return self._begin(original, loader, "DataLoader.__iter__")
 
     def get_iterator(self, original: Function, loader: Any) -> Any:
-        """Begin a pass where a loader has an `__iter__` of its own and keeps one iterator for good.
+        """Begin a pass of a loader that has its own `__iter__` and reuses one iterator.
 
-        `__iter__` calls it, too, for a new iterator; its pass has begun by then.
+        `__iter__` also calls this for a new iterator, after its pass has begun.
         """
         if self._training.counter.opening is not None:
             return original(loader)
         return self._begin(original, loader, "DataLoader._get_iterator")
 
     def _begin(self, original: Function, loader: Any, name: str) -> Any:
-        """Return the iterator that `original` gives, whose pass is followed from now on."""
+        """Return the iterator from `original` and follow its pass."""
         training, thread = self._training, self._training.thread
         is_inner = thread.is_fetching and thread.is_its_thread()
         if not thread.is_on or is_inner or self._worker_info() is not None:
@@ -127,7 +127,7 @@ class LoaderHooks:
         return iterator
 
     def next(self, original: Function, iterator: Any) -> Any:
-        """Ask an iterator for a batch."""
+        """Fetch a batch from an iterator."""
         training, thread, replay = self._training, self._training.thread, self._training.replay
         pass_ = getattr(iterator, ATTRIBUTE, None)
         if pass_ is None or pass_.training is not training or not thread.is_on:
@@ -147,7 +147,7 @@ class LoaderHooks:
         try:
             with_grad = self._is_grad_enabled()
             start = training.ask()
-            others = others_cpu_ns() if pass_.has_workers else 0  # without workers they may have helped to make it
+            others = others_cpu_ns() if pass_.has_workers else 0  # without workers, they may help to make the batch
             training.readers[get_ident()] = pass_.reader
         except Exception as error:
             training.fail("next", error)
@@ -163,7 +163,7 @@ class LoaderHooks:
             others = others_cpu_ns() - others if pass_.has_workers else 0
             received = self._received(iterator, pass_, batch, start, end)
             if pass_.has_workers:
-                received = received._replace(others_cpu=max(others, 0))  # of two clocks, which differ by a microsecond
+                received = received._replace(others_cpu=max(others, 0))  # two clocks differ by a microsecond
             training.got(received, with_grad)
             if with_grad:
                 self._keep(original, iterator, pass_, batch, received)
@@ -172,13 +172,13 @@ class LoaderHooks:
         return batch
 
     def _keep(self, original: Function, iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
-        """Let the windows keep the batch and its iterator, while they gather any."""
+        """Let the windows store the batch and its iterator, while they collect any."""
         if not self._training.windows.is_keeping:
             return
         begun = now()
 
         def take(iterator: Any, pass_: ObservedPass) -> FetchedBatch:
-            """Take the next batch, for nobody."""
+            """Take the next batch without delivering it to the script."""
             start = now()
             batch = self._read(original, iterator, pass_)
             return self._received(iterator, pass_, batch, start, now())
@@ -188,7 +188,7 @@ class LoaderHooks:
         self._training.work.restart(now())
 
     def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
-        """Call `original` while the calling thread reads for that pass."""
+        """Call `original` while the calling thread reads for this pass."""
         self._training.readers[get_ident()] = pass_.reader
         try:
             return original(iterator)
@@ -196,7 +196,7 @@ class LoaderHooks:
             self._training.readers.pop(get_ident(), None)
 
     def _fetch_while_paused(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
-        """Count batches all the same, and note those that arrive early for a step that will be observed."""
+        """Keep counting batches while paused, and note those that arrive early for a step that will be observed."""
         thread = self._training.thread
         if thread.is_fetching or get_ident() != thread.paused:
             return original(iterator)
@@ -267,15 +267,15 @@ class LoaderHooks:
             records.append(("loader", loader_number, clock.us(start), facts))
         before: ObservedPass | None = getattr(iterator, ATTRIBUTE, None)
         processes = _held(iterator, "_workers", _are_processes)
-        workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
+        workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # otherwise threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
         makers = len(workers) or (max(1, _threads(loader) or 0) if _is_headraces(loader) else int(loader.num_workers))
         pass_ = ObservedPass(
             training, number, epoch, bool(workers), loader=loader_number, owner=weakref.ref(loader), makers=makers
         )
-        pass_.in_order = bool(getattr(loader, "in_order", True))  # torch before 2.6 knows no other order
+        pass_.in_order = bool(getattr(loader, "in_order", True))  # torch before 2.6 has no other order
         setattr(iterator, ATTRIBUTE, pass_)
-        if getattr(loader, "_iterator", None) is None:  # scripts hold `iter(DataLoader(…))` alone, and never a cycle
+        if getattr(loader, "_iterator", None) is None:  # scripts may hold only the iterator; never a cycle
             setattr(iterator, _LOADER, loader)
         if workers:
             self._comparison.is_known(loader.dataset)
@@ -286,7 +286,7 @@ class LoaderHooks:
         training.evidence.write(*records)
 
     def _facts(self, loader: Any) -> dict[str, Any]:
-        """Describe a loader; by nothing, where it is unlike any that is known."""
+        """Describe a loader; return an empty dict if it differs from all known ones."""
         try:
             file, line = call_site()
             facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
@@ -303,7 +303,7 @@ class LoaderHooks:
 
 
 def _held(iterator: Any, name: str, is_it: Callable[[Any], bool]) -> Any:
-    """Return what an iterator holds by that name, else by any for which `is_it`; None where there is no such thing."""
+    """Return the attribute `name` of an iterator, or the first attribute that satisfies `is_it`, or None."""
     held: dict[str, Any] = getattr(iterator, "__dict__", {})
     return held[name] if name in held else next((value for value in list(held.values()) if is_it(value)), None)
 
@@ -313,7 +313,7 @@ def _are_processes(value: Any) -> bool:
 
 
 def _is_headraces(loader: Any) -> bool:
-    """Tell one of Headrace's own loaders, which produce batches in threads of the trainer."""
+    """Return True for one of Headrace's own loaders, which produce batches in threads of the trainer."""
     return type(loader).__module__.startswith("headrace.")
 
 
@@ -332,16 +332,16 @@ def _thread_loader_facts(loader: Any) -> dict[str, Any]:
 
 
 def _dataloader_facts(loader: Any) -> dict[str, Any]:
-    """Describe a DataLoader when it is first iterated, as docs/doctor/session.md says.
+    """Describe a DataLoader at its first iteration, in the form of docs/doctor/session.md.
 
-    Asked once its workers have started: how they start is settled then.
+    Call this after its workers have started, when their start method is settled.
     """
     import multiprocessing
 
     from torch.utils.data import IterableDataset
 
     context = loader.multiprocessing_context or multiprocessing
-    is_iterable = isinstance(loader.dataset, IterableDataset)  # what a DataLoader itself asks
+    is_iterable = isinstance(loader.dataset, IterableDataset)  # the same check as in DataLoader itself
     return {
         "num_workers": loader.num_workers,
         "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
@@ -359,7 +359,7 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
 
 
 def _wrapper_of(loader: Any) -> Any:
-    """Return the object in whose `__iter__`, of a library's, the loader is iterated, as timm's PrefetchLoader does."""
+    """Return the library object whose `__iter__` iterates the loader, such as timm's PrefetchLoader, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PROBES_FILES):
         frame = frame.f_back
@@ -374,10 +374,10 @@ def _class_name(thing: Any) -> str:
 
 
 def _length(loader: Any) -> int | None:
-    """Return its length in batches.
+    """Return the length of a loader in batches.
 
-    Not by `len(loader)`, which of an iterable dataset is remembered, and warned of later; that of a user's sampler may
-    raise anything.
+    Not by `len(loader)`, which an iterable dataset's loader remembers for a later warning. The length of a user's
+    sampler may raise anything.
     """
     return _count(lambda: loader._index_sampler)
 

@@ -1,4 +1,4 @@
-"""Hooks on the device: copies of a tensor from the host, and what begins marks and ranges for profilers."""
+"""Hooks on the device: tensor copies from the host, and the start of marks and profiler ranges."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ FACTS_EVERY_US = 30_000_000
 def install_device(
     patches: Patches, training: TrainingObserver, write_facts: Callable[[], None], torch: ModuleType
 ) -> None:
-    """Show ranges in torch.profiler and Nsight Systems, where asked for, and wait for the process to use CUDA.
+    """Enable ranges in torch.profiler and Nsight Systems if requested, and wait until the process uses CUDA.
 
-    Once it does, what its stream does is marked. Nothing here may begin a context, since a process that has one cannot
-    fork others that use it. `write_facts` writes what the memory of the device holds.
+    From then on, the stream is marked. Nothing here may create a CUDA context, since a process with a context cannot
+    fork children that use CUDA. `write_facts` writes the memory use of the device.
     """
     if training.settings.ranges:
         training.state.ranges = ProfilerRanges(torch)
@@ -37,7 +37,7 @@ def install_device(
             original()
             if torch.cuda._lazy_init is not _lazy_init or not torch.cuda.is_initialized():
                 return
-            torch.cuda._lazy_init = original  # it is called before every call of CUDA
+            torch.cuda._lazy_init = original  # called before every CUDA call
             try:
                 _begin_cuda(patches, training, write_facts, torch)
             except Exception as error:
@@ -51,7 +51,6 @@ def install_device(
 def _begin_cuda(
     patches: Patches, training: TrainingObserver, write_facts: Callable[[], None], torch: ModuleType
 ) -> None:
-    """Mark CUDA from now on."""
     device = CudaDevice(torch)
     training.state.marks = DeviceMarks(device)
     install_copies(patches, training, torch)
@@ -59,7 +58,7 @@ def _begin_cuda(
     due = training.clock.now_us() + FACTS_EVERY_US
 
     def now_and_then() -> None:
-        """Write the memory's facts every 30 s: a process that is killed for its memory leaves what it held."""
+        """Write the memory facts every 30 s, so that a process killed for its memory leaves its usage."""
         nonlocal due
         if training.clock.now_us() >= due and not device.captures:
             due = training.clock.now_us() + FACTS_EVERY_US
@@ -69,7 +68,7 @@ def _begin_cuda(
 
 
 def watch_captures(patches: Patches, training: TrainingObserver, device: CudaDevice, graph: type) -> None:
-    """Mark nothing while a CUDA graph is captured."""
+    """Set no marks while a CUDA graph is captured."""
 
     def begin(original: Function, *args: Any, **kwargs: Any) -> Any:
         device.captures += 1
@@ -94,14 +93,14 @@ def watch_captures(patches: Patches, training: TrainingObserver, device: CudaDev
 def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
     """Hook copies by `Tensor.to` and `Tensor.cuda`.
 
-    Done once a device is in use, since these are the hottest calls of all that are hooked.
+    Installed only once a device is in use, since these are the hottest of all hooked calls.
     """
 
     def hooked(original: Function) -> TensorMethod:
         return TensorMethod(original, _conversion(training, torch, original))
 
     def price() -> float:
-        """Return what a call that copies nothing costs, which most are."""
+        """Return the cost of a call that copies nothing, as most do."""
         scratch: Any = SimpleNamespace(thread=TrainingThread(get_ident()), costs=TrainingCost())
         bound = MethodType(_conversion(scratch, torch, nothing), torch.empty(0))
         return price_ns(lambda: bound(torch.float32))
@@ -112,10 +111,10 @@ def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleTy
 
 
 class TensorMethod:
-    """Stand-in for a method of Tensor, and equal to it.
+    """Stand-in for a method of Tensor that compares equal to it.
 
-    torch and libraries over it keep tables of such methods, in which they look up the one that a subclass's
-    `__torch_function__` is given.
+    torch and libraries built on it keep tables of these methods, in which they look up the function passed to a
+    subclass's `__torch_function__`.
     """
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
@@ -139,7 +138,7 @@ class TensorMethod:
 
 
 def _conversion(training: TrainingObserver, torch: ModuleType, original: Function) -> Function:
-    """Return what counts a conversion, and is a span where it copies to the device."""
+    """Return a function that counts conversions, and records a span for copies to the device."""
     thread, costs, tensor_type = training.thread, training.costs, torch.Tensor
     always_leaves = original.__name__ == "cuda"
 
@@ -147,7 +146,8 @@ def _conversion(training: TrainingObserver, torch: ModuleType, original: Functio
         if get_ident() != thread.observed:
             return original(tensor, *args, **kwargs)
         costs.conversions += 1
-        # Not a subclass: to ask one where it is may run code of the user's. It is no batch that default_collate made.
+        # Exact type only: the device of a subclass may be a property of the user's, and default_collate makes no
+        # subclasses.
         if type(tensor) is not tensor_type or not tensor.is_cpu:
             return original(tensor, *args, **kwargs)
         if not always_leaves and not _leaves_host(torch, args, kwargs):
@@ -160,12 +160,12 @@ def _conversion(training: TrainingObserver, torch: ModuleType, original: Functio
         finally:
             training.leave(end)
 
-    convert.__name__ = original.__name__  # by which torch.compile knows that it is the tensor's own method
+    convert.__name__ = original.__name__  # torch.compile recognises the tensor's own method by this name
     return convert
 
 
 def _leaves_host(torch: ModuleType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether `Tensor.to` is given a device other than the CPU: a device, its name or index, or a tensor."""
+    """Return True if the target of `Tensor.to` is not the CPU: a device, its name or index, or a tensor."""
     target = args[0] if args else kwargs.get("device", kwargs.get("tensor"))
     if target is None or isinstance(target, torch.dtype):
         return False

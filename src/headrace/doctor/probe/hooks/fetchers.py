@@ -1,4 +1,4 @@
-"""Hooks on DataLoader's fetchers: the dataset's time, sample by sample, and collate's."""
+"""Hooks on DataLoader's fetchers: the dataset's time, sample by sample, and the time of collate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def install_fetchers(
 
 
 class _Fetches:
-    """Facts about one fetcher, as one hook knows it."""
+    """State of one fetcher for one hook."""
 
     __slots__ = ("collate", "collate_fn", "fetched", "hook", "made", "pass_")
 
@@ -44,12 +44,12 @@ class _Fetches:
         self.hook = hook
         self.pass_ = pass_
         self.made = 0
-        """Batches that it made in a process without a worker loop,"""
+        """Batches made in a process without a worker loop."""
         self.fetched = 0
-        """and in all."""
+        """Batches fetched in total."""
         self.collate_fn: Function | None = None
         self.collate: Function | None = None
-        """What times its collate_fn."""
+        """Timed stand-in for its collate_fn."""
 
 
 class _FetchHook:
@@ -90,7 +90,7 @@ class _FetchHook:
             self._end(under_way)
 
     def _count_pass(self, fetcher: Any) -> None:
-        """Number the pass. One that the training thread does not begin has no number: it gets one below 0."""
+        """Number the pass. A pass that the training thread does not begin gets a negative number."""
         number = self._counter.opening
         if number is None:
             self._unknown -= 1
@@ -100,13 +100,13 @@ class _FetchHook:
     def _begin_fetch(self, fetcher: Any) -> _Fetch | None:
         batch = self._batches.current()
         if batch is not None and batch.is_fetching:
-            # The dataset itself runs a loader: a part of the dataset's own code.
+            # The dataset itself runs a loader, which is part of the dataset's own code.
             return None
         known = self._known(fetcher)
         is_here = batch is None
         if batch is None:  # a process without a worker loop
             known.made += 1
-            batch = self._batches.begin(known.pass_, known.made - 1)  # which counts its own cost
+            batch = self._batches.begin(known.pass_, known.made - 1)  # begin() counts its own cost
         begun = time.monotonic_ns()
         batch.is_fetching = True
         comparison = self._comparison if FIRST_COMPARED <= known.fetched <= LAST_COMPARED else None
@@ -126,7 +126,7 @@ class _FetchHook:
 
     def _known(self, fetcher: Any) -> _Fetches:
         known: _Fetches | None = getattr(fetcher, FETCHES, None)
-        if known is None or known.hook is not self:  # it was there before the probe
+        if known is None or known.hook is not self:  # older than the probe
             self._count_pass(fetcher)
             known = getattr(fetcher, FETCHES)
         assert known is not None
@@ -142,10 +142,10 @@ class _FetchHook:
 
 
 class _Fetch:
-    """One fetch, by a stand-in for the fetcher, and the time that the dataset takes for its batch.
+    """One fetch through a stand-in for the fetcher, and the dataset's time for the batch.
 
-    The stand-in has timed ones for the dataset and collate_fn. The fetcher keeps its own, whoever else looks at it
-    meanwhile: another thread that reads the same iterator, or a state that is saved.
+    The stand-in has timed versions of the dataset and collate_fn. The fetcher itself stays unchanged for anyone else
+    who uses it meanwhile: another thread that reads the same iterator, or code that saves its state.
     """
 
     stand_in: Any
@@ -159,7 +159,7 @@ class _Fetch:
         auto_collation: bool = True,
         comparison: SampleComparison | None = None,
     ) -> None:
-        """`rest` is the stage of what no inner stage takes; `comparison` None where no sample is looked at."""
+        """`rest` is the stage for time outside inner stages; `comparison` is None if no sample is traced."""
         self.batch = batch
         self.is_here = is_here
         self.auto_collation = auto_collation
@@ -171,7 +171,7 @@ class _Fetch:
         self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
 
     def stand_in_for(self, fetcher: Any, collate: Function, is_by_sample: bool) -> None:
-        """Make the stand-in. Unless it `is_by_sample`, samples are timed together, from now until they are collated."""
+        """Make the stand-in. Unless `is_by_sample`, samples are timed together until they are collated."""
         if self.comparison is not None:
             collate = functools.partial(self.comparison.collate, self.batch, collate)
         self._fetcher: Any = fetcher
@@ -191,9 +191,9 @@ class _Fetch:
         vars(self.stand_in).update(self._given)
 
     def keep_changes(self) -> None:
-        """Give the fetcher what it has noted of itself: that its data have ended. Lets go of both.
+        """Copy changes of the stand-in's state, such as the end of the data, to the fetcher, and release both.
 
-        The stand-in refers to this, which would hold the user's iterator until a garbage collection.
+        The stand-in refers to this object; the cycle would keep the user's iterator until a garbage collection.
         """
         fetcher, given, now = self._fetcher, self._given, vars(self.stand_in)
         self._fetcher = self.stand_in = None
@@ -203,13 +203,13 @@ class _Fetch:
                 setattr(fetcher, name, value)
 
     def _begin(self) -> None:
-        """Begin to time the dataset's own code."""
+        """Start to time the dataset's own code."""
         self.account.begin_part(self._rest)
 
     def _end(self, key: Any, samples: int | None) -> None:
-        """End it: it has given so many samples at once, each of which is taken to have cost the same.
+        """Stop timing code that returned `samples` samples at once, assumed to have cost the same each.
 
-        None for something of which nobody knows whether it is one, 0 where it raised.
+        `samples` is None if the number is unknown, and 0 after an exception.
         """
         wall, totals = self.account.end_part()
         if samples:
@@ -219,19 +219,19 @@ class _Fetch:
             self.slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
 
     def _end_together(self, samples: int) -> None:
-        """End it: it has given all of a batch's, of which none was timed by itself."""
+        """Stop timing all samples of a batch, none of which was timed individually."""
         self.account.end_part()
         self.account.totals[self._rest][0] += samples - 1
         self.batch.samples, self.batch.together = samples, samples - 1
 
 
 def _sample_price_ns(timer: CallTimer, batches: BatchRecorder) -> int:
-    """Return what timing a sample costs."""
+    """Return the cost of timing one sample."""
     stages = Stages(raise_)
     stages.categories = timer.stages.categories
     fetch = _Fetch(batches, timer.stage("getitem", "rest"), ProducedBatch(0, 0, stages.open()))
     fetch.slow = SlowestSamples()
-    fetch.slow.least_ns = 1 << 62  # none is one of the process's slow samples, however slow
+    fetch.slow.least_ns = 1 << 62  # exclude it from the slow samples of the process
     data = [0]
     stand_in = _Dataset(data, fetch)
     return int(price_ns(lambda: stand_in[0], lambda: data[0], PRICED_CALLS))
@@ -270,7 +270,7 @@ class _Dataset:
             count = len(keys) if isinstance(keys, (list, tuple)) else None
         finally:
             self._fetch.end(keys, count)
-        # Samples that came together are looked at each by itself, once they are there.
+        # Samples fetched together are traced individually afterwards.
         comparison = self._fetch.comparison
         if comparison is not None and isinstance(keys, list):
             for key in keys:
@@ -296,7 +296,7 @@ class _Iterator:
         look = None if comparison is None else comparison.begin(self._iterator, self._fetch.account)
         try:
             sample = next(self._iterator)
-            # WebDataset's convention, else its place in its batch.
+            # WebDataset's convention, otherwise the position in the batch.
             is_keyed = type(sample) is dict and "__key__" in sample
             key = sample["__key__"] if is_keyed else ("sample", self._fetch.batch.samples or 0)
             count = 1 if self._fetch.auto_collation else None

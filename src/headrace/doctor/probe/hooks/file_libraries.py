@@ -1,9 +1,9 @@
 """Hooks on libraries that read files and archives, and on waits for other threads and processes.
 
-Outside of a batch nothing but one more call happens. Within one, a file opened for reading bytes is an
-io.BufferedReader whose `read` is timed; its descriptor, mmap, pickle, numpy's reads and all else are those of an
-io.BufferedReader. Text is not timed, nor what C libraries read by a path: that is a part of whatever asks for it. The
-paths are counted (`opened`) of all that is opened to be read: io.open is what pathlib and zipfile open by.
+Outside a batch, a hook only adds one call. Within a batch, a file opened for reading bytes is an io.BufferedReader with
+a timed `read`; its descriptor, mmap, pickle and numpy's reads are unchanged. Reads of text, and of C libraries by path,
+are not timed: they are part of their caller. Paths of all files opened for reading are counted (`opened`), including
+io.open, which pathlib and zipfile use.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..patches import Builtin, Function, stand_in
 from ..stages import CallTimer, Stages
 
 TimedCall = tuple[str, str, "str | None"]
-"""A function of a module, dotted, the category of its stage, and its label: None for the class of a method's object."""
+"""Dotted function of a module, category of its stage, and label, or None for the class name of a method's object."""
 FILE_CALLS: dict[str, list[TimedCall]] = {
-    "tarfile": [  # names are looked up in a list, which the first look-up in a process fills by reading every header
+    "tarfile": [  # the first look-up in a process reads every header into the list of names
         ("open", "scan", "tarfile open"),
         ("TarFile.open", "scan", "tarfile open"),
         ("TarFile.__init__", "scan", "tarfile open"),
@@ -33,27 +33,27 @@ FILE_CALLS: dict[str, list[TimedCall]] = {
         ("TarFile.getmember", "lookup", "tarfile member"),
         ("TarFile.extractfile", "lookup", "tarfile member"),
     ],
-    "zipfile": [  # the directory at a file's end is read when it is opened; a member is inflated as it is read
+    "zipfile": [  # opening reads the directory at the file's end; reading a member inflates it
         ("ZipFile.__init__", "scan", "zipfile directory"),
         ("ZipFile.open", "lookup", "zipfile member"),
         ("ZipFile.read", "read", "zipfile"),
     ],
-    # A read decompresses whole chunks, so that a sample may cost many times its own bytes.
+    # A read decompresses whole chunks, so a sample may cost many times its own bytes.
     "h5py._hl.files": [("make_fid", "scan", "h5py open")],
     "h5py._hl.group": [("Group.__getitem__", "lookup", "h5py group")],
     "h5py._hl.dataset": [("Dataset.__getitem__", "read", "h5py"), ("Dataset.read_direct", "read", "h5py")],
-    # The classes of its C build take no patch and no subclass, and a stand-in for its environment would be refused
-    # wherever lmdb itself is given one: there, only the lines of the user's code show it. Its cffi build is Python.
+    # The classes of lmdb's C build allow no patch and no subclass, and lmdb itself rejects a stand-in for its
+    # environment. There, only the lines of user code show it. The cffi build is Python.
     "lmdb": [
         (f"{owner}.{name}", "lookup", "lmdb") for name in ("get", "getmulti") for owner in ("Transaction", "Cursor")
     ],
     "numpy": [(name, "read", f"numpy {name}") for name in ("fromfile", "genfromtxt", "load", "loadtxt")],
     "torch.serialization": [("load", "read", "torch.load")],
-    # What programs most often wait with for other threads and processes.
+    # The usual ways for programs to wait for other threads and processes.
     "concurrent.futures._base": [("Future.result", "wait", "future"), ("wait", "wait", "future")],
     "multiprocessing.pool": [("ApplyResult.get", "wait", "multiprocessing pool")],
     "fcntl": [("flock", "wait", "flock"), ("lockf", "wait", "lockf")],
-    # Headrace's own drop-ins for a dataset's code: one decode, one look-up, one read, as other libraries' are.
+    # Headrace's drop-ins for dataset code, with the same stages as other libraries.
     "headrace.dropins.image_reader": [
         ("decode_image", "decode", "headrace.decode_image"),
         ("ImageReader.__call__", "decode", "headrace.ImageReader"),
@@ -65,7 +65,7 @@ FILE_CALLS: dict[str, list[TimedCall]] = {
         ("IndexedArchive.__contains__", "lookup", None),
         ("IndexedArchive._open", "scan", None),
     ],
-    "headrace.dropins.indexed_tar": [  # open members read as they are asked
+    "headrace.dropins.indexed_tar": [  # open members read on request
         ("IndexedTar.extractfile", "lookup", "IndexedTar"),
         ("IndexedTar._read_range", "read", "IndexedTar"),
     ],
@@ -76,13 +76,13 @@ FILE_CALLS: dict[str, list[TimedCall]] = {
 }
 """Calls that are stages, by the module that defines them."""
 SMALL_BYTES = 4096
-"""A read of less is a part of whatever asks for it: parsers read headers by the byte, and a clock costs more."""
+"""Minimum size of a timed read. Parsers read headers byte by byte, and the clock would cost more than the read."""
 _CHANGING = frozenset("wxa+")
 _NOT_READING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
 
 
 def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> None:
-    """Count calls of a module's functions as stages. Versions lack one or the other; without any nothing is seen."""
+    """Count calls of a module's functions as stages. Versions may lack some; if all are missing, note it."""
     is_known = False
     for path, category, label in calls:
         *outer, name = path.split(".")
@@ -103,9 +103,9 @@ def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> 
 def counted(
     stages: Stages, opened: OpenedFiles, argument: str, reads: Callable[[Any, Any], bool] = lambda args, kwargs: True
 ) -> Callable[[Function], Function]:
-    """Return what makes a function that counts the path that it opens, and does what it did.
+    """Return a decorator that counts the path to open, then calls the original.
 
-    The path is its first argument, called `argument`; it counts where `reads(args, kwargs)`, while a batch is produced.
+    The path is the first argument, named `argument`. It counts if `reads(args, kwargs)`, while a batch is produced.
     """
     add = opened.add
 
@@ -121,7 +121,7 @@ def counted(
 
 
 def timed_reads(stages: Stages, stage: int) -> Callable[[Any], Any]:
-    """Return what makes a `read(size)` that counts as a stage, unless it is small."""
+    """Return a decorator for `read(size)` that counts it as a stage, unless the read is small."""
     enter = stages.enter
 
     def make(original: Any) -> Any:
@@ -143,7 +143,7 @@ def timed_reads(stages: Stages, stage: int) -> Callable[[Any], Any]:
 
 
 def install_files(timer: CallTimer, opened: OpenedFiles, _: ModuleType) -> None:
-    """Hook how Python opens files. Called with a module of torch, so that processes without it are left alone."""
+    """Hook Python's file opening. Called with a torch module, so processes without torch are unaffected."""
     patches, stages = timer.patches, timer.stages
     patches.replace(builtins, "open", lambda original: Builtin(original, _opening(timer, opened, original)))
     patches.replace(io, "open", counted(stages, opened, "file", is_reading))
@@ -155,13 +155,13 @@ def install_files(timer: CallTimer, opened: OpenedFiles, _: ModuleType) -> None:
 
 
 def is_reading(args: Any, kwargs: Any) -> bool:
-    """Tell whether a call of `open` with these only reads."""
+    """Return True if a call of `open` with these arguments only reads."""
     mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
     return mode == "rb" or mode == "r" or (type(mode) is str and _CHANGING.isdisjoint(mode))
 
 
 def reads_descriptor(args: Any, kwargs: Any) -> bool:
-    """Tell whether a call of `os.open` with these only reads."""
+    """Return True if a call of `os.open` with these arguments only reads."""
     flags = args[1] if len(args) > 1 else kwargs.get("flags", 0)
     return type(flags) is int and not flags & _NOT_READING and kwargs.get("dir_fd") is None
 
@@ -195,7 +195,7 @@ def _opening(timer: CallTimer, opened: OpenedFiles, original: Function) -> Funct
 
 
 def _buffer_bytes(raw: Any) -> int:
-    """Return the buffer that `open` itself takes."""
+    """Return the buffer size that `open` itself uses."""
     block: int = getattr(raw, "_blksize", io.DEFAULT_BUFFER_SIZE)
     if sys.version_info >= (3, 14):
         return max(min(block, 8 << 20), io.DEFAULT_BUFFER_SIZE)
@@ -203,8 +203,8 @@ def _buffer_bytes(raw: Any) -> int:
 
 
 def install_tarfile(timer: CallTimer, opened: OpenedFiles, tarfile: Any) -> None:
-    """Hook what tarfile opens, iterates and reads."""
-    # Its own name for `open`, which it took before ours was there.
+    """Hook opens, iteration and reads of tarfile."""
+    # tarfile's alias of `open`, bound before the hook was installed.
     timer.patches.replace(tarfile, "bltn_open", counted(timer.stages, opened, "file", is_reading))
     headers = each_timed(timer.stages, timer.stage("scan", "tarfile headers"))
     timer.patches.replace(tarfile.TarFile, "__iter__", headers)
@@ -212,7 +212,10 @@ def install_tarfile(timer: CallTimer, opened: OpenedFiles, tarfile: Any) -> None
 
 
 def each_timed(stages: Stages, stage: int) -> Callable[[Any], Any]:
-    """Time a stream item by item: a tar's headers, not by a hook on `next`, which a scan calls for each member."""
+    """Return a decorator that times a stream item by item, such as a tar's headers.
+
+    Not a hook on `next`, which a scan calls for each member.
+    """
 
     def make(original: Any) -> Any:
         @functools.wraps(original)
@@ -240,7 +243,7 @@ def install_zipfile(timer: CallTimer, zipfile: Any) -> None:
 
 
 def install_hdf5(timer: CallTimer, opened: OpenedFiles, files: Any) -> None:
-    """Count files that h5py opens to read, as it does where no mode is given."""
+    """Count files that h5py opens for reading, its default mode."""
 
     def reads(args: Any, kwargs: Any) -> bool:
         return (args[1] if len(args) > 1 else kwargs.get("mode")) in ("r", None)

@@ -1,7 +1,7 @@
-"""Hooks on libraries that decode images, transform them, or tokenise text.
+"""Hooks on libraries that decode or transform images, or tokenise text.
 
-Transforms of torchvision may be traced by torch.compile or scripted by torch.jit, also in the process that trains:
-classes keep their `forward`, which is what is scripted, and every wrapper steps aside while torch compiles.
+torch.compile may trace torchvision transforms, and torch.jit may script them, also in the training process. Classes
+therefore keep their `forward`, which is scripted, and every wrapper calls the original while torch compiles.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ BILINEAR = 2
 NATIVE_DECODE = "native_decode"
 """Key of the remedy."""
 FROM_UNREAD = "_headrace_unread"
-"""Attribute of an image: it was converted from one of which no pixel had been read."""
+"""Attribute of an image converted from an image of which no pixel had been read."""
 PILLOW_LOADERS = [f"PIL.{name}ImagePlugin" for name in ("Avif", "Eps", "Gif", "Icns", "Ico", "Jpeg2K", "Tiff", "WebP")]
-"""Plugins whose classes decode in a `load` of their own."""
+"""Plugins whose classes override `load` to decode."""
 PILLOW_TRANSFORMS = (
     *("crop", "reduce", "resize", "rotate", "thumbnail", "transform", "transpose"),
     *("convert", "filter", "quantize"),
@@ -41,7 +41,7 @@ TORCHVISION_DECODES = (
     *("decode_image", "read_image"),
 )
 BY_PATH = {"read_file": ("read", "path"), "read_video": ("decode", "filename")}
-"""Functions of torchvision that C opens a file for: their stage's category, and the argument that is its path."""
+"""torchvision functions that open a file in C, with category of the stage, and name of the path argument."""
 CONTAINERS = ("Compose", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms")
 _NOT_TRANSFORMS = ("get_dimensions", "get_image_num_channels", "get_image_size", "register_kernel")
 _IMAGEIO: list[TimedCall] = [
@@ -52,15 +52,15 @@ IMAGE_CALLS: dict[str, list[TimedCall]] = {
         ("open", "decode", "Pillow open"),
         *((f"Image.{name}", "transform", f"Pillow {name}") for name in PILLOW_TRANSFORMS),
     ],
-    # Its functions use threads of their own, whose CPU time is not seen.
+    # OpenCV's functions use their own threads, whose CPU time is not measured.
     "cv2": [
         *((name, "decode", f"OpenCV {name}") for name in OPENCV_DECODES),
         *((name, "transform", f"OpenCV {name}") for name in OPENCV_TRANSFORMS),
         ("VideoCapture.read", "decode", "OpenCV video"),
     ],
-    # Transforms by their class, those that hold others (Compose, OneOf, …) by what they hold.
+    # Transforms by class. Containers (Compose, OneOf, …) count by their inner transforms.
     "albumentations.core.transforms_interface": [("BasicTransform.__call__", "transform", None)],
-    "imageio.v2": _IMAGEIO,  # one decode, whichever library it asks
+    "imageio.v2": _IMAGEIO,  # one decode, whichever backend it uses
     "imageio.v3": _IMAGEIO,
     "tokenizers": [
         (f"Tokenizer.{name}", "tokenise", f"tokenizers {name}")
@@ -76,14 +76,14 @@ IMAGE_CALLS: dict[str, list[TimedCall]] = {
 
 
 def install_pillow_plugin(timer: CallTimer, plugin: ModuleType) -> None:
-    """Hook a plugin whose classes decode in a `load` of their own."""
+    """Hook a plugin whose classes override `load` to decode."""
     for value in list(vars(plugin).values()):
         if isinstance(value, type) and value.__module__ == plugin.__name__ and "load" in vars(value):
             _time_load(timer, value)
 
 
 def _time_load(timer: CallTimer, kind: type) -> None:
-    """Count a decode once an image: `load` of one that has its pixels does nothing, and conversions call it again."""
+    """Count one decode per image: `load` of a decoded image does nothing, and conversions call it again."""
     stage = timer.stage("decode", "Pillow load")
 
     def make(original: Function) -> Function:
@@ -98,20 +98,20 @@ def _time_load(timer: CallTimer, kind: type) -> None:
 
 
 def _has_pixels(image: Any) -> bool:
-    """Tell whether the first frame of a file is decoded. A later one may not be, though the image holds pixels."""
+    """Return True if the first frame is decoded. A later frame may not be, although the image holds pixels."""
     held = vars(image)
     pixels = held.get("_im", held.get("im"))  # before Pillow 11
     try:
         return pixels is not None and not held.get("tile") and image.tell() == 0
-    except Exception:  # of a plugin of the user's
+    except Exception:  # of a user's plugin
         return False
 
 
 class DecoderLooks:
-    """Looks at samples, closely, for whether the native decoder could stand for Pillow's.
+    """Check, on traced samples, whether the native decoder can replace Pillow's.
 
-    It could for a PNG, or a bilinear resize of an image of which no pixel was read, converted to RGB or not. Pillow
-    opens files lazily: pixels are decoded wherever they are first asked for, a transform or numpy.
+    It can for a PNG, or for a bilinear resize of an image of which no pixel was read, converted to RGB or not. Pillow
+    opens files lazily: the first use of the pixels decodes them, in a transform or in numpy.
     """
 
     def __init__(self, timer: CallTimer, guard: HookGuard) -> None:
@@ -150,13 +150,13 @@ class DecoderLooks:
 
 
 def _is_unread(image: Any) -> bool:
-    from ..remedies.images import is_unread  # which few processes need
+    from ..remedies.images import is_unread  # few processes need this module
 
     return is_unread(image)
 
 
 def install_opencv(timer: CallTimer, opened: OpenedFiles, used: set[str], cv2: Any) -> None:
-    """Count OpenCV's pool of threads once it was called: many import OpenCV and use none of it."""
+    """Record OpenCV as used once it is called: many import OpenCV without using its thread pool."""
 
     def marked(original: Function, *args: Any, **kwargs: Any) -> Any:
         used.add("cv2")
@@ -177,7 +177,7 @@ def install_torchvision_io(timer: CallTimer, opened: OpenedFiles, io: Any) -> No
 
 
 def _install_transforms(timer: CallTimer, transforms: Any) -> None:
-    """Hook transforms of v1, each by name; those that hold others by what they hold."""
+    """Hook v1 transforms by name, and containers by their inner transforms."""
     for name, kind in dict(vars(transforms)).items():
         is_own = isinstance(kind, type) and kind.__module__ == transforms.__name__
         if is_own and name not in CONTAINERS and any("__call__" in vars(base) for base in kind.__mro__):
@@ -186,16 +186,16 @@ def _install_transforms(timer: CallTimer, transforms: Any) -> None:
 
 
 def _install_transforms_v2(timer: CallTimer, transforms: Any) -> None:
-    """Hook transforms of v2, whose classes have one base."""
+    """Hook v2 transforms, which share one base class."""
     containers = (getattr(transforms, name, None) for name in CONTAINERS)
     _time_class(timer, transforms.Transform, but=tuple(kind for kind in containers if isinstance(kind, type)))
     _time_parts(timer, transforms.Compose, "forward")
 
 
 def _install_functional(timer: CallTimer, functional: Any) -> None:
-    """Hook functions of v1, and of v2, which are keys of a registry of kernels, where the new ones must be found, too.
+    """Hook functional transforms of v1 and v2, including v2's registry of kernels, whose keys are the functions.
 
-    v2's also come from other modules than this one.
+    Functions of v2 may be defined in other modules.
     """
     registry = functional._utils._KERNEL_REGISTRY if functional.__name__.endswith(".v2.functional") else None
     originals = {
@@ -217,13 +217,13 @@ TORCHVISION_TRANSFORMS: dict[str, Callable[[CallTimer, Any], None]] = {
     "v2": _install_transforms_v2,
     "v2.functional": _install_functional,
 }
-"""What hooks the modules of torchvision.transforms."""
+"""Installer of each torchvision.transforms module."""
 
 
 def _time_functions(
     timer: CallTimer, owner: Any, names: Iterable[str], category: str, inner: Callable[[Any], Any] | None = None
 ) -> None:
-    """Count them as stages; `inner` makes another stand-in, behind the one that is timed."""
+    """Count calls of the functions as stages. `inner` makes another stand-in under the timed one."""
     is_compiling = compiling(sys.modules["torch"])
     for name in names:
         if name not in _NOT_TRANSFORMS:
@@ -232,7 +232,7 @@ def _time_functions(
 
 
 def _time_class(timer: CallTimer, kind: Any, but: tuple[type, ...] = ()) -> None:
-    """Count calls by `__call__`, which scripting leaves out."""
+    """Count calls through `__call__`, which scripting leaves out."""
     is_compiling = compiling(sys.modules["torch"])
 
     def make(original: Function) -> Function:
@@ -250,9 +250,9 @@ def _time_class(timer: CallTimer, kind: Any, but: tuple[type, ...] = ()) -> None
 
 
 def _time_parts(timer: CallTimer, compose: type, method: str) -> None:
-    """Time what a Compose holds, of which the user's own may be anything that can be called.
+    """Time the parts of a Compose; user parts may be any callable.
 
-    The original runs on a stand-in for the Compose, so that its own list stays as it is, also for other threads.
+    The original runs on a stand-in for the Compose, so its own list is unchanged for other threads.
     """
     is_compiling = compiling(sys.modules["torch"])
 

@@ -1,6 +1,6 @@
-"""Hooks on a process's life: its start, forks, errors and end, and the files that it saves.
+"""Hooks on the life of a process: start, forks, errors and end, and the files that it saves.
 
-A process that is killed, or calls os._exit, writes no `end` record, which is what tells it.
+A missing `end` record shows that a process was killed or called os._exit.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..settings import SessionClock
 
 
 def install_exit(last: LastRecords, _: ModuleType) -> None:
-    """Write the end of any Python: one that fails before it has imported torch says why."""
+    """Write the end of any Python process; one that fails before importing torch reports the error."""
     atexit.register(_at_exit, last)
 
 
 def install_forks(patches: Patches, forking: Callable[[], None], fault: Fault, os: ModuleType) -> None:
     """Hook forks of the process.
 
-    Not by os.register_at_fork: what is raised in such a callback, Ctrl-C say, is lost, and the run would go on.
+    Not by os.register_at_fork: an exception in its callbacks, such as Ctrl-C, is lost, and the run would continue.
     """
 
     def fork(original: Function) -> Any:
@@ -52,9 +52,9 @@ def install_torch(
     write_facts: Callable[[], None],
     torch: Any,
 ) -> None:
-    """Write that there is torch, and hook what ends the process.
+    """Write the `torch` record, and hook what ends the process.
 
-    Before it nothing is written: most Python processes of a shell script have nothing to do with training.
+    Nothing is written before: most Python processes of a shell script have nothing to do with training.
     """
     evidence.write(("torch", clock.now_us(), {"version": torch.__version__, "cuda": torch.version.cuda}))
     last.add(write_facts)
@@ -72,21 +72,22 @@ def install_torch(
     threading = sys.modules.get("threading")
     if threading is not None:
         patches.around(threading, "excepthook", end_thread)
-    atexit.register(_at_exit, last)  # once more: it then comes before what was registered earlier, which may hang
+    atexit.register(_at_exit, last)  # again: it then runs before earlier functions, which may hang
 
 
 def install_children(patches: Patches, last: LastRecords, util: Any) -> None:
-    """Write the end of a child of multiprocessing, which leaves by its finalisers, without atexit.
+    """Write the end of a multiprocessing child, which exits through finalisers, without atexit.
 
-    A forked one clears those that it inherited before it calls what was registered for after a fork, a spawned one
-    calls nothing such.
+    A forked child clears inherited finalisers before its after-fork functions run; a spawned child has no after-fork
+    functions.
     """
 
     def register(last: LastRecords) -> None:
         util.Finalize(None, _at_exit, args=(last,), exitpriority=0)
 
     def make(original: Any) -> Any:
-        # From Python 3.13 on finalisers run too late to see the error; but multiprocessing prints it, by this name.
+        # From Python 3.13 on, finalisers run too late to see the error, but multiprocessing prints it through this
+        # function.
         @functools.wraps(original)
         def print_exc(*args: Any, **kwargs: Any) -> Any:
             error = sys.exc_info()[1]
@@ -104,8 +105,8 @@ def install_children(patches: Patches, last: LastRecords, util: Any) -> None:
 def _at_exit(last: LastRecords) -> None:
     """Write how the process ends.
 
-    In a child of multiprocessing, the error that ends it is on its way meanwhile, and is printed without a hook.
-    Elsewhere another excepthook may have replaced ours; at a prompt, an error ends nothing.
+    In a multiprocessing child, the error that ends it is still propagating, and is printed without a hook. Elsewhere
+    another excepthook may have replaced ours. In interactive mode, an error ends nothing.
     """
     error = sys.exc_info()[1] or (None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
     if isinstance(error, BaseException) and not isinstance(error, SystemExit):
@@ -114,14 +115,14 @@ def _at_exit(last: LastRecords) -> None:
 
 
 def write_facts(evidence: EvidenceFile, clock: SessionClock, used: set[str]) -> None:
-    """Write what only the process itself knows, now. Costs a millisecond. `used`: libraries that it has called."""
+    """Write facts that only the process itself knows. Costs a millisecond. `used`: libraries that it has called."""
     torch = sys.modules.get("torch")
     if torch is not None:
         evidence.write_last(("facts", clock.now_us(), {**_threads(used, torch), **_cuda_facts(torch)}))
 
 
 WAIT_POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Variables that say how long OpenMP's threads spin after their part of the work."""
+"""Variables that set how long OpenMP threads spin after their part of the work."""
 _BACKEND = re.compile(r"^ATen parallel backend: (\w+)", re.MULTILINE)
 _OMP_THREADS = re.compile(r"^\s*omp_get_max_threads\(\)\s*:\s*(\d+)", re.MULTILINE)
 
@@ -139,7 +140,7 @@ def _threads(used: set[str], torch: ModuleType | Any) -> dict[str, Any]:
 
 
 def _cuda_facts(torch: ModuleType | Any) -> dict[str, Any]:
-    """Ask CUDA, without beginning a context: a process that has none stays without."""
+    """Return CUDA facts without creating a context."""
     cuda, has_context = torch.cuda, torch.cuda.is_initialized()
     free, total = (_asked(cuda.mem_get_info) if has_context else None) or (None, None)
     return {
@@ -153,19 +154,17 @@ def _cuda_facts(torch: ModuleType | Any) -> dict[str, Any]:
 
 
 def _asked(ask: Callable[[], Any]) -> Any:
-    """Return None where it cannot say: after an error on the device, or in a module that is only half there."""
+    """Return `ask()`, or None on failure: after a device error, or in a partly imported module."""
     try:
         return ask()
     except Exception:
         return None
 
 
-# The files that a process saves.
-
 SAVES: dict[str, list[tuple[str, Function]]] = {
     "torch.serialization": [("save", lambda obj, f, *_, **__: f)],
     "torch.jit._serialization": [("save", lambda obj, f, *_, **__: f)],
-    "torch.jit._script": [  # of a scripted module, and of a traced one, whose class has a copy of it
+    "torch.jit._script": [  # of a scripted module, and of a traced one, whose class has a copy
         ("RecursiveScriptModule.save", lambda self, f, *_, **__: f),
         ("ScriptModule.save", lambda self, f, *_, **__: f),
     ],
@@ -175,20 +174,22 @@ SAVES: dict[str, list[tuple[str, Function]]] = {
     "cv2": [("imwrite", lambda filename, *_, **__: filename)],
     "h5py._hl.files": [("File.__init__", lambda self, name, mode="r", *_, **__: None if mode == "r" else name)],
 }
-"""Functions that write files without a word to Python, by module, and what picks the path of their arguments; None
-where nothing is saved. The undo journal learns of these from hooks. They write where they are told to, rather than to
-another place: scripts rename, copy, list and load again what they have saved, by any means."""
+"""Functions that write files without audit events, by module, and how to get the path from the arguments.
+
+The path is None if nothing is saved. The undo journal learns of these files from hooks. Files are written to their own
+place rather than redirected: scripts rename, copy, list and reload saved files in many ways.
+"""
 
 
 def install_saves(patches: Patches, saves: list[tuple[str, Function]], module: ModuleType) -> None:
-    """Tell the journal, before each call that saves, the path that it saves to."""
+    """Report the path to the journal before each call that saves."""
     if hands_off.active() is None:
         return
 
     def tell(journal: UndoJournal, path_of: Function, args: Any, kwargs: Any) -> None:
         try:
             path = path_of(*args, **kwargs)
-        except TypeError:  # called as it cannot be: that is for the original to say
+        except TypeError:  # invalid arguments: the original reports them
             return
         if isinstance(path, (str, bytes, os.PathLike)):
             journal.saves(path)

@@ -1,7 +1,7 @@
-"""Calls that make the training loop wait for the device, or that print: `.item()`, `.cpu()`, `print`, progress bars.
+"""Calls that make the training loop wait for the device or print: `.item()`, `.cpu()`, `print`, progress bars.
 
-A tensor's methods are replaced in its class, by what torch takes for the very same. Where their calls come by the
-thousand, the class has its own back while steps pass without being watched.
+Tensor methods are replaced in the class by stand-ins that torch takes for the originals. If they are called by the
+thousand, the class gets its own methods back while unobserved steps run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..training.training import TrainingObserver
 from .device import TensorMethod
 
 READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
-"""Methods that give what a tensor holds to Python: on a device, once all work queued before is done."""
+"""Methods that return a tensor's values to Python. On a device, they wait for all work queued before."""
 TEXTS = ("__repr__",)
-"""Methods that read it, and make text of it."""
+"""Methods that read the values to format them."""
 WRITERS = {
     "tqdm.std": ("tqdm.display",),
     "logging": ("Logger.callHandlers",),
@@ -28,11 +28,11 @@ WRITERS = {
         f"SummaryWriter.add_{what}" for what in ("scalar", "scalars", "histogram", "image", "images", "figure", "text")
     ),
 }
-"""By module, what writes to a terminal or a log, besides `print`."""
+"""Functions that write to a terminal or a log, besides `print`, by module."""
 
 
 class CountedCalls:
-    """Counting of the training thread's calls outside of loaders, backward passes, optimizers and evaluations."""
+    """Counter of the training thread's calls outside of loaders, backward passes, optimizers and evaluations."""
 
     def __init__(self, training: TrainingObserver) -> None:
         self.training = training
@@ -40,7 +40,7 @@ class CountedCalls:
         self._is_off = False
 
     def count(self) -> bool:
-        """Tell whether a call that begins now counts."""
+        """Return True if a call that begins now counts."""
         thread, calls = self.training.thread, self._calls
         return (
             get_ident() == thread.observed
@@ -50,7 +50,7 @@ class CountedCalls:
         )
 
     def call(self, what: str, waits: bool, caller: FrameType, original: Function, *args: Any, **kwargs: Any) -> Any:
-        """Call `original`, and count that."""
+        """Call `original` and count the call."""
         calls = self._calls
         calls.is_inside = True
         start = time.monotonic_ns()
@@ -67,20 +67,20 @@ class CountedCalls:
 
 
 def install_reads(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
-    """Hook the methods of torch.Tensor that give its values to Python."""
+    """Hook the methods of torch.Tensor that return its values to Python."""
     counted, tensor_type, calls = CountedCalls(training), torch.Tensor, training.work.calls
 
     def reader(original: Function) -> TensorMethod:
         what = f"Tensor.{original.__name__}()"
 
         def read(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
-            # Not of a subclass: to ask one where it is may run code of the user's.
+            # Exact type only: the device of a subclass may be a property of the user's.
             if not counted.count() or type(tensor) is not tensor_type:
                 return original(tensor, *args, **kwargs)
             waits = not tensor.is_cpu
             return counted.call(what, waits, sys._getframe(1), original, tensor, *args, **kwargs)
 
-        read.__name__ = original.__name__  # by which torch.compile knows that it is the tensor's own method
+        read.__name__ = original.__name__  # torch.compile recognises the tensor's own method by this name
         return TensorMethod(original, read)
 
     inherited = [name for name in READS if name not in vars(tensor_type)]
@@ -104,12 +104,11 @@ def install_reads(patches: Patches, training: TrainingObserver, torch: ModuleTyp
 
 
 def install_print(patches: Patches, training: TrainingObserver, builtins: ModuleType) -> None:
-    """Hook `print`."""
     patches.stand_in(builtins, "print", _written(training, "print"))
 
 
 def install_writers(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
-    """Hook what a library writes to a terminal or a log with."""
+    """Hook the functions with which a library writes to a terminal or a log."""
     for path in WRITERS[module.__name__]:
         what = path if "." not in module.__name__ else f"{module.__name__.partition('.')[0]} {path}"
         patches.hook_around(module, path, _written(training, what), "the time that it takes was")

@@ -1,10 +1,9 @@
-"""Calls of the model: the forward pass begins with the first one after a batch.
+"""Calls of the model: the forward pass begins with the first call after a batch.
 
-Modules call one another by the hundred, and only the outermost call matters. So `torch.nn.Module.__call__` is
-hooked only from when a batch is in hand until the model is called. It is the *code* of that function that is exchanged
-meanwhile, and nothing else: a new attribute of the class would empty Python's caches of all its subclasses at each
-step, torch.compile compares the function's identity, and it compiles anew where a global hook of torch's comes and
-goes.
+Modules call one another by the hundred, and only the outermost call matters. So `torch.nn.Module.__call__` is hooked
+only between the arrival of a batch and the model's call. Only the *code* of the function is exchanged meanwhile. A new
+class attribute would invalidate Python's caches of all subclasses at each step, torch.compile checks the function's
+identity, and changes of torch's global hooks trigger a recompilation.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from ..patches import Patches
 from ..training.training import TrainingObserver
 
 NAME = "_headrace_module_called"
-"""Of `ModelCalls.called`, in the module that defines torch.nn.Module, while that is hooked."""
+"""Name of `ModelCalls.called` in the module that defines torch.nn.Module, while hooked."""
 MOST_KNOWN = 4096
-"""Modules that are known to be no model."""
+"""Maximum number of cached modules that are no model."""
 
 
 def install_model_calls(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
-    """Look out for the model's call, whenever the training thread has got a batch."""
+    """Watch for the model's call whenever the training thread has received a batch."""
     function = vars(torch.nn.Module).get("__call__")
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         patches.unknown("torch.nn.Module.__call__", "where the forward pass begins was")
@@ -45,7 +44,7 @@ _HOOKED_CODE = _hooked.__code__
 
 
 class ModelCalls:
-    """Look-out for calls of modules, by the code of the function that all of them go through."""
+    """Watch for module calls, through the code of the function that all of them run."""
 
     def __init__(self, training: TrainingObserver, function: FunctionType) -> None:
         self._training = training
@@ -56,24 +55,24 @@ class ModelCalls:
         )
         self._original.__kwdefaults__ = function.__kwdefaults__
         self._plain: dict[int, weakref.ref[Any]] = {}
-        """Modules that have no parameters, such as transforms, by identity."""
+        """Modules without parameters, such as transforms, by id."""
 
     def watch(self) -> None:
-        """See the next calls."""
+        """Observe the next calls."""
         self._function.__code__ = _HOOKED_CODE
 
     def ignore(self) -> None:
-        """See no more calls: modules are called as if there were no hook."""
+        """Stop observing; modules run as without a hook."""
         self._function.__code__ = self._code
 
     def remove(self) -> None:
-        """Leave no trace."""
+        """Remove all traces of the hook."""
         self.ignore()
         self._training.work.is_hooked = False
         self._function.__globals__.pop(NAME, None)
 
     def called(self, *args: Any, **kwargs: Any) -> Any:
-        """Stand for a call of a module."""
+        """Run in place of a module's call."""
         try:
             self._look(args[0])
         except Exception as error:
@@ -90,7 +89,7 @@ class ModelCalls:
             self._training.model_called()
 
     def _is_plain(self, module: Any) -> bool:
-        """Tell a transform of the data, or a loss: it learns nothing."""
+        """Return True for a module without parameters, such as a data transform or a loss."""
         known = self._plain.get(id(module))
         if known is not None and known() is module:
             return True

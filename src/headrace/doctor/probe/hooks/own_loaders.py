@@ -1,9 +1,8 @@
 """Hooks on Headrace's own loaders, and on threads that prefetch batches for the training thread.
 
-Nothing of Headrace is imported: its modules are hooked where a script has imported them, like any library's. A Loader's
-core works outside of Python, so what it reports of itself (`stats()`) is the evidence. The threads of a
-ThreadDataLoader run the user's dataset sample by sample: they are timed as a worker is, and a batch is what they did
-for it together.
+Nothing of Headrace is imported: its modules are hooked if a script has imported them, like any library. A Loader's core
+runs outside Python, so its own `stats()` are the evidence. The threads of a ThreadDataLoader run the user's dataset
+sample by sample. They are timed like workers, and a batch is the sum of their work on it.
 """
 
 from __future__ import annotations
@@ -23,25 +22,24 @@ from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
 
 OWN_LOADERS = {
-    "headrace.loader.position": ("LoaderPosition", "LoaderIterator"),  # the base of Loader and of mixtures
+    "headrace.loader.position": ("LoaderPosition", "LoaderIterator"),  # base class of Loader and of mixtures
     "headrace.dropins.thread_loader.thread_dataloader": ("ThreadDataLoader", "ThreadLoaderIterator"),
 }
 """Headrace's own loaders and their iterators, by the module that defines them."""
 FEED_EVERY_NS = 500_000_000
-"""Between two looks at what a loader reports of itself, which counts from the start of its pass."""
+"""Interval between two readings of a loader's stats, which count from the start of its pass."""
 FIGURES = (
     *("batches", "samples", "threads", "map_workers", "prefetch", "wall_s", "consumer_wait_s", "idle_s", "python_s"),
     "copy_s",
 )
 LONGEST_S = 1.0
-"""That a thread waits for another one which writes."""
+"""Maximum wait of a thread for another that is writing."""
 MADE = "_headrace_made"
-"""Attribute of a ThreadDataLoader's fetcher: its pass, and how many batches were begun for it."""
+"""Attribute of a ThreadDataLoader's fetcher: evidence file, pass, and number of batches begun."""
 TASK_BATCH = "_headrace_batch"
-"""Attribute of a task: what is known of the batch that it makes."""
+"""Attribute of a task: pass, index and parts of the batch that it makes."""
 CARRIED = "_headrace_carried"
-"""Attribute of a queue into which a thread that fetches has put something: the batches in it, by the identity of what
-was put."""
+"""Attribute of a queue that a fetching thread fills: the queued batches, by id of the queued object."""
 
 
 def install_own_loader(
@@ -54,7 +52,7 @@ def install_own_loader(
     batches: BatchRecorder,
     module: ModuleType,
 ) -> None:
-    """Hook a loader and its iterator, by their names in its module, once there is torch to train with."""
+    """Hook a loader and its iterator, by their names in the module, once torch is imported."""
 
     def install(_: ModuleType) -> None:
         iterators = getattr(module, iterator)
@@ -105,7 +103,7 @@ class _Feeds:
         facts = {name: getattr(stats, name) for name in FIGURES}
         facts["limit"] = stats.limit
         facts["stages"] = {name: [stage.items, stage.busy_s] for name, stage in stats.stages.items()}
-        fetch = getattr(stats, "fetch", None)  # of files in a store
+        fetch = getattr(stats, "fetch", None)  # of files in an object store
         if fetch is not None:
             facts["fetch"] = {**fetch.totals(), "fewest_requests": fetch.fewest_requests}
             facts["fetch_latency_s"] = {str(quantile): value for quantile, value in fetch.latency_s.items()}
@@ -122,14 +120,14 @@ def install_thread_tasks(
 
 
 class _ThreadHooks:
-    """Times of each batch's parts in whatever threads do them; the batch is written once it is collated."""
+    """Times of each batch's parts in all threads involved. The batch is written once it is collated."""
 
     def __init__(self, timer: CallTimer, batches: BatchRecorder, training: TrainingObserver) -> None:
         self._batches = batches
         self._evidence = training.evidence
         self._counter = training.counter
         self._writing = Lock()
-        self._unknown = -1_000_000  # apart from the passes that DataLoader's own fetchers count below 0
+        self._unknown = -1_000_000  # distinct from the negative pass numbers of DataLoader's fetchers
         self._sample, self._collating = timer.stage("getitem", "rest"), timer.stage("collate", "collate")
         guard = batches.guard
         self._count, self._begin, self._end = guard(self._count_task), guard(self._begin_part), guard(self._end_part)
@@ -165,7 +163,7 @@ class _ThreadHooks:
         made[2] += 1
 
     def _begin_part(self, task: Any, stage: int) -> ProducedBatch | None:
-        """Begin a part; None inside a batch that this thread makes for somebody else: a loader within a dataset."""
+        """Begin a part; return None inside another batch of this thread: a loader within a dataset."""
         if TASK_BATCH not in vars(task) or self._batches.current() is not None:
             return None
         pass_, index, _ = vars(task)[TASK_BATCH]
@@ -181,7 +179,7 @@ class _ThreadHooks:
             vars(task)[TASK_BATCH][2].append(part)
 
     def _write_batch(self, task: Any) -> None:
-        """Write the whole, in the first part's place. One that failed has no batch, and is not written."""
+        """Write the whole batch in place of its first part. A failed task has no batch, and is not written."""
         parts: list[ProducedBatch] = vars(task).pop(TASK_BATCH, (0, 0, []))[2]
         if not parts or getattr(task, "_error", None) is not None:
             return
@@ -194,7 +192,7 @@ class _ThreadHooks:
                 add_totals(whole.beside, part.beside)
                 whole.samples = (whole.samples or 0) + (part.samples or 0)
         whole.use = None
-        is_ours = self._writing.acquire(timeout=LONGEST_S)  # a fork may have left it to nobody
+        is_ours = self._writing.acquire(timeout=LONGEST_S)  # a fork may have left the lock without an owner
         try:
             self._batches.write(whole)
         finally:
@@ -202,11 +200,11 @@ class _ThreadHooks:
                 self._writing.release()
 
 
-# Batches that a thread of the user's, or of a library, fetches ahead, and hands to the training thread.
+# Batches that a thread of the user's or of a library prefetches and passes to the training thread.
 
 
 def install_prefetcher(patches: Patches, training: TrainingObserver, prefetcher: ModuleType) -> None:
-    """Hook headrace.device.prefetcher, whose iterator hands over what its own thread has fetched, in order."""
+    """Hook headrace.device.prefetcher, whose iterator passes on the batches of its own thread in order."""
 
     def take(original: Function, iterator: Any) -> Any:
         training.elsewhere.is_handed_over = True
@@ -216,9 +214,9 @@ def install_prefetcher(patches: Patches, training: TrainingObserver, prefetcher:
 
 
 def install_queue(patches: Patches, training: TrainingObserver, queue: ModuleType) -> None:
-    """Hook queue.Queue, as soon as a batch is received in another thread.
+    """Hook queue.Queue as soon as another thread receives a batch.
 
-    What the training thread waits for at a queue that such a thread fills is a batch.
+    The training thread's wait at a queue that such a thread fills is a wait for a batch.
     """
     elsewhere = training.elsewhere
 
@@ -245,7 +243,7 @@ def install_queue(patches: Patches, training: TrainingObserver, queue: ModuleTyp
 
 
 def _take(training: TrainingObserver, call: Callable[[], Any], batch_of: Callable[[Any], FetchedBatch | None]) -> Any:
-    """Call it, and count that as the wait for the batch which `batch_of` what it gave names."""
+    """Run `call` and record it as the wait for the batch that `batch_of` returns for its result."""
     if get_ident() != training.thread.observed or training.thread.is_fetching:
         return call()
     return training.wait("prefetcher", call, lambda item, start, end: training.took_over(batch_of(item), start, end))

@@ -1,10 +1,10 @@
-"""Hooks on libraries that read objects of stores, and web servers' files.
+"""Hooks on libraries that read from object stores and web servers.
 
-A stage is a call in which the thread waits: of boto3, PyTorch's connector for S3, fsspec's filesystems, obstore,
-requests, urllib3, httpx, urllib, and reads of webdataset's pipes. Requests are counted one level below, where each of
-them is made: http.client, which urllib3 and so botocore and requests rest on, httpx, aiohttp, which fsspec's
-filesystems rest on, and a pipe's process. Nothing is imported, and no byte is touched: sizes are those that answers
-announce, except the connector's, whose pieces are counted.
+A stage is a call that blocks the thread: of boto3, PyTorch's S3 connector, fsspec filesystems, obstore, requests,
+urllib3, httpx, urllib, and reads of webdataset pipes. Requests are counted one level below, where each is made: in
+http.client, under urllib3 and so botocore and requests; in httpx; in aiohttp, under fsspec filesystems; and at the
+start of a pipe's process. Nothing is imported and no data is read: sizes come from answer headers, except for the
+connector, whose chunks are counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .file_libraries import SMALL_BYTES, TimedCall, each_timed
 REMOTE = "remote"
 """Category of the stages."""
 HTTPX = ("httpx._client", "httpx2._client")
-"""Modules of httpx, and of the library that came after it."""
+"""Modules of httpx and its successor."""
 HTTPX_MODELS = ("httpx._models", "httpx2._models")
 REMOTE_CALLS: dict[str, list[TimedCall]] = {
     "s3transfer.futures": [("TransferFuture.result", REMOTE, "boto3 transfer")],
@@ -40,16 +40,16 @@ REMOTE_CALLS: dict[str, list[TimedCall]] = {
 }
 """Calls that are stages, by the module that defines them."""
 ASKED = "_headrace_asked"
-"""Attribute of a connection: method and path of the request that it was last given, and when."""
+"""Attribute of a connection: method, path and time of its last request."""
 PIPE = "_headrace_pipe"
-"""Attribute of a pipe of webdataset's: its store, what it reads, when it began, and its stage."""
+"""Attribute of a webdataset pipe: store, address, start and stage."""
 OBSTORE_READS = ("get", "get_range", "get_ranges", "head")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"']+")
 _OBSTORE_SCHEMES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
 
 
 class RequestCounter:
-    """Parts of the hooks that count: each is guarded, and never raises."""
+    """Counter of requests. Every public method is guarded and never raises."""
 
     def __init__(self, timer: CallTimer, batches: BatchRecorder, fault: Fault) -> None:
         self.timer = timer
@@ -62,7 +62,7 @@ class RequestCounter:
         self.count_call, self.count_object = guard(self._count_call), guard(self._count_object)
 
     def stage(self, label: str) -> int:
-        """Return the stage of a label; of labels, no more are remembered than there are stages."""
+        """Return the stage of a label. The number of cached labels is bounded."""
         stage = self._known.get(label)
         if stage is None:
             stage = self.timer.stage(REMOTE, label)
@@ -77,19 +77,19 @@ class RequestCounter:
 
     def _answer(self, connection: Any, response: Any) -> None:
         method, url, begun = vars(connection).pop(ASKED)
-        if "://" not in url:  # as a proxy is asked
+        if "://" not in url:  # the form of a request to a proxy
             scheme = "https" if "HTTPS" in type(connection).__name__ else "http"
             url = f"{scheme}://{connection.host}{url}"
         self._count(method, url, begun, response.status, response.headers)
 
     def _count(self, method: Any, url: Any, begun_ns: int, status: int, headers: Any) -> None:
-        """Count an answer by its head."""
+        """Count an answer by its status and headers."""
         size = headers.get("Content-Length") if method == "GET" else None
         asked = f"{method} {str(url).partition('?')[0]} {headers.get('Content-Range')}"
         bytes_ = int(size) if size and size.isdigit() else 0
         self._reads.answered(place_of(url), asked, begun_ns, bytes_, failed=status >= 400)
 
-    # Pipes of webdataset.
+    # webdataset pipes.
 
     def _begin_pipe(self, pipe: Any, begun_ns: int, command: Any) -> None:
         text = command if isinstance(command, str) else shlex.join(map(str, command))
@@ -122,17 +122,17 @@ class RequestCounter:
         asked = f"{path} {args[2:]} {sorted(kwargs.items())}"
         self._reads.answered(_store_place(store), asked, begun_ns, size)
 
-    # PyTorch's connector.
+    # PyTorch's S3 connector.
 
     def _count_object(self, begun_ns: int, bucket: Any, asked: str) -> Callable[[int], None]:
-        """Count an object that was asked for; return what counts its bytes."""
+        """Count a requested object, and return a function that counts its bytes."""
         place = _bucket({"Bucket": bucket}) or OTHERS
         self._reads.answered(place, asked, begun_ns, 0)
         return functools.partial(self._reads.more, place)
 
 
 def install_http(counter: RequestCounter, client: Any) -> None:
-    """Hook http.client: of each request the head of its answer, and reads of its body."""
+    """Hook http.client: the start of each answer, and reads of its body."""
 
     def putrequest(original: Function, connection: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
         if counter.stages.is_counting:
@@ -152,7 +152,7 @@ def install_http(counter: RequestCounter, client: Any) -> None:
 
 
 def install_body(kind: str, label: str, counter: RequestCounter, module: Any) -> None:
-    """Hook reads of an answer's body: urllib3's, which requests and botocore rest on, and `get_object`'s of boto3."""
+    """Hook reads of an answer's body: of urllib3, used by requests and botocore, or of boto3's `get_object`."""
     stages, stage = counter.stages, counter.stage(label)
 
     def read(original: Function, body: Any, *args: Any, **kwargs: Any) -> Any:
@@ -171,7 +171,7 @@ def install_body(kind: str, label: str, counter: RequestCounter, module: Any) ->
 
 
 def install_botocore(counter: RequestCounter, client: Any) -> None:
-    """Hook calls of boto3's clients by their operation. What they ask for names the bucket."""
+    """Hook calls of boto3 clients by operation. Their parameters name the bucket."""
 
     def call(original: Function, its_client: Any, operation: Any, parameters: Any) -> Any:
         if not counter.stages.is_counting:
@@ -188,7 +188,7 @@ def install_botocore(counter: RequestCounter, client: Any) -> None:
 
 
 def install_aiobotocore(counter: RequestCounter, client: Any) -> None:
-    """Name the bucket of s3fs's requests, which run in a thread of fsspec's."""
+    """Name the bucket of s3fs requests, which run in an fsspec thread."""
 
     def make(original: Function) -> Function:
         @functools.wraps(original)
@@ -205,7 +205,7 @@ def install_aiobotocore(counter: RequestCounter, client: Any) -> None:
 
 
 def install_fsspec(counter: RequestCounter, asyn: Any) -> None:
-    """Hook what fsspec's filesystems wait in for their thread of requests: S3, GCS, Azure, HTTP and others."""
+    """Hook the call in which fsspec filesystems (S3, GCS, Azure, HTTP, …) wait for their request thread."""
 
     def sync(original: Function, loop: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
         if not counter.stages.is_counting:
@@ -218,12 +218,12 @@ def install_fsspec(counter: RequestCounter, asyn: Any) -> None:
 
 
 def install_aiohttp(counter: RequestCounter, client: Any) -> None:
-    """Count the requests of aiohttp, in whatever thread its loop runs."""
+    """Count aiohttp requests, in any thread."""
     counter.timer.patches.replace(client.ClientSession, "_request", _awaited(counter, "status", lambda *asked: asked))
 
 
 def install_httpx(counter: RequestCounter, client: Any) -> None:
-    """Count the requests of httpx, also of its asynchronous client."""
+    """Count httpx requests, including those of its asynchronous client."""
 
     def send(original: Function, its_client: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         begun = time.monotonic_ns()
@@ -241,7 +241,7 @@ def install_httpx(counter: RequestCounter, client: Any) -> None:
 def _awaited(
     counter: RequestCounter, status: str, asked: Callable[..., tuple[Any, Any]]
 ) -> Callable[[Function], Function]:
-    """Return what makes a coroutine that counts its answer; `asked` returns method and address of its arguments."""
+    """Return a decorator for a coroutine that counts its answer. `asked` returns method and URL from the arguments."""
 
     def make(original: Function) -> Function:
         @functools.wraps(original)
@@ -258,13 +258,13 @@ def _awaited(
 
 
 def install_httpx_models(counter: RequestCounter, models: Any) -> None:
-    """Hook bodies that a script streams, piece by piece."""
+    """Hook response bodies that a script streams, chunk by chunk."""
     stage = counter.stage(models.__name__.partition(".")[0])
     counter.timer.patches.replace(models.Response, "iter_raw", each_timed(counter.stages, stage))
 
 
 def install_pipes(counter: RequestCounter, gopen: Any) -> None:
-    """Hook webdataset's pipes: the process that is started is a request, and a stage is what reading waits for it."""
+    """Hook webdataset pipes: the started process counts as a request, and time waiting in reads as a stage."""
 
     def begin(original: Function, pipe: Any, *args: Any, **kwargs: Any) -> None:
         begun = time.monotonic_ns()
@@ -276,7 +276,7 @@ def install_pipes(counter: RequestCounter, gopen: Any) -> None:
         if known is None or not counter.stages.is_counting:
             return original(pipe, *size)
         is_small = bool(size) and type(size[0]) is int and 0 <= size[0] < SMALL_BYTES
-        if is_small and not known[2]:  # the first read waits for the answer, and tarfile's asks for 512 bytes
+        if is_small and not known[2]:  # the first read waits for the answer, and tarfile reads 512 bytes
             data = original(pipe, *size)
         else:
             data = timed_call(counter.stages, known[-1], original)(pipe, *size)
@@ -288,7 +288,7 @@ def install_pipes(counter: RequestCounter, gopen: Any) -> None:
 
 
 def install_obstore(counter: RequestCounter, obstore: Any) -> None:
-    """Hook obstore's functions, which its stores' methods call. What `get` gives reads its bytes outside of Python."""
+    """Hook obstore's functions, which its stores' methods call. A `get` result reads its bytes outside Python."""
 
     def make(name: str) -> Callable[[Function], Function]:
         stage = counter.stage(f"obstore {name}")
@@ -313,7 +313,7 @@ def install_obstore(counter: RequestCounter, obstore: Any) -> None:
 
 
 class CountedStream:
-    """Stream of the connector's in which each piece is timed and its bytes counted."""
+    """Stream of the S3 connector that times each chunk and counts its bytes."""
 
     def __init__(self, stream: Any, read: Function, count: Function) -> None:
         self._stream, self._read, self._count = stream, read, count
@@ -331,7 +331,7 @@ class CountedStream:
 
 
 def install_s3_connector(counter: RequestCounter, client: Any) -> None:
-    """Hook PyTorch's connector for S3, which makes requests outside of Python: objects asked for, and pieces."""
+    """Hook PyTorch's S3 connector, which makes requests outside Python: requested objects and chunks."""
     stages, stage = counter.stages, counter.stage("s3torchconnector")
     read = timed_call(stages, stage, next)
 
@@ -354,7 +354,7 @@ def _bucket(parameters: Any) -> str | None:
 
 
 def _store_place(store: Any) -> str:
-    """Return the store of an object of obstore's, by its class and its bucket."""
+    """Return the store of an obstore object, by its class and bucket."""
     scheme = _OBSTORE_SCHEMES.get(type(store).__name__)
     if scheme is None:
         return place_of(getattr(store, "url", "")) if hasattr(store, "url") else OTHERS
@@ -377,4 +377,4 @@ REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
     ("obstore", install_obstore),
     ("s3torchconnector._s3client._s3client", install_s3_connector),
 ]
-"""What hooks libraries that make requests, by module."""
+"""Installers of hooks on libraries that make requests, by module."""

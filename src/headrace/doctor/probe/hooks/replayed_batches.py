@@ -1,4 +1,4 @@
-"""Copies of cached batches that loops get in place of their loaders' batches, in the windows that replay."""
+"""Copies of cached batches that loops receive in place of their loaders' batches during replay windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLL_S = 0.002
 
 
 def replayed(training: TrainingObserver, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-    """Return a copy in place of that pass's next batch; what `otherwise()` returns, where there is none.
+    """Return a copy in place of the pass's next batch, or `otherwise()` if there is none.
 
     Raises:
         StopIteration: The pass is over.
@@ -39,9 +39,9 @@ def replayed(training: TrainingObserver, pass_: ObservedPass, otherwise: Callabl
 
 
 def replayed_elsewhere(training: TrainingObserver, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-    """Return a copy in a thread that hands its batches over; there a pass never ends.
+    """Return a copy in a thread that passes batches on; a pass never ends there.
 
-    No more of them are ahead than there ever were, since it may have no bound but the loader's pace.
+    The thread never runs further ahead than before the window, since only the loader's pace may have bounded it.
     """
     while training.replay.is_on and training.elsewhere.is_far_ahead():
         time.sleep(POLL_S)

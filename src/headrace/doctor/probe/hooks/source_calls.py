@@ -1,4 +1,4 @@
-"""Calls that give a batch where there is no DataLoader: timed, replayed with copies, and repeated for the drain."""
+"""Calls that return batches without a DataLoader: timed, replayed with copies, and repeated for the drain."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ from .replayed_batches import replayed
 
 
 class SourceLibrary(NamedTuple):
-    """What gives batches in one module of a library."""
+    """Sources of batches in one module of a library."""
 
     methods: tuple[str, ...]
-    """Methods that give one, or an `__iter__`."""
+    """Methods that return a batch, or an `__iter__`."""
     ahead: int = 1
-    """1 where threads or processes of the library make batches before they are asked for, else 0."""
+    """1 if threads or processes of the library prefetch batches, else 0."""
     iterable: str = ""
-    """The `__iter__` that gives an iterator of the first method's class."""
+    """The `__iter__` that returns an iterator of the first method's class."""
     settings: tuple[str, ...] = ()
-    """Attributes, of what is called, that say how many do: the last name is the setting's."""
+    """Attribute paths, from the called object, of settings such as the thread count.
+
+    The last part is the setting's name.
+    """
 
 
 class _SourcePass:
-    """Batches of one source while gradients were wanted, or were not: a pass as long as the run.
+    """Batches of one source with, or without, gradients: a pass as long as the run.
 
-    It knows the newest call that gave one, without keeping the iterator alive that was called.
+    It stores the latest call that returned a batch, without keeping the called iterator alive.
     """
 
     def __init__(self, pass_: ObservedPass) -> None:
@@ -43,14 +46,14 @@ class _SourcePass:
         self._call: tuple[Function, list[Callable[[], Any]], dict[str, Any]] | None = None
 
     def called(self, original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note a call that gave a batch."""
+        """Note a call that returned a batch."""
         self.pass_.index += 1
         self._call = original, [_weakly(value) for value in args], kwargs
 
     def again(self, begin: Callable[[], Any]) -> Any:
-        """Call it once more, at its end on what `begin()` returns.
+        """Repeat the call; at its end, continue with the result of `begin()`.
 
-        Raises StopIteration where there is no more, or what was called has gone.
+        Raises StopIteration if there is no more, or the called object no longer exists.
         """
         if self._call is None:
             raise StopIteration
@@ -61,7 +64,7 @@ class _SourcePass:
         try:
             return original(*args, **kwargs)
         except StopIteration:
-            begun = begin()  # None of what is known to begin anew by itself, as DALI's iterators may
+            begun = begin()  # None for a source that may restart by itself, as DALI's iterators do
             if begun is not None:
                 args[0] = begun
                 self._call = original, [lambda: begun, *held[1:]], kwargs
@@ -69,14 +72,14 @@ class _SourcePass:
 
 
 GONE = object()
-"""Stands for an argument that nobody else has kept."""
+"""Placeholder for an argument that no longer exists."""
 
 
 def _weakly(value: Any) -> Callable[[], Any]:
-    """Return what gives the value as long as others keep it, or for good where that cannot be known."""
+    """Return a function that returns the value through a weak reference, or a strong one if impossible."""
     try:
         reference = weakref.ref(value)
-    except TypeError:  # a text or a number, say
+    except TypeError:  # for example a string or a number
         return lambda: value
 
     def kept() -> Any:
@@ -87,7 +90,7 @@ def _weakly(value: Any) -> Callable[[], Any]:
 
 
 class SourceCalls:
-    """The calls of one source, which is described once it has given a batch: by its name and where it is called."""
+    """Calls of one source, which is described by name and call site at its first batch."""
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class SourceCalls:
         library: SourceLibrary,
         place: tuple[str | None, int | None] = (None, None),
     ) -> None:
-        """`place`: file and line of the call, where they are known; of a library's they are looked up."""
+        """`place`: file and line of the call, if known; for a library, they are looked up."""
         self._training = training
         self._name = name
         self._place = place
@@ -104,17 +107,17 @@ class SourceCalls:
         self._settings: dict[str, Any] = {}
         self._shapes = BatchShapes(training.evidence.name)
         self._begin: tuple[Function, Callable[[], Any]] | None = None
-        """What gave the newest iterator, and of what."""
+        """Function that returned the latest iterator, and its argument."""
         self._passes: dict[tuple[str, bool], _SourcePass] = {}
-        """By the evidence and whether gradients were wanted. A fork counts anew."""
+        """Passes by evidence file and gradient mode. A fork starts anew."""
 
     @property
     def has_given(self) -> bool:
-        """Whether it has given a batch since it was hooked."""
+        """True if the source has returned a batch since it was hooked."""
         return bool(self._passes)
 
     def call(self, original: Function, *args: Any, **kwargs: Any) -> Any:
-        """Stand for a call of the source."""
+        """Run in place of a call of the source."""
         if original.__name__ != "__iter__":
             return self.timed(original, *args, **kwargs)
         if self._is_elsewhere():
@@ -125,13 +128,13 @@ class SourceCalls:
         return _Reworked(given, self._training) if _has_loader(args[0]) else self._followed(given)
 
     def _is_elsewhere(self) -> bool:
-        """Tell whether the calling thread does not train, or is about something that has its own part of a step."""
+        """Return True if this thread does not train, or is inside another part of a step."""
         thread = self._training.thread
         is_busy = get_ident() != thread.observed or thread.is_fetching or self._training.state.steps.is_open
-        return is_busy or current_process().daemon  # a worker's own pipeline makes what its trainer waits for
+        return is_busy or current_process().daemon  # in a worker, a pipeline makes batches for its trainer
 
     def timed(self, original: Function, *args: Any, **kwargs: Any) -> Any:
-        """Count the call as the wait for a batch, if it gives one; while the run is replayed, return a copy of one."""
+        """Count the call as the wait for a batch, if it returns one; during replay, return a copy instead."""
         call = functools.partial(original, *args, **kwargs)
         if self._is_elsewhere():
             return call()
@@ -143,7 +146,7 @@ class SourceCalls:
         passes = counter.passes
 
         def got(given: Any, start: int, end: int) -> None:
-            if passes == counter.passes:  # else a DataLoader began within it
+            if passes == counter.passes:  # otherwise a DataLoader began inside it
                 source = self._note(given, start, end, args)
                 if source is not None:
                     source.called(original, args, kwargs)
@@ -151,15 +154,16 @@ class SourceCalls:
         return self._followed(self._training.wait("batch source", call, got))
 
     def _followed(self, given: Any) -> Any:
-        """Put a generator that was just made behind one that times it."""
+        """Wrap a new generator in one that times it."""
         if hasattr(type(given), "__next__") and getattr(type(given), "__name__", "") == "generator":
             return _Followed(given, self)
         return given
 
     def _note(self, given: Any, start: int, end: int, args: tuple[Any, ...]) -> _SourcePass | None:
-        """Write the batch down, and return its pass.
+        """Write the batch, and return its pass, or None if `given` is no batch.
 
-        What holds no tensor is none, unless a library that is known gave it; nor is what has a gradient of its own.
+        A value without tensors is no batch, unless a known library returned it. Neither is a value that requires
+        gradients.
         """
         size, shape = self._shapes.of(given)
         torch = sys.modules.get("torch")
@@ -184,7 +188,7 @@ class SourceCalls:
         return source
 
     def _take(self, source: _SourcePass, pass_: ObservedPass) -> FetchedBatch:
-        """Take the next batch, for nobody. What is hooked within the call has no wait of its own."""
+        """Take the next batch without delivering it. Waits inside the call are not counted."""
         thread = self._training.thread
         is_here = get_ident() == thread.observed
         start = now()
@@ -197,7 +201,7 @@ class SourceCalls:
         return FetchedBatch(pass_.number, pass_.index, start, now())
 
     def _begun_anew(self) -> Any:
-        """Return a new iterator; None where it is not known what gives one, or beside other ranks: it may take them."""
+        """Return a new iterator, or None if its origin is unknown or other ranks, which it may involve, train."""
         original, iterable = self._begin or (None, lambda: GONE)
         if original is None or iterable() is GONE or self._training.group.world_size() > 1:
             return None
@@ -217,7 +221,7 @@ class SourceCalls:
 
 
 class _Followed:
-    """A generator, whose `next()` is timed; whatever else is asked of it, it is asked of the generator."""
+    """Generator with a timed `next()`; all other attributes are the generator's own."""
 
     def __init__(self, generator: Any, calls: SourceCalls) -> None:
         self._generator = generator
@@ -234,7 +238,7 @@ class _Followed:
 
 
 class _Reworked:
-    """A generator over a loader's batches that makes others of them: work on data, from its `next()` on."""
+    """Generator that transforms a loader's batches: data work from its `next()` on."""
 
     def __init__(self, generator: Any, training: TrainingObserver) -> None:
         self._generator = generator
@@ -256,7 +260,7 @@ class _Reworked:
 
 
 def _settings_of(owner: Any, paths: tuple[str, ...]) -> dict[str, Any]:
-    """Return the library's settings by their names; a version that has another attribute leaves it out."""
+    """Return a library's settings by name. A setting without its attribute in this version is left out."""
     found: dict[str, Any] = {}
     for path in paths:
         value = owner
@@ -271,7 +275,7 @@ def _settings_of(owner: Any, paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def is_no_batch(given: Any) -> bool:
-    """Tell whether it is no batch, for all its tensors: a loss, an output, a model, a dataset or what loads one."""
+    """Return True for a value with tensors that is no batch: a loss, output, model, dataset or loader."""
     torch: Any = sys.modules["torch"]
     others = (torch.nn.Module, torch.optim.Optimizer, torch.utils.data.Dataset, torch.utils.data.DataLoader)
     parts = given.values() if type(given) is dict else given if type(given) in (tuple, list) else (given,)
@@ -279,7 +283,7 @@ def is_no_batch(given: Any) -> bool:
 
 
 def _has_loader(pipeline: Any) -> bool:
-    """Tell whether a DataLoader of torch's is a part of it, whose batches are seen by themselves."""
+    """Return True if the pipeline contains a torch DataLoader, whose batches are hooked separately."""
     loader = sys.modules["torch"].utils.data.DataLoader
     parts = list(vars(pipeline).values()) if hasattr(pipeline, "__dict__") else []
     parts += [one for part in parts if type(part) in (list, tuple) for one in part]

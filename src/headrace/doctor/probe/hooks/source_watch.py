@@ -1,8 +1,8 @@
-"""Watch for what gives batches: by the values that calls of the training loop return.
+"""Search for the source of batches among the return values of the training loop's calls.
 
-From one backward pass to the next, each call that one of the user's functions around the backward pass makes is watched
-as it returns. A batch comes from a call that returns tensors or arrays, without a gradient, and is given nothing that
-was returned meanwhile: `get_batch("train")`, `self.data.next_batch()`, or the `__next__` of what a `for` goes through.
+From one backward pass to the next, each call by the user's functions around the backward pass is observed at its
+return. A source returns tensors or arrays without gradients, and receives no value returned since the watch began:
+`get_batch("train")`, `self.data.next_batch()`, or the `__next__` of a `for` loop.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from ..stack_sampler import is_users
 from .batch_shapes import bytes_and_shape
 
 MOST_FUNCTIONS = 8
-"""The user's functions around the backward pass that are watched, the innermost first."""
+"""User functions around the backward pass that are watched, innermost first."""
 MOST_EVENTS = 1_000_000
-"""Calls and returns after which a watch ends: some steps make millions."""
+"""Calls and returns after which a watch ends. Some steps make millions."""
 _NOT_SOURCES = ("torch", "builtins", "math", "time", "tqdm")
-"""Packages whose functions give no batches."""
+"""Packages whose functions return no batches."""
 
 
 class BatchSource(NamedTuple):
-    """Something that the loop calls for a batch."""
+    """Function that the loop calls for a batch."""
 
     name: str
     owner: Any
-    """What has it as an attribute that can be replaced; None where it cannot, as a function within a function."""
+    """Module or class in which the function can be replaced; None if there is none, as for a nested function."""
     attribute: str
     file: str
     line: int
     is_generator: bool
-    """Whether it is a generator, which goes on to run as it is."""
+    """True for a generator, which continues unhooked once started."""
 
 
 class SourceWatch:
-    """Watch of the thread that makes one, until `end`."""
+    """Watch of the calling thread until `end`."""
 
     def __init__(self, is_none: Callable[[Any], bool]) -> None:
-        """`is_none` tells what is no batch, for all its tensors."""
+        """`is_none` returns True for a value with tensors that is no batch."""
         self._is_none = is_none
         self._callers = _callers()
         self._left = MOST_EVENTS
         self._given: set[FrameType] = set()
-        """Calls under way that were given what was made meanwhile."""
+        """Calls in progress that received a value returned since the watch began."""
         self._made: dict[int, Any] = {}
-        """What was returned meanwhile, by id."""
+        """Values returned since the watch began, by id."""
         self._found: dict[CodeType, BatchSource] = {}
         if self._callers and sys.getprofile() is None:
             sys.setprofile(self._watch)
 
     def end(self) -> list[BatchSource]:
-        """Return what was found."""
+        """End the watch, and return the sources found."""
         if sys.getprofile() == self._watch:
             sys.setprofile(None)
         self._made.clear()
@@ -74,7 +74,7 @@ class SourceWatch:
                     self._given.add(frame)
             elif event == "return" and value is not None:
                 self._returned(frame, caller, value)
-        except Exception:  # a value of the user's may do anything
+        except Exception:  # a user value may do anything
             sys.setprofile(None)
 
     def _returned(self, frame: FrameType, caller: FrameType, value: Any) -> None:
@@ -89,7 +89,7 @@ class SourceWatch:
 
 
 def _callers() -> set[CodeType]:
-    """Return the code of the user's functions around the calling thread's present call."""
+    """Return the code of the user functions on the calling thread's stack."""
     frame: FrameType | None = sys._getframe(2)
     callers: set[CodeType] = set()
     while frame is not None and len(callers) < MOST_FUNCTIONS:
@@ -100,7 +100,7 @@ def _callers() -> set[CodeType]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield a value, and what it holds if it is a dict or a sequence, two levels deep."""
+    """Yield a value, and the members of dicts and sequences two levels deep."""
     yield value
     for inner in _items(value):
         yield inner
@@ -112,7 +112,7 @@ def _items(value: Any) -> Any:
 
 
 def _source_of(frame: FrameType, caller: FrameType) -> BatchSource:
-    """Return where the function of a frame can be replaced: in its module, or in the class of its first argument."""
+    """Return the place at which a frame's function can be replaced: its module, or the class of its first argument."""
     code, name = frame.f_code, frame.f_code.co_name
     place = (caller.f_code.co_filename, caller.f_lineno)
     is_generator = bool(code.co_flags & inspect.CO_GENERATOR)

@@ -1,8 +1,8 @@
-"""Hooks on what a training step calls: backward passes, optimizers, GradScaler, collectives, engines, torch.compile.
+"""Hooks on the calls of a training step: backward, optimizers, GradScaler, collectives, engines, torch.compile.
 
-No function of the probe's is compiled. After a break in a graph the compiler looks at every function that Python calls,
-the probe's among them. What a traced function itself calls of ours is another matter: that asks `is_compiling()` first,
-and leads straight to the original.
+No function of the probe is compiled. After a graph break, the compiler considers every function that Python calls,
+including the probe's. Functions that traced code calls directly check `is_compiling()` first and then call the
+original.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def install_backward(patches: Patches, training: TrainingObserver, torch: Module
 
 
 def _stamped(training: TrainingObserver, autograd: ModuleType, tensors: Any) -> Any | None:
-    """Hook the root of the graph, so that a callback is queued for when a rank's own gradients are done.
+    """Hook the root of the graph to queue a callback for the moment when a rank's own gradients are done.
 
-    Callbacks run in the order in which they were queued, and DistributedDataParallel queues the one that waits for the
-    other ranks later, when its last bucket is full.
+    Callbacks run in queue order. DistributedDataParallel queues the callback that waits for other ranks later, when its
+    last bucket is full.
     """
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     if getattr(compiled, "compiled_autograd_enabled", False):
-        return None  # it traces what hooks do
+        return None  # it traces hooks
     root = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
 
     def queue(_: Any) -> None:
@@ -80,7 +80,7 @@ def _stamped(training: TrainingObserver, autograd: ModuleType, tensors: Any) -> 
 
 
 def install_optimizers(patches: Patches, training: TrainingObserver, last: LastRecords, torch: ModuleType) -> None:
-    """Register torch's hooks for every optimizer. A step of training ends with the last of them."""
+    """Register torch's hooks for every optimizer. A training step ends with the last optimizer."""
     last.add(training.finish)
     optimizer = sys.modules[torch.optim.Optimizer.__module__]
     if not hasattr(optimizer, "register_optimizer_step_pre_hook"):
@@ -88,8 +88,8 @@ def install_optimizers(patches: Patches, training: TrainingObserver, last: LastR
         return
     thread, is_compiling = training.thread, compiling(torch)
 
-    # A compiler that traces an optimizer's step traces these as well. It must find nothing in them: such a step runs
-    # without hooks.
+    # A compiler that traces an optimizer's step also traces these hooks and must find nothing in them: a compiled step
+    # runs without hooks.
     def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         if thread.paused != NOBODY or is_compiling():
             return None
@@ -115,7 +115,7 @@ def install_optimizers(patches: Patches, training: TrainingObserver, last: LastR
 
 
 def _with_closure(training: TrainingObserver, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-    """Return the arguments with a closure that is not counted as the optimizer's own time; None where there is none."""
+    """Return the arguments with a closure excluded from the optimizer's own time; None if there is no closure."""
     closure: Any = kwargs.get("closure", args[1] if len(args) > 1 else None)
     if not callable(closure):
         return None
@@ -136,10 +136,10 @@ def _with_closure(training: TrainingObserver, args: tuple[Any, ...], kwargs: dic
 def install_scaler(patches: Patches, training: TrainingObserver, grad_scaler: ModuleType) -> None:
     """Hook torch.amp.grad_scaler, or torch.cuda.amp.grad_scaler before torch 2.3.
 
-    A skipped step is one in which the scaler calls no optimizer.
+    In a skipped step, the scaler calls no optimizer.
     """
     its = grad_scaler.GradScaler
-    if "_maybe_opt_step" not in vars(its) and hasattr(its, "_maybe_opt_step"):  # the other module's, which is hooked
+    if "_maybe_opt_step" not in vars(its) and hasattr(its, "_maybe_opt_step"):  # inherited from the hooked module
         return
 
     def step(original: Function, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -157,8 +157,8 @@ def install_scaler(patches: Patches, training: TrainingObserver, grad_scaler: Mo
 
 
 def install_schedulers(patches: Patches, training: TrainingObserver, lr_scheduler: ModuleType) -> None:
-    """Hook torch.optim.lr_scheduler: schedulers that raise when they are stepped beyond their end."""
-    if training.settings.observe:  # no scheduler is stepped more often than it would be
+    """Hook the schedulers of torch.optim.lr_scheduler that raise when stepped beyond their end."""
+    if training.settings.observe:  # no extra scheduler steps
         return
 
     def new(original: Function, scheduler: Any, *args: Any, **kwargs: Any) -> None:
@@ -169,10 +169,10 @@ def install_schedulers(patches: Patches, training: TrainingObserver, lr_schedule
 
 
 def install_collectives(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
-    """Hook collective calls of torch.distributed that the training thread waits for.
+    """Hook the torch.distributed collectives that the training thread waits for.
 
-    Also in the module that its functions come from, whose own calls of them are then inner ones of a call that is
-    counted. FSDP and DDP call others, which do not wait.
+    The module that defines them is hooked as well; its own calls of them then nest in a counted call. FSDP and DDP call
+    other functions, which do not wait.
     """
     distributed = torch.distributed
     if not distributed.is_available():
@@ -212,17 +212,17 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
 
 
 def _first_bytes(args: tuple[Any, ...]) -> int | None:
-    """Return the bytes of the first of a call's arguments, a tensor or a list of tensors."""
+    """Return the bytes of the first argument, a tensor or a list of tensors."""
     tensors = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
     sizes = [tensor.nbytes for tensor in tensors if hasattr(tensor, "nbytes")]
     return sum(sizes) if sizes else None
 
 
-# Ways to train in which steps or devices are not what torch's own hooks show.
+# Ways to train whose steps or devices torch's own hooks do not show.
 
 
 def install_data_parallel(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
-    """Hook torch.nn.parallel.data_parallel: one thread a device, and the model copied to each at every step."""
+    """Hook torch.nn.parallel.data_parallel: one thread per device, and a copy of the model to each in every step."""
 
     def new(original: Function, parallel: Any, *args: Any, **kwargs: Any) -> None:
         original(parallel, *args, **kwargs)
@@ -236,8 +236,8 @@ def install_data_parallel(patches: Patches, training: TrainingObserver, module: 
 def install_deepspeed(patches: Patches, training: TrainingObserver, engine: ModuleType) -> None:
     """Hook deepspeed.runtime.engine.
 
-    Its `step()` may step the optimizer once for each group of parameters, and at a micro-batch that is not the last of
-    its step does not step at all.
+    Its `step()` may step the optimizer once per parameter group. At a micro-batch that is not the last of its step, it
+    does not step at all.
     """
 
     def step(original: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -256,7 +256,7 @@ def install_deepspeed(patches: Patches, training: TrainingObserver, engine: Modu
 
 
 def install_end(training: TrainingObserver, torch: ModuleType) -> None:
-    """Say at the end why no steps were seen, and that functions were compiled."""
+    """Report at the end why no steps were seen, and that functions were compiled."""
 
     def compiled_graphs() -> int:
         utils = sys.modules.get("torch._dynamo.utils")
@@ -277,7 +277,7 @@ def install_end(training: TrainingObserver, torch: ModuleType) -> None:
 
 
 def install_compiler(eval_frame: ModuleType) -> None:
-    """Mark all code of the probe for the compiler to skip, once torch._dynamo.eval_frame has been imported."""
+    """Make the compiler skip all code of the probe, once torch._dynamo.eval_frame is imported."""
     for name, module in sys.modules.copy().items():
         if name == _PACKAGE or name.startswith(_PACKAGE + "."):
             for value in list(vars(module).values()):
@@ -285,13 +285,13 @@ def install_compiler(eval_frame: ModuleType) -> None:
 
 
 def _skip(skip_code: Function, value: Any, module: str) -> None:
-    """Skip the code of a function, a property or a class that the module defines."""
+    """Skip the code of a function, property or class that the module defines."""
     value = getattr(value, "__func__", value)
     value = value.fget if isinstance(value, property) else value
     if getattr(value, "__module__", None) != module:
         return
     codes = [value.__code__] if isinstance(value, FunctionType) else []
-    while codes:  # of functions which the function makes, too
+    while codes:  # nested functions, too
         code = codes.pop()
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
         skip_code(code)
@@ -300,10 +300,10 @@ def _skip(skip_code: Function, value: Any, module: str) -> None:
 
 
 def compiling(torch: ModuleType) -> Callable[[], bool]:
-    """Return `torch.compiler.is_compiling`, which a trace takes for a constant.
+    """Return `torch.compiler.is_compiling`, which a trace treats as a constant.
 
-    A torch without one (before 2.1) is taken to compile nothing; torch._dynamo is not asked, since the mere question
-    imports it, which takes seconds.
+    A torch without it (before 2.1) is assumed to compile nothing. torch._dynamo is not asked, since importing it takes
+    seconds.
     """
     known: Callable[[], bool] | None = getattr(getattr(torch, "compiler", None), "is_compiling", None)
     return (lambda: False) if known is None else known

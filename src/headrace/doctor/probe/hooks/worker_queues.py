@@ -23,11 +23,11 @@ UNSEEN_WORKERS = "what workers do was"
 UNSEEN_INDEX = "which batch comes next once some workers of an iterable dataset have ended was"
 
 
-# In the process that trains: which batch comes from the workers, and how long unpickling and pinning it take.
+# In the training process: which batch arrives, and the time of unpickling and pinning.
 
 
 def hook_queues(patches: Patches, training: TrainingObserver, dataloader: ModuleType) -> None:
-    """Hook what torch.utils.data.dataloader reads its workers' queues by."""
+    """Hook the functions with which torch.utils.data.dataloader reads its workers' queues."""
     readers = training.readers
 
     def loads(original: Function) -> Any:
@@ -72,7 +72,7 @@ def hook_queues(patches: Patches, training: TrainingObserver, dataloader: Module
 
 
 def hook_iterator(patches: Patches, module: ModuleType, iterator: str) -> None:
-    """Hook an iterator over worker processes, for the index of a batch that is handed out of order."""
+    """Hook an iterator over worker processes, to get the index of a batch that arrives out of order."""
 
     def try_get_data(original: Function, iterator: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(iterator, *args, **kwargs)
@@ -85,7 +85,7 @@ def hook_iterator(patches: Patches, module: ModuleType, iterator: str) -> None:
     patches.needs(module, iterator, {"_rcvd_idx": UNSEEN_INDEX})
 
 
-# In a worker: when an index arrived, when its batch was in the pipe, and what pickling took.
+# In a worker: when an index arrived, when its batch was in the pipe, and the time of pickling.
 
 
 def install_workers(
@@ -96,7 +96,7 @@ def install_workers(
     fault: Fault,
     worker: ModuleType,
 ) -> None:
-    """Hook torch.utils.data._utils.worker, or a module with such a loop."""
+    """Hook torch.utils.data._utils.worker, or a module with the same loop."""
     close = batches.guard(batches.close)
 
     def observe(original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -126,12 +126,12 @@ def install_workers(
         finally:
             close()
 
-    # By its name, which the stand-in has as well, spawned workers find it.
+    # Spawned workers find it by its name, which the stand-in shares.
     patches.hook_around(worker, "_worker_loop", loop, UNSEEN_WORKERS)
 
 
 class LoopRoles(NamedTuple):
-    """Arguments of a worker loop, by what each is for; None for what was not found."""
+    """Arguments of a worker loop, each None if not found."""
 
     dataset: Any
     index_queue: Any
@@ -141,11 +141,11 @@ class LoopRoles(NamedTuple):
 
 
 def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
-    """Find the roles by the arguments' names, else by what they can do: indices come by the first queue everywhere.
+    """Find the arguments by name, otherwise by type: indices always come through the first queue.
 
-    torch from 2.15 on hands over the dataset in a list, which the loop empties.
+    From torch 2.15 on, the dataset is passed in a list, which the loop empties.
     """
-    methods = ("get", "put", "_send_bytes")  # of a queue of multiprocessing
+    methods = ("get", "put", "_send_bytes")  # of a multiprocessing queue
     queues = [value for value in arguments.values() if all(hasattr(value, name) for name in methods)]
     first, second = (*queues, None, None)[:2] if len(queues) == 2 else (None, None)
     return LoopRoles(
@@ -158,7 +158,7 @@ def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
 
 
 def _only_dataset(arguments: dict[str, Any]) -> Any:
-    """Return the one argument that gives samples, or the one thing in a list; None where that is not one."""
+    """Return the only argument, or only item of a list argument, that yields samples; None if there are several."""
     held = [value[0] if isinstance(value, list) and len(value) == 1 else value for value in arguments.values()]
     gives = [value for value in held if hasattr(type(value), "__getitem__") or hasattr(type(value), "__iter__")]
     datasets = [value for value in gives if not isinstance(value, (str, bytes))]
@@ -166,7 +166,7 @@ def _only_dataset(arguments: dict[str, Any]) -> Any:
 
 
 def _completed(roles: LoopRoles) -> LoopRoles:
-    """Fill in what the loop's arguments did not show from torch's public `get_worker_info()`, which the loop sets."""
+    """Fill in missing arguments from torch's public `get_worker_info()`, which the loop sets."""
     info: Any = sys.modules["torch.utils.data"].get_worker_info()
     return roles._replace(
         dataset=getattr(info, "dataset", None) if roles.dataset is None else roles.dataset,
@@ -182,14 +182,14 @@ def _worker_facts(clock: SessionClock, roles: LoopRoles) -> dict[str, Any]:
         "parent": os.getppid(),
         "num_workers": roles.num_workers,
         "dataset": None if roles.dataset is None else f"{dataset.__module__}.{dataset.__qualname__}",
-        # How this process was started; the default, where its loader had no context of its own.
+        # Start method of this process, or the default if its loader had no context of its own.
         "start_method": getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True),
         "started_us": _started_us(clock),
     }
 
 
 def _started_us(clock: SessionClock) -> int | None:
-    """Return when the kernel started this process, to its clock tick (10 ms)."""
+    """Return the time at which the kernel started this process, accurate to its clock tick (10 ms)."""
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
@@ -200,10 +200,10 @@ def _started_us(clock: SessionClock) -> int | None:
 
 
 class _IndexQueue:
-    """Hook on the queue that the loop gets indices from. The queue stays the object that it is."""
+    """Hook on the loop's index queue. The queue object stays the same."""
 
     def __init__(self, batches: BatchRecorder, queue: Any, at_first: Callable[[], None] | None = None) -> None:
-        """`at_first` is called when the loop first asks for an index: it has begun then."""
+        """`at_first` is called when the loop first requests an index, and so has begun."""
         self._batches = batches
         self._epoch = 0
         self._at_first = at_first
@@ -218,7 +218,7 @@ class _IndexQueue:
         return message
 
     def _drop_unsent(self) -> None:
-        """Drop what the loop got and skips, once the pass is over."""
+        """Drop a batch that the loop received and skipped after the end of the pass."""
         if self._at_first is not None:
             at_first, self._at_first = self._at_first, None
             at_first()
@@ -235,7 +235,7 @@ class _IndexQueue:
 
 
 class _DataQueue:
-    """Hook on the queue that the loop puts batches into, whose feeder thread pickles and sends them."""
+    """Hook on the loop's data queue, whose feeder thread pickles and sends the batches."""
 
     def __init__(self, patches: Patches, batches: BatchRecorder, queue: Any) -> None:
         self._batches = batches

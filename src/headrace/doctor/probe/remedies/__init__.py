@@ -1,7 +1,7 @@
-"""Remedies that a proof injects into the user's processes, without a change of the code.
+"""Remedies that a proof injects into the user's processes without changing the code.
 
-Like all of the probe they import the standard library only. What a remedy needs beyond that, headrace or torch, it
-takes from the user's own environment when the time comes; where that has none, it is not applied and says so.
+Like the whole probe, they import only the standard library. A remedy that needs headrace or torch imports it from the
+user's environment when it takes effect. If the import fails, the remedy is not applied and reports why.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["AROUND", "BENEATH", "KEYS", "InjectedRemedy", "inject"]
 
 
 class InjectedRemedy:
-    """One remedy in this process: what it is installed by, and whether it took effect, and how often.
+    """One remedy in this process: its installation, and a count of its effects.
 
-    It writes the `applied` records of docs/doctor/session.md: at once when the remedy takes effect for the first time,
-    since a process may be killed, and with the count when the process ends.
+    It writes the `applied` records of docs/doctor/session.md: at its first effect, since a process may be killed, and
+    with the final count when the process ends.
     """
 
     def __init__(self, probe: Probe, key: str) -> None:
@@ -31,7 +31,7 @@ class InjectedRemedy:
         self.folder, self.digests = probe.settings.folder, probe.digests
         self.key = key
         self.guarded = HookGuard(probe.fault, f"remedy {key}")
-        """For the parts of the remedy: once any has raised, it is off, and says why."""
+        """Guard for the parts of the remedy: once any part has raised, the remedy is off and reports why."""
         self._evidence, self._clock = probe.evidence, probe.clock
         self._texts: set[str] = set()
         self._count = 0
@@ -39,7 +39,7 @@ class InjectedRemedy:
         probe.last.add(self._write_count)
 
     def around(self, module: str, path: str, call: Function) -> None:
-        """Replace `path`, dotted, of a module, once it has been imported, by what calls `call(original, …)`."""
+        """Replace a dotted `path` of a module, once imported, by a function that calls `call(original, …)`."""
 
         def install(imported: Any) -> None:
             *outer, name = path.split(".")
@@ -48,7 +48,7 @@ class InjectedRemedy:
         self.when_imported(module, install)
 
     def took(self, text: str = "") -> None:
-        """Count one effect more. `text` says in which way; each is written once."""
+        """Count one more effect. Each distinct `text`, which describes the effect, is written once."""
         self._own()
         self._count += 1
         if self._count == 1 or text not in self._texts:
@@ -56,7 +56,7 @@ class InjectedRemedy:
             self._write(self._count, text)
 
     def refused(self, why: str) -> None:
-        """Write why it cannot take effect here."""
+        """Write why the remedy cannot take effect here."""
         self._own()
         if why not in self._texts:
             self._texts.add(why)
@@ -64,7 +64,7 @@ class InjectedRemedy:
 
     @functools.cached_property
     def headrace(self) -> Any:
-        """Return the package; None, and a refusal, where the environment of the command has none."""
+        """Return the package, or None, with a refusal, if the command's environment lacks it."""
         try:
             import headrace
         except ImportError as error:
@@ -73,7 +73,7 @@ class InjectedRemedy:
         return headrace
 
     def _own(self) -> None:
-        """Count anew in the child of a fork, into its own evidence."""
+        """Restart the count in the child of a fork, for its own evidence."""
         if self._process != self._evidence.path:
             self._process = self._evidence.path
             self._texts.clear()
@@ -97,18 +97,20 @@ BENEATH: dict[str, Callable[[InjectedRemedy, Any], None]] = {
     "cache": images.install_image_cache,
     "loaders": loaders.install_arguments,
 }
-"""By their keys of docs/doctor/remedies.md, in the order in which they are installed: what comes later stands before
-what came earlier. All of them stand behind the hooks, whose stages then time what took the place of the user's."""
+"""Installers by key of docs/doctor/remedies.md, in order: a later remedy wraps an earlier one.
+
+All are installed under the hooks, whose stages then time the replacements.
+"""
 AROUND: dict[str, Callable[[InjectedRemedy, Any], None]] = {
     "loader": adopted.install_loader,
     "device_prefetch": loaders.install_device_prefetch,
 }
-"""These stand before the hooks, since they take batches from a loader of their own, or in another thread."""
+"""Installers of remedies around the hooks, which take batches from their own loader or in another thread."""
 KEYS = frozenset((*BENEATH, *AROUND))
 
 
 def inject(probe: Probe, remedies: dict[str, Callable[[InjectedRemedy, Any], None]]) -> None:
-    """Install those of `remedies` that the settings name: BENEATH before the hooks are there, AROUND behind them."""
+    """Install the `remedies` named in the settings: BENEATH before the hooks, AROUND after them."""
     changes = probe.settings.changes
     for key, install in remedies.items():
         if key not in changes:

@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 MODULE = "headrace_adopted_loader"
 _REPLACED = "_headrace_replaced"
-"""Attribute of a DataLoader: whether its batches are the Loader's."""
+"""Attribute of a DataLoader: True if its batches come from the Loader."""
 
 
 def install_loader(remedy: InjectedRemedy, wanted: dict[str, Any]) -> None:
-    """Give batches of Headrace's Loader in place of the DataLoaders that `wanted` numbers.
+    """Replace the DataLoaders that `wanted` numbers by Headrace's Loader.
 
-    It has the text of the `module`, and the numbers of the `loaders`. The Loader is made once, at the first pass, and
-    each pass of the DataLoader is the next epoch of it. The hooks see it as they see every Loader.
+    `wanted` has the text of the `module` and the numbers of the `loaders`. The Loader is created once, at the first
+    pass, and each pass of the DataLoader is its next epoch. The hooks observe it like any Loader.
     """
     training = remedy.training
     made: list[Callable[[], Any]] = []
 
     def is_wanted(loader: Any) -> bool:
-        """Return whether a pass of this DataLoader, begun now in the training thread, is one to replace."""
+        """Return True if a pass of this DataLoader, begun now in the training thread, should be replaced."""
         thread = training.thread
         if not thread.is_its_thread() or thread.is_fetching:
             return False
         replaced = getattr(loader, _REPLACED, None)
-        if replaced is None:  # it has the number that is next, unless it was described before
+        if replaced is None:  # it gets the next number, unless it was described before
             file, number = getattr(loader, NUMBER, (None, None))
             number = number if file == training.evidence.path else training.counter.loaders
             replaced = number in wanted["loaders"]
@@ -48,7 +48,7 @@ def install_loader(remedy: InjectedRemedy, wanted: dict[str, Any]) -> None:
             return None
         if not made:
             module = ModuleType(MODULE)
-            sys.modules[MODULE] = module  # where processes of its own look for its functions
+            sys.modules[MODULE] = module  # subprocesses look up its functions there
             exec(compile(wanted["module"], f"<{MODULE}>", "exec"), module.__dict__)
             made.append(functools.partial(module.batches, module.make_loader()))
         remedy.took()
@@ -62,7 +62,7 @@ def install_loader(remedy: InjectedRemedy, wanted: dict[str, Any]) -> None:
 
 
 def _digested(batches: Any, remedy: InjectedRemedy) -> Iterator[Any]:
-    """Yield batches, each noted where the run's samples are compared."""
+    """Yield batches, recording their digests if the run's samples are compared."""
     for batch in batches:
         if remedy.digests is not None:
             remedy.digests.received(remedy.training.counter.passes - 1, batch)

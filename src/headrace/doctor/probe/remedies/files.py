@@ -21,18 +21,18 @@ BY_PATH = {
     "torchvision.io.video": ("read_video",),
     "numpy": ("fromfile", "load"),
 }
-"""Functions that C opens files for, by the path that is their first argument."""
+"""Functions that open a file in C, with the path as first argument."""
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
-"""To follow one, older Pythons look it up in their own list of members."""
+"""Members that older Pythons resolve through their own list of members."""
 _INDEX = "_headrace_index"
-"""Attribute of a TarFile: what answers in its place; None where that is not certain to answer the same."""
+"""Attribute of a TarFile: its index, or None if the index may answer differently."""
 
 
 def install_indexed_tar(remedy: InjectedRemedy, _: bool) -> None:
-    """Answer for an archive's members by an index: no scan of all headers, no search in a list.
+    """Look up an archive's members in an index, instead of scanning all headers and searching a list.
 
-    The `TarFile` stays the user's, with its file and its way to read; only the list of its members, and the answer to a
-    name, come from headrace's index, which lies in the session's folder and is shared by all processes.
+    The `TarFile` remains the user's, with its file and reads. Only the member list and look-ups by name come from
+    headrace's index, stored in the session's folder and shared by all processes.
     """
     tars = _Tars(os.path.join(remedy.folder, "tars"), remedy)
     remedy.around("tarfile", "TarFile.getmember", tars.getmember)
@@ -41,13 +41,13 @@ def install_indexed_tar(remedy: InjectedRemedy, _: bool) -> None:
 
 
 class _Tars:
-    """The archives of a process and their indices."""
+    """Archives of a process with their indices."""
 
     def __init__(self, cache: str, remedy: InjectedRemedy) -> None:
         self._cache = cache
         self._remedy = remedy
         self._known: dict[tuple[Any, ...], Any] = {}
-        """Indices, by path, size and time of their tars: inherited by a fork, since they are read by offset."""
+        """Indices by path, size and time of their tars. Forks inherit them, since reads use explicit offsets."""
         self._find, self._fill = remedy.guarded(self._find_member), remedy.guarded(self._fill_members)
 
     def getmember(self, original: Function, tar: Any, name: str) -> Any:
@@ -59,7 +59,7 @@ class _Tars:
         return original(tar)
 
     def _find_member(self, tar: Any, name: str) -> Any:
-        """Return None for what the index does not have under just that name: tarfile then says so in its own way."""
+        """Return None for names that the index lacks, so that tarfile raises its own error."""
         index = self._index(tar)
         name = name.rstrip("/")
         if index is None or name not in index:
@@ -71,7 +71,7 @@ class _Tars:
         return tar_info(tar, member)
 
     def _fill_members(self, tar: Any) -> None:
-        """Fill in all members, as if every header had been read; nothing where some have been already."""
+        """Fill in all members as if every header had been read; do nothing if some are already."""
         if tar._loaded or len(tar.members) > 1:
             return
         index = self._index(tar)
@@ -85,7 +85,7 @@ class _Tars:
 
     def _index(self, tar: Any) -> Any:
         if not hasattr(tar, _INDEX):
-            setattr(tar, _INDEX, None)  # also while it is made, and where that fails
+            setattr(tar, _INDEX, None)  # also during creation, and after a failure
             setattr(tar, _INDEX, self._indexed(tar))
         return getattr(tar, _INDEX)
 
@@ -97,20 +97,20 @@ class _Tars:
         if key not in self._known:
             os.makedirs(self._cache, exist_ok=True)
             index = index_of(tar.fileobj.name, self._cache)
-            # Of what lies in several pieces, tarfile knows more than the index does.
+            # For sparse members, tarfile knows more than the index.
             self._known[key] = None if any(member.issparse() for member in index) else index
         return self._known[key]
 
 
 def index_of(path: str, cache: str) -> Any:
-    """Return headrace's index of an archive, in the folder `cache`. Raises ImportError where it is not installed."""
+    """Return headrace's index of an archive, cached in the folder `cache`. Raises ImportError without headrace."""
     from headrace import IndexedTar
 
     return IndexedTar(path, cache=cache)
 
 
 def _is_plain(tar: Any) -> bool:
-    """Tell whether tarfile itself has opened a file, not compressed, for reading, with no subclass of anybody's."""
+    """Return True if tarfile itself opened an uncompressed file for reading, without any subclass."""
     raw = getattr(tar.fileobj, "raw", None)
     return bool(
         tar.mode == "r"
@@ -125,7 +125,7 @@ def _is_plain(tar: Any) -> bool:
 
 
 def tar_info(tar: Any, member: Any) -> Any:
-    """Return all that reading needs. Owner, mode and time are those of a new TarInfo, since the index has none."""
+    """Return a TarInfo with all that reading needs. Owner, mode and time are defaults; the index has none."""
     info = tar.tarinfo(member.name)
     info.size, info.type, info.linkname = member.size, member.type, member.linkname
     info.offset_data = member.offset_data
@@ -135,9 +135,9 @@ def tar_info(tar: Any, member: Any) -> Any:
 
 
 def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
-    """Open copies of files that were staged in memory or on a local disk before the run, where they are to be read.
+    """Open copies, staged in memory or on a local disk before the run, in place of files opened for reading.
 
-    `pairs` are [source, copy]: files, or folders with all that is in them.
+    `pairs` are [source, copy]: files, or folders with all their contents.
     """
     patches = remedy.patches
     copies = {os.path.abspath(source): copy for source, copy in pairs}
@@ -146,7 +146,7 @@ def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
 
     @remedy.guarded
     def find(file: Any) -> str | None:
-        """Return the path of its copy; None also for what was not there when its folder was copied."""
+        """Return the path of a file's copy, or None, also for a file created after its folder was copied."""
         given = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
         if not isinstance(given, str):
             return None
@@ -185,7 +185,7 @@ def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
     patches.replace(builtins, "open", opening)
     patches.replace(io, "open", opening)
     patches.replace(os, "open", opening_descriptor)
-    # Its own name for `open`, which was taken before ours was there.
+    # tarfile's alias of `open`, bound before the hook was installed.
     remedy.when_imported("tarfile", lambda tarfile: patches.replace(tarfile, "bltn_open", opening))
     remedy.around("h5py._hl.files", "File.__init__", open_hdf5)
     for module, names in BY_PATH.items():

@@ -18,27 +18,27 @@ OTHER_FILTER = "images are resized with another filter than BILINEAR, the one th
 _BILINEAR = 2
 _STARTS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
 _BYTES = {"L": 1, "RGB": 4}
-"""Of a pixel in Pillow's memory."""
+"""Bytes of a pixel in Pillow's memory, by mode."""
 
 
-# Which image of Pillow's may be answered for, and where its bytes come from.
+# Which Pillow images can be replaced, and where their bytes come from.
 
 
 def is_unread(image: Any) -> bool:
-    """Tell a file that was opened and of which no pixel has been decoded: one frame of a usual kind."""
+    """Return True for an opened file of a common format with one frame, of which no pixel has been decoded."""
     return bool(
         getattr(image, "tile", None)
         and getattr(image, "format", None) in _STARTS
         and image.mode in ("L", "RGB")
         and "transparency" not in image.info
         and getattr(image, "n_frames", 1) == 1
-        and not image.decoderconfig  # a JPEG that is to be decoded at a smaller size
-        and (image.format == "JPEG" or image.tile[0][3] in ("L", "RGB"))  # 8 bits a channel
+        and not image.decoderconfig  # a JPEG to be decoded at a smaller size
+        and (image.format == "JPEG" or image.tile[0][3] in ("L", "RGB"))  # 8 bits per channel
     )
 
 
 def whole_bytes(image: Any) -> bytes | None:
-    """Read the file that it was opened from, whose position stays; None where it does not begin with the image."""
+    """Read an image's whole file, preserving its position; None if it does not begin with the image."""
     file = image.fp
     at = file.tell()
     file.seek(0)
@@ -48,7 +48,7 @@ def whole_bytes(image: Any) -> bytes | None:
 
 
 def source_key(image: Any) -> tuple[Any, ...] | None:
-    """Return what tells the file that it was opened from: its path, its place in a tar, or what it holds."""
+    """Return a key of an image's source: its path, its position in a tar, or a digest of its content."""
     raw = getattr(image.fp, "raw", None)
     if type(raw).__module__ == "tarfile":
         member: Any = raw
@@ -62,7 +62,7 @@ def source_key(image: Any) -> tuple[Any, ...] | None:
 
 
 def finish(image: Any) -> None:
-    """Do what Pillow's own `load` does when its pixels are there."""
+    """Do what Pillow's own `load` does once the pixels are set."""
     image.tile = []
     if image._exclusive_fp and image._close_exclusive_fp_after_loading and image.fp is not None:
         image.fp.close()
@@ -73,10 +73,10 @@ def finish(image: Any) -> None:
 
 
 def install_native_decode(remedy: InjectedRemedy, _: bool) -> None:
-    """Decode with headrace where an image is only opened, converted to RGB and resized.
+    """Decode with headrace if an image is only opened, converted to RGB and resized.
 
-    A PNG's pixels are those that Pillow gives. A bilinear resize of an image that was not decoded yet is the core's, to
-    within one level of what Pillow gives. All else is Pillow's, as ever; so is what the decoder declines.
+    A PNG's pixels are identical to Pillow's. The bilinear resize of an undecoded image uses the core, within one level
+    of Pillow's result. Everything else stays with Pillow, including what the decoder declines.
     """
 
     def install(image: Any) -> None:
@@ -89,7 +89,7 @@ def install_native_decode(remedy: InjectedRemedy, _: bool) -> None:
 
 
 class _Decoder:
-    """Headrace's decoder in the place of Pillow's methods."""
+    """Headrace's decoder in place of Pillow's methods."""
 
     def __init__(self, image: Any, remedy: InjectedRemedy) -> None:
         self._image = image
@@ -99,7 +99,7 @@ class _Decoder:
         self._cut, self._decline = remedy.guarded(self._resized), remedy.guarded(self._declined)
 
     def load(self, original: Function, image: Any) -> Any:
-        self._load(image)  # then there is nothing left to decode
+        self._load(image)  # then nothing is left to decode
         return original(image)
 
     def convert(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
@@ -125,7 +125,7 @@ class _Decoder:
             finish(image)
 
     def _defer_rgb(self, image: Any) -> Any:
-        """Read the bytes now, since the file may be closed by the time somebody wants pixels."""
+        """Read the bytes now, since the file may be closed before the pixels are used."""
         if not is_unread(image):
             return None
         data = whole_bytes(image)
@@ -133,14 +133,14 @@ class _Decoder:
             return None
         if image._exclusive_fp:
             image.fp.close()
-        # From memory is read what was to be read from its file, as its owner may think that it has been.
+        # Later reads come from memory, since the owner of the file may assume that it has been read.
         image.fp, image._exclusive_fp = io.BytesIO(data), True
         return self._deferred(image, data)
 
     def _resized(self, image: Any, size: Any) -> Any:
         is_size = isinstance(size, (tuple, list)) and len(size) == 2 and all(type(one) is int for one in size)
         if not is_size or min(size) <= 0:
-            return None  # Pillow says what is wrong with it
+            return None  # Pillow raises its own error
         if not self._is_undecoded(image) or tuple(size) == image.size:
             return None
         data = image.data if type(image) is self._deferred else whole_bytes(image)
@@ -153,12 +153,12 @@ class _Decoder:
         return new
 
     def _declined(self, image: Any) -> None:
-        """Say so where the whole image must then be decoded, which a JPEG is no faster."""
+        """Report a resize that needs the whole image decoded, which the core does no faster for a JPEG."""
         if self._is_undecoded(image):
             self._remedy.refused(OTHER_FILTER)
 
     def _pixels(self, deferred: Any) -> Any:
-        """Decode an image of which somebody wants the pixels as they are."""
+        """Decode an image whose pixels are needed unchanged."""
         pixels = self._decoded(deferred.data, "RGB") if deferred.data.startswith(b"\x89PNG") else None
         if pixels is not None:
             return self._image.fromarray(pixels).im
@@ -167,7 +167,7 @@ class _Decoder:
             return image.im if image.mode == "RGB" else image.im.convert("RGB", 0)
 
     def _decoded(self, data: bytes, mode: str, size: tuple[int, int] | None = None) -> Any:
-        """Return an array [H, W] or [H, W, 3]; None where the decoder declines."""
+        """Return an array [H, W] or [H, W, 3], or None if the decoder declines."""
         core = self._remedy.headrace
         if core is None:
             return None
@@ -181,7 +181,7 @@ class _Decoder:
 
 
 def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
-    """Return a class of images of mode RGB whose pixels are decoded when they are first asked for.
+    """Return a class of RGB images whose pixels are decoded on first use.
 
     All of Pillow's methods call `load` first, as they must for a file.
     """
@@ -202,17 +202,17 @@ def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
             return super().load()
 
         def __reduce_ex__(self, protocol: Any) -> Any:
-            return copy.copy, (self.copy(),)  # this class has no name that a pickle could find it by
+            return copy.copy, (self.copy(),)  # pickle cannot find this class by name
 
     return RGBImage
 
 
 def install_image_cache(remedy: InjectedRemedy, limits: dict[str, int]) -> None:
-    """Cache decoded images in the memory of each worker; `limits` has the `bytes` that each process may hold."""
+    """Cache decoded images in the memory of each worker; `limits` has the maximum `bytes` per process."""
 
     @remedy.guarded
     def keep_workers(loader: Any) -> None:
-        """Let workers live on from one epoch to the next: what they hold would go with them."""
+        """Make workers persistent: their cache would be lost at the end of an epoch."""
         is_ours = remedy.training.thread.is_its_thread()
         if is_ours and loader.num_workers and not loader.persistent_workers:
             change(loader, {"persistent_workers": True})
@@ -226,7 +226,7 @@ def install_image_cache(remedy: InjectedRemedy, limits: dict[str, int]) -> None:
 
 
 class _ImageCache:
-    """Cache of what `load` gave, by where the image came from. Images that do not fit any more are not cached."""
+    """Cache of the results of `load`, by the image's source. Images that no longer fit are not cached."""
 
     def __init__(self, most_bytes: int, remedy: InjectedRemedy) -> None:
         self._free = most_bytes
@@ -239,7 +239,7 @@ class _ImageCache:
         key = self._key(image)
         if key is None:
             return original(image)
-        self._give(image, key)  # then there is nothing left to decode
+        self._give(image, key)  # then nothing is left to decode
         result = original(image)
         self._keep(image, key)
         return result

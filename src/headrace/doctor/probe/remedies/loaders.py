@@ -1,4 +1,4 @@
-"""Remedies for loaders: arguments of DataLoaders, prefetching to the device, limits of threads, and variables."""
+"""Remedies for loaders: DataLoader arguments, device prefetching, thread limits, and environment variables."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 ARGUMENTS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "multiprocessing_context")
 PREFETCH = 2
-"""Batches in flight for each worker, where nothing else is said: DataLoader's own default."""
+"""DataLoader's default of batches in flight per worker."""
 _CHANGED = "_headrace_changed"
-"""Attribute of a DataLoader whose arguments are those that are wanted."""
+"""Attribute of a DataLoader whose arguments have been changed."""
 
 
 def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]) -> None:
-    """Change arguments of DataLoaders before they are first iterated; `changes` has them by the loader's number.
+    """Change arguments of DataLoaders before their first iteration; `changes` is keyed by loader number.
 
-    The frameworks make theirs anew, but all of them come by DataLoader's own `__iter__`, or by the `_get_iterator` that
-    it calls, as does a loader that has an `__iter__` of its own.
+    Frameworks create new loaders, but all of them use DataLoader's own `__iter__`, or the `_get_iterator` that it
+    calls, as does a loader with its own `__iter__`.
     """
     training, counter = remedy.training, remedy.training.counter
     opening: int | None = None
 
     def number_of(loader: Any) -> int | None:
-        """Return the number that it has or will have in the evidence.
+        """Return the loader's present or future number in the evidence.
 
-        None for a loader that is not counted there: one that another begins, or a dataset.
+        Return None for a loader that has none: one begun by another loader or a dataset.
         """
         nonlocal opening
         if counter.opening is None or counter.opening == opening or not training.thread.is_its_thread():
@@ -66,7 +66,7 @@ def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]
 
 
 def objection(loader: Any, wanted: dict[str, Any]) -> str:
-    """Say why the loader cannot have these arguments, by the checks of DataLoader itself; empty where it can."""
+    """Return why the loader cannot have these arguments, by DataLoader's own checks; empty if it can."""
     unknown = sorted(set(wanted) - set(ARGUMENTS))
     if unknown:
         return f"expected arguments of {', '.join(ARGUMENTS)}, got {', '.join(unknown)}"
@@ -80,7 +80,7 @@ def objection(loader: Any, wanted: dict[str, Any]) -> str:
 
 
 def change(loader: Any, wanted: dict[str, Any]) -> list[str]:
-    """Set the arguments, and those that go with them, on a loader that takes no assignment any more; say which."""
+    """Set the arguments and their dependents on a loader that rejects assignment, and return the changes as text."""
     workers = wanted.get("num_workers", loader.num_workers)
     new = {name: wanted[name] for name in ARGUMENTS if name in wanted and name != "multiprocessing_context"}
     if not workers:
@@ -101,9 +101,9 @@ def change(loader: Any, wanted: dict[str, Any]) -> list[str]:
 
 
 def install_device_prefetch(remedy: InjectedRemedy, _: bool) -> None:
-    """Copy the next batch to the device while this one is trained on: headrace's DevicePrefetcher around a loader.
+    """Prefetch the next batch to the device during the current step, with headrace's DevicePrefetcher.
 
-    Around every loader that is iterated to train from: in the training thread, with gradients, where CUDA is in use.
+    Applies to every loader iterated for training: in the training thread, with gradients, while CUDA is in use.
     """
     is_opening = False
 
@@ -138,12 +138,12 @@ def install_device_prefetch(remedy: InjectedRemedy, _: bool) -> None:
 
 
 def cuda_device(torch: Any) -> str | None:
-    """Return the current device; None where this process has not begun to use any, and nothing of ours may begin it."""
+    """Return the current device, or None if this process has not initialised CUDA, which the probe must not do."""
     return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_initialized() else None
 
 
 class _LoaderPass:
-    """One pass of a loader, as something to iterate over."""
+    """One pass of a loader as an iterable."""
 
     def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
         self._begin = begin
@@ -153,9 +153,9 @@ class _LoaderPass:
 
 
 def install_environment(remedy: InjectedRemedy, wanted: dict[str, str]) -> None:
-    """Say whether the variables that the doctor started the command with still hold where torch is imported.
+    """Report whether the variables set by the doctor still hold when torch is imported.
 
-    Libraries read them when they are loaded: nothing that is set later counts.
+    Libraries read them when loaded; later changes have no effect.
     """
 
     def check(_: Any) -> None:
@@ -169,18 +169,18 @@ def install_environment(remedy: InjectedRemedy, wanted: dict[str, str]) -> None:
 
 
 def install_thread_limits(remedy: InjectedRemedy, most: dict[str, int]) -> None:
-    """Limit threads: torch's, OpenMP's and OpenCV's, in the trainer and in workers.
+    """Limit the threads of torch, OpenMP and OpenCV in the trainer and in workers.
 
-    `most` has the threads of a `trainer` and of a `worker`; one that is missing is left alone. OpenMP, MKL and OpenBLAS
-    read environment variables when they are loaded, which the doctor sets before the command starts. This is what must
-    be said inside: a script may have asked for more, and a fork inherits.
+    `most` has the limits of a `trainer` and of a `worker`; a missing role is not limited. OpenMP, MKL and OpenBLAS read
+    environment variables when loaded, which the doctor sets before the command starts. The calls here are needed
+    because a script may request more threads, and a fork inherits the setting.
     """
     role = "trainer"  # until the process turns out to be a worker
     setters: dict[str, Callable[[int], None]] = {}
 
     def bounded(original: Callable[[int], None], threads: int) -> None:
         limit = most.get(role)
-        # Below 1 OpenCV takes it for something else; what is no number is the library's to refuse.
+        # Below 1 has another meaning in OpenCV. A value that is no number is left to the library to reject.
         is_more = type(threads) is int and limit is not None and not 0 < threads <= limit
         original(limit if is_more and limit is not None else threads)
 
@@ -193,7 +193,7 @@ def install_thread_limits(remedy: InjectedRemedy, most: dict[str, int]) -> None:
         except Exception as error:
             remedy.fault(f"remedy threads: {library}", error)
             return
-        if "torch" in sys.modules:  # before it nothing is written
+        if "torch" in sys.modules:  # nothing is written before
             remedy.took(f"{library}: {limit} in a {role}")
 
     def watch(library: str, name: str, module: Any) -> None:

@@ -1,4 +1,4 @@
-"""Batches that are cached for replay: which, how many, and their copies."""
+"""Batches cached for replay: their selection, number, and copies."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 MOST_CACHED = 16
-"""More of them tell no more of a step's length, and each costs the observed run a copy."""
+"""Maximum number of cached batches. More say nothing new about step time, and each costs the observed run a copy."""
 IN_WARMUP = 8
-"""Of them as many come from the warm-up, whose length is not a figure: a copy of 20 MB takes as much as many a step."""
+"""Maximum number cached during warm-up, whose step times are not reported.
+
+Copying 20 MB takes as long as many a step.
+"""
 MOST_CACHED_BYTES = 512 << 20
 MEMORY_SHARE = 0.1
-"""Of what is free on the machine, or within the limit of the container, among the ranks of the machine."""
+"""Share of the free memory of the machine or container, divided among its ranks."""
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _MOST_DEPTH = 32
 
 Memo = dict[int, Any]
-"""Copies by the identity of what they were made of: what a batch holds twice, its copy does too."""
+"""Copies by id of the original, so that duplicates in a batch stay duplicates in its copy."""
 
 
 class CachedBatches:
-    """Cached batches of one DataLoader: few, and in the proportions of all that were seen.
+    """Cached batches of one DataLoader: few, and in the proportions of all batches seen.
 
-    The first ones of the warm-up are cached, one of each shape as it is first seen, and, where the warm-up was short,
-    one every so often, as long as there is room. Then each stands for as many of the measured ones as came with its
-    shape, or were nearest to it in size.
+    Cached are the first batches of the warm-up, the first of each shape, and, after a short warm-up, one at regular
+    intervals, as long as there is room. Each then stands for the measured batches of its shape, or of the nearest size.
     """
 
     def __init__(self, every: int, room_bytes: int, most: int = MOST_CACHED) -> None:
@@ -42,10 +44,10 @@ class CachedBatches:
         self._weights: list[float] = []
         self.seen = 0
         self.why_not = ""
-        """Why none of these batches can be replayed; empty while nothing speaks against it."""
+        """Reason why these batches cannot be replayed; empty if they can."""
 
     def offer(self, batch: Any, size: int | None, shape: int | None, *, is_measured: bool = True) -> None:
-        """Take in a batch that the training thread has received; those of the warm-up are not measured."""
+        """Add a batch that the training thread has received; `is_measured` is False in the warm-up."""
         if self.why_not:
             return
         if size is None or shape is None:
@@ -79,7 +81,7 @@ class CachedBatches:
         self._room_bytes -= size
 
     def next(self) -> Any:
-        """Return a copy of the batch whose turn it is: in the long run each comes as often as it stands for batches."""
+        """Return a copy of the next batch; frequencies converge to the number of batches each stands for."""
         if not self._weights:
             self._weights = self._shares()
             self._credit = [0.0] * len(self._cached)
@@ -108,12 +110,12 @@ class _CachedBatch(NamedTuple):
 
 
 def room_bytes() -> int:
-    """Return how much memory may be used for caching batches."""
+    """Return the memory available for caching batches."""
     free: list[int] = []
     with suppress(OSError, ValueError, KeyError), open("/proc/meminfo", encoding="ascii") as file:
         lines = dict(line.split(":", 1) for line in file)
         free.append(int(lines["MemAvailable"].split()[0]) << 10)
-    with suppress(OSError, ValueError):  # the limit may be "max"; a container sees the control group that it is in
+    with suppress(OSError, ValueError):  # the limit may be "max"; a container sees its own control group
         limit, used = (_number_in(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
         free.append(max(0, limit - used))
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
@@ -127,14 +129,14 @@ def _number_in(path: str) -> int:
 
 
 class Uncopyable(Exception):  # noqa: N818  (what a batch is, not what went wrong)
-    """Refusal to copy a batch: the type of what cannot be copied, and why not."""
+    """Refusal to copy a batch: the type that cannot be copied, and the reason."""
 
 
 def copied(batch: Any) -> Any:
-    """Return a batch like `batch`, of the same types, that shares no tensor and no container with it.
+    """Return a deep copy of `batch` with the same types, sharing no tensor or container.
 
-    Pinned tensors stay pinned, and every tensor keeps its strides. So a step may change the one that it is given.
-    Raises Uncopyable, also for a tensor that is not in the host's memory.
+    Pinned tensors stay pinned, and tensors keep their strides, so a step may modify its batch. Raises Uncopyable, also
+    for a tensor outside host memory.
     """
     return _copied(batch, {}, _MOST_DEPTH)
 
@@ -168,9 +170,9 @@ def _new(value: Any, memo: Memo, depth: int) -> Any:
 
 
 def _tensor(torch: Any, tensor: Any) -> Any:
-    """Copy a tensor; a subclass as it knows to copy what it holds beside its data, which torch's own way may not."""
+    """Copy a tensor. A subclass with its own copy method copies attributes that torch's method may miss."""
     kind = type(tensor)
-    if tensor.device.type != "cpu":  # its memory may be full, and nobody waits for the host there
+    if tensor.device.type != "cpu":  # device memory may be full, and the host waits for nothing there
         raise Uncopyable(f"{kind.__name__}: on {tensor.device} already")
     is_plain = kind in (torch.Tensor, torch.nn.Parameter)
     if not is_plain and kind.__deepcopy__ is not torch.Tensor.__deepcopy__:
@@ -186,12 +188,12 @@ def _tensor(torch: Any, tensor: Any) -> Any:
 
 
 def _object(value: Any, memo: Memo, depth: int) -> Any:
-    """Copy an object with its attributes, a dataclass or a UserDict say, and with its items, if it is a dict or list.
+    """Copy an object with its attributes (such as a dataclass or UserDict), and the items of a dict or list.
 
     Anything else copies itself.
     """
     kind: Any = next((kind for kind in (dict, list) if isinstance(value, kind)), None)
-    # TensorFlow's tensors copy themselves to themselves, though numpy may have changed what they hold.
+    # A copy of a TensorFlow tensor is the tensor itself, although numpy may modify its memory.
     is_opaque = callable(value) or not hasattr(value, "__dict__") or type(value).__name__ == "EagerTensor"
     if kind is None and is_opaque:
         return copy.deepcopy(value)
@@ -201,7 +203,7 @@ def _object(value: Any, memo: Memo, depth: int) -> Any:
     if kind is not None:
         for key in dict.keys(value) if kind is dict else range(list.__len__(value)):
             kind.__setitem__(new, key, _copied(kind.__getitem__(value, key), memo, depth))
-    with suppress(AttributeError):  # it may have none; a frozen dataclass forbids to set them otherwise
+    with suppress(AttributeError):  # no attributes; `__dict__` also works for a frozen dataclass
         attributes = object.__getattribute__(new, "__dict__")
         for name, inner in list(attributes.items()):
             attributes[name] = _copied(inner, memo, depth)

@@ -1,4 +1,4 @@
-"""Steps that have ended: what is due when one is closed."""
+"""Steps that have ended, and the work due when a step is closed."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 now = time.monotonic_ns
 READY_EVERY = 5
-"""Where there are several ranks, every how many-th step is stamped with the moment when its own gradients were done."""
+"""Interval of steps in which the time of a rank's own gradients is recorded, with several ranks."""
 
 
 class ClosedSteps:
-    """Steps of a training thread, from the moment when the next one begins: what is due then, and their records."""
+    """Closing of a training thread's steps, when the next one begins: work that is due, and their records."""
 
     def __init__(
         self, state: TrainingState, windows: Windows, batches: BatchRecorder, at_close: Sequence[Callable[[], None]]
     ) -> None:
-        """`at_close` are called when a step has been written."""
+        """`at_close` functions are called after a step is written."""
         self._state, self._windows, self._batches, self._at_close = state, windows, batches, at_close
         self._writer = StepWriter(state.evidence, state.clock, state.costs, lambda: batches.cost.total_ns)
         self.pauses = PausedTraining(state, self._writer.take_cost)
         self.is_stamped = False
-        """Whether the moment at which the open step's own gradients are done is wanted."""
+        """True if the time at which the open step's own gradients are done should be recorded."""
         self._used: CoreUse | None = None
-        """Of the cores, until the step closed last. Not where a run is only observed: it is to cost next to nothing."""
+        """Core use up to the last closed step. Not read in an observed run, which should cost next to nothing."""
 
     def close(self, step: OptimizerStep) -> None:
-        """Close a step, and do what is due now and then."""
+        """Close a step and do the work that is due."""
         state = self._state
         end = step.end or step.start
         self.pauses.observed(end - step.start)
-        if not state.settings.observe:  # steps are closed as long after their ends as one another
+        if not state.settings.observe:  # every step is closed equally long after its end
             used, self._used = self._used, core_use(end - step.start)
             step.use = None if used is None else self._used.us_since(used)
         is_wanted = state.evidence.wants(step.number)
@@ -67,20 +67,20 @@ class ClosedSteps:
             self.pauses.begin_if_due(end)
 
     def _agree_on_warmup(self) -> None:
-        """Take the longest of all ranks, since all must end after the same step."""
+        """Adopt the longest warm-up of all ranks, since all must end after the same step."""
         state = self._state
         begun = now()
         try:
             if not state.settings.observe:
                 agreed = state.group.ranks().agree("warm-up", state.limit.warmup, max)
                 state.limit.warmup = state.limit.warmup if agreed is None else agreed
-        except Exception as error:  # a store that cannot do it
+        except Exception as error:  # a store that does not support it
             state.fault("agreement of ranks", error)
         finally:
-            state.costs.measured_ns -= now() - begun  # a wait for others, which is a part of what is counted
+            state.costs.measured_ns -= now() - begun  # waiting for other ranks is part of the measured time
 
     def write(self, is_over: bool = False) -> None:
-        """Write the steps that are closed, and what nobody is expected to take over; all of that, once it `is_over`."""
+        """Write the closed steps and the batches that nothing will take over; all batches if `is_over`."""
         state = self._state
         beside = [batch_record(state.clock, "fetch", batch) for batch in state.elsewhere.left(is_over)]
         if state.marks is not None:
@@ -91,6 +91,5 @@ class ClosedSteps:
         self.pauses.spent(self._writer.write(beside))
 
     def write_batches(self, step: OptimizerStep) -> None:
-        """Write the batches of the open step."""
         self._state.evidence.write(*batch_records(self._state.clock, step))
         step.gets.clear()

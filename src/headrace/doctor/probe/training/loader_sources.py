@@ -1,4 +1,4 @@
-"""Iterators behind the training loop, from which the windows take batches: at its pace, or as fast as they come."""
+"""Iterators behind the training loop, from which windows take batches: at the loop's pace, or at full speed."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 LONGEST_STOP_S = 2.0
 LONGEST_PAUSE_S = 10.0
-"""What training waits at most for the workers to finish, or to be at work again, before a window."""
+"""Maximum time that training waits before a window for workers to finish, or to resume."""
 POLL_S = 0.002
 
 
 class HeldIterator:
-    """Iterator of one pass over a DataLoader, the user's until `hold`: it ends its workers when it is dropped."""
+    """Iterator of one pass over a DataLoader, owned by the user until `hold`. Dropping it ends its workers."""
 
     def __init__(self, iterator: Any, pass_: ObservedPass, take: Callable[[Any, ObservedPass], FetchedBatch]) -> None:
         """`take(iterator, pass_)` receives the next batch, and raises StopIteration at the end."""
         self._iterator = weakref.ref(iterator)
         self.held: Any = None
-        """The iterator; None while it is not held, or where it has gone."""
+        """The iterator; None until held, or if it no longer exists."""
         self._take = take
         self.pass_ = pass_
 
@@ -37,25 +37,25 @@ class HeldIterator:
 
     @property
     def outstanding(self) -> int:
-        """Batches that its workers were asked for, and that were not received yet."""
+        """Batches requested from its workers, but not received yet."""
         asked = getattr(self.held, "_tasks_outstanding", 0)
         return asked if isinstance(asked, int) else 0
 
     def length(self) -> float:
-        """Return the batches of the pass; infinite if nobody knows."""
+        """Return the number of batches in the pass, infinite if unknown."""
         try:
             iterator: Any = self._iterator() if self.held is None else self.held
             return float(len(iterator))
-        except Exception:  # an iterable dataset's, or a sampler of the user's without a length
+        except Exception:  # an iterable dataset's iterator, or a user's sampler without a length
             return inf
 
     def left(self) -> float:
-        """Return the batches that the pass has yet to give; infinite if nobody knows."""
+        """Return the number of batches left in the pass, infinite if unknown."""
         left = self.length() - self.pass_.given
-        return left if left >= 0 else inf  # a sampler that goes on beyond its length
+        return left if left >= 0 else inf  # a sampler that continues beyond its length
 
     def renewed(self) -> HeldIterator | None:
-        """Begin a new pass over the same DataLoader in place of this one, which ends. None where that has gone."""
+        """Begin a new pass over the same DataLoader in place of this one; return None if the loader is gone."""
         loader = self.pass_.owner()
         if loader is None:
             return None
@@ -69,12 +69,12 @@ class HeldIterator:
         return self._take(self.held, self.pass_)
 
     def is_idle(self) -> bool | None:
-        """Tell whether its workers have produced all that they were asked for; None where that cannot be told."""
+        """Return True if its workers have produced all requested batches; None if unknown."""
         asked = getattr(self.held, "_tasks_outstanding", None)
         results, data = (getattr(self.held, name, None) for name in ("_worker_result_queue", "_data_queue"))
         if asked is None or results is None:
             return None
-        queues = [results] if data is None or data is results else [results, data]  # one, where nothing is pinned
+        queues = [results] if data is None or data is results else [results, data]  # a single queue without pinning
         try:
             return bool(sum(queue.qsize() for queue in queues) >= asked)
         except NotImplementedError:  # macOS
@@ -82,22 +82,22 @@ class HeldIterator:
 
 
 class FeedingLoader:
-    """DataLoader that gave batches in the observed steps: which, where from, and how many."""
+    """DataLoader that fed observed steps, with its iterator and number of batches."""
 
     def __init__(self, source: HeldIterator, pass_: ObservedPass) -> None:
         self.source = source
-        """The newest."""
+        """Latest iterator."""
         self.pass_ = pass_
-        """The newest that was observed."""
+        """Latest observed pass."""
         self.cached: CachedBatches | None = None
         self.fed = 0
-        """Batches that fed a step."""
+        """Number of batches that fed a step."""
         self.per_step = 0.0
-        """The same of a mean step."""
+        """Mean number of batches per step."""
 
 
 class ObservedLoaders:
-    """DataLoaders whose batches are gathered in the observed steps, for the windows after them."""
+    """DataLoaders whose batches are collected in the observed steps, for the windows that follow."""
 
     def __init__(self, steps: int) -> None:
         self._asked = steps
@@ -105,12 +105,12 @@ class ObservedLoaders:
         self._by_pass: dict[int, FeedingLoader] = {}
         self._steps = 0
         self.since = 0
-        """When the first observed step began; 0 before."""
+        """Start of the first observed step; 0 before."""
         self.most_gets = 0
-        """Batches of a step, at most."""
+        """Maximum number of batches in a step."""
 
     def add(self, pass_: ObservedPass, new_source: Callable[[], HeldIterator]) -> None:
-        """Take in a pass that has given a batch."""
+        """Add a pass that has returned a batch."""
         if pass_.number not in self._by_pass:
             source = new_source()
             loader = self._by_number.setdefault(pass_.loader, FeedingLoader(source, pass_))
@@ -118,14 +118,14 @@ class ObservedLoaders:
             self._by_pass[pass_.number] = loader
 
     def offer(self, batch: Any, received: FetchedBatch, gets: int, *, is_measured: bool = True) -> None:
-        """Offer a batch of an observed step, which has `gets` of them; the warm-up's are not measured."""
+        """Offer a batch of an observed step with `gets` batches; `is_measured` is False in the warm-up."""
         loader = self._by_pass[received.pass_]
         if loader.cached is None:
             loader.cached = CachedBatches(self._asked * max(gets, 1) // MOST_CACHED, room_bytes())
         loader.cached.offer(batch, received.bytes, received.shape, is_measured=is_measured)
 
     def closed(self, step: OptimizerStep, is_measured: bool) -> None:
-        """Count a step that has been closed; the warm-up's are not measured."""
+        """Count a closed step; `is_measured` is False in the warm-up."""
         feeding = [batch.pass_ for batch in step.gets if batch.pass_ not in step.evaluated]
         self.most_gets = max(self.most_gets, len(feeding))
         if not is_measured:
@@ -136,11 +136,11 @@ class ObservedLoaders:
             loader.fed += 1
 
     def is_over(self) -> bool:
-        """Tell whether a pass that feeds the steps has no batches left for another one."""
+        """Return True if a pass that feeds the steps has too few batches left for another step."""
         return any(loader.fed and loader.source.left() < max(self.most_gets, 1) for loader in self._by_number.values())
 
     def hold(self) -> dict[int, FeedingLoader]:
-        """Return by their numbers the loaders that fed steps, whose iterators are held from now on."""
+        """Return the loaders that fed steps, by number, and hold their iterators from now on."""
         loaders = {number: one for number, one in self._by_number.items() if one.fed and one.cached is not None}
         for loader in loaders.values():
             loader.per_step = loader.fed / self._steps
@@ -149,9 +149,9 @@ class ObservedLoaders:
 
 
 class BackgroundLoad(threading.Thread):
-    """Thread that takes batches of one source at the pace observed and drops them, so that the workers go on.
+    """Thread that takes and drops batches of one source at the observed pace, so that the workers keep working.
 
-    It ends when it is stopped, or when the source does: by itself or by an error.
+    It ends when stopped, at the end of the source, or at an error of the source.
     """
 
     def __init__(self, source: HeldIterator, interval_s: float) -> None:
@@ -162,7 +162,7 @@ class BackgroundLoad(threading.Thread):
         self._halt = threading.Event()
 
     def stop(self) -> bool:
-        """Stop, and tell whether it has ended in time: else it waits for a batch, and the source is its own."""
+        """Stop, and return True if the thread ended in time. Otherwise it still uses the source."""
         self._halt.set()
         self.join(LONGEST_STOP_S)
         return not self.is_alive()
@@ -174,14 +174,14 @@ class BackgroundLoad(threading.Thread):
                 self.source.take()
                 self.taken += 1
                 due = max(due + self._interval_s, time.monotonic())
-        except Exception:  # of the user's loader, whose end it is: the training loop will not ask it any more
+        except Exception:  # of the user's loader, now ended: the training loop will not use it again
             return
 
 
 def drain(loaders: list[FeedingLoader], steps: int, deadline_s: float) -> list[FetchedBatch]:
-    """Take the batches of so many steps as fast as they come, beyond those that lay ready.
+    """Take the batches of `steps` steps as fast as they come, after those already waiting.
 
-    There are fewer where the first source ends, or time does. At most one batch's time longer than `deadline_s`.
+    There are fewer if the first source or the time ends. Takes at most one batch's time longer than `deadline_s`.
     """
     batches: list[FetchedBatch] = []
     taken = [0] * len(loaders)
@@ -191,14 +191,14 @@ def drain(loaders: list[FeedingLoader], steps: int, deadline_s: float) -> list[F
         turn = min(range(len(loaders)), key=lambda turn: taken[turn] / loaders[turn].per_step)
         try:
             batches.append(loaders[turn].source.take())
-        except Exception:  # of the user's loader, whose end it is
+        except Exception:  # of the user's loader, now ended
             return batches
         taken[turn] += 1
     return batches
 
 
 def wait_until(is_done: Callable[[], bool]) -> None:
-    """Let training wait until workers have finished, or are at work again; not for long."""
+    """Let training wait, for a bounded time, until workers have finished or resumed."""
     until = time.monotonic() + LONGEST_PAUSE_S
     while not is_done() and time.monotonic() < until:
         time.sleep(POLL_S)

@@ -1,7 +1,7 @@
-"""Calls of the training loop that make it wait for the device, or that print: how many a step, how long, from where.
+"""Calls of the training loop that wait for the device or print: number per step, duration, and call site.
 
-What the backward pass, optimizers and loaders call does not count, nor what an evaluation does. A loop that reads its
-tensors number by number makes thousands of such calls a step: then whole steps pass without being watched.
+Calls inside the backward pass, optimizers, loaders and evaluations do not count. A loop that reads tensors element by
+element makes thousands of calls per step; whole steps then pass unwatched.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from ..evidence_file import Record
 
 FEW_CALLS = 16
-"""Calls of a step whose cost is never too much."""
+"""Number of calls per step whose cost is always acceptable."""
 REST_STEPS = 64
-"""Steps that pass without being watched after one in which watching cost too much."""
+"""Steps that pass unwatched after one in which watching cost too much."""
 MOST_TURNS = 8
-"""Steps that are watched in turns. Each turn replaces methods of a class, of which Python keeps a count."""
+"""Maximum number of switches to unwatched steps. Each replaces methods of a class, which Python counts."""
 MOST_ROWS = 64
-"""Places between two records; calls of further ones are counted without a place."""
+"""Maximum number of call sites per record; further calls are counted without a place."""
 _PARTS_OF_RUN = 20
-"""The next record comes after one of as many parts of the run so far: a long run writes few."""
+"""Inverse share of the run so far until the next record is due, so that a long run writes few records."""
 
 Place = tuple[str, int, str]
 """File, line and function."""
 Row = tuple[str, Optional[Place], bool]
-"""What is called, the place in the user's code, and whether the device is waited for."""
+"""Called function, place in user code, and True if it waits for the device."""
 
 
 class LoopCalls:
-    """Calls of one training thread, counted by what is called and from where.
+    """Calls of one training thread, counted by function and call site.
 
-    `watch` and `ignore` are the hook's: calls of tensors' methods are seen, or are not.
+    The hook sets `watch` and `ignore`, which switch the observation of tensor methods.
     """
 
     def __init__(self, name: Callable[[str], int]) -> None:
@@ -45,25 +45,25 @@ class LoopCalls:
         self.watch: Callable[[], None] = nothing
         self.ignore: Callable[[], None] = nothing
         self.is_evaluating = False
-        """Whether the batch at hand came while autograd was off."""
+        """True if the current batch arrived while autograd was off."""
         self.is_inside = False
-        """Whether such a call is under way: what it calls itself does not count."""
+        """True during a counted call, whose inner calls do not count."""
         self.rest = 0.0
-        """Steps that are yet to pass without being watched."""
+        """Remaining steps to pass unwatched."""
         self._name = name
         self._rows: dict[Row, list[int]] = {}
-        """Calls and nanoseconds."""
+        """Number of calls and nanoseconds, by row."""
         self._steps = 0
-        """Watched since the last record."""
+        """Steps watched since the last record."""
         self._calls = self._cost_ns = 0
-        """Of the step under way."""
+        """Calls and cost of the current step."""
         self._since = time.monotonic_ns()
         self._turns = 0
         self._begun: int | None = None
         self._due = 0
 
     def add(self, what: str, caller: FrameType, waits: bool, start: int, end: int) -> int:
-        """Count a call from `start` to `end`, and return what counting it cost, in nanoseconds."""
+        """Count a call from `start` to `end`, and return the cost of counting in nanoseconds."""
         frame = users_frame(caller)
         place = None
         if frame is not None:
@@ -81,7 +81,7 @@ class LoopCalls:
         return cost
 
     def closed(self) -> None:
-        """Count a step that has ended; let the next ones pass where watching it cost too much."""
+        """Count a finished step, and stop watching for a while if watching cost too much."""
         calls, cost_ns, self._calls, self._cost_ns = self._calls, self._cost_ns, 0, 0
         since, self._since = self._since, time.monotonic_ns()
         if self.rest:
@@ -97,13 +97,13 @@ class LoopCalls:
             self.ignore()
 
     def forked(self) -> None:
-        """Begin anew in the child of a fork."""
+        """Reset in the child of a fork."""
         self._rows.clear()
         self._steps = self._calls = self._cost_ns = 0
         self.is_inside = self.is_evaluating = False
 
     def records(self, now: int, now_us: int, is_over: bool) -> list[Record]:
-        """Return the calls of the steps that were watched since the last record, once that is due."""
+        """Return the record of calls in steps watched since the last record, once due."""
         if self._begun is None:
             self._begun = now
         if not self._steps or (now < self._due and not is_over):

@@ -1,12 +1,12 @@
-"""Work of the training thread between a batch and the model: data work in the loop.
+"""Data work in the loop: work of the training thread between a batch and the model.
 
-It begins when a batch is in hand, and ends when the model is called or the next batch is asked for: rebatching, casts,
-normalising, `get_batch` without a loader that is known. What ends otherwise, at a backward pass or an optimizer, showed
-no model, and counts as before: as a part of the forward pass.
+It begins with a received batch, and ends when the model is called or the next batch is requested: rebatching, casts,
+normalisation, `get_batch` without a known loader. If a backward pass or an optimizer comes first, no model was seen,
+and the time counts as part of the forward pass.
 
-A loop may fetch the next batch between a forward pass and its backward pass. Then the model was called before the batch
-came, and what follows up to the backward pass is work on that batch, for the next call of the model. That call begins a
-forward pass, which the next batch that is asked for ends.
+A loop may fetch the next batch between a forward pass and its backward pass. Then the model call precedes the batch,
+and what follows up to the backward pass is work on that batch for the next model call. This call begins a forward pass
+that ends when the next batch is requested.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from .steps import StepTimeline
 
 WORTH_SAMPLING_NS = 200_000
-"""Work that is shorter than this is not sampled: its lines would explain nothing."""
+"""Minimum duration of sampled work. Lines of shorter work would explain nothing."""
 WAITS = ""
-"""Kind of what is no work: a batch fetched ahead waits for the model."""
+"""Kind of an interval that is no work: a prefetched batch waits for the model."""
 _PAUSE_NS, _LONGEST_PAUSE_NS = 1_000_000_000, 60_000_000_000
-"""Between two records of lines, at first and at most."""
+"""First and maximum interval between two records of lines."""
 
 
 class WorkInterval:
-    """Work that is under way: since when, and in which thread, as a `StackSampler` asks."""
+    """Work in progress: its start and thread, as `StackSampler` expects."""
 
     __slots__ = ("start", "thread")
 
@@ -42,22 +42,22 @@ class WorkInterval:
 
 
 class LoopWork:
-    """Work of one training thread between its batches and its model, and the lines that were seen at it.
+    """Work of one training thread between its batches and its model, with sampled lines.
 
-    `watch` and `ignore` are the hook's: they begin and end the look-out for a call of the model.
+    The hook sets `watch` and `ignore`, which begin and end the watch for a model call.
     """
 
     def __init__(self, name: Callable[[str], int], failed: Callable[[Exception], None]) -> None:
-        """`name` returns a text's number in the evidence; `failed` is told once that no line can be seen."""
+        """`name` returns a text's number in the evidence; `failed` is called once if sampling becomes impossible."""
         self.watch: Callable[[], None] = nothing
         self.ignore: Callable[[], None] = nothing
         self.is_hooked = False
-        """Whether calls of the model are seen."""
+        """True if model calls are observed."""
         self.calls = LoopCalls(name)
         self._was_called = False
-        """Whether the model was called since the last backward pass."""
+        """True if the model was called since the last backward pass."""
         self._is_ahead = False
-        """Whether the batch in hand is for the forward pass after the backward pass that is under way."""
+        """True if the current batch is for the forward pass after the current backward pass."""
         self._lines = CodeLines(name)
         self._sampler = StackSampler(self._look, _never_hangs, failed)
         self._now: WorkInterval | None = None
@@ -72,7 +72,7 @@ class LoopWork:
         return self._now is not None
 
     def begin(self, kind: str, start: int, thread: int, is_training: bool = True) -> None:
-        """Begin it: a batch is in hand, or with kind UNSOURCED a step has ended and nothing is known to give one."""
+        """Begin work: a batch has arrived, or, with kind UNSOURCED, a step without a known source has ended."""
         self.calls.is_evaluating = not is_training
         if not self.is_hooked:
             return
@@ -84,7 +84,7 @@ class LoopWork:
             self._sampler.begin(self._now)
 
     def end(self, end: int, steps: StepTimeline) -> None:
-        """End it: the model is called, or another batch is asked for."""
+        """End the work: the model is called, or another batch is requested."""
         interval, self._is_ahead = self._now, False
         if interval is not None and self._kind != WAITS:
             self._last_ns = 0 if self._kind == AHEAD else end - interval.start
@@ -92,7 +92,7 @@ class LoopWork:
         self.drop()
 
     def called(self, end: int, steps: StepTimeline) -> None:
-        """End it: the model is called, where a batch fetched ahead begins its forward pass."""
+        """End the work: the model is called. For a batch fetched ahead, its forward pass begins."""
         interval, kind = self._now, self._kind
         self.end(end, steps)
         self._was_called = True
@@ -100,7 +100,7 @@ class LoopWork:
             self._now, self._kind = WorkInterval(end, interval.thread), AHEAD
 
     def interrupt(self, start: int, steps: StepTimeline) -> None:
-        """Let a backward pass or an optimizer begin. Work since the model was called is for the next forward pass."""
+        """Begin a backward pass or an optimizer. Work since the model call is for the next forward pass."""
         interval, kind, was_called, self._was_called = self._now, self._kind, self._was_called, False
         if interval is not None and kind == WORK and was_called:
             self.end(start, steps)
@@ -108,45 +108,45 @@ class LoopWork:
         self._is_ahead |= interval is not None and kind in (WORK, WAITS)
 
     def resume(self, start: int, thread: int) -> None:
-        """Look out for the model again, once that has ended, where a batch waits for it."""
+        """Watch for the model again after the interruption, if a batch waits for it."""
         if self._is_ahead:
             self._now, self._kind, self._is_ahead = WorkInterval(start, thread), WAITS, False
             self.watch()
 
     def drop(self) -> None:
-        """Count it as nothing of its own: no model was seen."""
+        """Discard the work in progress: no model was seen."""
         interval, self._now = self._now, None
         if interval is not None:
             self.ignore()
             self._sampler.end(interval, time.monotonic_ns() - interval.start)
 
     def restart(self, start: int) -> None:
-        """Let it begin only now: what came before was the probe's own."""
+        """Move the start of the work to now: the time before was the probe's own."""
         if self._now is not None:
             self._now.start = start
 
     def stop(self) -> None:
-        """End it, and the thread that samples; another begins with the next work that is worth it."""
+        """End the work and the sampling thread, which restarts with the next work worth sampling."""
         self.drop()
         self._sampler.stop()
 
     def forking(self) -> None:
-        """Take no thread of ours through a fork."""
+        """Stop the sampling thread before a fork."""
         self._sampler.stop()
 
     def forked(self) -> None:
-        """Begin anew in the child of a fork."""
+        """Reset in the child of a fork."""
         self.drop()
         self.calls.forked()
         self._lines.take()
 
     def cost_ns(self) -> int:
-        """Return what sampling has cost since the last call."""
+        """Return the cost of sampling since the last call."""
         before, self._told_cost_ns = self._told_cost_ns, self._sampler.cost_ns
         return self._told_cost_ns - before
 
     def records(self, now: int, now_us: int, is_over: bool) -> list[Record]:
-        """Return the lines and calls that were seen since the last record, once that is due."""
+        """Return the records of lines and calls since the last ones, once due."""
         found = self.calls.records(now, now_us, is_over)
         if self._due is None:
             self._due = now + self._pause
@@ -162,4 +162,4 @@ class LoopWork:
 
 
 def _never_hangs(*_: Any) -> None:
-    """Report no hang: what takes long in the loop is the loop's own affair."""
+    """Report no hang: slow work in the loop is expected."""

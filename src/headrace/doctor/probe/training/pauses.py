@@ -10,27 +10,27 @@ from .state import TrainingState
 
 
 class PausedTraining:
-    """Pauses of the observation: meanwhile nobody is `TrainingThread.observed`, so that hooks do nothing.
+    """Pauses of observation. Meanwhile no thread is `TrainingThread.observed`, so hooks do nothing.
 
-    A pause counts optimizers' steps: as many make a step as in the step before it.
+    A pause counts optimizer steps; a training step has as many of them as the step before the pause.
     """
 
     def __init__(self, state: TrainingState, take_cost: Callable[[], int]) -> None:
-        """`take_cost` returns what the probe has cost since the last call, in ns."""
+        """`take_cost` returns the probe's cost since the last call, in ns."""
         self._state, self._take_cost = state, take_cost
         schedule = PauseSchedule()
         self.observed, self.spent, self._after = schedule.observed, schedule.spent, schedule.after
         self._first = self._start = 0
         self._count = 0
-        """Steps that pass in the pause under way; 0 while there is none."""
+        """Steps to skip in the current pause; 0 outside a pause."""
         self._optimizers = 1
         self._left = 0
-        """Optimizers' steps until its end."""
+        """Optimizer steps until its end."""
 
     def begin_if_due(self, start: int) -> None:
-        """Begin a pause where the step that began at `start` is the first of a block that is left out.
+        """Begin a pause if the step that began at `start` is the first of a skipped block.
 
-        What is closed has been written by then.
+        Call this after the closed steps are written.
         """
         state = self._state
         self._first, self._start = state.steps.number, start
@@ -41,7 +41,7 @@ class PausedTraining:
             state.thread.pause()
 
     def optimizer_stepped(self) -> None:
-        """Count an optimizer's step in the training thread, which is paused."""
+        """Count an optimizer step of the paused training thread."""
         begun = time.monotonic_ns()
         self._left -= 1
         if not self._left:
@@ -49,7 +49,7 @@ class PausedTraining:
         self._state.costs.since(begun)
 
     def end(self) -> None:
-        """Go on with what comes, be it in the middle of a pause."""
+        """Resume observation, even in the middle of a pause."""
         if not self._count:
             return
         state, end = self._state, time.monotonic_ns()

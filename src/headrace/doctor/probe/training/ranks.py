@@ -1,4 +1,4 @@
-"""Decisions that all ranks of a training make together, through the key-value store in which they met."""
+"""Joint decisions of all ranks of a training, through the key-value store of their process group."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any, Callable
 
 DEADLINE_S = 30.0
-"""Ranks train in step: one that comes so much later is in another part of its program."""
+"""Time after which a rank counts as being elsewhere in its program, since ranks train in step."""
 
 
 class RankAgreement:
-    """Decisions of all ranks of a training together, by the key-value store that they met in.
+    """Joint decisions of all ranks through the key-value store of their process group.
 
-    Nothing of theirs in it is touched.
+    No existing key of the store is touched.
     """
 
     def __init__(self, store: Any, rank: int, count: int) -> None:
@@ -23,9 +23,9 @@ class RankAgreement:
         self.count = count
 
     def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any], deadline_s: float = DEADLINE_S) -> Any:
-        """Return what `merge` makes of the votes of all ranks, by rank: the same on each of them.
+        """Return `merge(votes)` of all ranks, the same on each of them.
 
-        None, on each as well, where not all have voted by then. Votes and what is made of them are JSON.
+        Return None on every rank if not all have voted by the deadline. Votes and the result are JSON values.
         """
         if self.count == 1:
             return merge([vote])
@@ -35,26 +35,26 @@ class RankAgreement:
         if self._store.add(key + "votes", 1) == self.count:
             proposal = json.dumps(merge([json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]))
         else:
-            with suppress(Exception):  # each kind of store has one of its own for what came too late
+            with suppress(Exception):  # each kind of store raises its own error on a timeout
                 self._store.wait([key + "decision"], timedelta(seconds=deadline_s))
-        # The first proposal counts, whoever made it.
+        # The first proposal counts, from whichever rank.
         return json.loads(self._store.compare_set(key + "decision", "", proposal))
 
 
 class RankGroup:
-    """The ranks of this training, as torch.distributed joins them."""
+    """The ranks of this training, as joined by torch.distributed."""
 
     def __init__(self) -> None:
         self.distributed: Any = None
-        """torch.distributed, once that has been imported."""
+        """torch.distributed, once imported."""
 
     def world_size(self) -> int:
-        """Return the number of ranks that are joined."""
+        """Return the number of joined ranks."""
         is_joined = self.distributed is not None and self.distributed.is_initialized()
         return int(self.distributed.get_world_size()) if is_joined else 1
 
     def ranks(self) -> RankAgreement:
-        """Return how they decide something together; one decides by itself where none are joined."""
+        """Return the object for joint decisions. Without other ranks, this process decides alone."""
         count = self.world_size()
         if count == 1:
             return RankAgreement(None, 0, 1)

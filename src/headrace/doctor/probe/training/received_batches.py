@@ -1,4 +1,4 @@
-"""Passes over DataLoaders, and the batches that the training thread, or another one, receives of them."""
+"""Passes over DataLoaders, and their batches received in the training thread or another thread."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple
 
 ATTRIBUTE = "_headrace_pass"
-"""Of a DataLoader's iterator: the `ObservedPass` that it is in."""
+"""Attribute of a DataLoader iterator: its `ObservedPass`."""
 MOST_READ = 4096
-"""Batches that a reader remembers; a DataLoader itself holds as many as its workers may prefetch."""
+"""Maximum number of batches in a reader; a DataLoader itself stores as many as its workers may prefetch."""
 MOST_ELSEWHERE = 1024
-"""Batches of other threads that are remembered;"""
+"""Maximum number of stored batches of other threads."""
 MOST_EXPECTED = 128
-"""of these, those that are expected in the training thread yet."""
+"""Maximum number of those batches that the training thread may still take over."""
 
 
 class FetchedBatch(NamedTuple):
-    """A batch that a thread received, as the `get` record has it; times are readings of the clock."""
+    """Batch that a thread received, as in the `get` record. Times are clock readings."""
 
     pass_: int
     index_: int | None
-    """None for a copy of a cached batch."""
+    """Index; None for a copy of a cached batch."""
     start: int
     end: int
     arrived: int | None = None
@@ -36,34 +36,34 @@ class FetchedBatch(NamedTuple):
 
 
 class QueueReader:
-    """Times of what is read from the workers' queue of one iterator, until each batch is handed out.
+    """Times of reads from the worker queue of one iterator, until each batch is delivered.
 
-    These are the end, duration and CPU time of unpickling, and the start and duration of pinning. The thread that pins
-    is not the one that asks for batches, and knows a batch's index only when it reads it.
+    The times are end, duration and CPU time of unpickling, and start and duration of pinning. The pinning thread is not
+    the thread that requests batches, and knows a batch's index only after reading it.
     """
 
     __slots__ = ("index", "pinned", "pinning", "unpickled")
 
     def __init__(self) -> None:
         self.index: int | None = None
-        """Of the batch that was read last."""
+        """Index of the last batch read."""
         self.unpickled: dict[int, tuple[int, int, int]] = {}
         self.pinned: dict[int, tuple[int, int]] = {}
         self.pinning = False
 
     def read(self, value: Any, end: int, duration: int, cpu: int) -> None:
-        """Record what was unpickled, where it is a batch: a tuple that begins with its index."""
+        """Record the unpickling of a value if it is a batch: a tuple that begins with its index."""
         if type(value) is tuple and len(value) > 1 and type(value[0]) is int:
             self.index = value[0]
             _put(self.unpickled, value[0], (end, duration, cpu))
 
     def pin(self, start: int, duration: int) -> None:
-        """Record that the batch read last was pinned. Without workers none was read, and 0 stands for its index."""
+        """Record that the last batch read was pinned. Without workers nothing was read, and the index is 0."""
         _put(self.pinned, self.index or 0, (start, duration))
 
 
 def _put(held: dict[int, Any], index: int, times: tuple[int, ...]) -> None:
-    """Put it in place of the oldest, where there are too many: of batches that nobody asks after."""
+    """Store times, in place of the oldest if there are too many, from batches that nobody requests."""
     if len(held) >= MOST_READ:
         held.pop(next(iter(held)), None)
     held[index] = times
@@ -71,42 +71,42 @@ def _put(held: dict[int, Any], index: int, times: tuple[int, ...]) -> None:
 
 @dataclass(eq=False)
 class ObservedPass:
-    """One iteration over a DataLoader: from its `iter()` on."""
+    """One iteration over a DataLoader, from its `iter()` on."""
 
     training: object
-    """The observer that follows it; a process may have had another before."""
+    """Observer that follows the pass; an earlier observer may have existed in the process."""
     number: int
     epoch: int
-    """Passes that the same workers made before."""
+    """Number of earlier passes of the same workers."""
     has_workers: bool
-    """Whether they are processes."""
+    """True if batches come from worker processes."""
     loader: int
-    """Its number."""
+    """Number of the loader."""
     owner: Callable[[], Any]
-    """Returns the DataLoader, or None once that has gone."""
+    """Function that returns the DataLoader, or None if it no longer exists."""
     makers: int
-    """Processes, or threads, that produce batches before they are asked for."""
+    """Number of processes or threads that prefetch batches."""
     index: int = -1
-    """Of the batch that came out of the queue last, or that the process produced last."""
+    """Index of the last batch taken from the queue, or produced by the process."""
     given: int = 0
-    """Batches asked for so far."""
+    """Number of batches requested so far."""
     in_order: bool = True
-    """Whether batches come out in the order of their indices, whichever worker is ready first."""
+    """True if batches arrive in index order, whichever worker is ready first."""
     reader: QueueReader = field(default_factory=QueueReader)
-    """Of what is read in the thread that asks for batches."""
+    """Reader of the thread that requests batches."""
 
 
 class HandedOverBatches:
-    """Batches that other threads than the training thread received, until it takes them over.
+    """Batches that other threads received, until the training thread takes them over.
 
-    Filled by any thread, emptied by the training thread alone: each of its calls is one operation of a deque.
+    Any thread adds batches; only the training thread removes them. Each of its calls is one operation of a deque.
     """
 
     def __init__(self) -> None:
         self._batches: deque[FetchedBatch] = deque(maxlen=MOST_ELSEWHERE)
         self._first: list[Callable[[], None]] = []
         self.threads: set[int] = set()
-        """Those that received a batch."""
+        """Ids of the threads that received a batch."""
         self.clear()
 
     def clear(self) -> None:
@@ -116,10 +116,10 @@ class HandedOverBatches:
         self._most_ahead = 0
         self._newest: FetchedBatch | None = None
         self.is_handed_over = False
-        """Whether the batches come to the training thread in a way that is seen."""
+        """True if the batches' way to the training thread is observed."""
 
     def at_first(self, call: Callable[[], None]) -> None:
-        """Call it once another thread has received a batch: at once, where one has."""
+        """Run `call` once another thread has received a batch; immediately if one has."""
         if self.threads:
             call()
         else:
@@ -135,11 +135,11 @@ class HandedOverBatches:
             self._first.pop()()
 
     def is_far_ahead(self) -> bool:
-        """Tell whether as many batches wait to be taken over as ever did."""
+        """Return True if as many batches wait to be taken over as ever did."""
         return len(self._batches) >= self._most_ahead
 
     def put_on(self) -> FetchedBatch | None:
-        """Return the batch that is put where the training thread will take it, the newest; None for what is none."""
+        """Return the latest batch, which is being passed to the training thread, or None."""
         self.is_handed_over = True
         batch, self._newest = self._newest, None
         return batch
@@ -148,7 +148,7 @@ class HandedOverBatches:
         return self._batches[0] if self._batches else None
 
     def take(self, batch: FetchedBatch) -> bool:
-        """Tell whether the training thread takes it over only now."""
+        """Remove a batch and return True, or return False if the training thread has already taken it over."""
         try:
             self._batches.remove(batch)
         except ValueError:
@@ -156,13 +156,13 @@ class HandedOverBatches:
         return True
 
     def left(self, is_over: bool) -> list[FetchedBatch]:
-        """Remove and return those that nobody is expected to take over any more; all of them, once it `is_over`."""
+        """Remove and return the batches that will not be taken over, or all of them if `is_over`."""
         held = MOST_EXPECTED if self.is_handed_over and not is_over else 0
         return [self._batches.popleft() for _ in range(len(self._batches) - held)]
 
 
 class PassCounter:
-    """Numbers of loaders and of their passes."""
+    """Counter that numbers loaders and their passes."""
 
     def __init__(self) -> None:
         self.reset()
@@ -171,7 +171,7 @@ class PassCounter:
         self.passes = 0
         self.loaders = 0
         self.opening: int | None = None
-        """The number of the pass that is being begun in `iter(loader)`."""
+        """Number of the pass that `iter(loader)` is beginning."""
 
     def next_pass(self) -> int:
         self.passes += 1

@@ -1,4 +1,4 @@
-"""Replay of the training loop: it gets copies of cached batches, while its own iterators are held."""
+"""Replay of the training loop with copies of cached batches, while its own iterators are held."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ if TYPE_CHECKING:
     from .state import TrainingState
 
 UNTOLD_PAUSE_S = 0.5
-"""Pause before a replay for workers that do not tell whether they have finished."""
+"""Pause before a replay if workers do not show whether they have finished."""
 OVER = object()
-"""Stands for a copy where the loop's pass is over."""
+"""Placeholder for a copy after the end of the loop's pass."""
 GREED = 4
-"""A step that asks for so many times the batches of any step before it does not train on them."""
+"""Factor over the most batches of any earlier step, above which a step does not train on its batches."""
 
 
 def is_grad_enabled() -> bool:
-    """Tell whether autograd records; what is asked for otherwise is for an evaluation."""
+    """Return True if autograd is recording. Batches requested otherwise are for an evaluation."""
     return bool(sys.modules["torch"].is_grad_enabled())
 
 
 class LoopReplay:
-    """Stand-in for `next()` and `iter()` of the loaders that fed the loop, in the windows that replay."""
+    """Replacement of `next()` and `iter()` of the loaders that fed the loop, in replay windows."""
 
     def __init__(self, state: TrainingState) -> None:
         self._state = state
         self.is_on = False
         self.loaders: dict[int, FeedingLoader] = {}
-        """By their numbers; their iterators are held."""
+        """Loaders by number; their iterators are held."""
         self.schedulers: WeakSet[Any] = WeakSet()
-        """Those of learning rates that raise beyond an end."""
+        """Learning rate schedulers that raise beyond their end."""
         self._passes = 0
-        """Passes that were begun before the replay: only these are replayed."""
+        """Number of passes begun before the replay; only these are replayed."""
         self._most_gets = 0
         self._gets = 0
-        """Copies given out since the last step was closed."""
+        """Copies delivered since the last closed step."""
         self._left: dict[int, float] = {}
-        """Copies that the loop's pass has yet to give, by the loader's number; infinite if its length is unknown."""
+        """Copies left in the loop's pass, by loader number; infinite if its length is unknown."""
         self._ended_at: int | None = None
-        """Time at which the loop found a pass to be over; None once it has a batch again."""
+        """Time at which the loop reached the end of a pass; None once it has a batch again."""
 
-    # The windows turn it on and off.
+    # Control by the windows.
 
     def hold(self, loaders: dict[int, FeedingLoader], most_gets: int) -> None:
-        """Take the loaders in whose place it stands, of which a step asked for `most_gets` batches at most."""
+        """Set the loaders to replace, of which a step requested at most `most_gets` batches."""
         self.let_go()
         self.loaders, self._most_gets = loaders, most_gets
 
     def let_go(self) -> None:
-        """Drop the iterators: each ends its workers where nobody else has it."""
+        """Release the iterators. An iterator without another owner ends its workers."""
         for loader in self.loaders.values():
             loader.source.held = None
         self.loaders = {}
@@ -67,9 +67,9 @@ class LoopReplay:
         self.let_go()
 
     def begin(self, *, is_endless: bool = False) -> None:
-        """Give copies from now on, once the workers have finished what they were asked for.
+        """Deliver copies from now on, once the workers have finished all requested batches.
 
-        The loop's pass ends where it would have ended, or not at all if `is_endless`.
+        The loop's pass ends where it would have ended, or never if `is_endless`.
         """
         self._passes = self._state.counter.passes
         self._left = {number: inf if is_endless else one.source.left() for number, one in self.loaders.items()}
@@ -81,13 +81,13 @@ class LoopReplay:
         wait_until(lambda: all(source.is_idle() is not False for source in sources))
 
     def held(self) -> list[FeedingLoader]:
-        """Return the loaders whose iterators are still there."""
+        """Return the loaders whose iterators still exist."""
         return [loader for loader in self.loaders.values() if loader.source.held is not None]
 
     def renew(self, steps: float) -> None:
-        """Begin a new pass over the loaders that have too few batches left for so many steps as observed.
+        """Begin a new pass over each loader with too few batches left for `steps` steps.
 
-        In the training thread, where passes are begun. Not where another thread might begin one, too.
+        Passes are begun in the training thread. Does nothing if another thread might begin a pass, too.
         """
         if self._state.elsewhere.threads:
             return
@@ -95,18 +95,18 @@ class LoopReplay:
         for loader in self.held():
             if loader.source.left() < steps * loader.per_step + loader.source.outstanding:
                 loader.source = loader.source.renewed() or loader.source
-        # With persistent workers the loop's own iterator is in a new pass now.
+        # With persistent workers, the loop's own iterator is now in a new pass.
         self._passes = self._state.counter.passes
         self.is_on = True
 
     def room(self) -> float:
-        """Return the steps for which the passes that feed the loop have batches."""
+        """Return the number of steps for which the loop's passes have batches."""
         return min((one.source.left() / one.per_step for one in self.loaders.values()), default=inf)
 
     def obstacle(self, steps: int) -> str:
-        """Return why replaying `steps` more steps would be wrong in this process, or cannot be done.
+        """Return why replaying `steps` more steps would be wrong, or is impossible, in this process.
 
-        It is half a sentence; empty where nothing speaks against it.
+        The text is half a sentence, or empty if nothing prevents the replay.
         """
         state = self._state
         if "capture" in state.said:
@@ -123,22 +123,22 @@ class LoopReplay:
             total, at = getattr(scheduler, "total_steps", None), getattr(scheduler, "last_epoch", None)
             if not isinstance(total, int) or not isinstance(at, int):
                 continue
-            # The loader's own end would keep it from its own. It follows the step that has just ended.
+            # The end of the loader would have kept the scheduler from its own. It follows the step that has just ended.
             a_step = at / max(state.steps_seen - 1, 1)
             if at + a_step * (steps + 1) > total:
                 return f"{type(scheduler).__name__} ends after {total - at} more of its steps, and raises beyond that"
         return ""
 
-    # Hooks ask for batches.
+    # Requests of the hooks.
 
     def serves(self, pass_: ObservedPass) -> bool:
-        """Tell whether copies stand for the batches of that pass."""
+        """Return True if copies replace the batches of the pass."""
         return pass_.number < self._passes and pass_.loader in self.loaders
 
     def take(self, pass_: ObservedPass, start: int) -> Any:
-        """Return a copy for that pass, which the loop asked for at `start`; OVER where the pass is over.
+        """Return a copy for the pass, requested at `start`, or OVER at the end of the pass.
 
-        Raises LookupError where a step asks for ever more: the pass must find its own end.
+        Raises LookupError if a step requests ever more batches: the pass must reach its own end.
         """
         self._gets += 1
         if self._gets > GREED * (self._most_gets + 1):
@@ -150,7 +150,7 @@ class LoopReplay:
         return self.copy(pass_)
 
     def gap_before(self, start: int) -> tuple[int, int] | None:
-        """Return the time between two passes that ends at `start`: what the loop did in it is no part of a step."""
+        """Return the time between two passes that ends at `start`; the loop's work in it belongs to no step."""
         ended, self._ended_at = self._ended_at, None
         return None if ended is None else (ended, start)
 
@@ -161,11 +161,11 @@ class LoopReplay:
         length: int | None,
         take: Callable[[ObservedPass, Callable[[], Any]], Any],
     ) -> ReplayIterator | None:
-        """Return what stands for a new pass over the loader of that number: its workers get no new indices.
+        """Return a replacement for a new pass over loader `number`, so that its workers receive no new indices.
 
-        A loader without a number is new, and stands for one of the same `length` whose pass is over: some scripts make
-        one for each epoch. None where it is begun in another thread, for an evaluation, or over a loader whose batches
-        are not replayed. `take(pass_, otherwise)` gives a copy to the loop.
+        A loader without a number is new, and replaces one of the same `length` whose pass is over: some scripts make a
+        loader per epoch. Return None for another thread, an evaluation, or a loader that is not replayed. `take(pass_,
+        otherwise)` delivers a copy to the loop.
         """
         if not self._state.thread.is_here() or not is_grad_enabled():
             return None
@@ -182,12 +182,12 @@ class LoopReplay:
         return self.loaders[pass_.loader].cached.next()  # type: ignore[union-attr]  # `hold` has left out others
 
     def closed(self) -> None:
-        """Count the copies of the next step: one was closed."""
+        """Reset the count of copies at the end of a step."""
         self._gets = 0
 
 
 class ReplayIterator:
-    """Iterator of a pass whose batches are all copies."""
+    """Iterator of a pass in which every batch is a copy."""
 
     def __init__(
         self,

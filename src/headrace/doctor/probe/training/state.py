@@ -1,4 +1,4 @@
-"""State of the training thread's observation: what the parts that observe it share. It gives no orders."""
+"""Shared state of the observation of the training thread, without any logic of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .thread import TrainingThread
 
 
 class TrainingState:
-    """What is known of a process's training."""
+    """State of a process's training."""
 
     def __init__(
         self,
@@ -39,25 +39,25 @@ class TrainingState:
         self.marks: DeviceMarks | None = None
         self.ranges: ProfilerRanges | None = None
         self.may_pause = settings.observe
-        """Whether steps may pass unobserved. Not where hooks would not see when to go on."""
+        """True if steps may pass unobserved; False if hooks would miss the time to resume."""
         self.said: set[str] = set()
-        """Codes of the notes that were written."""
+        """Codes of the notes written so far."""
         self.begin()
 
     def begin(self) -> None:
-        """Begin with the first step, as another thread or the child of a fork does."""
+        """Start at the first step, for another thread or the child of a fork."""
         self.steps = StepTimeline()
         self.elsewhere.clear()
         self.steps_seen = 0
 
     def say(self, code: str, text: str) -> None:
-        """Note something for the report, each code once."""
+        """Write a note for the report, once per code."""
         if code not in self.said:
             self.said.add(code)
             self._note(code, text)
 
     def forked(self) -> None:
-        """Begin anew in the child of a fork, which has trained nothing yet. CUDA cannot be used in it."""
+        """Reset in the child of a fork, which has trained nothing yet, and cannot use CUDA."""
         self.marks = None
         self.ranges = None
         self.costs.conversions = self.costs.measured_ns = 0

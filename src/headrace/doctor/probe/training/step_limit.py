@@ -1,4 +1,4 @@
-"""The end of a measured run: warm-up, the steps asked for, and fewer where these have shown enough."""
+"""End of a measured run: the warm-up, the requested steps, and fewer steps if they suffice."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ if TYPE_CHECKING:
     from .steps import OptimizerStep
 
 SETTLING_STEPS = 3
-"""Warm-up steps beyond those that empty the prefetch queue: kernels are chosen, compiled and cached in them."""
+"""Warm-up steps beyond those that empty the prefetch queue, for kernel selection, compilation and caching."""
 PLAINLY = 0.025
-"""Share of the steps below which the wait for data is plainly below the bound from which a run is input-bound."""
+"""Share of the steps below which the data stall is clearly below the bound of an input-bound run."""
 
 EARLY_STEPS = 10
-"""Replayed at the end of a first epoch that is short, besides those that settle."""
+"""Steps replayed at the end of a short first epoch, after the settling steps."""
 FEWEST_REPLAYED = 5
 REPLAYED_S = 6.0
-"""Seconds in which long steps are replayed, and as many under load."""
+"""Seconds of replay, and again under load, for long steps."""
 NARROW = 0.03
-"""Half of the 95 % confidence interval of a mean step, as a share of it, at which further steps tell nothing new."""
+"""Relative half-width of the 95 % confidence interval of the mean step below which more steps add nothing."""
 NARROW_AFTER = 60
 NARROW_AFTER_S = 10.0
-"""Fewer steps, or a shorter time, would miss what is rare."""
+"""Minimum steps and seconds; fewer would miss rare events."""
 LONGEST_S = 30.0
-"""Seconds after which as many steps end the observation however far their mean is known."""
+"""Seconds after which observation ends, with at least that many steps, however uncertain the mean."""
 BLOCKS = 8
 STUDENT = 2.36
-"""Student's t for 95 % and as many blocks: steps that follow each other are not independent, means of blocks nearly."""
+"""Student's t at 95 % for this number of blocks. Consecutive steps are not independent; block means nearly are."""
 
 
 def replayed_steps(most: int, asked: int, step_s: float, room: float = inf) -> int:
-    """Return the steps of the replay window, and of that under load.
+    """Return the number of steps of the replay window, and of the loaded replay window.
 
-    At most as many as were asked to be observed, and as fit into a time; never fewer than a mean bears. No more than
-    there is `room` for in the loop's pass, unless that is too little: then the window goes on in the next pass.
+    It is at most the number of observed steps and what fits into a time, but enough for a mean. It is at most the
+    `room` in the loop's pass, unless the room is too small: then the window continues in the next pass.
     """
     fitting = most if step_s <= 0 else int(REPLAYED_S / step_s)
     steps = min(most, max(FEWEST_REPLAYED, min(asked, fitting)))
@@ -46,7 +46,7 @@ def replayed_steps(most: int, asked: int, step_s: float, room: float = inf) -> i
 
 
 def half_width(durations: Sequence[int]) -> float:
-    """Return half of the 95 % confidence interval of a mean step, as a share of it, by the means of blocks of steps."""
+    """Return the relative half-width of the mean step's 95 % confidence interval, from means of blocks of steps."""
     length = len(durations) // BLOCKS
     means = [sum(durations[first : first + length]) / length for first in range(0, BLOCKS * length, length)]
     mean = sum(means) / BLOCKS
@@ -55,12 +55,12 @@ def half_width(durations: Sequence[int]) -> float:
 
 
 def observed_steps(asked: int, step_s: float) -> int:
-    """Return the steps that are observed at most, of those asked for, where nothing else ends the observation."""
+    """Return the maximum number of observed steps, of the `asked` ones, if nothing else ends the observation."""
     return asked if step_s <= 0 else min(asked, max(NARROW_AFTER, ceil(LONGEST_S / step_s)))
 
 
 class StepsMeasured(SystemExit):
-    """End of the command, with status 0, raised in the training thread once the steps asked for were measured."""
+    """End of the command with status 0, raised in the training thread once the requested steps are measured."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -69,13 +69,13 @@ class StepsMeasured(SystemExit):
 class StepLimit:
     """Count of warm-up and measured steps.
 
-    Every rank that trains with the same settings comes to the same number, so that all of them end after the same step.
+    All ranks with the same settings compute the same number, so that they end after the same step.
     """
 
     def __init__(self, warmup: int | None, steps: int | None, enough: int = 0) -> None:
-        """`warmup` None: as many steps as empty the prefetch queue, and three more. `steps` None: no end.
+        """`warmup` None: steps that empty the prefetch queue, and three more. `steps` None: no end.
 
-        `enough`: measured steps after which a run that hardly waits for data may end; 0 for none.
+        `enough`: measured steps after which a run that hardly waits for data may end; 0: never.
         """
         self.warmup = warmup
         self._steps = steps
@@ -83,19 +83,19 @@ class StepLimit:
         self.is_over = False
         self._enough, self.is_enough = enough, False
         self.known_within: float | None = None
-        """Where the time ended the observation: half of the confidence interval of its mean step, as a share of it."""
+        """Relative half-width of the mean step's confidence interval, if time ended the observation."""
         self._lengths: list[int | None] = []
         self._durations: list[int] = []
         self._batches = self._waited_ns = self._lasted_ns = self._observed = 0
 
     def prefetches(self, batches: int) -> None:
-        """Count a DataLoader that was begun, whose workers may produce so many batches ahead."""
+        """Count a new DataLoader whose workers may prefetch `batches` batches."""
         self._prefetched = max(self._prefetched, batches)
 
     def settle(self, number: int, gets: int) -> bool:
-        """Count a step that was closed and got so many batches. True where that decided the warm-up.
+        """Count a closed step with `gets` batches, and return True if it settled the warm-up.
 
-        The second step does, since the first one has also what a fetcher gets ahead.
+        The second step does, since the first also includes batches fetched ahead.
         """
         if self.warmup is not None or number < 1:
             return False
@@ -103,15 +103,15 @@ class StepLimit:
         return True
 
     def lasts(self, batches: int | None) -> None:
-        """Count a pass over a DataLoader, of so many batches; None where that is not known."""
+        """Count a pass of `batches` batches over a DataLoader; None if unknown."""
         self._lengths.append(batches)
 
     def observed(self, step: OptimizerStep) -> None:
-        """Count a measured step that was closed. End the run with it where it has shown that it hardly waits.
+        """Count a measured, closed step. End the run with it if the run clearly hardly waits for data.
 
-        Not where a pass ends before the steps that were asked for: what its end costs has not been seen. Where steps
-        take long, observation ends once their mean is known closely, or once it has taken its time, and after whole
-        epochs if these are short.
+        The run does not end early if a pass ends before the requested steps: the cost of its end is not measured yet.
+        Observation of long steps ends once their mean is known closely or its time is up, and after whole epochs if
+        these are short.
         """
         self._observed += 1
         self._durations.append((step.end or step.start) - step.start)
@@ -130,9 +130,9 @@ class StepLimit:
             self._end_long(wanted)
 
     def _end_long(self, wanted: float) -> None:
-        """End the observation of long steps, not within an epoch that is known to end before all that were asked for.
+        """End the observation of long steps, but not within an epoch that ends before the requested steps.
 
-        Where an epoch's length is not known, only the time ends it.
+        If the length of an epoch is unknown, only the time limit ends the observation.
         """
         is_late, width = self._lasted_ns >= LONGEST_S * 1e9, half_width(self._durations)
         known = [length for length in self._lengths if length is not None]
@@ -143,16 +143,16 @@ class StepLimit:
             self.known_within = width if width > NARROW else None
 
     def short_pass(self, gets: int) -> int | None:
-        """Return the length of the shortest pass, if it ends before all steps of `gets` batches were observed."""
+        """Return the length of the shortest pass, if it ends before all steps of `gets` batches are observed."""
         known = [length for length in self._lengths if length]
         if not known or self._steps is None or min(known) > ((self.warmup or 0) + self._steps) * max(gets, 1):
             return None
         return min(known)
 
     def insert(self, steps: int, *, before: int) -> int:
-        """Move the end by steps that are made before step `before`, and return how many of them are measured ones.
+        """Move the end by extra steps made before step `before`, and return how many of them are measured.
 
-        During the warm-up that is longer by them, and none is.
+        During the warm-up, the warm-up grows by the extra steps, and none is measured.
         """
         if self.warmup is not None and before < self.warmup:
             self.warmup += steps
@@ -161,9 +161,9 @@ class StepLimit:
         return steps
 
     def end_after(self, steps: int) -> None:
-        """Let the run end with so many steps in all."""
+        """Set the end of the run to `steps` steps in total."""
         self._steps = steps - (self.warmup or 0)
 
     def is_reached(self, steps: int) -> bool:
-        """Tell whether so many steps are enough."""
+        """Return True if `steps` steps are enough."""
         return self._steps is not None and self.warmup is not None and steps >= self.warmup + self._steps

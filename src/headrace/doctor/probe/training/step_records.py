@@ -1,4 +1,4 @@
-"""Records of steps and batches, and closed steps on their way to the evidence."""
+"""Records of steps and batches, and the queue of closed steps to be written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Record]:
-    """Return its batches' records, then the step's; `cost` is the probe's, in tenths of a microsecond."""
+    """Return the records of a step's batches, then of the step; `cost` is the probe's, in tenths of a microsecond."""
     zero = clock.us(step.start)
     spans = [
         (kind, clock.us(start) - zero, (end - start + 500) // 1000) for kind, start, end in step.spans if end > start
@@ -32,12 +32,12 @@ def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Re
 
 
 def batch_records(clock: SessionClock, step: OptimizerStep) -> list[Record]:
-    """Return the records of a step's batches. One for an evaluation is a `fetch`, since no step waited for it."""
+    """Return the records of a step's batches. An evaluation's batch is a `fetch`, since no step waited for it."""
     return [batch_record(clock, "fetch" if batch.pass_ in step.evaluated else "get", batch) for batch in step.gets]
 
 
 def batch_record(clock: SessionClock, kind: str, batch: FetchedBatch) -> Record:
-    """Return a `get`, or another kind of record with the same fields; a copy is a `replayed`, whatever it was for."""
+    """Return a `get`, or another kind of record with the same fields. A copy of a batch is always `replayed`."""
     start, duration = clock.us(batch.start), (batch.end - batch.start) // 1000
     if batch.index_ is None:
         return ("replayed", batch.pass_, start, duration)
@@ -59,10 +59,10 @@ def batch_record(clock: SessionClock, kind: str, batch: FetchedBatch) -> Record:
 
 
 def device_records(marks: DeviceMarks) -> list[Record]:
-    """Return the records of the steps that the device has come past.
+    """Return the records of the steps that the device has passed.
 
-    They have whole tenths, each since the mark before: a long run's mark has ten digits, its distance few. Tenths are
-    rounded before they are subtracted, so that no error adds up.
+    Marks are integers in tenths of a microsecond since the previous mark: absolute times have ten digits in a long run.
+    Times are rounded before subtraction, so errors do not accumulate.
     """
     records: list[Record] = []
     for number, step_marks in marks.read():
@@ -73,35 +73,35 @@ def device_records(marks: DeviceMarks) -> list[Record]:
 
 
 class StepWriter:
-    """Closed steps of one training thread on their way to the evidence, each with its share of what the hooks cost."""
+    """Closed steps of one training thread, written with their share of the hooks' cost."""
 
     def __init__(
         self, evidence: EvidenceFile, clock: SessionClock, costs: TrainingCost, production_ns: Callable[[], int]
     ) -> None:
-        """`production_ns` returns what the probe has cost batch production in this process."""
+        """`production_ns` returns the probe's cost to batch production in this process."""
         self._evidence = evidence
         self._clock = clock
         self._costs = costs
         self._production_ns = production_ns
         self._unwritten: list[OptimizerStep] = []
         self._unpriced = 0
-        """Steps closed since the costs were taken last."""
+        """Steps closed since costs were last taken."""
         self._written_at = 0
         self._taken_ns = 0
-        """What batch production had cost when that was taken last."""
+        """Cost of batch production when last taken."""
 
     def closed(self, step: OptimizerStep, is_wanted: bool) -> None:
-        """Take a step in. One that is not wanted has its share of the costs all the same."""
+        """Add a step. A step that is not wanted still counts for its share of the costs."""
         if is_wanted:
             self._unwritten.append(step)
         self._unpriced += 1
 
     def is_due(self, now: int) -> bool:
-        """Tell whether steps have been held long enough."""
+        """Return True if steps have been held back long enough."""
         return self._unpriced >= MOST_HELD or now - self._written_at >= LONGEST_HELD_NS
 
     def write(self, beside: list[Record]) -> int:
-        """Write what is closed, and other records `beside` it; return what it cost, in ns, all together."""
+        """Write the closed steps and the records in `beside`; return the total cost in ns."""
         cost = self.take_cost()
         share = round(cost / 100) // max(self._unpriced, 1)
         steps, self._unwritten, self._unpriced = self._unwritten, [], 0
@@ -112,6 +112,6 @@ class StepWriter:
         return cost
 
     def take_cost(self) -> int:
-        """Return the ns that the training thread spent on us since the last call, batch production included."""
+        """Return the probe's ns in the training thread since the last call, batch production included."""
         before, self._taken_ns = self._taken_ns, self._production_ns()
         return self._costs.take() + self._taken_ns - before

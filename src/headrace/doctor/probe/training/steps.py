@@ -1,4 +1,4 @@
-"""Optimizer steps, cut from what the training thread does. Pure: clock readings in, steps out."""
+"""Optimizer steps, derived from the training thread's activity. Pure: clock readings in, steps out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h",
 WORK, UNSOURCED, AHEAD = "d", "n", "f"
 """Kinds of span, as in docs/doctor/session.md."""
 CLOSURE = ""
-"""The kind of what runs inside an optimizer and is not its own: an interval that is no span."""
+"""Kind of an interval inside an optimizer that is neither its own time nor a span."""
 LEAST_WORK_NS = 50_000
-"""Work on a batch that takes less is no span of its own."""
+"""Minimum duration of a span of work on a batch."""
 BEGUN, GOT, ENDED = "begun", "got", "ended"
 
 Span = tuple[str, int, int]
@@ -24,18 +24,18 @@ _START = operator.itemgetter(1)
 
 
 class PassEvent(NamedTuple):
-    """Something that the training thread did with one pass over a DataLoader: began it, got batches of it, ended it."""
+    """Event of the training thread in one pass over a DataLoader: begun, got batches, or ended."""
 
     what: str
     pass_: int
     start: int
     end: int
     with_grad: bool
-    """Whether autograd recorded when it was called."""
+    """True if autograd was recording during the call."""
 
 
 class OptimizerStep:
-    """One optimizer step, with all that began within it. Times are the clock's readings."""
+    """One optimizer step, with everything that began in it. Times are clock readings."""
 
     __slots__ = ("collectives", "end", "evaluated", "gets", "number", "ready", "spans", "start", "use", "work")
 
@@ -43,24 +43,24 @@ class OptimizerStep:
         self.number = number
         self.start = start
         self.end: int | None = None
-        """Set at the end of an optimizer's step; the step may yet go on, with another optimizer."""
+        """End of an optimizer's step; the step may continue with another optimizer."""
         self.spans: list[Span] = []
         self.gets: list[FetchedBatch] = []
         self.evaluated: set[int] = set()
-        """Passes of which the batches were for an evaluation."""
+        """Passes whose batches were for an evaluation."""
         self.collectives: list[tuple[int, int, Any]] = []
         self.ready: int | None = None
         self.use: tuple[int, int | None] | None = None
-        """Of the cores in microseconds, CPU time and delay, where that was asked."""
+        """CPU time and scheduling delay in microseconds, if measured."""
         self.work: list[Span] = []
-        """What the thread did between batches and the model, spans of any kind within it included."""
+        """Work between batches and the model, including nested spans of any kind."""
 
 
 class StepTimeline:
-    """The step that is open, and what is open within it.
+    """The open step, and the open spans in it.
 
-    Spans never overlap: an inner one interrupts the outer, which goes on as another span of its kind. At most
-    `most_spans` are recorded apart in a step; of the others each kind's time is added to the last of that kind.
+    Spans never overlap: an inner span interrupts the outer one, which continues as a new span of its kind. At most
+    `most_spans` are recorded per step; further time is added to the last span of its kind.
     """
 
     def __init__(self, most_spans: int = 64, most_gets: int = 4096, most_collectives: int = 1024) -> None:
@@ -73,14 +73,14 @@ class StepTimeline:
         self._events: list[PassEvent] = []
         self._training: set[int] = set()
         self.optimizers = 0
-        """How many optimizers took part in the step closed last."""
+        """Number of optimizers in the last closed step."""
         self.gets = 0
-        """How many batches the step closed last got, evaluations left out."""
+        """Number of batches of the last closed step, evaluations excluded."""
         self.number = 0
         self.step: OptimizerStep | None = None
 
     def begin(self, start: int) -> OptimizerStep:
-        """Return the open step; where there is none yet, the first one begins."""
+        """Return the open step, beginning the first one if necessary."""
         if self.step is None:
             self.step = OptimizerStep(self.number, start)
         return self.step
@@ -97,12 +97,12 @@ class StepTimeline:
         self._add(step, kind, since, end)
         if self._open:
             self._open[-1] = (self._open[-1][0], end)
-        elif self._stepped_inside:  # optimizers that step while a backward pass runs: the step ends with the pass
+        elif self._stepped_inside:  # optimizers stepped during a backward pass: the step ends with the pass
             self._stepped_inside = False
             step.end = end
 
     def worked(self, kind: str, start: int, end: int) -> None:
-        """Record what was done between a batch and the model."""
+        """Record work between a batch and the model."""
         work = self.begin(start).work
         if len(work) < self._most_spans:
             work.append((kind, start, end))
@@ -110,12 +110,12 @@ class StepTimeline:
             work[-1] = (kind, work[-1][1], work[-1][2] + end - start)
 
     def leave_out(self, start: int, end: int) -> None:
-        """Record a stretch of time that is no part of the step, as an evaluation is none."""
+        """Record time that belongs to no step, such as an evaluation."""
         step = self.begin(start)
         self._add(step, EVALUATION, max(start, step.start), end)
 
     def collective(self, start: int, end: int, facts: Any) -> None:
-        """Record a collective call with its `facts`, a bounded number of them: a loop may never step."""
+        """Record a collective with its `facts`. Their number is bounded, since a loop may never step."""
         if self.step is not None and len(self.step.collectives) < self._most_collectives:
             self.step.collectives.append((start, end, facts))
 
@@ -124,11 +124,11 @@ class StepTimeline:
         return bool(self._open)
 
     def is_within(self, kind: str) -> bool:
-        """Tell whether a span of that kind is under way."""
+        """Return True inside a span of the given kind."""
         return any(kind == outer for outer, _ in self._open)
 
     def note(self, event: PassEvent) -> OptimizerStep:
-        """Record something that was done with a pass, and return the open step. Batches in a row are one event."""
+        """Record an event of a pass, and return the open step. Consecutive batches are one event."""
         step = self.begin(event.start)
         last = self._events[-1] if self._events else None
         if last is not None and last.what == event.what == GOT and last.pass_ == event.pass_:
@@ -140,25 +140,25 @@ class StepTimeline:
 
     def got(self, batch: FetchedBatch, with_grad: bool) -> None:
         gets = self.note(PassEvent(GOT, batch.pass_, batch.start, batch.end, with_grad)).gets
-        if len(gets) >= self._most_gets:  # the oldest are those of a long evaluation
+        if len(gets) >= self._most_gets:  # the oldest belong to a long evaluation
             del gets[: self._most_gets // 4]
         gets.append(batch)
 
     def fetching(self) -> OptimizerStep | None:
-        """Return the step that has ended by now, if one has: a batch is about to be asked for, or a pass to begin."""
-        if self._open and self._open[-1][0] == OPTIMIZER:  # it raised, and what comes after its steps was not called
+        """Return the step that has ended, if any: a batch is about to be requested, or a pass to begin."""
+        if self._open and self._open[-1][0] == OPTIMIZER:  # it raised, and its post-step hook was not called
             self._open.clear()
         return None if self._open else self.finish()
 
     def optimizer_begins(self, optimizer: Any, start: int) -> OptimizerStep | None:
-        """Return the step that has ended by now, if one has: when this optimizer takes another step."""
+        """Return the step that has ended, if any: it has if this optimizer steps again."""
         self.begin(start)
         closed = self.finish() if optimizer in self._optimizers and not self._open else None
         self.enter(OPTIMIZER, start)
         return closed
 
     def optimizer_ends(self, optimizer: Any, end: int) -> None:
-        """End an optimizer's step, and with it the step, unless another optimizer goes on with that."""
+        """End an optimizer's step, and with it the step, unless another optimizer continues it."""
         self.leave(end)
         self._optimizers.add(optimizer)
         self._stepped_inside = bool(self._open)
@@ -166,23 +166,23 @@ class StepTimeline:
             self.step.end = end
 
     def stepped_inside(self, optimizer: Any) -> None:
-        """Count an optimizer that steps in a thread of autograd while this one waits for the backward pass."""
+        """Count an optimizer that steps in an autograd thread while this thread waits for the backward pass."""
         self._optimizers.add(optimizer)
         self._stepped_inside = bool(self._open)
 
     def skipped(self, optimizer: Any, start: int, end: int) -> None:
-        """End a step in which GradScaler found infinite gradients, and called no optimizer."""
+        """End a step in which GradScaler found infinite gradients and called no optimizer."""
         step = self.begin(start)
         self._add(step, SKIPPED, start, end)
         self._optimizers.add(optimizer)
         step.end = end
 
     def is_whole(self) -> bool:
-        """Tell whether as many optimizers have taken this step as the one before: nothing more is to be expected."""
+        """Return True if as many optimizers have stepped as in the previous step, so that no more are expected."""
         return self.step is not None and self.step.end is not None and len(self._optimizers) >= self.optimizers
 
     def finish(self) -> OptimizerStep | None:
-        """Return the step that has ended and was not closed yet, if there is one."""
+        """Close and return the step that has ended, or return None."""
         step = self.step
         if step is None or step.end is None:
             return None
@@ -202,7 +202,7 @@ class StepTimeline:
         return step
 
     def resume(self, number: int, start: int) -> None:
-        """Drop the step that is open and whatever is in it, and begin step `number`."""
+        """Drop the open step with its spans, and begin step `number`."""
         self._open.clear()
         self._optimizers.clear()
         self._events.clear()
@@ -244,7 +244,7 @@ class StepTimeline:
 
 
 def _with_work(work: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
-    """Return all spans by their start, work cut where another span lies in it."""
+    """Return all spans by start time, with work split around other spans."""
     others = sorted(spans, key=_START)
     found = list(others)
     for kind, start, end in work:
@@ -261,13 +261,12 @@ def _with_work(work: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
 
 
 def evaluation_passes(events: Sequence[PassEvent], backwards: Sequence[int], training: set[int]) -> set[int]:
-    """Return the passes in `events`, those of one step, that fed an evaluation, and not the step.
+    """Return the passes in `events` of one step that fed an evaluation rather than the step.
 
-    `backwards` are the starts of backward passes within the step, `training` the passes that fed the step before and
-    have not ended since. One that feeds training goes on doing so. Of the others, a pass that was read while autograd
-    was off evaluates, and so does one that began and ended with no backward between, provided that another pass is
-    there to have fed the step: a fetcher that is one batch ahead ends a short epoch before the first of its backward
-    passes, too.
+    `backwards` are the starts of backward passes in the step, `training` the passes that fed the previous step and have
+    not ended. A pass that feeds training continues to do so. Of the others, a pass read with autograd off is an
+    evaluation. So is a pass that began and ended without a backward pass in between, if another pass can have fed the
+    step: a fetcher one batch ahead also ends a short epoch before its first backward pass.
     """
     seen = {event.pass_ for event in events if event.what == GOT} - training
     without_grad = {event.pass_ for event in events if event.what == GOT and not event.with_grad}
@@ -283,10 +282,10 @@ def evaluation_passes(events: Sequence[PassEvent], backwards: Sequence[int], tra
 def evaluation_intervals(
     events: Sequence[PassEvent], evaluated: set[int], training_starts: Sequence[int], end: int
 ) -> list[tuple[int, int]]:
-    """Return when the step evaluated: from the start of an evaluating pass until it ended.
+    """Return the times of evaluation in the step: from the start of an evaluating pass to its end.
 
-    One that was broken off lasts until training went on (`training_starts`, starts of its backward passes and
-    optimizers), at the latest until `end`.
+    An aborted pass lasts until training resumes (`training_starts`, the starts of backward passes and optimizers), at
+    the latest until `end`.
     """
     intervals: list[tuple[int, int]] = []
     for position, event in enumerate(events):

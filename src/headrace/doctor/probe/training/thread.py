@@ -8,7 +8,7 @@ from ..overhead import NOBODY
 
 
 class TrainingThread:
-    """The thread that trains: the main one, or else the first other one in which an optimizer steps."""
+    """The training thread: the main thread, or the first other thread in which an optimizer steps."""
 
     __slots__ = ("is_fetching", "observed", "paused")
 
@@ -17,14 +17,14 @@ class TrainingThread:
 
     def begin(self, thread: int) -> None:
         self.observed = thread
-        """Its identity; nobody's while it is paused, so that hooks do nothing."""
+        """Id of the thread, or NOBODY while paused, so that hooks do nothing."""
         self.paused = NOBODY
-        """Its identity while it is paused."""
+        """Id of the thread while paused."""
         self.is_fetching = False
-        """Whether it is in a `next()` or `iter()` of a DataLoader."""
+        """True inside a `next()` or `iter()` of a DataLoader."""
 
     def pause(self) -> None:
-        """Let it alone for a while."""
+        """Pause its observation."""
         self.observed, self.paused = NOBODY, self.observed
 
     def go_on(self) -> None:
@@ -32,13 +32,13 @@ class TrainingThread:
 
     @property
     def is_on(self) -> bool:
-        """True while a thread is followed, be it paused."""
+        """True while a thread is followed, even if paused."""
         return self.observed != NOBODY or self.paused != NOBODY
 
     def is_its_thread(self) -> bool:
-        """Tell whether the calling thread is the training thread, be it paused."""
+        """Return True in the training thread, even if paused."""
         return get_ident() in (self.observed, self.paused)
 
     def is_here(self) -> bool:
-        """Tell whether the calling thread is the training thread, and waits for no batch: what it does counts."""
+        """Return True in the training thread outside of waits for a batch, where its work counts."""
         return get_ident() == self.observed and not self.is_fetching

@@ -1,4 +1,4 @@
-"""The training thread of a process: hooks report what happens, and it keeps the step that is open."""
+"""Observer of a process's training thread: hooks report events, and it maintains the open step."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ if TYPE_CHECKING:
 
 now = time.monotonic_ns
 MARKED_COPIES = 4
-"""Copies to the device after each batch that the device's marks show."""
+"""Copies to the device after each batch that get device marks."""
 FLUSH_GETS = 64
-"""So many batches are written together where no optimizer has stepped,"""
+"""Number of batches written together while no optimizer has stepped."""
 FLUSH_AFTER_NS = 1_000_000_000
-"""or as long after the first of them: a run that never trains may be ended by a signal at any time. Not where autograd
-is off, as in a check of the validation loader that comes before the first step, whose batches are no step's."""
+"""Time after the first of those batches at which they are written in any case.
+
+A run that never trains may be ended by a signal at any time. Does not apply with autograd off, as in a check of the
+validation loader before the first step, whose batches belong to no step.
+"""
 
 
 class TrainingObserver:
     """Observer of the training thread.
 
-    What other threads do makes no span; batches that they receive are recorded apart. Its methods are called in the
-    order in which things happen, and `StepsMeasured` apart never raise: a failure switches all of it off.
+    Activity of other threads makes no span; their batches are recorded separately. Methods are called in the order of
+    events. Except for `StepsMeasured`, they never raise: a failure switches the whole observer off.
     """
 
     def __init__(
@@ -62,15 +65,15 @@ class TrainingObserver:
         )
         self.group, self.work, self.limit, self.say = state.group, state.work, state.limit, state.say
         self.readers: dict[int, QueueReader] = {}
-        """Of the threads that read for an iterator at this moment."""
+        """Readers of the threads that currently read for an iterator."""
         self.looked = LookedLoader(settings, note)
         self.replay = LoopReplay(state)
         self.windows = Windows(state, self.replay, self.looked)
         self.at_close: list[Callable[[], None]] = []
-        """Called when a step has been written: what is to be done now and then."""
+        """Functions called after a step is written, for periodic work."""
         self.at_finish: list[Callable[[], None]] = [self.windows.close]
         self.seek: Callable[[], None] | None = None
-        """Looks for what gives the batches, while nothing is known to."""
+        """Function that searches for the source of batches, while none is known."""
         self._begin()
 
     def _begin(self) -> None:
@@ -82,7 +85,7 @@ class TrainingObserver:
     # Passes and batches.
 
     def begin_pass(self) -> int:
-        """Begin a pass, and return its number. To be followed by `pass_begun` in the same thread."""
+        """Begin a pass and return its number. `pass_begun` must follow in the same thread."""
         if get_ident() == self.thread.observed:
             self._close_what_ended()
             self.closed.write()
@@ -91,19 +94,19 @@ class TrainingObserver:
         return number
 
     def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
-        """Record a pass whose iterator is there."""
+        """Record a pass whose iterator exists."""
         self.pass_failed()
         if get_ident() == self.thread.observed:
             self.state.steps.note(PassEvent(BEGUN, number, start, now(), with_grad))
 
     def pass_failed(self) -> None:
-        """Begin no pass: `iter(loader)` raised."""
+        """Cancel the pass: `iter(loader)` raised."""
         self.counter.opening = None
         if self.thread.is_its_thread():
             self.thread.is_fetching = False
 
     def ask(self) -> int:
-        """Return the time from which on the training thread asks for a batch."""
+        """Return the time at which the training thread requests a batch."""
         begun = now()
         self.work.end(begun, self.state.steps)
         self._close_what_ended()
@@ -114,7 +117,7 @@ class TrainingObserver:
         return start
 
     def received(self) -> int:
-        """Return the time at which it has a batch, or the pass has ended."""
+        """Return the time at which the batch arrives, or the pass ends."""
         end = now()
         self.thread.is_fetching = False
         self._copies = 0
@@ -123,10 +126,9 @@ class TrainingObserver:
         return end
 
     def wait(self, where: str, call: Callable[[], Any], got: Callable[[Any, int, int], None]) -> Any:
-        """Return what `call()` returns, and count that as a wait for a batch.
+        """Return `call()`, counted as a wait for a batch.
 
-        `got(given, start, end)` takes what it gave. An error of the call, or its time limit, is hidden by nothing of
-        ours.
+        `got(given, start, end)` receives the result. Errors of the call propagate unchanged.
         """
         try:
             start = self.ask()
@@ -148,7 +150,7 @@ class TrainingObserver:
             self.fail(where, error)
 
     def pass_ended(self, number: int, start: int, with_grad: bool) -> None:
-        """Record that the `next()` called at `start` found no more batch."""
+        """Record that the `next()` called at `start` found the end of the pass."""
         end = now()
         self.state.steps.note(PassEvent(ENDED, number, start, end, with_grad))
         self.evidence.write(("last", number, self.clock.us(start), (end - start) // 1000))
@@ -160,23 +162,23 @@ class TrainingObserver:
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
     def took_over(self, batch: FetchedBatch | None, start: int, end: int) -> None:
-        """Record what the training thread has got of another thread."""
+        """Record a batch that the training thread takes over from another thread."""
         if batch is not None and self.elsewhere.take(batch):
             self.got(batch._replace(start=start, end=end), True)
 
     def got(self, batch: FetchedBatch, with_grad: bool) -> None:
-        """Record a batch of the training thread, which goes to work on it."""
+        """Record a batch of the training thread, which begins work on it."""
         self.state.steps.got(batch, with_grad)
         step = self.state.steps.step
         if not self.state.steps_seen and step is not None:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
             if is_due or len(step.gets) >= FLUSH_GETS:
                 self.closed.write_batches(step)
-        if self.thread.observed != NOBODY:  # not in the rest that the step before this batch began
+        if self.thread.observed != NOBODY:  # not in the pause that the step before this batch began
             self.work.begin(WORK, now(), self.thread.observed, with_grad)
 
     def rework(self) -> None:
-        """Go to work on batches of earlier, of which a pipeline behind a loader makes others, if in that thread."""
+        """Begin work on earlier batches that a pipeline behind a loader transforms, if in the training thread."""
         if not self.thread.is_here() or self.work.is_under_way or self.state.steps.is_open:
             return
         try:
@@ -186,17 +188,15 @@ class TrainingObserver:
             self.fail("work on batches", error)
 
     def model_called(self) -> None:
-        """End the work on a batch, in the training thread: the forward pass begins."""
+        """End the work on a batch in the training thread: the forward pass begins."""
         end = now()
         self.work.called(end, self.state.steps)
         if self.state.marks is not None:
             self.state.marks.mark("m")
         self.costs.since(end)
 
-    # Spans.
-
     def enter(self, kind: str, mark: str = "") -> bool:
-        """Begin a span, if this is true; `leave` ends it. `mark` is the kind of the device's mark."""
+        """Begin a span and return True, if it counts; `leave` ends it. `mark` is the kind of the device mark."""
         if get_ident() != self.thread.observed or self.thread.is_fetching:
             return False
         try:
@@ -226,23 +226,23 @@ class TrainingObserver:
             self.fail("spans", error)
 
     def _show(self, kind: str | None, mark: str) -> None:
-        """Show on the device's stream and in profilers that a span begins; None: that it ends."""
+        """Show the start of a span, or its end for None, on the device's stream and in profilers."""
         if self.state.marks is not None and mark:
             self.state.marks.mark(mark)
         if self.state.ranges is not None:
             self.state.ranges.leave() if kind is None else self.state.ranges.enter(kind)
 
     def may_mark_copy(self) -> bool:
-        """Tell whether marks may show this copy: a batch of many tensors must not cost a mark for each."""
+        """Return True if device marks may show this copy. A batch of many tensors must not need a mark for each."""
         self._copies += 1
         return self._copies <= MARKED_COPIES
 
     def collective(self, name: str, start: int, size: int | None) -> None:
-        """Record a synchronous call that has ended in the training thread."""
+        """Record a synchronous collective that has ended in the training thread."""
         self.state.steps.collective(start, now(), (self.evidence.name(name), size))
 
     def gradients_ready(self) -> None:
-        """Stamp the step: this rank's own gradients are done, and it has waited for no other rank yet."""
+        """Record in the step that this rank's own gradients are done, before it waits for other ranks."""
         try:
             if self.state.steps.step is not None:
                 self.state.steps.step.ready = now()
@@ -251,10 +251,8 @@ class TrainingObserver:
         except Exception as error:
             self.fail("gradients", error)
 
-    # Optimizers.
-
     def optimizer_begins(self, optimizer: Any) -> bool:
-        """Begin an optimizer's step. True where `optimizer_ends` must be called."""
+        """Begin an optimizer's step. Return True if `optimizer_ends` must be called."""
         if not self._is_training_thread(optimizer):
             return False
         begun = now()
@@ -289,7 +287,7 @@ class TrainingObserver:
         self._step_ended()
 
     def look_and_end(self, loader: Any) -> NoReturn:
-        """Look at a loader's samples, and end the run: it has ended in order even if the look ends the process."""
+        """Inspect a loader's samples and end the run, which ends properly even if the inspection ends the process."""
         self.limit.is_over = True
         self._last.reason = "steps"
         if self.looked.may_look:
@@ -333,7 +331,7 @@ class TrainingObserver:
     # Writing.
 
     def finish(self) -> None:
-        """Write what is left: the process, its observation or its measured steps end."""
+        """Write the remaining records: the process, its observation, or its measured steps end."""
         if not self.thread.is_on:
             return
         try:
@@ -360,16 +358,16 @@ class TrainingObserver:
             raise StepsMeasured
 
     def stop(self) -> None:
-        """Finish, and observe nothing from now on, by whatever functions of ours others still hold."""
+        """Finish, and disable observation in all hook functions that others still reference."""
         self.finish()
         self.work.stop()
         self.thread.observed = NOBODY
         self.readers.clear()
 
-    # Trouble.
+    # Failures and forks.
 
     def fail(self, where: str, error: BaseException) -> None:
-        """Observe nothing of this process's training from now on: something of ours went wrong."""
+        """Stop observing this process's training after an error of the probe."""
         self.thread.observed = self.thread.paused = NOBODY
         with suppress(Exception):
             self.work.stop()
@@ -377,7 +375,7 @@ class TrainingObserver:
         self.fault(f"training: {where}", error)
 
     def forked(self) -> None:
-        """Begin anew in the child of a fork, which has trained nothing yet."""
+        """Reset in the child of a fork, which has trained nothing yet."""
         self.readers.clear()
         self.windows.forked()
         self.state.forked()

@@ -1,13 +1,13 @@
-"""The windows of a measured run, as one state machine: `AFTER` is its table.
+"""The windows of a measured run as a state machine with the transitions in `AFTER`.
 
-| window  | the loop gets  | the workers                    | it ends                                            |
-|---------|----------------|--------------------------------|----------------------------------------------------|
-| observe | its batches    | make these                     | with the steps asked for, or once they show enough |
-| early   | cached batches | idle, since an epoch has ended | after a few steps                                  |
-| replay  | cached batches | idle                           | after as many steps as fit into some seconds       |
-| load    | cached batches | make batches at the loop's pace | after as many steps again                         |
-| drain   | no step        | make batches as fast as they can | with as many steps' batches, or with the pass    |
-| over    | its batches    | make these                     | with the run                                       |
+| window  | loop receives  | workers                          | ends                                             |
+|---------|----------------|----------------------------------|--------------------------------------------------|
+| observe | its batches    | produce them                     | after the requested steps, or once they suffice  |
+| early   | cached batches | idle after the end of an epoch   | after a few steps                                |
+| replay  | cached batches | idle                             | after the steps that fit into a few seconds      |
+| load    | cached batches | produce at the loop's pace       | after the same number of steps                   |
+| drain   | no step        | produce at full speed            | after the batches of as many steps, or the pass  |
+| over    | its batches    | produce them                     | with the run                                     |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 now = time.monotonic_ns
 OBSERVE, EARLY, REPLAY, LOAD, DRAIN, OVER = "observe", "early", "replay", "load", "drain", "over"
 STEPS_MADE, EPOCH_OVER = "steps made", "epoch over"
-"""What ends a window. The epoch is the first one, where that is short."""
+"""Events that end a window. EPOCH_OVER is the end of a short first epoch."""
 AFTER = {
     (OBSERVE, EPOCH_OVER): (EARLY, OBSERVE),
     (OBSERVE, STEPS_MADE): (REPLAY, OVER),
@@ -39,45 +39,45 @@ AFTER = {
     (LOAD, STEPS_MADE): (DRAIN,),
     (DRAIN, STEPS_MADE): (OVER,),
 }
-"""Windows that may follow: the first one that can begin does."""
+"""Possible next windows; the first that can begin does."""
 KEEPING, REPLAYING = {OBSERVE}, {EARLY, REPLAY, LOAD, DRAIN}
-"""Windows in which batches are cached, and in which the loop gets them. In those the first steps settle."""
+"""Windows in which batches are cached, and windows that replay them, whose first steps settle."""
 
 
 class Windows:
-    """A measured run from its first observed step to its end: which window it is in, and when the next one begins.
+    """Windows of a measured run from its first observed step to its end.
 
-    All ranks replay, or none does, and each makes as many steps as the others. A run whose first epoch ends before all
-    steps were observed may end with any epoch: where it does, a few steps are replayed, while no worker has anything to
-    do, and then the run goes on as it would have.
+    Either all ranks replay or none does, and all make the same number of steps. A run whose first epoch ends before all
+    steps are observed may end with any epoch. At the end of the first epoch, a few steps are replayed while the workers
+    are idle, and the run then continues as usual.
     """
 
     def __init__(self, state: TrainingState, replay: LoopReplay, looked: LookedLoader) -> None:
         self._state, self._replay, self._looked = state, replay, looked
         settings = state.settings
         self._steps = 0 if settings.observe else settings.replay
-        """Of the replay window, and of that under load; 0 where a run has no windows."""
+        """Steps of the replay window, and of the loaded one; 0 if a run has no windows."""
         self._drain_s = settings.drain_s
         self._observed = ObservedLoaders(settings.steps)
         self._epoch: ObservedLoaders | None = None
-        """Those of the first epoch, where that is short."""
+        """Loaders of the first epoch, if it is short."""
         self._awaits_epoch = self._steps > 0 and settings.early
-        """Whether the end of a first, short epoch may be yet to come."""
+        """True if the end of a short first epoch may still come."""
         self._early_steps = self._early_ns = 0
-        """Of the early window, where that lies within what is observed."""
+        """Steps and duration of the early window, if it falls in the measured steps."""
         self._name = OBSERVE if self._steps else OVER
         self.is_keeping = self._name in KEEPING
         self._first = self._since = 0
-        """The window's first step, and when it began."""
+        """First step and start time of the window."""
         self._end: int | None = None
-        """How many steps have been made when it ends; None where the training's limit says so."""
+        """Number of steps at the end of the window; None if the training's limit decides."""
         self._step_s = 0.0
-        """Of a mean observed step."""
+        """Mean duration of an observed step."""
         self._loads: list[BackgroundLoad] = []
         self._loaded = 0
-        """The step before which the workers were at work in the load window."""
+        """Step up to which the workers were busy in the load window."""
         self._is_alone = True
-        """Whether there is no other rank."""
+        """True if there is no other rank."""
         self._has_load = False
         self._begins: dict[str, Callable[[], object]] = {
             OBSERVE: self._observe_on,
@@ -88,10 +88,10 @@ class Windows:
             OVER: self.close,
         }
 
-    # What a window sees of the run.
+    # Observation of the run.
 
     def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
-        """Take a batch of a DataLoader that was received with autograd on, before the training thread has it."""
+        """Store a batch received with autograd on, before the training thread has it."""
         self._looked.fed_by(pass_)
         self._observed.add(pass_, source)
         is_measured = self._is_measured(self._state.steps.number)
@@ -103,7 +103,7 @@ class Windows:
             self._epoch.offer(batch, received, 1)
 
     def closed(self, step: OptimizerStep) -> None:
-        """Count a step that was closed. The last one of a window closes when the next window has begun."""
+        """Count a closed step. The last step of a window is closed after the next window has begun."""
         if not self.is_keeping and not self._replay.is_on:
             return
         self._replay.closed()
@@ -122,23 +122,23 @@ class Windows:
         warmup = self._state.limit.warmup
         return warmup is not None and number >= warmup
 
-    # The change of windows.
+    # Transitions.
 
     def is_due(self, ended: int) -> bool:
-        """Tell whether a window ends with the step that has just ended, after which there are `ended` of them."""
+        """Return True if a window ends with the step that has just ended, the number `ended`."""
         return self._state.limit.is_reached(ended) or ended == self._end or self._is_epoch_over(ended)
 
     def _is_epoch_over(self, ended: int) -> bool:
-        """Tell whether the first epoch, a short one, gives no more batches. Ranks may not come to its end together."""
+        """Return True if the first, short epoch has no more batches. Ranks may not reach its end together."""
         if self._epoch is None or self._name != OBSERVE or ended < SETTLING_STEPS:
             return False
         is_known = self._state.limit.warmup is not None and self._state.group.world_size() == 1
         return is_known and self._epoch.is_over()
 
     def go_on(self) -> None:
-        """End a window that has had its steps, of which the last has just ended.
+        """End a window after its last step.
 
-        Further steps are made where that has moved the training's limit: by as many on every rank, whatever becomes of
+        If this moves the training's limit, further steps follow: the same number on every rank, whatever happens to
         them on one.
         """
         if self._name == OVER:
@@ -164,11 +164,11 @@ class Windows:
         self._first = self._loaded = self._state.steps.number + 1
         self._since = self._ended()
         self.is_keeping = name in KEEPING
-        # However the process ends, the last of these says in which window.
+        # However the process ends, the last of these records names the window.
         self._state.evidence.write(("facts", self._state.clock.now_us(), {"window": name}))
 
     def _begin_early(self) -> bool:
-        """Replay a few steps at the end of an epoch, as far as the run bears more steps than it has."""
+        """Replay a few steps at the end of an epoch, if the run allows additional steps."""
         state, replay, epoch = self._state, self._replay, self._epoch
         self._epoch, self._awaits_epoch = None, False
         if epoch is None or replay.schedulers or state.elsewhere.threads:
@@ -187,7 +187,7 @@ class Windows:
         return True
 
     def _observe_on(self) -> bool:
-        """Observe the rest of the steps, behind an early window where there was one."""
+        """Observe the remaining steps, after an early window if there was one."""
         if self._name == EARLY:
             self._early_ns = self._ended() - self._since if self._early_steps else 0
             self._replay.end()
@@ -220,7 +220,7 @@ class Windows:
         return True
 
     def _may_replay(self) -> bool:
-        """Tell whether all ranks replay; they come to the same answer, and to the same number of steps."""
+        """Return True if all ranks replay. They agree on the answer and on the number of steps."""
         ranks = self._state.group.ranks()
         self._replay.hold(self._observed.hold(), self._observed.most_gets)
         loaders = self._replay.loaders.values()
@@ -244,7 +244,7 @@ class Windows:
         return not why_not
 
     def _begin_load(self) -> bool:
-        """Load the workers at the pace of the observed run in time, however fast the steps are now."""
+        """Load the workers at the observed pace in time, however fast the steps are now."""
         if not self._has_load:
             return False
         replay_s = (self._ended() - self._since) / 1e9
@@ -258,7 +258,7 @@ class Windows:
         return True
 
     def _begin_drain(self) -> bool:
-        """Take batches, in the pause behind the last step, until there are enough."""
+        """Take batches in the pause after the last step, until there are enough."""
         self._begin(DRAIN)
         busy = [load.source for load in self._loads if not load.stop()]
         if not self._has_load:
@@ -274,14 +274,14 @@ class Windows:
         return True
 
     def _renew(self, steps: float) -> None:
-        """Make sure that loaders have batches for so many steps, unless other ranks had to begin a pass as well."""
+        """Begin new passes if loaders lack batches for `steps` steps, unless other ranks had to begin a pass, too."""
         if self._is_alone:
             self._replay.renew(steps)
 
     def close(self) -> None:
-        """End all windows: the run ends, or its observation does.
+        """End all windows at the end of the run or of its observation.
 
-        One that is broken off is written as far as it came.
+        An incomplete window is written as far as it came.
         """
         self._write_replayed()
         self._name = OVER
@@ -294,32 +294,30 @@ class Windows:
         self._awaits_epoch = False
 
     def forked(self) -> None:
-        """Train nothing in the child of a fork, where no thread of ours goes on."""
+        """Disable the windows in the child of a fork, where none of the probe's threads exists."""
         self._name = OVER
         self.is_keeping = self._replay.is_on = False
-        # What is held stays: an iterator that is dropped here would end the workers of the process that was forked.
+        # Iterators stay held: dropping one here would end the workers of the parent process.
         self._loads = []
 
-    # Records.
-
     def _ended(self) -> int:
-        """Return when the last step ended."""
+        """Return the time at which the last step ended."""
         step = self._state.steps.step
         return now() if step is None or step.end is None else step.end
 
     def _steps_so_far(self) -> int:
-        """Count the steps that have ended, the open one included if it has."""
+        """Return the number of steps that have ended, including the open step if it has."""
         steps = self._state.steps
         is_ended = steps.step is not None and steps.step.end is not None
         return steps.number + is_ended - self._first
 
     def _write_replayed(self) -> None:
-        """Write the window if it is one of replayed steps; the drain has none."""
+        """Write the window if it replayed steps; the drain has none."""
         if self._name in REPLAYING - {DRAIN}:
             self._write_window(self._ended(), SETTLING_STEPS)
 
     def _write_window(self, end: int, settling: int) -> None:
-        """Write the window, unless it has no step beyond those that settle."""
+        """Write the window, unless it has no step beyond the settling steps."""
         steps = 0 if self._name == DRAIN else self._steps_so_far()
         if self._name == LOAD and self._loaded < self._first + steps - 1:  # the last step is not closed yet
             steps = self._loaded - self._first
@@ -330,7 +328,7 @@ class Windows:
 
 
 def _merged(votes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge votes. A rank whose steps are fed by others has no say but for what forbids it."""
+    """Merge votes. A rank without loaders of its own only counts if it objects."""
     nothing = "" if any(vote["feeds"] for vote in votes) else "no DataLoader that is known fed its steps"
     against = ((rank, vote["why_not"]) for rank, vote in enumerate(votes) if vote["why_not"])
     why_not = next((why if len(votes) == 1 else f"on rank {rank} {why}" for rank, why in against), nothing)
