@@ -87,7 +87,7 @@ def run(loader: hr.Loader, work: Work, seconds: float) -> Run:
 def tuned(make: Callable[..., hr.Loader]) -> hr.Loader:
     """From the worst start; a public Loader begins with all cores."""
     loader = make()
-    loader._tuner.restart(WORST)
+    loader._feed.tuner.restart(WORST)
     return loader
 
 

@@ -91,7 +91,7 @@ def loader_of(folder: Path, mode: str, rank: int) -> hr.Loader:
 
 def image_pixels(loader: hr.Loader, epoch: int) -> int:
     """Of this rank's batches of an epoch, without padding."""
-    plan, sizes = loader._recipe.plan, image_sizes(loader.dataset, "image")
+    plan, sizes = loader._feed.recipe.plan, image_sizes(loader.dataset, "image")
     batches = [plan.batch(epoch, step) for step in range(len(loader))]
     shapes = [output_sizes(batch.view.ops[:1], *sizes[batch.samples].T) for batch in batches if batch.view is not None]
     return sum(int((height * width).sum()) for height, width in shapes)

@@ -143,7 +143,7 @@ def test_keypoints_and_boxes_are_those_of_the_drawn_map(data):
     chain = [hr.RandomAffine(30, scale=(0.8, 1.2), shear=10)]
     batch = only_batch(data, {"rgb": hr.Image(), "box": hr.Boxes(min_size=0), "point": hr.Keypoints()}, augment=chain)
     loader = hr.Loader(data, {"rgb": hr.Image()}, augment=chain, batch_size=COUNT, seed=4, output="numpy")
-    key = loader._recipe.plan.key(0)
+    key = loader._feed.recipe.plan.key(0)
     native = compile_augment("augment", chain).native
     for row in range(COUNT):
         ((_, args),) = _core.draw_chain(native, key, row, 0, width=WIDTH, height=HEIGHT)

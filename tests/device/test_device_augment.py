@@ -164,8 +164,8 @@ def test_batches_are_those_of_the_core(make, case):
 
 def test_the_host_only_cuts(make):
     loader = make(hr.Image(augment=SIMCLR, **FLOAT), augment=ERASING, augment_on="device")
-    assert loader._recipe.augment is None
-    assert loader._recipe.fields["image"] == hr.Image()
+    assert loader._feed.recipe.augment is None
+    assert loader._feed.recipe.fields["image"] == hr.Image()
     list(loader)
     assert loader.stats().stages["augment"].items == 0
 
@@ -173,7 +173,7 @@ def test_the_host_only_cuts(make):
 def test_on_the_cpu_the_core_does_it(folder):
     fields = {"image": hr.Image(augment=SIMCLR)}
     loader = hr.Loader(folder, fields, view=VIEW, batch_size=8, device="cpu", augment_on="device")
-    assert loader._recipe.fields["image"].augment is not None
+    assert loader._feed.recipe.fields["image"].augment is not None
     assert set(next(iter(loader))) == {"image"}
 
 

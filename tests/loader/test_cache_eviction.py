@@ -148,7 +148,7 @@ def test_a_cache_that_others_empty_changes_no_batch(data: hr.Dataset, node: Any,
     ours, theirs = loader(data, cache_of(f"disk:{tmp_path}", 0.5), **options), loader(data, None, **options)
     drain(ours)
     drain(theirs)
-    cache = ours._recipe.cache
+    cache = ours._feed.cache
     assert cache is not None
     for mine, expected in zip(ours, theirs, strict=True):
         assert np.array_equal(mine["image"], expected["image"])
@@ -242,7 +242,7 @@ def test_nothing_is_dropped_where_the_same_samples_come_each_epoch(
 ) -> None:
     node(*local)
     ours = loader(data, cache_of("ram", 0.25), **options)
-    assert ours._recipe.cache.eviction is None
+    assert ours._feed.cache.eviction is None
 
 
 def test_a_cache_of_one_node_is_the_file_that_it_was(data: hr.Dataset, tmp_path: Any, monkeypatch: Any) -> None:

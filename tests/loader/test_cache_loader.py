@@ -410,10 +410,10 @@ def test_the_cache_goes_with_its_loader(places):
     try:
         loader = load(places["photos"], image(), view=FIXED, cache=RAM)
         list(loader)
-        recipe = loader._recipe
+        cache = loader._feed.cache
         del loader
         with pytest.raises(ValueError, match="closed"):
-            recipe.cache.stats()
+            cache.stats()
         again = load(places["photos"], image(), view=FIXED, cache=RAM)
         list(again)
         assert again.stats().cache.hits == 0

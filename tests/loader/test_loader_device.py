@@ -83,7 +83,7 @@ def test_copies_are_the_same_there(folder):
     }
     given = {"batch_size": GLOBAL_BATCH, "shuffle": True, "threads": 2}
     host, there = (hr.Loader(folder, fields, device=device, **given) for device in (None, "cuda"))
-    assert there._placement.conversions.keys() == fields.keys()
+    assert there._feed.placement.conversions.keys() == fields.keys()
     battery.assert_equal(battery.epochs(there), battery.epochs(host), "device")
     shape = next(iter(there))["small"]
     assert shape.shape == (GLOBAL_BATCH, 3, 3, 8, 8)
@@ -102,7 +102,7 @@ def test_texts_and_arrays_are_the_same_there(tmp_path):
 
 
 def test_the_host_makes_bytes(make):
-    assert make()._recipe.fields["image"] == hr.Image()
+    assert make()._feed.recipe.fields["image"] == hr.Image()
 
 
 def test_what_map_sees_is_what_it_sees_without_a_device(make):
@@ -216,8 +216,8 @@ def test_numpy_output_stays_on_the_host(folder, monkeypatch):
 def test_the_cpu_is_where_batches_are_made_anyway(folder, monkeypatch):
     monkeypatch.undo()
     loader = hr.Loader(folder, FIELDS, batch_size=4, view=VIEW, device="cpu")
-    assert loader._placement is None
-    assert loader._recipe.fields["image"].dtype == "float32"
+    assert loader._feed.placement is None
+    assert loader._feed.recipe.fields["image"].dtype == "float32"
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16"])

@@ -109,10 +109,10 @@ def test_a_source_that_cannot_begin_leaves_nothing(places, batches, monkeypatch)
     mixed = factory(places, batches)()
     sources = list(mixed._sources.values())
 
-    def fail(recipe, tuner, epoch, step):
+    def fail(epoch, step, *, recipe, tuner):
         raise OSError("no more threads")
 
-    monkeypatch.setattr(sources[1], "_begin_feed", fail)
+    monkeypatch.setattr(sources[1]._feed, "start", fail)
     with pytest.raises(OSError, match="no more threads"):
         iter(mixed)
     assert eventually(lambda: own_threads() == [])

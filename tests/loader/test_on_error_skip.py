@@ -40,7 +40,7 @@ def doubled(sample, rng):
 
 def good_rows(loader):
     """For each step of an epoch, which rows of its batch are good."""
-    plan = loader._recipe.plan
+    plan = loader._feed.recipe.plan
     return [~np.isin(plan.batch(0, step).samples, BAD) for step in range(len(loader))]
 
 

@@ -50,7 +50,7 @@ def load(data, **options):
 
 def restless(data, seed, **options):
     loader = load(data, threads=MOST.threads, prefetch=MOST.prefetch, **options)
-    loader._tuner = Restless(seed)
+    loader._feed.tuner = Restless(seed)
     return loader
 
 
@@ -60,7 +60,7 @@ def test_settings_that_change_at_every_batch_change_no_bit(photos, options, seed
     expected = battery.epochs(load(photos, threads=1, prefetch=1, **options))
     loader = restless(photos, seed, **options)
     battery.assert_equal(battery.epochs(loader), expected, "a setting at every batch")
-    assert len(set(loader._tuner.asked)) > 10
+    assert len(set(loader._feed.tuner.asked)) > 10
 
 
 def test_resume_under_settings_that_change_at_every_batch(photos):
@@ -88,9 +88,9 @@ def test_left_out_both_are_tuned_beginning_with_all_cores(photos, monkeypatch):
 def test_ranks_of_a_node_share_the_cores(photos, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "999")
     loader = load(photos)
-    assert loader._tuner.bounds.threads == (1, 1)
+    assert loader._feed.tuner.bounds.threads == (1, 1)
     monkeypatch.setattr("headrace.loader.autotuning.tuner.default_threads", lambda: 6)
-    assert load(photos)._tuner.bounds.threads == (1, 6)
+    assert load(photos)._feed.tuner.bounds.threads == (1, 6)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_one_thread_of_a_rank_with_one_core_is_not_said_to_be_given(photos, 
 
 def test_a_pass_goes_on_where_the_one_before_ended(photos):
     loader = load(photos)
-    loader._tuner.setting = Setting(1, 5)
+    loader._feed.tuner.setting = Setting(1, 5)
     list(loader)
     assert (loader.stats().threads, loader.stats().prefetch) == (1, 5)
     iterator = iter(loader)
@@ -145,14 +145,14 @@ class Stepwise(Tuner):
 
 def test_a_change_reaches_a_pass_that_runs(photos):
     loader = load(photos, batch_size=1, threads=4, prefetch=9)
-    loader._tuner = Stepwise(Setting(4, 1))
+    loader._feed.tuner = Stepwise(Setting(4, 1))
     iterator = iter(loader)
     next(iterator)
     assert eventually(lambda: iterator.stats().ready_batches == 1)
-    loader._tuner.setting = Setting(1, 6)
+    loader._feed.tuner.setting = Setting(1, 6)
     next(iterator)
     assert eventually(lambda: iterator.stats().ready_batches == 6)
-    loader._tuner.setting = Setting(2, 2)
+    loader._feed.tuner.setting = Setting(2, 2)
     for _ in range(10):
         next(iterator)
     assert eventually(lambda: iterator.stats().ready_batches == 2)
@@ -162,14 +162,14 @@ def test_a_change_reaches_a_pass_that_runs(photos):
 
 def test_memory_that_is_kept_follows(photos):
     loader = load(photos, batch_size=1, threads=4, prefetch=9)
-    loader._tuner = Stepwise(Setting(2, 9))
+    loader._feed.tuner = Stepwise(Setting(2, 9))
     iterator = iter(loader)
     next(iterator)
     assert eventually(lambda: iterator.stats().ready_batches == 9)
-    loader._tuner.setting = Setting(2, 1)
+    loader._feed.tuner.setting = Setting(2, 1)
     for _ in iterator:
         pass
-    pool = loader._memory._of_this_process()
+    pool = loader._feed.memory._of_this_process()
     assert pool.usage()[1] <= 2
 
 
@@ -197,7 +197,7 @@ def test_a_consumer_that_only_waits_is_measured(photos):
 
     data = photos.select(np.resize(np.arange(COUNT), 200_000))
     loader = load(data, batch_size=16)
-    loader._tuner = Hears(Setting(1, 2), TuningBounds((1, 4), (1, 8)))
+    loader._feed.tuner = Hears(Setting(1, 2), TuningBounds((1, 4), (1, 8)))
     iterator = iter(loader)
     while not heard:
         next(iterator)

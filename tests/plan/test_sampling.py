@@ -160,7 +160,7 @@ def by_label(data, *, batch_size=6, **options):
         output="numpy",
         **options,
     )
-    return loader._recipe.plan
+    return loader._feed.recipe.plan
 
 
 def test_factors_hold_in_each_bucket_and_an_epoch_keeps_its_length(data):

@@ -18,8 +18,9 @@ from headrace.fetch import FetchAhead, FetchCancelled
 from headrace.loader.bad_samples import error_of
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import BatchRows
+from headrace.loader.cache import EpochCache
 from headrace.loader.decoding import pixels
-from headrace.loader.decoding.pixels import all_options, decoded_with, parts_of
+from headrace.loader.decoding.pixels import all_options, all_parts, decoded_with, parts_of
 from headrace.loader.recipe import Recipe
 from headrace.plan import BatchPlan, output_sizes
 
@@ -62,9 +63,15 @@ class Assembly:
     """
 
     def __init__(
-        self, recipe: Recipe, engine: _core.Engine, memory: BatchMemory, ahead: FetchAhead | None = None
+        self,
+        recipe: Recipe,
+        engine: _core.Engine,
+        memory: BatchMemory,
+        cache: EpochCache | None,
+        ahead: FetchAhead | None = None,
     ) -> None:
         self._recipe = recipe
+        self._cache = cache
         self._ahead = ahead
         self._engine = engine
         self._blocks = memory
@@ -75,7 +82,7 @@ class Assembly:
         self._augment = None if recipe.augment is None else recipe.augment.native
         self._options = [_core.ImageOptions(**options) for options in all_options(recipe.images, recipe.program)]
         self._alone = [first in (-1, at) for at, first in enumerate(decoded_with(recipe.images))]
-        self._parts = recipe.parts
+        self._parts = all_parts(recipe.images)
         ends = np.cumsum([len(parts_of(name, field)) for name, field, _ in recipe.images], dtype=int).tolist()
         self._outputs = [slice(start, end) for start, end in pairwise([0, *ends])]
 
@@ -199,13 +206,13 @@ class Assembly:
 
     def _keeps(self, rows: BatchRows) -> NDArray[np.uint8] | None:
         """Return a flag per row, 1 if the cache should store the row; None for all rows."""
-        cache = self._recipe.cache
+        cache = self._cache
         if cache is None or cache.eviction is None:
             return None
         return cache.eviction.keeps(rows.base_ids, epoch=rows.plan.epoch, step=rows.plan.step)
 
     def _cached(self, field: str) -> tuple[_core.Store, int, str] | None:
-        cache = self._recipe.cache
+        cache = self._cache
         return None if cache is None else cache.place(field)
 
     def _ranges(self, column: str, samples: Ints, *, again: bool = False) -> _core.Ranges:

@@ -14,12 +14,16 @@ from headrace.errors import ChangedError, HeadraceError, SampleError, TooManyBad
 from headrace.fields import Image, Label
 from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
+from headrace.loader.cache import EpochCache
 from headrace.loader.decoding import pixels
 from headrace.loader.decoding.arrays import FieldContent
-from headrace.loader.decoding.detection import BatchMoves, PerSample
+from headrace.loader.decoding.contents import contents_of
+from headrace.loader.decoding.detection import BatchMoves, PerSample, resolve_points
+from headrace.loader.decoding.pixels import all_parts
 from headrace.loader.decoding.texts import TextMeter
 from headrace.loader.map_stage import PythonThreads
-from headrace.loader.recipe import Batch, Recipe, contents_of
+from headrace.loader.recipe import Batch, Recipe
+from headrace.loader.resolving import names_of
 from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
 
@@ -211,17 +215,25 @@ class Converter:
 class BatchDecoder:
     """Decoder of batches, which may finish in any order. One thread uses it."""
 
-    def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples, threads: PythonThreads) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        assembly: Assembly,
+        bad: BadSamples,
+        threads: PythonThreads,
+        cache: EpochCache | None,
+    ) -> None:
         self._recipe = recipe
         self._assembly = assembly
         self.texts = TextMeter()
-        self._contents: tuple[FieldContent, ...] = contents_of(recipe, self.texts)
+        self._contents: tuple[FieldContent, ...] = contents_of(recipe, cache, self.texts)
         self._made = {content.name for content in self._contents}
         self._mender = RowMender(recipe, assembly, bad, self._contents)
         self._converter = Converter(recipe)
         self._threads = threads
-        self._parts = recipe.parts
-        self._names = recipe.names
+        self._parts = all_parts(recipe.images)
+        self._names = names_of(recipe.fields, recipe.packed)
+        self._places = resolve_points(recipe.dataset, recipe.fields)
         self._warnings = SourceWarnings(recipe)
 
     def start(self, plan: BatchPlan) -> Pending:
@@ -277,12 +289,12 @@ class BatchDecoder:
             longest = (pending.rows.plan.longest or 0) if content.name == recipe.measured else 0
             for name, joined in content.join(values, pending.rows, longest).items():
                 batch[name] = self._converter.values(joined)
-        parts = recipe.points.make(pending.rows.samples, pending.views, pending.sizes, self._moves(pending))
+        parts = self._places.make(pending.rows.samples, pending.views, pending.sizes, self._moves(pending))
         batch |= {name: self._converter.values(part) for name, part in parts.items()}
         return {name: batch[name] for name in self._names}
 
     def _moves(self, pending: Pending) -> BatchMoves | None:
         augment, rows = self._recipe.augment, pending.rows
-        if augment is None or not augment.moves_pixels or not self._recipe.points:
+        if augment is None or not augment.moves_pixels or not self._places:
             return None
         return BatchMoves(augment.native, rows.key, rows.draw_ids, rows.passes, pending.size)

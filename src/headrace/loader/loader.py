@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-import weakref
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
 from headrace import _core
 from headrace._core import Limits
 from headrace.augment import AnyMixing, Augmentation, compile_augment
-from headrace.data import ContentPins, Dataset, Where, pin_content
+from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.fetch import check_window_memory
@@ -28,23 +26,15 @@ from headrace.loader.arguments import (
     check_views,
     place_fields,
 )
-from headrace.loader.autotuning.tuner import Tuner, tuner_of
+from headrace.loader.autotuning.tuner import tuner_of
 from headrace.loader.bad_samples import Quarantine
-from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.batch_mixing import check_pairs, resolve_mixing
 from headrace.loader.cache import open_cache
 from headrace.loader.device_augment import AugmentOn, resolve_device_augment
+from headrace.loader.feed import Feed
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
-from headrace.loader.recipe import (
-    BatchMap,
-    OnError,
-    Output,
-    Recipe,
-    SampleMap,
-    obvious_fields,
-    resolve_columns,
-)
-from headrace.loader.runner import Runner
+from headrace.loader.recipe import BatchMap, OnError, Output, Recipe, SampleMap
+from headrace.loader.resolving import obvious_fields, resolve_columns
 from headrace.plan import (
     Buckets,
     Budget,
@@ -60,7 +50,6 @@ from headrace.plan import (
     ViewedImages,
     plan_of,
     resume,
-    state_after,
     text_of_buckets,
     text_packed,
     windowed_of,
@@ -175,10 +164,8 @@ class Loader(LoaderPosition):
         super().__init__()
         refuse_unknown("Loader", unknown, Loader.__init__.__annotations__, of="Loader")
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
-        self._place = rank_of_process(rank, world_size)
-        base = Order(
-            world_size=self._place.world_size, rank=self._place.rank, shuffle=shuffle, seed=seed, remainder=remainder
-        )
+        place = rank_of_process(rank, world_size)
+        base = Order(world_size=place.world_size, rank=place.rank, shuffle=shuffle, seed=seed, remainder=remainder)
         windowed = windowed_of(order)
         _ = dataset.occurrences  # too many repeats for random draws raise here, not in a thread
         if fields is not None and not isinstance(fields, Mapping):
@@ -188,7 +175,7 @@ class Loader(LoaderPosition):
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
         augmented = compile_augment("augment", augment)
-        check_augment(augmented, columns.images, has_places=bool(columns.points))
+        check_augment(augmented, columns.images, has_places=columns.has_places)
         if view is not None and not columns.images:
             raise UsageError("view: expected a field of pixels to cut, got none; leave view out")
         check_values(
@@ -199,29 +186,28 @@ class Loader(LoaderPosition):
             output=output,
             instruction_set=instruction_set,
             fields=chosen,
-            world_size=self._place.world_size,
+            world_size=place.world_size,
         )
         check_map(map, map_workers, multiprocessing_context, pack)
         core_floats = map is not None or (augmented is not None and augmented.erases)
         by_python = map is not None or batch_map is not None
         colours = resolve_device_augment(augment_on, augmented, chosen, device=device, python=by_python)
-        self._placement = None
+        placement = None
         if device is not None:
             given = chosen if colours is None else colours.on_host(chosen)
             host_floats = colours is None and (core_floats or batch_map is not None)
-            self._placement = place_fields(device, output, given, host_floats=host_floats)
-        if self._placement is None:
+            placement = place_fields(device, output, given, host_floats=host_floats)
+        if placement is None:
             colours = None  # on the CPU the core augments
         else:
-            chosen = self._placement.fields
-            columns = resolve_columns(dataset, chosen, view_from)
+            chosen = placement.fields
         mixing = None
         if batch is not None:
             check_mixing(on_error, pack)
-            on_device = self._placement is not None and batch_map is None
+            on_device = placement is not None and batch_map is None
             mixing = resolve_mixing(batch, dataset, chosen, core_floats=core_floats, on_device=on_device)
             chosen = mixing.on_host(chosen)
-            columns = resolve_columns(dataset, chosen, view_from)
+        columns = columns.of(chosen)
         program = compile_view(view)
         check_views(columns.images, view, program)
         texts = resolve_texts(dataset, chosen)
@@ -248,13 +234,13 @@ class Loader(LoaderPosition):
         measured = text_of_buckets(buckets, texts)
         check_last_batch(plan, map)
         if mixing is not None:
-            check_pairs(plan, self._place.world_size)
+            check_pairs(plan, place.world_size)
         bounds = Limits() if limits is None else limits
         kept_of = columns.images, columns.raws, texts
-        on_node = ranks_of_node(self._place, os.environ)
+        on_node = ranks_of_node(place, os.environ)
         node = None if on_node is None else NodeRanks(*on_node)
-        self._tuner = tuner_of(threads, prefetch)
-        self._recipe = Recipe(
+        tuner = tuner_of(threads, prefetch)
+        recipe = Recipe(
             dataset=dataset,
             plan=plan,
             program=program,
@@ -265,11 +251,10 @@ class Loader(LoaderPosition):
             texts=texts,
             packed=packed,
             measured=None if measured is None else measured.name,
-            threads=self._tuner.bounds.most.threads,
-            prefetch=self._tuner.bounds.most.prefetch,
+            threads=tuner.bounds.most.threads,
+            prefetch=tuner.bounds.most.prefetch,
             on_error=on_error,
             max_bad=max_bad,
-            quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
             output=output,
             map=map,
             map_workers=map_workers,
@@ -278,75 +263,65 @@ class Loader(LoaderPosition):
             mixing=mixing,
             level=instruction_set,
             limits=bounds,
-            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds, node),
             pass_samples=plan.rank_samples if isinstance(plan, UniformPlan) else None,
         )
-        if self._recipe.cache is not None:  # closed with the loader: passes refer to themselves and are freed late
-            weakref.finalize(self, self._recipe.cache.store.close)
+        self._feed = Feed(
+            recipe,
+            rank=place,
+            tuner=tuner,
+            placement=placement,
+            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds, node),
+            quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
+        )
         self._budget = isinstance(batch_size, Budget)
-        images = len(self._recipe.parts)
-        self._memory = memory_of(self._placement, prefetch=self._tuner.setting.prefetch, images=images)
 
     @property
     def dataset(self) -> Dataset:
-        return self._recipe.dataset
+        return self._feed.recipe.dataset
 
     @property
     def batch_size(self) -> int:
         """Samples per rank, or rows with `pack`; under a Budget, about the mean over an epoch's batches."""
-        return self._recipe.plan.batch_size
+        return self._feed.recipe.plan.batch_size
 
     @property
     def rank(self) -> int:
-        return self._recipe.plan.rank
+        return self._feed.recipe.plan.rank
 
     @property
     def world_size(self) -> int:
-        return self._recipe.plan.world_size
+        return self._feed.recipe.plan.world_size
 
     @property
     def samples(self) -> int:
         """Samples or draws of an epoch over all ranks; samples that "wrap" repeats count once."""
-        plan = self._recipe.plan
+        plan = self._feed.recipe.plan
         return plan.length - plan.left_out
 
     @property
     def threads(self) -> int:
         """Native threads that read, decode and resample: the given number, or the autotuned one."""
-        return self._tuner.setting.threads
+        return self._feed.tuner.setting.threads
 
     @property
     def prefetch(self) -> int:
         """Batches in flight or ready ahead of the consumer: the given number, or the autotuned one."""
-        return self._tuner.setting.prefetch
+        return self._feed.tuner.setting.prefetch
 
     def __len__(self) -> int:
         """Return the steps of an epoch, the same on every rank."""
-        return self._recipe.plan.steps
+        return self._feed.recipe.plan.steps
 
     def __repr__(self) -> str:
-        plan = self._recipe.plan
-        fields = ", ".join(self._recipe.fields)
+        plan = self._feed.recipe.plan
+        fields = ", ".join(self._feed.recipe.fields)
         ranks = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
         size = f"about {plan.batch_size}" if self._budget else f"{plan.batch_size}"
-        size += "" if self._recipe.packed is None else " rows"
+        size += "" if self._feed.recipe.packed is None else " rows"
         return f"Loader: {len(self):,} batches of {size}{ranks} of {fields} from {self.dataset!r}"
 
     def _state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
-        """Return the state once the consumer has received the first `step` batches of `epoch`."""
-        state = state_after(
-            self._recipe.plan,
-            epoch=epoch,
-            steps=step,
-            dataset=self.dataset.fingerprint,
-            core=_core.codec_versions(),
-            content=str(self._content),
-        )
-        return state.to_dict()
-
-    @cached_property
-    def _content(self) -> ContentPins:
-        return pin_content(self.dataset.table, self._recipe.read_columns)
+        return self._feed.state_at(epoch, step)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Continue where `state` was saved, also at another world size of the same global batch.
@@ -358,35 +333,28 @@ class Loader(LoaderPosition):
         saved = State.from_dict(state)
         found = resume(
             saved,
-            self._recipe.plan,
+            self._feed.recipe.plan,
             dataset=None if allow_changed else self.dataset.fingerprint,
             core=_core.codec_versions(),
             repeats=self.dataset.occurrences is not None,
         )
         if not allow_changed:
-            self._content.check(saved.content)
+            self._feed.content.check(saved.content)
         if found.warning is not None:
             warnings.warn(found.warning, stacklevel=2)
         self._move(found.epoch, found.step)
 
     def _check_place(self) -> None:
-        self._place.check(type(self).__name__)
+        self._feed.rank.check(type(self).__name__)
 
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
-        """Start the pass over `epoch` from `step` on."""
-        # The lane first: its errors leave no thread behind. The runner allocates pinned memory in its own thread, which
-        # then finds the device's context and does not create one on device 0.
-        lane = None if self._placement is None else self._placement.lane()
-        runner = self._begin_feed(self._recipe, self._tuner, epoch, step)
+        """Start the producer of the batches of `epoch` from `step` on."""
+        # The lane first: its errors leave no thread behind. Pinned memory, which the runner allocates in its own
+        # thread, then finds the device's context and creates none on device 0.
+        lane = self._feed.lane()
+        runner = self._feed.start(epoch, step)
         self._pass = runner if lane is None else DevicePass(runner, lane)
         return self._pass
 
-    def _begin_feed(self, recipe: Recipe, tuner: Tuner, epoch: int, step: int) -> Runner:
-        """Start the host's part of a pass. A mixture calls it with a recipe of another plan."""
-        return Runner(recipe, self._memory, tuner=tuner, epoch=epoch, step=step)
-
-    def _warn_of_held(self, begun: LoaderPass, *, within: int = 0) -> None:
-        """Warn a consumer that holds many batches. `within` is the number of loaders around this one."""
-        if isinstance(self._memory, PooledMemory):
-            self._memory.set_prefetch(self._tuner.setting.prefetch)
-            self._memory.warn_of_held(begun.batch_bytes, begun.held_batches, within=within)
+    def _warn_of_held(self, begun: LoaderPass) -> None:
+        self._feed.warn_of_held(begun)

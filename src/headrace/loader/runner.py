@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace import _core
@@ -21,11 +22,12 @@ from headrace.loader import user_functions
 from headrace.loader.assembly import Assembly, Cancelled, Pending
 from headrace.loader.autotuning.observation import Readings, Setting
 from headrace.loader.autotuning.tuner import TunedPass, Tuner
-from headrace.loader.bad_samples import BadSamples
+from headrace.loader.bad_samples import BadSamples, Quarantine
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_mixing import Mixer
 from headrace.loader.batch_values import nested
+from headrace.loader.cache import EpochCache
 from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats, Stats
@@ -36,11 +38,21 @@ if TYPE_CHECKING:
     from headrace.loader.map_workers.pool import MapWorkers
 
 
+@dataclass(frozen=True)
+class PassResources:
+    """Resources that the passes of a loader share."""
+
+    memory: BatchMemory
+    cache: EpochCache | None
+    quarantine: Quarantine | None
+
+
 class Runner:
     """Batches of one epoch from one step on, made on the host. It owns its threads; `close` ends them."""
 
-    def __init__(self, recipe: Recipe, memory: BatchMemory, *, tuner: Tuner, epoch: int, step: int) -> None:
+    def __init__(self, recipe: Recipe, shared: PassResources, *, tuner: Tuner, epoch: int, step: int) -> None:
         self._recipe = recipe
+        self._cache = shared.cache
         self._tuner = tuner
         self._tuned = TunedPass(tuner, self)
         self._epoch = epoch
@@ -50,12 +62,12 @@ class Runner:
         self._ended: float | None = None
         self._python_s = 0.0
         self._samples = 0
-        self._cache_before = None if recipe.cache is None else recipe.cache.stats()
+        self._cache_before = None if shared.cache is None else shared.cache.stats()
         self.batch_bytes = 0
         samples = recipe.pass_samples
         if samples is None:
             samples = -(-recipe.plan.length // recipe.plan.world_size)
-        self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=recipe.quarantine)
+        self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=shared.quarantine)
         self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
         self._pending: deque[Pending] = deque()  # owned by the feeding thread
         self._python = PythonThreads(recipe.threads)
@@ -63,7 +75,7 @@ class Runner:
         self._lock = threading.RLock()
         self._core: dict[str, tuple[int, int, int]] | None = None  # its counters once it has ended
         with ExitStack() as undo:
-            self._start(memory, undo)
+            self._start(shared.memory, undo)
             undo.pop_all()
         close_at_exit(self)
 
@@ -92,12 +104,12 @@ class Runner:
             recipe.plan,
             epoch=self._epoch,
             first_step=self._first_step,
-            cached=None if recipe.cache is None else recipe.cache.has_all,
+            cached=None if self._cache is None else self._cache.has_all,
         )
         if self._ahead is not None:
             undo.callback(self._ahead.close)
-        self._assembly = Assembly(recipe, self._engine, memory, self._ahead)
-        self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python)
+        self._assembly = Assembly(recipe, self._engine, memory, self._cache, self._ahead)
+        self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python, self._cache)
         self._mixer: Mixer | None = None
         if recipe.mixing is not None:
             self._mixer = Mixer(
@@ -194,7 +206,7 @@ class Runner:
             raise error
 
     def _make_room(self, step: int) -> None:
-        cache = self._recipe.cache
+        cache = self._cache
         if cache is not None and cache.eviction is not None:
             first = self._pending[0].rows.plan.step if self._pending else step
             cache.eviction.make_room(cache.store, epoch=self._epoch, step=first)
@@ -274,7 +286,7 @@ class Runner:
         if self._mixer is not None:
             stages["mixing"] = self._mixer.stats()
         ended = self._ended if self._ended is not None else time.perf_counter()
-        cache, before = self._recipe.cache, self._cache_before
+        cache, before = self._cache, self._cache_before
         return Stats(
             batches=channel.taken,
             samples=self._samples,

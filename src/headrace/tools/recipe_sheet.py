@@ -53,7 +53,7 @@ def write_recipe_sheet(recipe: Path, path: str, out: Path, *, samples: int, size
         close = getattr(iterator, "close", None)
         if close is not None:
             close()
-    fields = loader._recipe.fields if isinstance(loader, Loader) else {}
+    fields = loader._feed.recipe.fields if isinstance(loader, Loader) else {}
     if not isinstance(batch, Mapping):
         raise HeadraceError(f"--recipe {recipe}: expected a dict as its first batch, got a {type(batch).__name__}")
     columns = list(_columns(batch, fields))

@@ -26,7 +26,7 @@ def bytes_a_sample(folder, view, dtype):
         output="numpy",
         cache=f"ram:{20_000_000 + os.getpid()}B",
     )
-    empty = loader._recipe.cache.stats().used_bytes
+    empty = loader._feed.cache.stats().used_bytes
     list(loader)
     stats = loader.stats().cache
     assert stats.admitted == COUNT

@@ -93,6 +93,11 @@ Images = Sequence[tuple[str, Spatial, str]]
 """Fields of pixels as (name, field, column)."""
 
 
+def all_parts(images: Images) -> list[PixelPart]:
+    """Return the arrays that the core writes for fields, in their order."""
+    return [part for name, field, _ in images for part in parts_of(name, field)]
+
+
 def own_program(field: Spatial, program: Program) -> Program | None:
     """Return the view that a field draws for itself; None if the field follows `program`, the Loader's view."""
     if not isinstance(field, Image) or not field.draws_view:

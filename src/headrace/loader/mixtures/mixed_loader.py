@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from headrace.errors import UsageError
 from headrace.loader.autotuning.tuner import tuner_of
 from headrace.loader.batch_memory import PooledMemory, memory_of
+from headrace.loader.decoding.pixels import all_parts
 from headrace.loader.loader import Loader
 from headrace.loader.mixtures.mixed_pass import JoinedPass, OneSourcePass
 from headrace.loader.mixtures.sources import MixedState, check_mixed, check_sources, find_position
@@ -41,8 +42,9 @@ class MixedLoader(LoaderPosition):
         self._mixture = mixture
         self._batches: Batches = batches
         self._steps = steps
-        self._first = next(iter(self._sources.values()))
-        self._memory = memory_of(self._first._placement, prefetch=1, images=len(self._first._recipe.parts))
+        self._feeds = {name: loader._feed for name, loader in sources.items()}
+        self._first = next(iter(self._feeds.values()))
+        self._memory = memory_of(self._first.placement, prefetch=1, images=len(all_parts(self._first.recipe.images)))
         self._mixed: OneSourcePass | JoinedPass | None = None  # the latest pass on the host
 
     @property
@@ -68,17 +70,17 @@ class MixedLoader(LoaderPosition):
 
     @property
     def rank(self) -> int:
-        return self._first.rank
+        return self._first.recipe.plan.rank
 
     @property
     def world_size(self) -> int:
-        return self._first.world_size
+        return self._first.recipe.plan.world_size
 
     @property
     def samples(self) -> int:
         """Samples of an epoch over all ranks; approximate if batches differ in size."""
         if self._batches == "mixed":
-            return self._steps * self._first._recipe.plan.global_batch
+            return self._steps * self._first.recipe.plan.global_batch
         means = [Fraction(loader.samples, len(loader)) for loader in self._sources.values()]
         return round(self._steps * sum(share * mean for share, mean in zip(self._mixture.shares, means, strict=True)))
 
@@ -106,25 +108,25 @@ class MixedLoader(LoaderPosition):
         `allow_changed` has the same meaning as for a Loader, which raises ChangedError without it.
         """
         found = MixedState.from_dict(state)
-        plans = {name: each._recipe.plan for name, each in self._sources.items()}
+        plans = {name: feed.recipe.plan for name, feed in self._feeds.items()}
         repeating = {name for name, each in self._sources.items() if each.dataset.occurrences is not None}
         epoch, step, told = find_position(found, self._mixed_state, plans, repeating, allow_changed)
         if not allow_changed:
-            for name, loader in self._sources.items():
-                loader._content.check(State.from_dict(found.sources[name]).content)
+            for name, feed in self._feeds.items():
+                feed.content.check(State.from_dict(found.sources[name]).content)
         for warning in told:
             warnings.warn(warning, stacklevel=2)
         self._move(epoch, step)
 
     def _mixed_state(self, epoch: int, step: int) -> MixedState:
         sources = {}
-        for (name, loader), number in zip(self._sources.items(), self._taken(epoch, step), strict=True):
-            plan = loader._recipe.plan
+        for (name, feed), number in zip(self._feeds.items(), self._taken(epoch, step), strict=True):
+            plan = feed.recipe.plan
             if self._batches == "one-source":
-                sources[name] = loader._state_at(*divmod(number, plan.steps))
+                sources[name] = feed.state_at(*divmod(number, plan.steps))
             else:
                 source_epoch, samples = divmod(number, plan.length)
-                sources[name] = loader._state_at(source_epoch, 0) | {"samples": samples}
+                sources[name] = feed.state_at(source_epoch, 0) | {"samples": samples}
         return MixedState(
             batches=self._batches,
             counts=dict(zip(self._sources, self._mixture.counts, strict=True)),
@@ -137,27 +139,27 @@ class MixedLoader(LoaderPosition):
 
     def _taken(self, epoch: int, step: int) -> list[int]:
         """Return the number of batches or samples of each source before this step."""
-        a_step = 1 if self._batches == "one-source" else self._first._recipe.plan.global_batch
+        a_step = 1 if self._batches == "one-source" else self._first.recipe.plan.global_batch
         return self._mixture.taken((epoch * self._steps + step) * a_step)
 
     def _check_place(self) -> None:
-        for loader in self._sources.values():
-            loader._check_place()
+        for feed in self._feeds.values():
+            feed.rank.check("Loader")
 
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
         """Start the pass over `epoch` from `step` on."""
-        placement = self._first._placement
         self._taken(epoch + 1, 0)  # an epoch too large to count raises here
-        lane = None if placement is None else placement.lane()  # first: its errors leave no thread behind
+        lane = self._first.lane()  # first: its errors leave no thread behind
         runners: dict[str, Runner] = {}
         with ExitStack() as undo:
             for number, (name, loader) in enumerate(self._sources.items()):
                 recipe, ahead, first = self._recipe_of(number, loader, epoch, step)
+                fixed = tuner_of(loader.threads, ahead)
                 # Fixed, not tuned: the consumer waits for all sources at once, so no source can judge its own setting.
-                runners[name] = loader._begin_feed(recipe, tuner_of(loader.threads, ahead), epoch, first)
+                runners[name] = self._feeds[name].start(epoch, first, recipe=recipe, tuner=fixed)
                 undo.callback(runners[name].close)
             undo.pop_all()
-        recipes = [loader._recipe for loader in self._sources.values()]
+        recipes = [feed.recipe for feed in self._feeds.values()]
         place = {"epoch": epoch, "step": step, "steps": self._steps}
         if self._batches == "one-source":
             self._mixed = OneSourcePass(runners, self._mixture, recipes, **place)
@@ -173,8 +175,8 @@ class MixedLoader(LoaderPosition):
         count = Fraction(end - self._taken(epoch, 0)[number])
         if self._batches == "one-source":
             count *= Fraction(loader.samples, len(loader))
-        different = min(math.ceil(count / loader.world_size), loader._recipe.plan.length)
-        recipe = replace(loader._recipe, pass_samples=different)
+        different = min(math.ceil(count / loader.world_size), loader._feed.recipe.plan.length)
+        recipe = replace(loader._feed.recipe, pass_samples=different)
         if self._batches == "mixed":
             assert isinstance(recipe.plan, UniformPlan)
             return (
@@ -189,8 +191,8 @@ class MixedLoader(LoaderPosition):
     def _warn_of_held(self, begun: LoaderPass) -> None:
         """Warn a consumer that holds many batches."""
         if isinstance(begun, OneSourcePass):
-            for loader, runner in zip(self._sources.values(), begun.runners.values(), strict=True):
-                loader._warn_of_held(runner, within=1)
+            for feed, runner in zip(self._feeds.values(), begun.runners.values(), strict=True):
+                feed.warn_of_held(runner, within=1)
         elif isinstance(self._memory, PooledMemory):
             self._memory.warn_of_held(begun.batch_bytes, begun.held_batches)
 
@@ -226,7 +228,7 @@ def mix(
     if batches == "mixed":
         check_mixed(sources)
     check_int("seed", seed, 0, (1 << 64) - 1, "take it modulo 2**64")
-    plans = [loader._recipe.plan for loader in sources.values()]
+    plans = [loader._feed.recipe.plan for loader in sources.values()]
     lengths = [plan.steps if batches == "one-source" else plan.length for plan in plans]
     mixture = Mixture(counts_of(_weights(weights, sources, lengths)), seed)
     a_step = 1 if batches == "one-source" else plans[0].global_batch

@@ -9,8 +9,9 @@ from typing import Any
 
 from headrace.errors import StateError, UsageError
 from headrace.loader.batch_values import shown
-from headrace.loader.decoding.pixels import PixelPart
+from headrace.loader.decoding.pixels import PixelPart, all_parts
 from headrace.loader.loader import Loader
+from headrace.loader.resolving import names_of
 from headrace.plan import MIXTURE_VERSION, EpochPlan, State, UniformPlan, check_state, resume
 
 SOURCE = "source"
@@ -38,11 +39,11 @@ def _check_alone(name: str, loader: Loader) -> None:
             f"mix: expected source {name!r} at its start, got it at epoch {loader.epoch}, step {loader.next_step}; the "
             "mixture has a position of its own: make a loader for it, and load the mixture's state"
         )
-    if loader._recipe.on_error == "skip":
+    if loader._feed.recipe.on_error == "skip":
         raise UsageError(
             f"mix: expected on_error='replace' or 'raise' in source {name!r}, got 'skip', which would change the shares"
         )
-    if SOURCE in loader._recipe.names:
+    if SOURCE in _names(loader):
         raise UsageError(
             f"mix: source {name!r} has a field {SOURCE!r}, as the mixture calls the number of each sample's source; "
             "rename the field"
@@ -52,7 +53,7 @@ def _check_alone(name: str, loader: Loader) -> None:
 def check_mixed(sources: Mapping[str, Loader]) -> None:
     """Check the additional requirements of sources that share batches."""
     for name, loader in sources.items():
-        recipe = loader._recipe
+        recipe = loader._feed.recipe
         if not isinstance(recipe.plan, UniformPlan):
             raise UsageError(
                 f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack with 'mixed', as "
@@ -96,23 +97,27 @@ def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
+def _names(loader: Loader) -> list[str]:
+    return names_of(loader._feed.recipe.fields, loader._feed.recipe.packed)
+
+
 def _device(loader: Loader) -> str:
-    return "cpu" if loader._placement is None else str(loader._placement.device)
+    return "cpu" if loader._feed.placement is None else str(loader._feed.placement.device)
 
 
 def _conversions(loader: Loader) -> list[str]:
     """Return the conversions of images on the device, which are the same for all sources."""
-    if loader._placement is None:
+    if loader._feed.placement is None:
         return []
-    return [f"{name}: {conversion}" for name, conversion in sorted(loader._placement.conversions.items())]
+    return [f"{name}: {conversion}" for name, conversion in sorted(loader._feed.placement.conversions.items())]
 
 
 def _parts(loader: Loader) -> list[str] | None:
     """Return the core's arrays; None if `map` changes them."""
-    recipe = loader._recipe
+    recipe = loader._feed.recipe
     if recipe.map is not None:
         return None
-    return sorted(_part(part) for part in recipe.parts)
+    return sorted(_part(part) for part in all_parts(recipe.images))
 
 
 def _part(part: PixelPart) -> str:
@@ -126,14 +131,14 @@ def _paddings(loader: Loader) -> list[str]:
     return sorted(
         f"{text.name}: pad={text.field.pad!r} to {text.field.max_length} with {text.pad_id} on the "
         + ("left" if text.encoder.pads_left else "right")
-        for text in loader._recipe.texts
+        for text in loader._feed.recipe.texts
     )
 
 
 def _size(loader: Loader) -> tuple[int, int] | None:
     """Return (height, width); None if the images set it, or `map` changes it."""
-    recipe = loader._recipe
-    takes_view = any(part.own_size is None for part in recipe.parts)
+    recipe = loader._feed.recipe
+    takes_view = any(part.own_size is None for part in all_parts(recipe.images))
     return recipe.program.output_size if takes_view and recipe.map is None else None
 
 
@@ -141,9 +146,9 @@ _ALIKE_FIELDS = "name them alike, with source= where columns differ, and pack= a
 _ALIKE: list[tuple[str, Callable[[Loader], Any], str]] = [
     ("world size", lambda loader: loader.world_size, "pass the same world_size= to each, or to none"),
     ("rank", lambda loader: loader.rank, "pass the same rank= to each, or to none"),
-    ("output", lambda loader: loader._recipe.output, "pass the same output="),
+    ("output", lambda loader: loader._feed.recipe.output, "pass the same output="),
     ("device", _device, "pass the same device="),
-    ("fields", lambda loader: sorted(map(shown, loader._recipe.names)), _ALIKE_FIELDS),
+    ("fields", lambda loader: sorted(map(shown, _names(loader))), _ALIKE_FIELDS),
     ("conversion on the device", _conversions, "give their images the same dtype= and normalize="),
 ]
 _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [

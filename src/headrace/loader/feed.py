@@ -1,0 +1,79 @@
+"""`Feed`: what makes the batches of one loader. A loader has a position in it; a mixture takes several."""
+
+from __future__ import annotations
+
+import weakref
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headrace import _core
+from headrace.data import ContentPins, pin_content
+from headrace.loader.autotuning.tuner import Tuner
+from headrace.loader.bad_samples import Quarantine
+from headrace.loader.batch_memory import PooledMemory, memory_of
+from headrace.loader.cache import EpochCache
+from headrace.loader.decoding.pixels import all_parts
+from headrace.loader.position import LoaderPass
+from headrace.loader.recipe import Recipe
+from headrace.loader.runner import PassResources, Runner
+from headrace.plan import state_after
+from headrace.system import ProcessRank
+
+if TYPE_CHECKING:
+    from headrace.device import CopyLane, Placement
+
+
+class Feed:
+    """Recipe of a loader, its settings, and the resources that its passes share."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        rank: ProcessRank,
+        tuner: Tuner,
+        placement: Placement | None,
+        cache: EpochCache | None,
+        quarantine: Quarantine | None,
+    ) -> None:
+        self.recipe = recipe
+        self.rank = rank
+        self.tuner = tuner
+        self.placement = placement
+        self.memory = memory_of(placement, prefetch=tuner.setting.prefetch, images=len(all_parts(recipe.images)))
+        self.cache = cache
+        self._resources = PassResources(self.memory, cache, quarantine)
+        if cache is not None:  # closed with the loader: passes refer to themselves and are freed late
+            weakref.finalize(self, cache.store.close)
+
+    @cached_property
+    def content(self) -> ContentPins:
+        """Versions of the files and objects that hold the samples."""
+        return pin_content(self.recipe.dataset.table, self.recipe.read_columns)
+
+    def state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
+        """Return the state once the consumer has received the first `step` batches of `epoch`."""
+        state = state_after(
+            self.recipe.plan,
+            epoch=epoch,
+            steps=step,
+            dataset=self.recipe.dataset.fingerprint,
+            core=_core.codec_versions(),
+            content=str(self.content),
+        )
+        return state.to_dict()
+
+    def lane(self) -> CopyLane | None:
+        """Return a new lane to the device; None on the CPU."""
+        return None if self.placement is None else self.placement.lane()
+
+    def start(self, epoch: int, step: int, *, recipe: Recipe | None = None, tuner: Tuner | None = None) -> Runner:
+        """Start the host's part of a pass. A mixture passes a recipe with another plan, and a fixed setting."""
+        tuner = self.tuner if tuner is None else tuner
+        return Runner(self.recipe if recipe is None else recipe, self._resources, tuner=tuner, epoch=epoch, step=step)
+
+    def warn_of_held(self, begun: LoaderPass, *, within: int = 0) -> None:
+        """Warn a consumer that holds many batches. `within` is the number of loaders around this one."""
+        if isinstance(self.memory, PooledMemory):
+            self.memory.set_prefetch(self.tuner.setting.prefetch)
+            self.memory.warn_of_held(begun.batch_bytes, begun.held_batches, within=within)
