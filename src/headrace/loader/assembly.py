@@ -55,6 +55,33 @@ class Pending:
     contents: list[list[Any]] = field(default_factory=list)
     """Contents of each field that Python makes, by row, once the core is done."""
 
+    def finish(self, raws: int) -> None:
+        """Take what the core's job has made, `raws` fields of bytes among it."""
+        self.raws = [self.job.raw(i) for i in range(raws)]
+        self.views, self.sizes = self.job.views, self.job.sizes
+
+    def replace(self, row: int, sample: int, pass_: int) -> None:
+        """Put another sample into a row that is still to be decoded."""
+        self.rows.samples[row], self.rows.passes[row] = sample, pass_
+
+    def resize(self, size: tuple[int, int], memory: list[NDArray[np.uint8]]) -> None:
+        self.size, self.memory = size, memory
+
+    def take_row(self, row: int, job: _core.Job) -> list[bytes]:
+        """Take what a job of one row has made, and return its fields of bytes."""
+        self.views[row], self.sizes[row] = job.views[0], job.sizes[0]
+        found = [job.raw(i)[0] for i in range(len(self.raws))]
+        for raw, value in zip(self.raws, found, strict=True):
+            raw[row] = value
+        return found
+
+    def keep(self, rows: list[int]) -> None:
+        """Reduce the batch to `rows`, except for the memory of its images."""
+        self.rows = self.rows[rows]
+        self.raws = [[raw[row] for row in rows] for raw in self.raws]
+        self.contents = [[content[row] for row in rows] for content in self.contents]
+        self.views, self.sizes = self.views[rows], self.sizes[rows]
+
 
 class Assembly:
     """Builder and submitter of batches for one engine.
@@ -100,8 +127,8 @@ class Assembly:
         """Adopt the size of a replacement if it is the only image of the batch and the view does not fix a size."""
         left = self._recipe.program.output_size is None and pending.rows.plan.view is None
         if left and self._recipe.followers and len(pending.rows) == 1:
-            pending.size = self._measure(pending.rows)
-            pending.memory = self._memory(1, pending.size)
+            size = self._measure(pending.rows)
+            pending.resize(size, self._memory(1, size))
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
         return [self._blocks.acquire(samples * part.nbytes(size)) for part in self._parts]
@@ -139,10 +166,7 @@ class Assembly:
             one = part.nbytes(pending.size)
             images = block[: len(pending.rows) * one].reshape(len(pending.rows), one)
             images[: len(rows)] = images[rows]
-        pending.rows = pending.rows[rows]
-        pending.raws = [[raw[row] for row in rows] for raw in pending.raws]
-        pending.contents = [[content[row] for row in rows] for content in pending.contents]
-        pending.views, pending.sizes = pending.views[rows], pending.sizes[rows]
+        pending.keep(rows)
 
     def _submit(
         self,

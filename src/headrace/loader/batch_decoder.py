@@ -45,12 +45,12 @@ class RowMender:
         """Images of more than 8 bits per channel that a library cut to 8. Threads count at once: only 0 is exact."""
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
-    def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError) -> list[bytes] | None:
+    def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError) -> bool:
         """Decode the row with a library or a replacement into the batch's memory, and update `pending`.
 
         `failure` comes from the core, or is the error of a content that Python makes. Bytes from a store are read once
-        more first, since a proxy may have answered in its place. Returns the row's raw fields, or None to skip the row.
-        Raises what the error policy says.
+        more first, since a proxy may have answered in its place. Returns False to skip the row. Raises what the error
+        policy says.
         """
         attempt, is_first = 0, True
         known: RowFailure | SampleError | None = failure
@@ -58,9 +58,8 @@ class RowMender:
             try:
                 if isinstance(known, SampleError):
                     raise known
-                raws = self._decode(pending, row, known)
-                self._take(pending, row, raws)
-                return raws
+                self._take(pending, row, self._decode(pending, row, known))
+                return True
             except (SampleError, ChangedError) as error:
                 if is_first and self._assembly.forget(int(pending.rows.samples[row])):
                     self._assembly.resize(pending)
@@ -72,7 +71,7 @@ class RowMender:
                 self._bad.add(int(pending.rows.samples[row]), error, epoch=epoch, position=position)
                 if self._recipe.on_error == "skip":
                     self._bad.count("skipped")
-                    return None
+                    return False
                 self._replace(pending, row, attempt, error)
                 attempt, is_first, known = attempt + 1, True, None
 
@@ -83,7 +82,7 @@ class RowMender:
                 f"{attempt} replacements in a row were bad as well; the last: {error}. Look at the dataset"
             ) from error
         sample, pass_ = self._recipe.plan.replacement(epoch, position, attempt)
-        pending.rows.samples[row], pending.rows.passes[row] = sample, pass_
+        pending.replace(row, sample, pass_)
         self._bad.count("replaced")
         self._assembly.resize(pending)
 
@@ -97,8 +96,7 @@ class RowMender:
                 job = self._assembly.start_rows(pending, row, items)
                 job.wait()
                 if not job.failures():
-                    pending.views[row], pending.sizes[row] = job.views[0], job.sizes[0]
-                    return [job.raw(i)[0] for i in range(len(self._recipe.raws))]
+                    return pending.take_row(row, job)
                 failure = job.failures()[0]
             _, field, code, _, why = failure
             if code == CANCELLED:
@@ -243,8 +241,7 @@ class BatchDecoder:
         """Wait for the core and return the batch without skipped rows. Raises what the error policy says."""
         job = pending.job
         job.wait()
-        pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
-        pending.views, pending.sizes = job.views, job.sizes
+        pending.finish(len(self._recipe.raws))
         failures: dict[int, RowFailure | SampleError] = {failure[0]: failure for failure in job.failures()}
         self._warnings.check_sizes(pending.rows.plan, pending.sizes, failures)
         pending.contents = [content.take(pending.rows, pending.raws) for content in self._contents]
@@ -260,14 +257,9 @@ class BatchDecoder:
         """Mend rows in order, so that of several errors the first row's is raised."""
         if not failures:
             return
-        rows, skipped = sorted(failures), set()
+        rows = sorted(failures)
         mended = self._threads.each(lambda row: self._mender.mend(pending, row, failures[row]), rows)
-        for row, raws in zip(rows, mended, strict=True):
-            if raws is None:
-                skipped.add(row)
-                continue
-            for i, raw in enumerate(raws):
-                pending.raws[i][row] = raw
+        skipped = {row for row, is_mended in zip(rows, mended, strict=True) if not is_mended}
         if skipped:
             self._assembly.keep_rows(pending, [row for row in range(len(pending.rows)) if row not in skipped])
 
