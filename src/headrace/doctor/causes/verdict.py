@@ -202,7 +202,7 @@ def _untrained(session: Session) -> Statement:
 
 
 def cause_words(view: TrainerView) -> str:
-    """Return causes such as `58 % of the wait is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)` as a sentence."""
+    """Return a sentence such as `58 % of the wait is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)`."""
     parts = by_category(view.causes)
     if not parts:
         return ""
