@@ -1,4 +1,4 @@
-"""Causes of data stalls, one per file: how the doctor detects, words and remedies each."""
+"""Causes of data stalls, one per file, with their detection, wording and remedies."""
 
 from __future__ import annotations
 

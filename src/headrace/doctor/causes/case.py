@@ -37,7 +37,7 @@ WORTH_SAYING = 0.01
 GOES_WITH = (1.0, 0.8, 0.5)
 """Share of a step's time that scales with its tokens or pixels: upper bound, usual value, lower bound."""
 HIGH, MEDIUM, LOW = "high", "medium", "low"
-"""Levels of confidence: simulation of recorded work alone; with timings taken after the run; an assumption."""
+"""Levels of confidence: based on recorded work alone, also on timings after the run, or on an assumption."""
 
 
 @dataclass(frozen=True)

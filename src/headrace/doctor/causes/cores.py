@@ -101,8 +101,8 @@ def with_spinning(session: Session, view: TrainerView, findings: Sequence[Findin
 def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
     """Find threads of a training process that spin while they wait for each other or for the next step.
 
-    Spinning does harm if no core is free: it takes cores from workers. A thread that shares its core with a worker
-    also delays all other threads.
+    Spinning does harm if no core is free: it takes cores from workers. A thread that shares its core with a worker also
+    delays all other threads.
     """
     pid, busy, bound_us = view.trainer.pid, host.mean("cpu_cores_busy"), at_hand_us(view)
     is_full = busy is None or busy >= FULL * (host.cores or math.inf)

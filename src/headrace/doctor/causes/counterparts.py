@@ -53,7 +53,7 @@ def is_float(function: SampleFunction) -> bool:
 
 
 def is_one_channel(function: SampleFunction) -> bool:
-    """Return True if the function received data without colors, such as a depth map or its valid-pixel mask."""
+    """Return True if the function received data without colours, such as a depth map or its valid-pixel mask."""
     shape = function.given.get("shape")
     return isinstance(shape, list) and not (len(shape) >= 3 and (shape[0] in COLOURS or shape[-1] in COLOURS))
 

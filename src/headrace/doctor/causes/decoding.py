@@ -282,7 +282,7 @@ def sample_bytes(case: Case, cut: CacheCut) -> float | None:
     """Return the bytes of one sample at the point of caching; None if unknown.
 
     For images looked at again after the run, the decoded size is known, up to the first transform that resizes.
-    Otherwise the size in a batch counts, with images as bytes unless they were normalized: bytes cannot hold those.
+    Otherwise the size in a batch counts, with images as bytes unless they were normalised: bytes cannot hold those.
     """
     by_remedy = {one.remedy: one.pixel_bytes for one in case.calibrations if one.pixel_bytes}
     decoded = by_remedy.get("cache") or by_remedy.get("native-decode")
@@ -301,8 +301,8 @@ def _resizes(stage: StagePart) -> bool:
 def dataset_samples(case: Case) -> tuple[int | None, str]:
     """Return the number of samples in the dataset, and the basis of an estimate.
 
-    A loader's length gives the count, times the shares of a DistributedSampler. It must match the dataset's own length
-    to within one batch. Without a length, the count is the number of images in the folders and archives read.
+    This is the dataset's own length if the loader's length agrees to within a batch on each rank, and otherwise the
+    samples that the loader yields on all ranks. Without a loader length, the images in all folders and archives count.
     """
     length, a_batch, told = case.facts.get("length"), case.samples_a_batch, case.facts.get("samples")
     if isinstance(length, int) and a_batch is not None:

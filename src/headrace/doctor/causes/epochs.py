@@ -80,7 +80,7 @@ def _slower_loader(view: TrainerView) -> Iterator[Finding]:
 
 
 def _evaluation(view: TrainerView) -> Iterator[Finding]:
-    """Find the share of time that evaluations take, and how much of it waits for data of which loader."""
+    """Find the share of time that evaluations take, the share that waits for their data, and the slowest loader."""
     spans = [span for step in view.training.steps for span in step.evaluations]
     spent = sum(span.end - span.start for span in spans)
     whole = view.training.total_us + spent

@@ -80,7 +80,7 @@ def _findings(
     if main is None or main.budget is None:  # a machine shortage then explains only a crash
         of_machines = [finding for finding in of_machines if finding.code == "oom-kill"]
     if main is not None:
-        # Reads from disk weigh as much as the share of a step that waits for reading.
+        # Reads from disk weigh at least the share of a step that waits for reading.
         read = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines

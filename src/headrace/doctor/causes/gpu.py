@@ -1,4 +1,4 @@
-"""GPUs: throttled clocks, a narrow link, misleading utilization, and memory left for a larger batch."""
+"""GPUs: throttled clocks, a narrow link, misleading utilisation, and memory left for a larger batch."""
 
 from __future__ import annotations
 

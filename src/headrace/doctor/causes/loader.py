@@ -25,7 +25,7 @@ UNLOADED_ERROR = 0.15
 STRETCH_ERROR = 0.5
 """Share of the simulation's error under the stand-in load that counts as error elsewhere."""
 DRIFT_ERROR = 0.05
-"""Difference between two trials of the same module."""
+"""Relative difference between two trials of the same module."""
 WHY_NOT = {
     "failed": "It was tried on the run's files, and failed",
     "timed out": "It was tried on the run's files, and took too long",
@@ -84,8 +84,7 @@ def _lost(trial: LoaderTrial) -> list[str]:
 def _python_us(case: Case, trial: LoaderTrial) -> float:
     """Return the CPU time per batch that stays in Python: all except decoding and transforms, as a lower bound.
 
-    If an array of pixels stays in Python, so does its decoding, and nothing tells the parts apart. Then all time
-    counts.
+    If an array of pixels stays in Python, so does its decoding. Its share is unknown, so all CPU time counts.
     """
     making_us = _present_cpu_us(case) * (case.samples_a_batch or 1)
     kinds = {**trial.leaves, **trial.left}

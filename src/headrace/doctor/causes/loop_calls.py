@@ -89,8 +89,8 @@ def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
 def _gain(view: TrainerView, found: Sequence[CallsFromPlace]) -> float:
     """Return the maximum share of a step that is saved without these calls.
 
-    While a call waits, the device does work that remains. A step is never shorter than that work, nor than the
-    training thread's other work.
+    While a call waits, the device does work that remains. A step is never shorter than that work, nor than the training
+    thread's other work.
     """
     if view.budget is None or not view.budget.mean_us:
         return 0.0

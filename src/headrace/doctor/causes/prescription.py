@@ -53,7 +53,7 @@ ADDS = 0.01
 
 
 def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = NO_FILES) -> Prescription:
-    """Return what to do about a session. Only `sources` reads files; without it, every change is a hint."""
+    """Return the prescription for a session. Only `sources` reads files; without it, every change is a hint."""
     view = main_view_of(session)
     if view is None:
         return Prescription(None, why_no_lower_bounds(session, None), "")
@@ -151,8 +151,8 @@ def _step_us(proposal: Proposal) -> float:
 def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     """Select helpful remedies one by one, each if it still gains on top of those before it.
 
-    Injectable remedies precede manual ones, then less work precedes more workers, then the largest gain comes first.
-    A Loader makes the others redundant: it comes first if it gains most. A draft of a Loader never combines.
+    Injectable remedies precede manual ones, then less work precedes more workers, then the largest gain comes first. A
+    Loader makes the others redundant: it comes first if it gains most. A draft of a Loader never combines.
     """
     found = [one for one in proposals if one.change is not None and one.remedy.degree in ("", EXACT)]
     quickest: dict[str, Proposal] = {}

@@ -27,7 +27,7 @@ LAUNCHERS = re.compile(
     r"^(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)\b",
     re.MULTILINE,
 )
-"""Exceptions of a launcher that a child process failed: torchrun, accelerate, torch.multiprocessing."""
+"""Exceptions that a launcher raises for a failed child: torchrun, accelerate, torch.multiprocessing."""
 PEER_LOST = re.compile(r"closed by peer|reset by peer|remote process exited|remote worker|peer.* (?:crash|terminat)")
 """Errors of collectives in a rank that lost a peer."""
 NOTES = {

@@ -120,10 +120,8 @@ class RemedyKind:
         """Propose the remedy if the prediction shows a gain; otherwise reject it with the predicted step.
 
         `change` is simulated alone, unless `prediction` is given, and together with other remedies. If the remedy only
-        sets
-        `arguments` of the DataLoader, these provide its edit, hint and injection. Otherwise `injects` is the value for
-        the
-        kind's key in `changes`.
+        sets `arguments` of the DataLoader, these provide its edit, hint and injection. Otherwise `injects` is the value
+        for the kind's key in `changes`.
         """
         prediction = prediction or case.predict(change)
         if prediction is None:

@@ -19,11 +19,10 @@ from ..session.model import Session
 from ..simulate import Prediction as Prediction
 
 ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35
-"""Slowdown alongside other processes of work timed alone: usual and upper bound. Faster code waits for memory more
-often, and shares the memory with the other workers."""
+"""Slowdown of code timed alone once it runs alongside other workers: usual value and upper bound. Faster code waits for
+memory more often, and shares memory with the other workers."""
 BLOCKS = 8
-"""Number of blocks for a mean. Consecutive steps are correlated, since a slow batch delays several; block means hardly
-are."""
+"""Number of blocks per interval. A slow batch delays several steps, so steps are correlated; block means hardly are."""
 LEAST_GAIN = 0.02
 """Minimum share of the step that counts as a gain."""
 LEAST_STEPS = 10

@@ -1,4 +1,4 @@
-"""Sequences: padding that shorter batches avoid, and tokenization text by text."""
+"""Sequences: padding that shorter batches avoid, and tokenisation text by text."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def pad_to_batch(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def batch_tokeniser(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose to tokenize a batch at a time."""
+    """Propose to tokenise a batch at a time."""
     tokenising = case.stages("tokenise")
     if not tokenising:
         return None

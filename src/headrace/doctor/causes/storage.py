@@ -22,7 +22,7 @@ from .proposals import Proposal, RemedyKind
 from .remedy import factor
 
 FROM_DISK = "reads-from-disk"
-"""Code of the finding that the page cache missed."""
+"""Code of the finding that reads missed the page cache."""
 LEAST_FROM_DISK = 0.2
 """Reporting threshold: share of read bytes that came from storage rather than the page cache."""
 READ_BYTES_PER_S = 1 << 20
@@ -31,7 +31,7 @@ SATURATED = 0.9
 STALLED = 0.05
 """Reporting threshold: share of time in which a process waited for storage."""
 ROOM = 2.0
-"""Required free space as a multiple of the files' size, so that the run keeps some free."""
+"""Required free space as a multiple of the files' size, which leaves space for the run."""
 STAGED = "headrace-staged"
 """Folder for the copies."""
 MEMORY = "/dev/shm/"
@@ -79,7 +79,7 @@ def _reads_from_disk(host: Host, stalled: float | None, waited: str) -> Iterator
 
 
 def _network(host: Host) -> Iterator[Finding]:
-    """Report network mounts with at least their servers: the kernel's disk counters do not include them."""
+    """Find network mounts and name their servers: the kernel's disk counters do not include them."""
     rate = host.mean("command_read_call_bytes_per_s")
     mounts: list[dict[str, Any]] = [mount for mount in host.facts.get("mounts") or [] if mount["network"]]
     if not mounts or rate is None or rate < READ_BYTES_PER_S:

@@ -37,7 +37,7 @@ NAMED = 4
 """Maximum number of tensors to name individually."""
 COLOURS = (1, 3, 4)
 SMALL_BYTES = 1_000_000
-"""Batch size in bytes below which size is not what makes a transfer slow."""
+"""Bytes of a batch below which its size does not make a transfer slow."""
 LARGE = 0.05
 """Minimum share of a batch's bytes for a tensor that is worth changing."""
 

@@ -83,8 +83,8 @@ def _shape(view: TrainerView, gets: Sequence[int]) -> str:
 def _waited_us(ranks: RanksTogether, numbers: Collection[int]) -> float:
     """Return a rank's mean wait in these steps for the rank that computes longest; 0 without steps.
 
-    A rank computes until its gradients are done or, if that time is unknown, until it arrives where the ranks meet.
-    All ranks start together, at the end of the previous step. Waits for data do not count.
+    A rank computes until its gradients are done or, if that time is unknown, until it arrives where the ranks meet. All
+    ranks start together, at the end of the previous step. Waits for data do not count.
     """
     for moments in (ranks.stamped, ranks.arrivals):
         waits = []
@@ -130,8 +130,8 @@ class DeviceParts:
 def device_parts(session: Session, view: TrainerView) -> DeviceParts | None:
     """Return the parts of received batches, if a batch is a list with one dict per device.
 
-    A collated batch gives the number of parts. The shapes of each received batch, in the same order, give the sizes.
-    A list with one dict per sample does not count.
+    A collated batch gives the number of parts. The shapes of each received batch, in the same order, give the sizes. A
+    list with one dict per sample does not count.
     """
     collated = [one for maker in session.makers if maker.trainer == view.trainer.pid for one in maker.collated]
     count = next((found for one in collated if (found := _parts(one.output)) > 1), 0)

@@ -23,7 +23,7 @@ from headrace.doctor.report.remedy_text import helping, outcome_of, predicted, t
 
 MOST_BULLETS = 4
 SLOWED = 0.85
-"""Report a slowdown if a step on cached batches with idle workers is below this share of the step without waits."""
+"""Reporting threshold: ratio of a step on cached batches with idle workers to a step without its waits."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _proved(prescription: Prescription) -> Recommendation | None:
 def _predicted(prescription: Prescription) -> Recommendation | None:
     """Return the first remedy with a predicted gain; None if there is none.
 
-    Skips refuted remedies, and remedies with an interval that includes no gain.
+    Refuted remedies and remedies that may gain nothing are skipped.
     """
     for remedy in helping(prescription):
         outcome, prediction = outcome_of(prescription, [remedy.code]), remedy.prediction
@@ -167,7 +167,7 @@ def _asked(remedies: Sequence[Remedy]) -> tuple[str, str, str]:
 
 
 def _at_best(prescription: Prescription | None) -> str:
-    """Return the step time with ready batches, which is the maximum that a search for the cause can gain."""
+    """Return the step time with ready batches as text: the best that removing the cause can reach."""
     bounds = None if prescription is None else prescription.lower_bounds
     if bounds is None or bounds.replay_us is None:
         return ""

@@ -328,7 +328,7 @@ class LiveView:
         return self._console.is_terminal and not self._console.is_dumb_terminal
 
     def relay(self, line: str) -> None:
-        """Print a line of the command's output in its original colors."""
+        """Print a line of the command's output in its original colours."""
         self._console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
 
     def _run(self) -> None:

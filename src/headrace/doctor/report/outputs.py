@@ -39,8 +39,7 @@ def write_whole(path: Path, pieces: Iterable[str]) -> None:
     """Write the file under a temporary name and rename it, so that no partial file remains.
 
     A path that exists and is not a regular file (a pipe, /dev/stdout) is written directly. Raises OSError with `path`
-    as
-    the file name.
+    as the file name.
     """
     try:
         if path.exists() and not path.is_file():

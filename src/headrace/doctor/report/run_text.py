@@ -72,7 +72,7 @@ def last_words(session: Session) -> list[str]:
 
 
 def window_text(session: Session) -> str:
-    """Return the length of each window on the first rank with windows. All ranks have the same windows."""
+    """Return text on each window's steps and duration on the first rank with windows; all ranks share them."""
     trainer = next((one for one in session.trainers if one.windows), None)
     if trainer is None:
         return ""

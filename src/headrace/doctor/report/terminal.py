@@ -71,7 +71,7 @@ def show(
     again: str = "",
     in_cell: bool = False,
 ) -> None:
-    """Print the report with the console's width and colors, in ASCII if the console supports nothing else.
+    """Print the report with the console's width and colours, in ASCII if the console supports nothing else.
 
     `again` is the command that renders the report again, or how to get one. It is empty below a notebook cell.
     """
@@ -140,7 +140,7 @@ def waiting_most(diagnosis: Diagnosis) -> list[StepBudget]:
 
 
 def heat(of_whole: float) -> str:
-    """Return the color for a share that should be small."""
+    """Return the colour for a share that should be small."""
     return "red" if of_whole >= HOT else "yellow" if of_whole >= WARM else "green"
 
 

@@ -40,7 +40,7 @@ class TerminalRow:
 
 
 class TerminalPage:
-    """Lines to print, with all text escaped. Only copyable lines exceed the page's width."""
+    """Lines to print, with all text escaped. Only code and lines to copy may exceed the page's width."""
 
     def __init__(self, width: int = MOST_WIDTH, *, ascii_only: bool = False) -> None:
         self.width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
@@ -54,7 +54,7 @@ class TerminalPage:
         self.sentence(tail, lead=f"{title}  ", lead_style="bold")
 
     def sentence(self, text: str, *, style: str = "", lead: str = "", lead_style: str = "") -> None:
-        """Add text wrapped at spaces. All lines are indented to the end of `lead`."""
+        """Add text wrapped at spaces, with all lines aligned to the right of `lead`."""
         if not lead:
             self._put(Text(self._glued(text), style, overflow="fold"))
             return
@@ -166,7 +166,7 @@ class ReportDetail:
 
     findings: int = 1
     advice: int = 1
-    """Show each finding's advice if above 0."""
+    """Advice of each finding, shown if above 0."""
     budgets: int = 1
     causes: int = 0
     stages: int = 4
@@ -181,11 +181,11 @@ class ReportDetail:
     remedies: int = 3
     idle_remedies: int = 1
     reasons: int = 0
-    """Show the reason and code change of each remedy if above 0."""
+    """Reason and code change of each remedy, shown if above 0."""
     windows: int = 0
-    """Show the windows of a measured run if above 0."""
+    """Windows of a measured run, shown if above 0."""
     evidence: int = 1
-    """Show the evidence of each finding if above 0."""
+    """Evidence of each finding, shown if above 0."""
     rest: str = field(default="--verbose", kw_only=True)
     """Option that shows the omitted rows."""
 

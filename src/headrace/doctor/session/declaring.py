@@ -46,9 +46,8 @@ def told(
     """Return a dataclass field with its meaning for the docs.
 
     `written` is the field's type in a record if different from its own. `rows_of` is the kind of record that provides
-    the
-    field's rows. A derived field is in no record. A column with `may_be_empty` is empty if no row has a value, or in
-    sessions of an older doctor.
+    the field's rows. A derived field is in no record. A column with `may_be_empty` is empty if no row has a value, or
+    in sessions of an older doctor.
     """
     metadata = {
         "meaning": meaning,
@@ -131,8 +130,7 @@ def recorded(process: str, kinds: Mapping[str, str], *, order: tuple[str, ...] =
     """Declare that a dataclass has the fields of these kinds of record, each with its meaning.
 
     `order` is the order of fields in a line if different from the class. Values that may be None or empty can be
-    omitted
-    at the end of a line.
+    omitted at the end of a line.
     """
 
     def declare(made: _Class) -> _Class:

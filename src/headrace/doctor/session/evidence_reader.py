@@ -29,7 +29,7 @@ from .merged_reads import NamedRecord, merge_opened, merge_remote
 from .trainers import LOAD, REPLAY
 
 UNNAMED = "other:unnamed"
-"""Name for a stage if the line with its name was lost."""
+"""Placeholder for a stage name that was lost with its line."""
 Row = dict[str, Any]
 
 

@@ -1,7 +1,7 @@
 """Session model: every measurement of one diagnosis, merged on one clock. Findings are computed from it.
 
-Times are microseconds since the session's origin, and durations are microseconds. A table has one column per field,
-all of equal length. None means not measured.
+Times are microseconds since the session's origin, and durations are microseconds. A table has one column per field, all
+of equal length. None means not measured.
 """
 
 from __future__ import annotations

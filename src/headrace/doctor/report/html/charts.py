@@ -1,4 +1,4 @@
-"""SVG charts: columns over time, stacked bars, axes and colors."""
+"""SVG charts: columns over time, stacked bars, axes and colours."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ PLOT_PX = 168
 
 @dataclass(frozen=True)
 class ChartKey:
-    """Legend entry: a color class, its meaning and its figure."""
+    """Legend entry: a colour class, its meaning and its figure."""
 
     colour: str
     name: str
@@ -129,7 +129,7 @@ class ColumnChart:
         return [*(ChartKey(layer.colour, layer.name) for layer in self.layers), *marks]
 
     def paths(self) -> list[tuple[str, Markup]]:
-        """Return each layer's color and outline down to the zero line, highest layer first to prevent visible seams."""
+        """Return each layer's colour and outline down to the zero line, highest layer first to hide seams."""
         reached, found = [0.0] * len(self.titles), []
         for layer in self.layers:
             reached = [below + (value or 0.0) for below, value in zip(reached, layer.values, strict=True)]
@@ -149,7 +149,7 @@ def _outline(tops: Sequence[float]) -> str:
 
 
 def buckets(count: int, most: int = MOST_COLUMNS) -> list[range]:
-    """Group neighboring items into at most `most` columns."""
+    """Group neighbouring items into at most `most` columns."""
     each = max(-(-count // most), 1)
     return [range(start, min(start + each, count)) for start in range(0, count, each)]
 

@@ -50,7 +50,7 @@ MOST_BYTES = 1_000_000
 TEXT_LIMITS = (1_200, 240, 60)
 """Maximum characters of one text. Smaller limits apply if the file would be too large."""
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
-"""Text equivalents of the colors for accessibility."""
+"""Text equivalents of the colours for accessibility."""
 _FUNCTIONS = (
     *(counted, duration, number, percent, remedy_rows, bound_rows),
     *(columns, measures, stacked, BarMeasure, BarSegment, ChartKey, category_colour, is_late, hanging, latest_ranks),
@@ -63,7 +63,7 @@ _FUNCTIONS = (
 def html_page(
     session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None, *, again: str = ""
 ) -> str:
-    """Return a document under 1 MB without scripts or external resources. Only its own templates are read."""
+    """Return a document under 1 MB without scripts or external resources. Pure except for reading its templates."""
     report = ReportData(session, diagnosis, prescription, again)
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""Bars and figures of the HTML report's tables, and legends for their colors."""
+"""Bars and figures of the HTML report's tables, and legends for their colours."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class MeanBatch(NamedTuple):
 
 
 def mean_batches(report: ReportData) -> list[MeanBatch]:
-    """Return the trainer's workers that made a batch in the measured steps, sorted by number."""
+    """Return the mean batch of each worker that made a batch in the measured steps, by worker number."""
     training = report.training
     if training is None:
         return []

@@ -78,7 +78,7 @@ def steps(report: ReportData) -> ColumnChart | None:
 
 
 def _places(training: MeasuredTraining, groups: list[range]) -> list[tuple[float, str]]:
-    """Return the columns that contain a round step number, each labeled in its middle."""
+    """Return the columns that contain a round step number, each labelled in its middle."""
     numbers = [[training.steps[row].number for row in group] for group in groups]
     apart = round_step(numbers[-1][-1] - numbers[0][0] + 1, most=PLACES)
     named = [(place, next((number for number in of if number % apart == 0), None)) for place, of in enumerate(numbers)]
