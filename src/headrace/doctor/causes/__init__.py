@@ -1,4 +1,4 @@
-"""Causes of data stalls, one file each: how it is detected and said, and what would remedy it."""
+"""Causes of data stalls, one per file, with their detection, wording and remedies."""
 
 from __future__ import annotations
 

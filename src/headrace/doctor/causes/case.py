@@ -1,4 +1,4 @@
-"""The case that remedies are judged by: one training, its loader, its machine, and what a change of it would give."""
+"""Case against which remedies are judged: one training run, its loader and machine, and the effect of a change."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ from ..simulate import FeedSetup, Prediction, RecordedRun, StageChange, predicte
 from .remedy import Edit, Factor
 
 Change = Callable[[FeedSetup], FeedSetup]
-"""A what-if."""
+"""Function that returns a changed setup, for a what-if simulation."""
 WORTH = 0.02
-"""Share of a step, or of making a batch, from which a remedy is worth a proposal: two runs of one script differ by as
-much."""
+"""Threshold for proposing a remedy: share of a step, or of making a batch. Two runs of one script differ by as much."""
 WORTH_SAYING = 0.01
-"""Share of a step from which a finding is worth a word."""
+"""Reporting threshold: share of a step."""
 GOES_WITH = (1.0, 0.8, 0.5)
-"""Share of a step's time that goes with its tokens or pixels: at the most, usually, at the least."""
+"""Share of a step's time that scales with its tokens or pixels: upper bound, usual value, lower bound."""
 HIGH, MEDIUM, LOW = "high", "medium", "low"
-"""Confidence: only what was recorded, simulated anew; something timed after the run, too; an assumption."""
+"""Levels of confidence: based on recorded work alone, also on timings after the run, or on an assumption."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """The rank that waits for data the longest, and the loader that it waits for."""
+    """Rank that waits longest for data, and the loader that it waits for."""
 
     session: Session
     diagnosis: Diagnosis
@@ -53,7 +52,6 @@ class Case:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Settings of the loader."""
         loader = self.view.loader(self.making.loader)
         return {} if loader is None else loader.facts
 
@@ -63,18 +61,18 @@ class Case:
 
     @cached_property
     def recorded(self) -> RecordedRun | None:
-        """Recorded work that a simulation starts from; None where there is nothing to simulate."""
+        """Recorded work that a simulation starts from; None if there is nothing to simulate."""
         return recorded(self.session, self.view, self.diagnosis.ranks)
 
     @cached_property
     def script(self) -> LoaderScript:
-        """The user's files, and the loader in them."""
+        """The user's files and the loader in them."""
         files = parsed(self.session, [self.facts.get("file")], self.sources)
         return LoaderScript(files, self.facts, self.session.outcome.command, self.sources)
 
     @property
     def step_us(self) -> float:
-        """Mean observed step."""
+        """Mean observed step in microseconds."""
         if self.recorded is not None:
             return self.recorded.observed_us
         return 0.0 if self.view.budget is None else self.view.budget.mean_us
@@ -95,12 +93,12 @@ class Case:
 
     @property
     def free_bytes(self) -> float | None:
-        """Memory that was free at the fullest reading."""
+        """Minimum free memory over all readings."""
         return None if self.host is None else self.host.least_free_bytes
 
     @property
     def free_shared_bytes(self) -> float | None:
-        """Memory that was free in /dev/shm at the fullest reading."""
+        """Minimum free memory in /dev/shm over all readings."""
         return None if self.host is None else self.host.free_shared_bytes
 
     @cached_property
@@ -109,7 +107,7 @@ class Case:
 
     @cached_property
     def loaders(self) -> list[int]:
-        """Numbers of all DataLoaders that count as this one: a script may make one an epoch."""
+        """Numbers of all DataLoaders that count as this loader: a script may create a new one each epoch."""
         as_one = {one.number: one.loader for one in with_loaders_as_one(self.view.trainer).passes}
         trainer = next(one for one in self.session.trainers if one.pid == self.view.trainer.pid)
         numbers = {one.loader for one in trainer.passes if as_one.get(one.number, one.loader) == self.making.loader}
@@ -117,13 +115,13 @@ class Case:
 
     @cached_property
     def finders(self) -> list[Finder]:
-        """Finders of this loader's batches, and of no other's: an evaluation's batches are made otherwise."""
+        """Finders for this loader's batches only: a script makes evaluation batches differently."""
         join, trainer = Join(self.session), self.view.trainer
         return [join.finder(trainer, one) for one in trainer.passes if one.loader == self.making.loader]
 
     @cached_property
     def batch_bytes(self) -> float | None:
-        """Mean bytes of a batch's tensors; None where none was seen to have any."""
+        """Mean bytes of a batch's tensors; None if no batch had tensors."""
         gets = self.view.trainer.gets
         known = [bytes_ for row in self.view.training.gets if (bytes_ := gets.bytes[row]) is not None]
         return fmean(known) if known else None
@@ -140,18 +138,18 @@ class Case:
 
     @cached_property
     def shapes(self) -> list[str]:
-        """Shapes of the batches that measured steps received, the most frequent first."""
+        """Shapes of the batches that measured steps received, most frequent first."""
         trainer = self.view.trainer
         seen = [shape for row in self.view.training.gets if (shape := trainer.gets.shape[row]) is not None]
         return [trainer.shapes[number] for number in sorted(set(seen), key=seen.count, reverse=True)]
 
     def part_us(self, name: str) -> float:
-        """Return the mean time a step of one of its parts, on the training thread."""
+        """Return the mean time per step of one part of the step, on the training thread."""
         budget = self.view.budget
         return next((part.us for part in budget.parts if part.name == name), 0.0) if budget is not None else 0.0
 
     def split_us(self, *names: str) -> float:
-        """Return the mean time a step that the training thread waits for these parts of `WaitSplit`."""
+        """Return the mean time per step that the training thread waits for these parts of `WaitSplit`."""
         split = self.view.split
         return sum(part.us for part in split.parts if part.name in names) if split is not None else 0.0
 
@@ -164,7 +162,7 @@ class Case:
         return 1.0 if self.recorded is None else self.recorded.batches_a_step
 
     def stages(self, *categories: str, label: str = "") -> list[StagePart]:
-        """Return the stages of making a batch in these categories whose label holds a word."""
+        """Return the stages of making a batch in these categories with `label` in their label."""
         return [one for one in self.making.stages if one.category in categories and label in one.label]
 
     @property
@@ -173,15 +171,15 @@ class Case:
         return [] if survey is None else survey.calibrations
 
     def predict(self, change: Change) -> Prediction | None:
-        """Predict the step with a change; None where nothing could be recorded."""
+        """Predict the step after a change; None without recorded work."""
         return None if self.recorded is None else predicted(self.recorded, change(self.recorded.setup))
 
     def predict_factor(self, factor: Factor, change: Callable[[float], Change]) -> Prediction | None:
-        """Predict with what is left of a stage; the interval spans what the factor may be."""
+        """Predict the step for what remains of a stage; the interval spans the factor's range."""
         return self.predict_between(*(change(left) for left in (factor.usual, factor.least, factor.most)))
 
     def predict_between(self, usual: Change, least: Change, most: Change) -> Prediction | None:
-        """Predict the usual change, with an interval from what the least would give to what the most would."""
+        """Predict the usual change, with an interval from the `least` change to the `most` change."""
         made = [one for change in (usual, least, most) if (one := self.predict(change)) is not None]
         if not made:
             return None
@@ -190,13 +188,13 @@ class Case:
         )
 
     def is_faster(self, prediction: Prediction | None) -> bool:
-        """Return whether the step becomes shorter by more than the noise of a run."""
+        """Return True if the step becomes shorter by more than the noise of a run."""
         return prediction is not None and prediction.step_us <= (1 - WORTH) * self.step_us
 
     def edit(self, wanted: WantedEdit) -> Edit | None:
-        """Return the edit as a diff; None where it is not certain, changes two files, or shows a credential near by.
+        """Return the edit as a diff, without new files.
 
-        New files are left out of it.
+        Returns None if the edit is uncertain, does not change exactly one file, or would show a credential.
         """
         files = [one for one in self.script.changed(wanted) or [] if one.before is not None]
         if len(files) != 1:
@@ -205,9 +203,9 @@ class Case:
         return Edit(files[0].path, files[0].line, diff) if without_credentials(diff) == diff else None
 
     def root_of(self, files: Sequence[str]) -> str:
-        """Return the folder that a diff of these files names them from.
+        """Return the folder that file names in a diff are relative to.
 
-        `patch` takes no path that leads out of its folder, so it is the current one only where all files lie in it.
+        This is the current folder if it contains all files, because `patch` rejects paths that leave its folder.
         """
         here = self.sources.root
         if not files or all(not os.path.relpath(one, here).startswith(os.pardir) for one in files):
@@ -218,8 +216,8 @@ class Case:
 def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: ScriptSources) -> Case | None:
     """Return the case of a session.
 
-    None where no step was measured, or where it waited for no DataLoader: the findings say what to change of a loader
-    of Headrace's own.
+    Returns None if no step was measured, no step waited for a DataLoader, or the loader is Headrace's own. For
+    Headrace's loaders, the findings state what to change.
     """
     if view.budget is None or not view.batch_production or view.batch_production[0].threads:
         return None
@@ -232,12 +230,12 @@ def setting(**values: Any) -> Change:
 
 
 def share_of(stages: Iterable[StagePart]) -> float:
-    """Return the share of the makers' busy time that these stages take."""
+    """Return the stages' share of the workers' busy time."""
     return sum(one.share for one in stages)
 
 
 def sample_us(stages: Iterable[StagePart]) -> float:
-    """Return the time that these stages take of making a sample."""
+    """Return the stages' time per sample in microseconds."""
     return sum(one.wall_us for one in stages)
 
 
@@ -246,7 +244,7 @@ def name_of(stage: StagePart) -> str:
 
 
 def scaled(stages: Sequence[StagePart]) -> Callable[[float], Change]:
-    """Return the change of these stages by what is left of them, on top of what has been changed before."""
+    """Return a function from the remaining share to a change that scales the stages, on top of earlier changes."""
 
     def leaving(left: float) -> Change:
         def change(setup: FeedSetup) -> FeedSetup:
@@ -259,15 +257,15 @@ def scaled(stages: Sequence[StagePart]) -> Callable[[float], Change]:
 
 
 def step_left(case: Case, part: float, spare: float, what: str) -> Factor:
-    """Return what is left of a step's own time where a share of one of its parts may be left out.
+    """Return the factor that remains of a step's own time if a share of one part's work is dropped.
 
-    Not all of the part's time need go with what is left out: launching kernels takes as long for few tokens or pixels.
+    Part of the time stays constant: launching kernels takes as long for few tokens or pixels as for many.
 
     Args:
         case: The case.
         part: The part's share of a whole step.
-        spare: Share of its work that may be left out.
-        what: What is assumed of the part, after "50 % to 100 % of".
+        spare: Share of the part's work that can be dropped.
+        what: Assumption about the part, as the text after "50 % to 100 % of".
     """
     of_own = min(part / (1 - case.wait_share), 1.0) if case.wait_share < 1 else 0.0
     least, usual, most = (1 - share * of_own * spare for share in GOES_WITH)

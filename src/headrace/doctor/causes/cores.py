@@ -1,4 +1,4 @@
-"""Cores: too few for the threads and workers that run, held back by a quota, or used by others."""
+"""Cores: too few for the running threads and workers, throttled by a quota, or used by other processes."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ from .remedy import Factor
 
 THREADS, SPINNING, WORKERS = "threads", "spinning-threads", "workers-cores"
 CROWDED = {THREADS, WORKERS, SPINNING, "cpu-throttled"}
-"""Codes of the findings that there are too few cores for the workers that there are."""
+"""Codes of findings that report too few cores for the workers."""
 POOLS = ("torch_threads", "omp_threads", "opencv_threads")
-"""Facts of a process: the sizes of its thread pools."""
+"""Names of the facts that hold a process's thread pool sizes."""
 CONTENDED = 0.1
-"""Share of time that threads waited for a core, from which it is worth a word."""
+"""Reporting threshold: share of time that threads wait for a core."""
 FULL = 0.85
-"""Share of the cores that is busy, from which work waits for a core now and then."""
+"""Share of busy cores from which runnable work sometimes waits for a core."""
 SPUN = 0.05
-"""Share of the steps for which a core spins, from which it is worth a word."""
+"""Reporting threshold: share of a step that spinning threads take."""
 LEAST_HELP, MOST_HELP = 0.4, 1.0
-"""Share of their CPU time in a step that threads which help with it need once they sleep, besides the usual one. How
-much of it was spinning, nothing tells."""
+"""Bounds around `USUAL_HELP`: share of their CPU time in a step that helper threads need once they sleep. No
+measurement shows how much of the time was spinning."""
 SHARED_WORK = 1.2
-"""Threads that compute at once in a step alone, from which they share its work."""
+"""Mean number of busy threads in a step alone, from which threads share the step's work."""
 WAKING = 1.05
-"""Factor of a step whose threads have to be woken for each part of it, at the most."""
+"""Upper bound of the slowdown of a step whose threads must be woken for each part."""
 TAKEN = 0.15
-"""Share of the cores that others use."""
+"""Reporting threshold: share of the cores that other processes use."""
 
 
 def core_findings(host: Host) -> Iterator[Finding]:
-    """Yield what a machine's cores are short of."""
+    """Yield shortages of a machine's cores."""
     for check in (throttled_cores, too_many_threads, too_many_workers, other_processes, stolen_cores):
         if (found := check(host)) is not None:
             yield found
 
 
 def too_many_threads(host: Host) -> Finding | None:
-    """Compare the threads that libraries keep ready to run, in all processes that work at once, with the cores.
+    """Compare the cores with the threads that libraries keep ready in all processes that work concurrently.
 
-    Libraries with pools of their own take turns in a process, so the largest pool of each counts.
+    Libraries with separate pools take turns within a process, so only the largest pool of each process counts.
     """
     each = worker_threads(host)
-    # A trainer counts with one that launches where it has a GPU, else with torch's pool.
+    # A trainer with a GPU counts as one thread, the one that launches kernels. Without a GPU, torch's pool counts.
     own = [
         1 if host.told(one.pid, "facts", "device") is not None else host.told(one.pid, "facts", "torch_threads") or 1
         for one in host.trainers
@@ -86,9 +86,9 @@ def too_many_threads(host: Host) -> Finding | None:
 
 
 def with_spinning(session: Session, view: TrainerView, findings: Sequence[Finding]) -> list[Finding]:
-    """Return machines' findings with that of a training process whose threads spin: it says more than their number.
+    """Return the machine findings, with the spinning threads of a training process in place of the thread count.
 
-    Workers with pools of their own are too many threads in any case.
+    The thread count stays if workers have thread pools: those are too many threads in any case.
     """
     host = host_of(session, view.trainer)
     found = None if host is None else spinning_threads(host, view)
@@ -99,10 +99,10 @@ def with_spinning(session: Session, view: TrainerView, findings: Sequence[Findin
 
 
 def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
-    """Find threads of a training process that wait for each other, or for its next step, and keep their cores busy.
+    """Find threads of a training process that spin while they wait for each other or for the next step.
 
-    They do harm where no core is to spare: they take cores from workers, and whichever thread shares its core with a
-    worker keeps all others waiting.
+    Spinning does harm if no core is free: it takes cores from workers. A thread that shares its core with a worker also
+    delays all other threads.
     """
     pid, busy, bound_us = view.trainer.pid, host.mean("cpu_cores_busy"), at_hand_us(view)
     is_full = busy is None or busy >= FULL * (host.cores or math.inf)
@@ -113,7 +113,7 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
         return None
     step_us = view.budget.mean_us
     own_us = step_us * (1 - (view.wait_share or 0.0))
-    # The threads of a Loader compute in the same process: what others use in a wait is theirs, too.
+    # A Loader's threads compute in the same process, so CPU time used during a wait includes theirs.
     spun = 0.0 if in_threads else spun_us(view.training) / step_us
     slowed = 0.0 if bound_us is None else (own_us - bound_us) / step_us
     if not _share_work(view.trainer) or spun + max(slowed, 0.0) < SPUN:
@@ -131,15 +131,15 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
 
 
 def _share_work(trainer: Trainer) -> bool:
-    """Return whether threads share the work of a step alone, as far as that was measured."""
+    """Return True if threads share the work of a step alone, or if this was not measured."""
     threads = replayed_threads(trainer)
     return threads is None or threads >= SHARED_WORK
 
 
 def passive_wait(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose that OpenMP's threads sleep while they wait, where they spin on cores that batches need.
+    """Propose that OpenMP threads sleep while they wait, if they spin on cores that workers need.
 
-    With workers that is predicted; beside Headrace's Loader, which has threads in the same process, it was measured.
+    The gain is predicted for workers. For Headrace's Loader, which runs threads in the same process, it is measured.
     """
     host, run = case.host, case.recorded
     if host is None or run is None or run.team <= 1:
@@ -168,7 +168,7 @@ def _passive_with_workers(case: Case, kind: RemedyKind, run: RecordedRun) -> Pro
 
 
 def _passive_beside_loader(case: Case, kind: RemedyKind, run: RecordedRun) -> Proposal | None:
-    """Propose it together with the Loader, as the trial measured both; None where that gains nothing."""
+    """Propose sleeping threads together with the Loader, as the trial measured both; None without a gain."""
     trial = case.session.loader_trial
     feed = None if trial is None or not trial.passive_us else native_feed(run, trial)
     if trial is None or feed is None or feed.asleep is None:
@@ -195,7 +195,7 @@ def _asleep(helping: float, factor: float = 1.0) -> Change:
 
 
 def too_many_workers(host: Host) -> Finding | None:
-    """Compare workers of one thread each with the cores: more are right where they wait for storage, not to compute."""
+    """Compare single-threaded workers with the cores: more than one per core helps only if they wait for storage."""
     cores, workers = host.cores, host.workers
     if cores is None or workers <= cores or too_many_threads(host):
         return None
@@ -234,14 +234,14 @@ def stolen_cores(host: Host) -> Finding | None:
 
 
 def threads(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose one thread in each worker, where there are more threads than cores."""
+    """Propose one thread per worker if there are more threads than cores."""
     host = case.host
     if host is None or case.cores is None:
         return None
     found = too_many_threads(host)
     told = host.told(case.view.trainer.pid, "facts", "torch_threads")
     now = told if isinstance(told, int) else 1
-    trainer = max(1, min(now, int(case.cores or now)))  # fewer than now may make the step itself longer
+    trainer = max(1, min(now, int(case.cores or now)))  # fewer threads than now may make the step longer
     if found is None:
         made = f"{counted(case.workers, 'worker')} compute" if case.workers != 1 else "1 worker computes"
         why = f"{case.making.cores:.1f} cores' worth on {number(case.cores)}: their threads are not too many."
@@ -253,7 +253,7 @@ def threads(case: Case, kind: RemedyKind) -> Proposal | None:
     waited = host.waited_share() or 0.0
     basis = "The prediction assumes that half of that waiting goes; it may be all of it, or none."
     left = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
-    if case.recorded is not None and case.recorded.setup.worker_threads > 1:  # then its CPU time is known
+    if case.recorded is not None and case.recorded.setup.worker_threads > 1:  # then CPU time is known
         basis = (
             "One thread takes the CPU time of all of them: the prediction assumes that up to 45 % of that went into "
             "switching between them."
@@ -270,7 +270,7 @@ def threads(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def _one_thread(left: float) -> Change:
-    """Return the change of every stage of a worker that nothing else has changed."""
+    """Return the change that scales the CPU time of all worker stages without an earlier change."""
 
     def change(setup: FeedSetup) -> FeedSetup:
         computing = dict.fromkeys(SHARED, StageChange(cpu=left))
@@ -280,20 +280,20 @@ def _one_thread(left: float) -> Change:
 
 
 def worker_threads(host: Host) -> int | None:
-    """Return the median worker's largest pool; 0 without workers, since the trainer makes the batches then."""
+    """Return the median over workers of the largest pool; 0 without workers, when the trainer makes the batches."""
     pools = [[host.told(maker.pid, "facts", name) for name in POOLS] for maker in host.worker_makers]
     told = [max(known) for each in pools if (known := [one for one in each if isinstance(one, int)])]
     return int(median(told)) if told else 0 if not host.workers else None
 
 
 def _waited(host: Host) -> float | None:
-    """Return the share of time that work waited for a core: the makers' own, else of the control group or machine."""
+    """Return the share of time that work waited for a core: per process if known, else of the cgroup or machine."""
     waited = host.waited_share()
     return waited if waited is not None else host.mean("pressure_cpu_some_share")
 
 
 def _own_waiting(host: Host) -> float | None:
-    """Return the part of it that is not due to other processes, as far as it is known what they took."""
+    """Return the waiting share that other processes did not cause, as far as their usage is known."""
     waited, busy, other = _waited(host), host.mean("cpu_cores_busy"), host.mean("cpu_cores_other")
     if waited is None or not busy or other is None:
         return waited

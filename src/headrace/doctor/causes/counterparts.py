@@ -1,4 +1,4 @@
-"""Headrace's counterparts of functions that scripts call for each sample, as one table."""
+"""Table of Headrace's counterparts of functions that scripts call for each sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..measure import SampleFunction
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 DEEP_MODES = ("I", "F")
-"""How modes of Pillow begin that hold more than eight bits a pixel."""
+"""Prefixes of Pillow modes with more than eight bits per pixel."""
 IN_THE_CORE = "does it in Headrace's core"
 COLOURS = (3, 4)
 SAME_NAME = (
@@ -20,57 +20,57 @@ SAME_NAME = (
     *("RandomChannelPermutation", "RandomEqualize", "RandomErasing", "RandomGrayscale", "RandomInvert"),
     *("RandomPerspective", "RandomPosterize", "RandomSolarize", "TrivialAugmentWide"),
 )
-"""Transforms of libraries that an augmentation of Headrace has the name of."""
+"""Library transforms with a Headrace augmentation of the same name."""
 
 
 @dataclass(frozen=True)
 class Counterpart:
-    """What takes the place of functions."""
+    """Headrace replacement for a set of functions."""
 
     patterns: str
-    """Functions as in `SampleFunction`: `category:name, name; category:name`, with `*` for any letters."""
+    """Functions as in `SampleFunction`: `category:name, name; category:name`, with `*` as a wildcard."""
     code: str
-    """In the words of a script that has `import headrace as hr`."""
+    """Code of the replacement, in a script with `import headrace as hr`."""
     does: str = IN_THE_CORE
-    """The rest of a sentence that begins with the code."""
+    """Rest of a sentence that begins with the code."""
     when: Callable[[SampleFunction], bool] = lambda function: True
 
     @cached_property
     def functions(self) -> tuple[str, ...]:
-        """Patterns of `category:name`."""
+        """Patterns of the form `category:name`."""
         groups = (group.split(":", 1) for group in self.patterns.split("; "))
         return tuple(f"{category}:{name}" for category, names in groups for name in names.split(", "))
 
     def is_for(self, function: SampleFunction) -> bool:
-        """Return whether it does this function's work, for what the function was given."""
+        """Return True if the replacement does this function's work, given the function's arguments."""
         name = f"{function.category}:{function.name}"
         return any(fnmatchcase(name, one) for one in self.functions) and self.when(function)
 
 
 def is_float(function: SampleFunction) -> bool:
-    """Return whether it was given floating-point numbers."""
+    """Return True if the function received floating-point numbers."""
     return function.given.get("dtype") in FLOATS
 
 
 def is_one_channel(function: SampleFunction) -> bool:
-    """Return whether it was given numbers without colours, such as a depth map or its valid pixels."""
+    """Return True if the function received data without colours, such as a depth map or its valid-pixel mask."""
     shape = function.given.get("shape")
     return isinstance(shape, list) and not (len(shape) >= 3 and (shape[0] in COLOURS or shape[-1] in COLOURS))
 
 
 def is_picture(function: SampleFunction) -> bool:
-    """Return whether it was given a picture: one of Pillow's, or an array of two dimensions and more."""
+    """Return True if the function received a Pillow image or an array of two or more dimensions."""
     shape = function.given.get("shape")
     return "mode" in function.given or (isinstance(shape, list) and len(shape) >= 2 and math.prod(shape) > 1)
 
 
 def is_deep(function: SampleFunction) -> bool:
-    """Return whether what it decodes has more than eight bits a pixel."""
+    """Return True if the function decodes more than eight bits per pixel."""
     return str(function.given.get("mode", "")).startswith(DEEP_MODES) or function.given.get("dtype") == "uint16"
 
 
 def is_blur(function: SampleFunction) -> bool:
-    """Return whether it is a filter of Pillow's that blurs."""
+    """Return True if the function is a Pillow filter that blurs."""
     return "Blur" in str(function.given.get("filter", ""))
 
 
@@ -181,9 +181,9 @@ COUNTERPARTS = (
         "reads a column of the dataset, which is parsed once",
     ),
 )
-"""The first that is for a function counts."""
+"""Counterparts in order of precedence: the first match counts."""
 
 
 def counterpart_of(function: SampleFunction) -> Counterpart | None:
-    """Return what in Headrace does a function's work; None where nothing does."""
+    """Return Headrace's counterpart of a function; None if there is none."""
     return next((one for one in COUNTERPARTS if one.is_for(function)), None)

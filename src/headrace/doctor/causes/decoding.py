@@ -1,4 +1,4 @@
-"""Decoding, and caching the deterministic part of making a sample."""
+"""Decoding, and caching of the deterministic part of making a sample."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .transfers import IMAGE_DTYPE, leaves_of
 
 ASSUMED = (0.3, 1.0)
 PILLOW_BYTES = 4 / 3
-"""Bytes of an RGB image as Pillow holds it, by those of its array: four a pixel."""
+"""Ratio of Pillow's memory for an RGB image to the array's: Pillow stores four bytes per pixel."""
 WORTH_KEEPING = 0.1
-"""Share of the deterministic part from which transforms are cached, too, and not only the decoded image."""
+"""Minimum share of the deterministic part for transforms to be cached along with the decoded image."""
 LEAST_SPEEDUP = 1.2
-"""Gain below which a cache is not worth its memory, and a copy that may become stale."""
+"""Minimum speedup that justifies a cache's memory and the risk of a stale copy."""
 LEAST_LOOKS = 4
-"""Samples that were made twice, below which nothing is known of the rest."""
+"""Minimum number of samples made twice for a conclusion about the rest."""
 LOADING = ("read", "remote", "lookup", "scan", "decode")
-"""Categories whose result is that of the file."""
+"""Categories of stages with a result that depends only on the file."""
 BY_CLASS = {
     "CenterCrop", "ConvertImageDtype", "Grayscale", "LongestMaxSize", "Normalize", "PILToTensor", "Pad",
     "PadIfNeeded", "Resize", "SmallestMaxSize", "ToDtype", "ToFloat", "ToGray", "ToImage", "ToPILImage",
     "ToPureTensor", "ToTensor", "ToTensorV2",
 }  # fmt: skip
-"""Transforms of libraries that draw nothing by themselves."""
+"""Library transforms that draw no random numbers."""
 BY_CALL = {
     "OpenCV convertScaleAbs", "OpenCV copyMakeBorder", "OpenCV cvtColor", "OpenCV normalize", "OpenCV resize",
     "Pillow convert", "Pillow crop", "Pillow quantize", "Pillow reduce", "Pillow resize", "Pillow thumbnail",
@@ -39,11 +39,11 @@ BY_CALL = {
     "torchvision pil_to_tensor", "torchvision resize", "torchvision rgb_to_grayscale", "torchvision to_dtype",
     "torchvision to_grayscale", "torchvision to_image", "torchvision to_pil_image", "torchvision to_tensor",
 }  # fmt: skip
-"""Calls that do as they are told, by the names of docs/doctor/measuring.md. A script may tell them something else each
-time, so they count only where samples were made twice."""
+"""Calls that are deterministic given their arguments, by the names in docs/doctor/measuring.md. A script may pass
+random arguments, so the calls count only if samples were made twice."""
 
 RESIZING = ("affine", "crop", "pad", "perspective", "reduce", "resize", "rotate", "scale", "size", "thumbnail", "zoom")
-"""Parts of the names, in lower case, of transforms that may give a picture another size."""
+"""Lowercase name parts of transforms that may change an image's size."""
 
 
 def native_decode(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -55,8 +55,8 @@ def native_decode(case: Case, kind: RemedyKind) -> Proposal | None:
     if share < WORTH:
         return kind.too_little("Pillow's decoding", share)
     left = factor(case.calibrations, kind.code, "image", assumed=ASSUMED)
-    # Injection answers for Pillow's own methods where that gives the same pixels: a whole PNG, or a bilinear resize of
-    # an image that was not decoded yet. Samples of this loader show whether there is any.
+    # Injection replaces Pillow's own methods only if the pixels stay the same: a whole PNG, or a bilinear resize of
+    # an image that is not decoded yet. The looked-at samples show whether the loader has any.
     can_be_injected = any(kind.key in look.sample.takes for finder in case.finders for look in finder.looks())
     return kind.leaving(
         case,
@@ -68,9 +68,9 @@ def native_decode(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose `ImageReader` or `decode_image`, which give what the script makes of an image in one call.
+    """Propose `ImageReader` or `decode_image`, which produce the script's view of an image in one call.
 
-    For Pillow only where the script cuts or resizes what it decodes: else `native-decode` says the same.
+    For Pillow, only if the script crops or resizes the decoded image: otherwise `native-decode` covers it.
     """
     view = script_view(case.session, case.view)
     if view is None or (view.library == PILLOW and not view.window):
@@ -97,14 +97,14 @@ def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def _difference(view: ScriptView) -> str:
-    """Say how pixels differ: without the script's filter, a reader takes the triangle of Pillow's BILINEAR."""
+    """Describe the pixel difference: without the script's filter, a reader uses Pillow's BILINEAR triangle filter."""
     if view.reader_filter is not None or not view.window:
         return "pixels that differ by rounding"
     return f"pixels of a bilinear filter in place of {view.filter}"
 
 
 def _and_view(view: ScriptView) -> str:
-    """Name the parts that come after decoding."""
+    """Name the parts that follow decoding."""
     parts = [*([view.window] if view.window else []), *(["Normalize"] if view.normalize else [])]
     return "" if not parts else f", {' and '.join(parts)}"
 
@@ -114,14 +114,14 @@ class CacheCut:
     """End of the deterministic part of making a sample."""
 
     before: list[StagePart]
-    """The deterministic part, in order; transforms among it only where they are worth caching."""
+    """Deterministic stages in order, with transforms only if they are worth caching."""
     random_from: StagePart | None
-    """The first transform that is not known to give the same each time; None where there is none."""
+    """First transform that may vary between calls; None if there is none."""
     why: str
-    """Sentence about it, or about the whole sample."""
+    """Sentence about `random_from`, or about the whole sample."""
     is_fixed: bool = True
-    """Whether a sample is made of the same data each time: not where reading or decoding gave others when it was made
-    again."""
+    """True if a sample is made of the same data each time; False if reading or decoding it again gave different
+    data."""
 
     @property
     def transforms(self) -> list[StagePart]:
@@ -140,14 +140,14 @@ class CacheCut:
 
     @property
     def said(self) -> str:
-        """Sentence about randomness, and how late caching may start."""
+        """Sentence about randomness, and about the last stage at which caching may start."""
         return self.why if self.random_from is None else f"{self.why} Caching may start no later than {self.last}."
 
 
 def cut_of(case: Case) -> CacheCut:
-    """Find where the deterministic part of a case's samples ends."""
+    """Find the end of the deterministic part of a case's samples."""
     seen = SeenSamples([look for finder in case.finders for look in finder.looks()])
-    order = dict(seen.order)  # stages of looked-at samples as they ended, then those of this loader's batches
+    order = dict(seen.order)  # stages in the order they ended: looked-at samples first, then this loader's batches
     for finder in case.finders:
         for maker, row in finder.batches():
             for stage, *_ in maker.batches.stages[row]:
@@ -168,11 +168,11 @@ def cut_of(case: Case) -> CacheCut:
 
 
 class SeenSamples:
-    """Evidence of the samples of a loader that were looked at closely.
+    """Evidence from the samples of a loader that were looked at closely.
 
-    Sets hold names of transforms. `drew` are those that drew random numbers, or that come after something that did.
-    `differs` are those that gave something else when a sample was made again, or that come after one that did; where
-    samples were made twice, those of which that could not be told count, too.
+    The sets hold names of transforms. `drew` holds transforms that drew random numbers, or that follow a stage that
+    did. `differs` holds transforms with a different result when a sample was made again, or that follow such a stage.
+    If samples were made twice, `differs` also holds transforms with results that could not be compared.
     """
 
     def __init__(self, looks: Sequence[LookedStages]) -> None:
@@ -182,9 +182,9 @@ class SeenSamples:
         """Samples that were made twice."""
         self.is_proof = self.twice >= LEAST_LOOKS
         self.order: dict[str, int] = {}
-        """Places of stages, by name, as they ended."""
+        """Order in which stages ended, by name."""
         self.loads_others = False
-        """Whether reading or decoding for the same key gave something else."""
+        """True if reading or decoding the same key again gave different data."""
         self.drew: set[str] = set()
         self.differs: set[str] = set()
         for look in looks:
@@ -205,14 +205,14 @@ class SeenSamples:
                 self.differs.add(name)
 
     def may_be_cached(self, stage: StagePart) -> bool:
-        """Refuse also what no look saw: only some samples may go through it."""
+        """Return True if a stage is known to be deterministic. An unseen stage may apply to some samples only."""
         name = name_of(stage)
         if name not in self.order or name in self.drew or name in self.differs:
             return False
         return stage.label in BY_CLASS or (stage.label in BY_CALL and self.is_proof)
 
     def why_random(self, after: StagePart | None) -> str:
-        """Say what is known of the first transform that may be random, or of whole samples without one."""
+        """Describe the first transform that may be random, or whole samples if there is none."""
         if after is not None:
             name = name_of(after)
             if name in self.drew:
@@ -258,8 +258,8 @@ def cache(case: Case, kind: RemedyKind) -> Proposal | None:
     if case.workers > 1:
         copies = size(whole * case.workers)
         costs.append(f"{copies} where each of {counted(case.workers, 'worker')} has a cache of its own, and shuffles")
-    # A proof injects a cache of decoded images, in each process for itself. What is predicted comes of that where
-    # samples come again in the run, and to the process that had them before.
+    # A proof injects a per-process cache of decoded images. It shows the predicted gain only if samples repeat within
+    # the run, in the process that had them before.
     is_one = case.workers == 0 or (case.workers == 1 and case.facts.get("persistent_workers") is True)
     decodes = any("Pillow" in one.label for one in cut.before if one.category == "decode")
     can_be_injected = decodes and is_one and case.making.passes >= 2 and not cut.transforms
@@ -279,10 +279,10 @@ def cache(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def sample_bytes(case: Case, cut: CacheCut) -> float | None:
-    """Return the bytes of one sample where it would be cached; None where they are not known.
+    """Return the bytes of one sample at the point of caching; None if unknown.
 
-    Of images that were looked at once more after the run they are known, up to the first transform that resizes them.
-    Else a sample counts as it is in a batch, images as bytes unless they were normalised, which bytes cannot hold.
+    For images looked at again after the run, the decoded size is known, up to the first transform that resizes.
+    Otherwise the size in a batch counts, with images as bytes unless they were normalised: bytes cannot hold those.
     """
     by_remedy = {one.remedy: one.pixel_bytes for one in case.calibrations if one.pixel_bytes}
     decoded = by_remedy.get("cache") or by_remedy.get("native-decode")
@@ -299,15 +299,15 @@ def _resizes(stage: StagePart) -> bool:
 
 
 def dataset_samples(case: Case) -> tuple[int | None, str]:
-    """Return how many samples the whole dataset has, and by what that is estimated where the loader has no length.
+    """Return the number of samples in the dataset, and the basis of an estimate.
 
-    A loader's length counts them, or those of one rank where a DistributedSampler divides them, to within a batch of
-    the dataset's own length. Else they are the images of the folders and archives that the run read.
+    This is the dataset's own length if the loader's length agrees to within a batch on each rank, and otherwise the
+    samples that the loader yields on all ranks. Without a loader length, the images in all folders and archives count.
     """
     length, a_batch, told = case.facts.get("length"), case.samples_a_batch, case.facts.get("samples")
     if isinstance(length, int) and a_batch is not None:
         a_step = a_batch * _shares(case)
-        is_whole = isinstance(told, int) and abs(told - length * a_step) <= a_step  # and no sampler takes a part of it
+        is_whole = isinstance(told, int) and abs(told - length * a_step) <= a_step  # else a sampler draws a subset
         return told if is_whole else math.ceil(length * a_step), ""
     survey = case.session.survey
     known = [] if survey is None else [one for one in survey.files if one.images]
@@ -320,7 +320,7 @@ def dataset_samples(case: Case) -> tuple[int | None, str]:
 
 
 def _shares(case: Case) -> int:
-    """Return into how many shares a DistributedSampler divides the dataset; 1 with any other sampler."""
+    """Return the number of shares a DistributedSampler divides the dataset into; 1 for other samplers."""
     sampler = (case.facts.get("described") or {}).get("sampler")
     if not isinstance(sampler, dict) or "DistributedSampler" not in str(sampler.get("class")):
         return 1

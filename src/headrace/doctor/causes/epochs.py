@@ -1,4 +1,4 @@
-"""Epochs: first steps that are slower than the rest, loaders side by side, and evaluations between steps."""
+"""Epochs: slow first steps, several loaders compared, and evaluations between steps."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from .loop_work import place_words
 from .training_kinds import TRAINING
 
 LEAST_STEPS = 32
-"""Fewer show no trend."""
+"""Minimum number of steps that can show a trend."""
 BLOCKS = 16
-"""Measured steps are compared in as many blocks."""
+"""Number of blocks into which the measured steps are divided."""
 SLOWER = 1.3
-"""Ratio of a block's mean step to the mean of the second half, from which the first steps are called slower."""
+"""Ratio of a block's mean step to the mean of the second half, from which the block counts as slow."""
 
 
 def epoch_findings(view: TrainerView) -> Iterator[Finding]:
-    """Yield what differs between steps, between loaders, and between training and evaluation."""
+    """Yield differences between steps, between loaders, and between training and evaluation."""
     yield from _first_steps(view)
     yield from _slower_loader(view)
     yield from _evaluation(view)
 
 
 def first_steps(training: MeasuredTraining) -> int:
-    """Count the measured steps before the steady state; 0 where there is no such trend.
+    """Count the measured steps before the steady state; 0 without such a trend.
 
-    They are the leading blocks of steps of which each is slower than all blocks of the second half.
+    These are the leading blocks of steps that are each slower than every block of the second half.
     """
     steps = training.steps
     if len(steps) < LEAST_STEPS:
@@ -61,7 +61,7 @@ def _first_steps(view: TrainerView) -> Iterator[Finding]:
 
 
 def _slower_loader(view: TrainerView) -> Iterator[Finding]:
-    """Find which of several loaders the steps wait for."""
+    """Find the loader that the steps wait for most, out of several."""
     waited = view.waited_us
     whole, share = sum(waited.values()), view.wait_share or 0.0
     if len(waited) < 2 or not whole or share < BOUND:
@@ -80,7 +80,7 @@ def _slower_loader(view: TrainerView) -> Iterator[Finding]:
 
 
 def _evaluation(view: TrainerView) -> Iterator[Finding]:
-    """Find what evaluations take of the time, how much of that waits for their data, and which loader's."""
+    """Find the share of time that evaluations take, the share that waits for their data, and the slowest loader."""
     spans = [span for step in view.training.steps for span in step.evaluations]
     spent = sum(span.end - span.start for span in spans)
     whole = view.training.total_us + spent
@@ -88,7 +88,7 @@ def _evaluation(view: TrainerView) -> Iterator[Finding]:
     if share < WORTH_SAYING:
         return
     fetches, passes = view.trainer.fetches, pass_of(view.trainer)
-    # What blocks the loop: batches, and workers that start and end.
+    # The loop blocks on batches, and on workers that start and shut down.
     waits: list[tuple[float, float, int]] = [
         *zip(fetches.start, fetches.duration, fetches.pass_, strict=True),
         *((one.start, one.ready - one.start, one.number) for one in view.trainer.passes),
@@ -123,7 +123,7 @@ def _wait_share(training: MeasuredTraining, steps: Sequence[MeasuredStep]) -> fl
 
 
 def _loader_words(view: TrainerView, number: int) -> str:
-    """Return `the loader at train.py:31 (Unlabelled)`."""
+    """Return text such as `the loader at train.py:31 (Unlabelled)`."""
     loader = view.loader(number)
     facts = {} if loader is None else loader.facts
     dataset = str(facts.get("dataset", "")).rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Kinds of finding: each code with what it means, as templates into which a cause fills its figures."""
+"""Kinds of finding: codes, with text templates that each cause fills with its figures."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ COUNTED = "count "
 
 
 class Figures(Formatter):
-    """Formatter that writes quantities: `{read:size}`, `{share:percent}`, `{many:count worker}`."""
+    """Formatter for quantities: `{read:size}`, `{share:percent}`, `{many:count worker}`."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """Write a figure as its quantity; anything else as Python does."""
+        """Format a figure as its quantity, and anything else as Python does."""
         if format_spec.startswith(COUNTED):
             return counted(value, format_spec.removeprefix(COUNTED))
         written = WRITTEN.get(format_spec)
@@ -26,16 +26,16 @@ class Figures(Formatter):
 
 @dataclass(frozen=True)
 class FindingKind:
-    """One kind of finding: `text`, `evidence` and `advice` are templates for `Figures`."""
+    """Kind of finding: `text`, `evidence` and `advice` are templates for `Figures`."""
 
     code: str
     text: str
     evidence: str
     advice: str
     when: str
-    """Condition, for the documentation."""
+    """Condition that triggers the finding, for the documentation."""
     weight: float = 0.0
-    """Weight, where it is always the same."""
+    """Weight of the finding, if constant."""
 
     def found(self, weight: float | None = None, **figures: Any) -> Finding:
         """Return the finding with its figures."""
@@ -44,5 +44,5 @@ class FindingKind:
 
 
 def chapter(*kinds: FindingKind) -> dict[str, FindingKind]:
-    """Return a chapter of the table by code."""
+    """Return the kinds by code."""
     return {one.code: one for one in kinds}

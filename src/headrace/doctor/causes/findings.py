@@ -1,4 +1,4 @@
-"""Diagnosis of a session: every finding, heaviest first."""
+"""Diagnosis of a session: all findings, heaviest first."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .workers import FEW_WORKERS, loader_findings
 
 
 def diagnose(session: Session) -> Diagnosis:
-    """Return the whole diagnosis. It is pure: the same session gives the same diagnosis."""
+    """Return the whole diagnosis. The function is pure: the same session gives the same diagnosis."""
     join = Join(session)
     views = [TrainerView.of(session, trainer, join) for trainer in session.trainers]
     main, ranks = main_view(views), ranks_together(views)
@@ -67,10 +67,9 @@ def diagnose(session: Session) -> Diagnosis:
 def _findings(
     session: Session, main: TrainerView | None, ranks: RanksTogether | None, by_rank: Sequence[RankView]
 ) -> list[Finding]:
-    """Sort all findings by weight; those of equal weight stay as waits, loaders, ranks, processes, notes, machines.
+    """Sort all findings by weight; ties stay in the order waits, loaders, ranks, processes, notes, machines.
 
-    How a loader is set up, what was noted, and what a machine is short of, never comes before what the verdict calls
-    the cause of the wait.
+    Findings about loader setup, notes and machine shortages never precede what the verdict names as the cause.
     """
     of_machines, notes = machine_findings(session), list(note_findings(session, main))
     of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
@@ -78,10 +77,10 @@ def _findings(
     loop: list[Finding] = []
     functions: list[Finding] = []
     around: list[Finding] = []
-    if main is None or main.budget is None:  # then what a machine is short of explains nothing but the command's end
+    if main is None or main.budget is None:  # a machine shortage then explains only a crash
         of_machines = [finding for finding in of_machines if finding.code == "oom-kill"]
     if main is not None:
-        # What is read from disk concerns as much of a step as is waited for reading.
+        # Reads from disk weigh at least the share of a step that waits for reading.
         read = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
@@ -99,7 +98,7 @@ def _findings(
             *garbage_findings(session, main),
         ]
     if any(finding.code in CROWDED for finding in of_machines):
-        # The CPU time of threads that libraries start is not known to be the workers', so cores may seem free.
+        # Threads that libraries start may use CPU time that is not counted for workers, so cores may only seem free.
         around = [finding for finding in around if finding.code != FEW_WORKERS]
     is_bound = main is not None and (main.data_share or 0.0) >= BOUND
     most = max((one.weight for one in [*waits[:1], *loop]), default=1.0) if is_bound else 1.0
@@ -110,9 +109,9 @@ def _findings(
 
 
 def machine_findings(session: Session) -> list[Finding]:
-    """Return what cores, memory, storage and GPUs of all machines were short of, heaviest first.
+    """Return shortages of cores, memory, storage and GPUs on all machines, heaviest first.
 
-    What was not measured finds nothing.
+    A quantity that was not measured yields no finding.
     """
     found = [
         replace(finding, text=f"{host.machine.host}: {finding.text}") if len(session.machines) > 1 else finding

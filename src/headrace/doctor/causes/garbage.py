@@ -1,4 +1,4 @@
-"""Full garbage collections: time in which a process does nothing but go through all its Python objects."""
+"""Full garbage collections: pauses in which a process only traverses its Python objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HINT = "gc.collect(); gc.freeze() once the dataset is built, before the loader i
 
 
 def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield the full collections of the workers and of the training process, where they take long."""
+    """Yield full collections in workers and in the training process, if they take long."""
     trainer = view.trainer
     of_workers, share = _of_workers(session, trainer)
     if share >= WORTH:
@@ -29,7 +29,7 @@ def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 
 def gc_freeze(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose to leave the dataset's objects out of full collections, where these take long."""
+    """Propose to exclude the dataset's objects from full collections, if these take long."""
     _, making = _of_workers(case.session, case.view.trainer)
     _, training = _of_trainer(case.session, case.view)
     if max(making, training) < WORTH:
@@ -55,7 +55,7 @@ def _finding(found: Sequence[GarbageCollections], weight: float, where: str) -> 
 
 
 def _of_workers(session: Session, trainer: Trainer) -> tuple[list[GarbageCollections], float]:
-    """Return the workers' collections, and their share of the time of batch production."""
+    """Return the workers' collections and their share of batch production time."""
     pids = {
         one.pid
         for one in session.makers
@@ -73,7 +73,7 @@ def _of_workers(session: Session, trainer: Trainer) -> tuple[list[GarbageCollect
 
 
 def _of_trainer(session: Session, view: TrainerView) -> tuple[list[GarbageCollections], float]:
-    """Return the training process's collections since its first measured step, and their share of the time."""
+    """Return the training process's collections since the first measured step, and their share of the time."""
     trainer, steps = view.trainer, view.training.steps
     if not steps:
         return [], 0.0

@@ -1,4 +1,4 @@
-"""GPUs: clocks held down, a narrow link, a misleading utilisation, and memory left for a larger batch."""
+"""GPUs: throttled clocks, a narrow link, misleading utilisation, and memory left for a larger batch."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..measure import Finding, Host
 from .machine_kinds import MACHINE
 
 OFTEN = 0.05
-"""Share of the readings."""
+"""Reporting threshold: share of readings with a throttled clock."""
 LEFT = 0.5
-"""Share of a GPU's memory that the run never used."""
+"""Reporting threshold: share of a GPU's memory that the run never used."""
 BUSY_PERCENT = 80.0
 IDLE_PERCENT = 50.0
 
 
 def gpu_findings(host: Host) -> Iterator[Finding]:
-    """Yield what is odd about the GPUs that the command computes on."""
+    """Yield problems of the GPUs that the command uses."""
     gpus: dict[str, dict[str, Any]] = host.facts.get("gpus") or {}
     for name in _used(host, gpus):
         label = name.replace("gpu", "GPU ").replace("_mig", " MIG ")
@@ -26,10 +26,10 @@ def gpu_findings(host: Host) -> Iterator[Finding]:
 
 
 def _used(host: Host, gpus: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the GPUs that a process of the command computes on.
+    """Return the GPUs that a process of the command uses.
 
-    In a container NVML may number processes as the host does. Then all that may be in use count, where the command
-    trains on a GPU, since only the container's are shown.
+    In a container, NVML may report host process ids. In this case all visible GPUs that may be in use count if the
+    command trains on a GPU: NVML shows only the container's GPUs.
     """
     ours = [name for name, facts in gpus.items() if set(facts.get("pids") or ()) & set(host.machine.processes)]
     has_gpu = any(host.told(trainer.pid, "facts", "device") is not None for trainer in host.trainers)
@@ -37,7 +37,7 @@ def _used(host: Host, gpus: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _slowed(host: Host, gpu: str, label: str, facts: dict[str, Any]) -> Iterator[Finding]:
-    """Find clocks held down by heat or power. At full load a GPU is often at its power limit: the clock counts."""
+    """Find clocks throttled by heat or power. A GPU at full load often hits its power limit, so the clock decides."""
     clock, most = host.mean(f"{gpu}_sm_clock_mhz"), facts.get("sm_clock_max_mhz")
     lost = max(0.0, 1 - clock / most) if clock is not None and most else 0.0
     figures = {"gpu": label, "clock": clock, "most": most, "limit": facts.get("power_limit_w")}

@@ -1,4 +1,4 @@
-"""What to look at where another library gives the batches: DALI, SPDL, Grain, tf.data, LitData, Streaming."""
+"""Advice for batches from other libraries: DALI, SPDL, Grain, tf.data, LitData, Streaming."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .stage_names import by_category, category, look
 from .training_kinds import TRAINING
 
 Settings = Mapping[str, Any]
-"""Settings of the library's loader, by name, as far as the probe could read them."""
+"""Settings of the library's loader by name, as far as the probe could read them."""
 OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
-"""Categories of stages in which a worker waits for shards, or for the locks around them."""
+"""Categories of stages in which a worker waits for shards, or for locks around shards."""
 OF_LINES = ("getitem", "other")
-"""Categories of stages that only a line of the script's own code can name."""
+"""Categories of stages that only a line of the script's own code can explain."""
 SHARDS = {
     "litdata.": (
         "LitData's StreamingDataset",
@@ -30,11 +30,11 @@ SHARDS = {
         "of the dataset, and num_workers=",
     ),
 }
-"""Datasets that download and cache shards by themselves, by the beginning of their class: name, and what to look at."""
+"""Name and advice for datasets that download and cache shards themselves, by class name prefix."""
 
 
 def source_advice(view: TrainerView, cause: str) -> str:
-    """Say what to look at where a step waits for `cause`: the script's own line, or a known library in its terms."""
+    """Return advice for a step that waits for `cause`: the script's own line, or a known library's options."""
     lines = [line for making in view.batch_production[:1] for line in making.lines[:1]]
     if lines and category(cause) in OF_LINES and cause == by_category(view.causes)[0].name:
         return f"Look at {place_words(lines[0].place)}: that line is {percent(lines[0].share)} of making a batch."
@@ -47,7 +47,7 @@ def source_advice(view: TrainerView, cause: str) -> str:
 
 
 def shard_findings(view: TrainerView) -> Iterator[Finding]:
-    """Yield what to look at where workers read shards that their dataset downloads and caches."""
+    """Yield advice for workers that read shards that their dataset downloads and caches."""
     for making in view.batch_production:
         loader = view.loader(making.loader)
         name = next((name for name in SHARDS if _is_of(loader, name)), None)
@@ -63,7 +63,7 @@ def shard_findings(view: TrainerView) -> Iterator[Finding]:
 
 
 def _is_of(loader: LoaderFacts | None, library: str) -> bool:
-    """Tell whether the loader's dataset is a class of that library, or one of the script's own made of it."""
+    """Return True if the loader's dataset is a class of the library, or a subclass in the script."""
     if loader is None:
         return False
     described = loader.facts.get("described")
@@ -82,7 +82,7 @@ def _settings(loader: LoaderFacts | None) -> Settings:
 
 
 def _set(settings: Settings, name: str) -> str:
-    """Return `num_threads= (now 2)`; without the number where that is not known."""
+    """Return text such as `num_threads= (now 2)`, without the value if unknown."""
     return f"{name}= (now {settings[name]})" if settings.get(name) is not None else f"{name}="
 
 
@@ -159,4 +159,4 @@ LIBRARIES: dict[str, Callable[[Settings, bool], str]] = {
     "ffcv": _ffcv,
     "torchdata": _nodes,
 }
-"""What to look at by the library's name, from its settings and whether the training uses a GPU."""
+"""Functions that return advice, by library name, from its settings and whether the training uses a GPU."""

@@ -1,4 +1,4 @@
-"""Headrace's Loader in place of the script's Dataset and DataLoader, as a trial on the run's own files measured it."""
+"""Headrace's Loader in place of the script's Dataset and DataLoader, as measured by a trial on the run's files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .processes import EXCEPTION
 from .proposals import Proposal, RemedyKind
 
 EXACT, NONE = "exact", "no"
-"""Degrees to which the Loader makes what the script's dataset does: all of it, nothing; "part" lies between."""
+"""Degrees to which the Loader covers the dataset's work: everything, nothing. "part" is in between."""
 QUEUE = 3
-"""Batches that a Loader has ready at most, unless it finds that more gain."""
+"""Maximum number of ready batches in a Loader, unless it finds that more help."""
 UNLOADED_ERROR = 0.15
-"""Standard error where nothing was measured alongside the training's load."""
+"""Standard error if nothing was measured under training load."""
 STRETCH_ERROR = 0.5
-"""Share of what the simulation was off alongside the stand-in: as much again may be wrong elsewhere."""
+"""Share of the simulation's error under the stand-in load that counts as error elsewhere."""
 DRIFT_ERROR = 0.05
-"""Two trials of the same module differ by as much."""
+"""Relative difference between two trials of the same module."""
 WHY_NOT = {
     "failed": "It was tried on the run's files, and failed",
     "timed out": "It was tried on the run's files, and took too long",
@@ -35,7 +35,7 @@ WHY_NOT = {
 
 
 def loader(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose the Loader; None where nothing is known of what the script's dataset does."""
+    """Propose the Loader; None if the dataset's work is unknown."""
     trial = case.session.loader_trial
     if trial is None:
         return None
@@ -66,7 +66,7 @@ def loader(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def coverage(trial: LoaderTrial) -> str:
-    """Say which arrays of a batch the Loader makes; empty for a trial of an earlier doctor, which does not know."""
+    """Name the arrays of a batch that the Loader makes; empty for a trial by an older doctor without this data."""
     lost = _lost(trial)
     count = len({*trial.covered, *trial.left})
     if not lost:
@@ -76,15 +76,15 @@ def coverage(trial: LoaderTrial) -> str:
 
 
 def _lost(trial: LoaderTrial) -> list[str]:
-    """Return the arrays of a batch that stay the script's own: left to it, or made in another way."""
+    """Return the arrays of a batch that stay in the script's own code, or that the Loader makes differently."""
     different = (part.part for part in trial.parts if part.part in trial.covered and is_lost(part))
     return list(dict.fromkeys([*trial.left, *different]))
 
 
 def _python_us(case: Case, trial: LoaderTrial) -> float:
-    """Return what a batch still takes in Python, in CPU time: all that is no decoding and no transform, at least.
+    """Return the CPU time per batch that stays in Python: all except decoding and transforms, as a lower bound.
 
-    Where an array of pixels stays in Python, so does its decoding, and which part of all that is nobody knows.
+    If an array of pixels stays in Python, so does its decoding. Its share is unknown, so all CPU time counts.
     """
     making_us = _present_cpu_us(case) * (case.samples_a_batch or 1)
     kinds = {**trial.leaves, **trial.left}
@@ -103,11 +103,11 @@ def _makers(case: Case) -> int:
 
 
 def _why_not(case: Case, trial: LoaderTrial) -> str:
-    """Say why it is no remedy, in one sentence; empty where it may be one."""
+    """Return one sentence on why the Loader is no remedy; empty if it may be a remedy."""
     lines = trial.detail.strip().splitlines()
     raised = [number for number, line in enumerate(lines) if EXCEPTION.match(line)]
     if raised and any(line.lstrip().startswith('File "') for line in lines):
-        lines = lines[raised[-1] :]  # of a traceback, the error
+        lines = lines[raised[-1] :]  # keep only the error of a traceback
     detail = " · ".join(line.strip() for line in lines)
     if trial.degree == NONE:
         return trial.reason or "What the dataset does is not known well enough."
@@ -120,18 +120,18 @@ def _why_not(case: Case, trial: LoaderTrial) -> str:
 
 
 def fed_by(setup: FeedSetup, feed: NativeFeed) -> FeedSetup:
-    """Return the setup with this loader in place of workers: there are none to start, and nothing to unpickle."""
+    """Return the setup with this loader in place of workers: no worker start-up, and nothing to unpickle."""
     return replace(setup, feed=feed)
 
 
 def native_feed(run: RecordedRun, trial: LoaderTrial) -> NativeFeed:
-    """Return the loader as the trial measured it, fitted to what it measured alongside a stand-in of the training."""
+    """Return the loader as the trial measured it, fitted to the measurement alongside a training stand-in."""
     mean_us = fmean(trial.batch_us)
     feed = NativeFeed(tuple(trial.batch_us), mean_us if trial.cpu_us is None else trial.cpu_us, QUEUE)
     if not trial.loaded_us or trial.stand_in_us is None:
         return replace(feed, error=UNLOADED_ERROR)
     setup = fed_by(run.setup, feed)
-    # The stand-in is hardly ever as long as the step that it stands for.
+    # The stand-in rarely takes exactly as long as the step that it represents.
     more_us = run.unhindered_us() - trial.stand_in_us
     fitted = _fitted(run, setup, trial.loaded_us, more_us)
     if not trial.passive_us:
@@ -140,7 +140,7 @@ def native_feed(run: RecordedRun, trial: LoaderTrial) -> NativeFeed:
 
 
 def _fitted(run: RecordedRun, setup: FeedSetup, turns: Sequence[float], more_us: float) -> NativeFeed:
-    """Return the loader of a setup, fitted to steps that were measured with it, each `more_us` longer than these."""
+    """Return the setup's loader, fitted to steps measured with it plus `more_us` each."""
     feed = setup.feed
     assert feed is not None
     simulated_us = predicted(run, setup).step_us
@@ -150,12 +150,12 @@ def _fitted(run: RecordedRun, setup: FeedSetup, turns: Sequence[float], more_us:
 
 
 def _uncertainty(turns: Sequence[float]) -> float:
-    """Return the standard error of their mean, as a share of it."""
+    """Return the standard error of the mean, as a share of the mean."""
     return stdev(turns) / math.sqrt(len(turns)) / fmean(turns) if len(turns) > 1 else UNLOADED_ERROR
 
 
 def _why(case: Case, trial: LoaderTrial) -> str:
-    """Say what was measured, beside what the run itself took."""
+    """Describe what the trial measured, compared with the run."""
     each = f" of {number(trial.batch_size)}" if trial.batch_size else ""
     threads = "" if trial.threads is None else f" on {counted(trial.threads, 'thread')}"
     alone = f"On the run's own files it makes a batch{each} in {duration(fmean(trial.batch_us))}{threads}"
@@ -171,13 +171,13 @@ def _why(case: Case, trial: LoaderTrial) -> str:
 
 
 def _present_cpu_us(case: Case) -> float:
-    """Return what a sample takes of a core now."""
+    """Return the current CPU time per sample."""
     run, samples = case.recorded, case.samples_a_batch
     return 0.0 if run is None or not samples else run.making_cpu_us / run.batches_a_step / samples
 
 
 def _costs(trial: LoaderTrial) -> list[str]:
-    """Return what it takes: memory, the parts to look at, and another order of the samples."""
+    """Return the costs: memory, parts to check, and a different sample order."""
     costs = [] if trial.peak_bytes is None else [f"{size(trial.peak_bytes)} of memory"]
     unsure = [part for part in trial.parts if is_unsure(part)]
     if unsure:
@@ -189,12 +189,12 @@ def _costs(trial: LoaderTrial) -> list[str]:
 
 
 def is_unsure(part: AdoptedPart) -> bool:
-    """Return whether the script's author has to look at a part."""
+    """Return True if the script's author has to check a part."""
     return part.certainty not in (EXACT, "differs")
 
 
 def is_lost(part: AdoptedPart) -> bool:
-    """Return whether the Loader leaves a part of the script's work out, or leaves it to the script's own Python."""
+    """Return True if the Loader omits a part of the script's work, or leaves the part in Python."""
     return part.certainty == "python" or (is_unsure(part) and not part.becomes)
 
 

@@ -1,4 +1,4 @@
-"""Calls of the training loop that read tensors, and so wait for the device, or that print."""
+"""Training loop calls that print, or that read tensors and so wait for the device."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .proposals import Proposal, RemedyKind
 from .training_kinds import TRAINING
 
 READS, PRINTS = "loop-reads", "loop-prints"
-"""Codes of findings, and of remedies."""
+"""Codes of findings and of remedies."""
 MOST_PLACES = 3
 READ = "Tensor."
-"""What reads of a tensor begin with; its text (`Tensor.__repr__()`) is printed."""
+"""Prefix of calls that read a tensor; `Tensor.__repr__()` counts as printing."""
 TEXT = "Tensor.__repr__()"
 HINT = {
     READS: "add up on the device (total += loss.detach()), and call .item() once in N steps; read a whole tensor with "
@@ -29,12 +29,12 @@ HINT = {
 
 @dataclass(frozen=True)
 class CallsFromPlace:
-    """Calls of one kind from one line, a step."""
+    """Calls of one kind from one line, per step."""
 
     what: str
     place: str | None
     waits: bool
-    """Whether the device is waited for."""
+    """True if the call waits for the device."""
     calls: float
     us: float
 
@@ -44,7 +44,7 @@ class CallsFromPlace:
 
 
 def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield what reading tensors and printing takes of a step, where that is much."""
+    """Yield the cost per step of reading tensors and of printing, if it is large."""
     for code in (READS, PRINTS):
         found = [one for one in loop_calls(session, view) if one.code == code]
         us = sum(one.us for one in found)
@@ -64,9 +64,9 @@ def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 
 def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
-    """Return the calls of a mean step by what is called and from where, those that take longest first.
+    """Return the calls of a mean step by callee and line, slowest first.
 
-    They are of the observed steps that were watched; of a run with none of these, of all that were.
+    The calls come from the watched steps within the observed window, or from all watched steps if there are none.
     """
     trainer, steps = view.trainer, view.training.steps
     processes = [one for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)]
@@ -87,10 +87,10 @@ def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
 
 
 def _gain(view: TrainerView, found: Sequence[CallsFromPlace]) -> float:
-    """Return the share of a step that is saved at most without these calls.
+    """Return the maximum share of a step that is saved without these calls.
 
-    While one waits, the device works, and has to do so in any case: a step is never shorter than that, nor than what
-    the training thread does besides.
+    While a call waits, the device does work that remains. A step is never shorter than that work, nor than the training
+    thread's other work.
     """
     if view.budget is None or not view.budget.mean_us:
         return 0.0
@@ -100,7 +100,7 @@ def _gain(view: TrainerView, found: Sequence[CallsFromPlace]) -> float:
 
 
 def fewer(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose to read tensors, or to print, less often, where that takes long."""
+    """Propose to read tensors, or to print, less often, if this takes long."""
     found = [one for one in loop_calls(case.session, case.view) if one.code == kind.code]
     share = _gain(case.view, found)
     if share < WORTH:

@@ -1,4 +1,4 @@
-"""Data work in the training loop itself: what the training thread does with a batch before the model has it."""
+"""Data work in the training loop: what the training thread does with a batch before the model receives it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .training_kinds import TRAINING
 
 MOST_LINES = 3
 WORTH_A_LINE = 0.1
-"""Share of the samples from which a line is named."""
+"""Minimum share of the samples for a line to be named."""
 
 
 def loop_findings(view: TrainerView) -> Iterator[Finding]:
-    """Yield what the training thread does with batches, where that is worth naming."""
+    """Yield the training thread's work on batches, if it is worth naming."""
     share, unit = view.share(DATA_WORK), view.training.unit
     if share >= WORTH:
         evidence = _evidence(view, DATA_WORK)
@@ -30,7 +30,7 @@ def loop_findings(view: TrainerView) -> Iterator[Finding]:
 
 
 def data_work(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose that workers do the data work of the loop, where there is any."""
+    """Propose that workers do the loop's data work, if there is any."""
     us = case.part_us(DATA_WORK)
     if case.step_share(us) < WORTH:
         return None
@@ -55,7 +55,7 @@ def data_work(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def loop_verdict(view: TrainerView) -> str:
-    """Say what share of a step is data work in the loop, after what it waits; empty where it is little."""
+    """Return a sentence on the share of a step that is data work in the loop; empty if it is small."""
     share = view.share(DATA_WORK)
     if view.wait_share is None or share < BOUND:
         return ""
@@ -66,7 +66,7 @@ def loop_verdict(view: TrainerView) -> str:
 
 
 def at_line(view: TrainerView) -> str:
-    """Return `, most of it at train.py:31 (normalise)`; empty where no line was seen."""
+    """Return text such as `, most of it at train.py:31 (normalise)`; empty if no line was seen."""
     lines = [line for line in _lines(view) if line[1] >= WORTH_A_LINE]
     if not lines:
         return ""
@@ -79,7 +79,7 @@ def _lines(view: TrainerView) -> list[tuple[str, float]]:
 
 
 def place_words(place: str) -> str:
-    """Return `/home/ada/train.py:31:normalise` as `train.py:31 (normalise)`."""
+    """Format `/home/ada/train.py:31:normalise` as `train.py:31 (normalise)`."""
     name, number, qualified = place.rpartition("/")[2].rsplit(":", 2)
     function = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
     return f"{name}:{number} ({function})" if function else f"{name}:{number}"

@@ -1,4 +1,4 @@
-"""Table of what a machine may be short of, in the order of docs/doctor/measuring.md."""
+"""Table of machine shortages, in the order of docs/doctor/measuring.md."""
 
 from __future__ import annotations
 

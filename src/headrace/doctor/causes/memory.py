@@ -1,4 +1,4 @@
-"""Memory: of the machine, of the control group, and what processes share."""
+"""Memory of the machine and the control group, and memory that processes share."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .machine_kinds import MACHINE
 
 MIB = 1 << 20
 DOCKER_SHM_BYTES = 64 * MIB
-"""Size of a Docker container's /dev/shm by default."""
+"""Default size of /dev/shm in a Docker container."""
 NEARLY_FULL = 0.8
 NEAR_LIMIT = 0.9
 SWAP_BYTES_PER_S = 1 * MIB
 COPIED_BYTES = 64 * MIB
 COPIED_SHARE = 0.01
-"""Share of the memory there is: from both of these on, copying is worth a word."""
+"""Share of total memory. Copying is reported if it exceeds this and `COPIED_BYTES`."""
 
 
 def memory_findings(host: Host) -> Iterator[Finding]:
-    """Yield what a machine's memory is short of."""
+    """Yield shortages of a machine's memory."""
     kills, limit = host.fact("oom_kills"), host.fact("memory_limit_bytes")
     if kills:
         where = f"In a control group of {size(limit)}" if limit is not None else "On this machine"
@@ -38,7 +38,7 @@ def memory_findings(host: Host) -> Iterator[Finding]:
 
 
 def _copied(host: Host) -> Iterator[Finding]:
-    """Find workers that write to memory inherited from their parent; Python does so by counting references."""
+    """Find workers that write to memory inherited from their parent, which Python does by counting references."""
     makers = host.worker_makers
     copied, shared = host.summed(makers, "cow_bytes"), host.summed(makers, "shared_bytes_first")
     most = host.fact("memory_limit_bytes") or host.fact("memory_bytes")
@@ -49,7 +49,7 @@ def _copied(host: Host) -> Iterator[Finding]:
 
 
 def _shared_memory(host: Host) -> Iterator[Finding]:
-    """Find a small or full /dev/shm, where workers hand batches over: one that finds no room dies with a bus error."""
+    """Find a small or full /dev/shm, where workers put batches. Without space, a worker dies with a bus error."""
     total, used = host.fact("shm_bytes"), host.peak("shm_used_bytes")
     is_full = total is not None and used is not None and used >= NEARLY_FULL * total
     if total is None or not host.workers or not (is_full or total <= DOCKER_SHM_BYTES):

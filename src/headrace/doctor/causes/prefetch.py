@@ -1,4 +1,4 @@
-"""Late batches: what the loop waits for most, batches that arrive out of order, and a longer prefetch queue."""
+"""Late batches: main causes of the wait, batches that arrive out of order, and a longer prefetch queue."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .training_kinds import TRAINING
 EVEN = 0.01
 """Share of a step within which a shorter queue counts as equally good."""
 TIMES = (2, 4, 8)
-"""Queues to try, by the present one."""
+"""Queue lengths to try, as multiples of the current one."""
 OF_WAIT = {HELD_UP: "out-of-order", MADE_HERE: "no-workers"}
-"""Codes of parts of the wait that no stage says."""
+"""Finding codes for parts of the wait that no stage explains."""
 
 
 def wait_findings(view: TrainerView) -> Iterator[Finding]:
-    """Yield what the loop waits for. A weight is the wait's share of a step by the cause's share of the wait.
+    """Yield causes of the loop's wait. The weight is the wait's share of a step times the cause's share of the wait.
 
-    Times are the CPU's, of which a GPU that was still behind did not wait for all.
+    Times are those of the CPU. A GPU that is still behind does not wait for all of them.
     """
     share = view.wait_share or 0.0
     each = f"of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}"
@@ -46,13 +46,13 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
 
 
 def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose a longer queue of batches before the training thread."""
+    """Propose a longer queue of batches ahead of the training thread."""
     if not case.workers:
         return None
     now = max(1, case.recorded.setup.prefetch if case.recorded is not None else 1)
     free = case.free_shared_bytes
     known = [] if case.batch_bytes is None else [case.batch_bytes * case.workers * now]
-    """Bytes of one more queue as long as the present one, where they are known."""
+    """Bytes that doubling the current queue adds, if known."""
     fitting = [times for times in TIMES if free is None or all(one * (times - 1) <= free for one in known)]
     tries = {now * times: one for times in fitting if (one := case.predict(setting(prefetch=now * times))) is not None}
     if not tries:

@@ -1,4 +1,4 @@
-"""Prescription: which remedies help, which go together, and where the step's lower bounds lie."""
+"""Prescription: remedies that help, their best combination, and the lower bounds of the step."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from .remedy import (
 
 NO_FILES = ScriptSources()
 REACHES = 0.1
-"""Share of the lower bound by which a step may exceed it and still count as there."""
+"""Share of the lower bound by which a step may exceed the bound and still count as reaching it."""
 ADDS = 0.01
-"""Share of a step that a remedy must gain besides the others, to be worth what it costs."""
+"""Minimum share of a step that a remedy must gain on top of the others to be worth its cost."""
 
 
 def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = NO_FILES) -> Prescription:
-    """Return what to do about a session. Only `sources` reads files; without it, every change is a hint."""
+    """Return the prescription for a session. Only `sources` reads files; without it, every change is a hint."""
     view = main_view_of(session)
     if view is None:
         return Prescription(None, why_no_lower_bounds(session, None), "")
@@ -73,7 +73,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
         again_us, others_cores = fmean(session.control.steps), session.control.others_cores
     before = [case.step_us] if again_us is None else [case.step_us, again_us]
     told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), before, others_cores)
-    # What a proof spoke against leaves room for others, which proofs may have spoken against, too.
+    # Once a refuted remedy is left out, other remedies join, and proofs may have refuted those, too.
     left: list[str] = []
     chosen = _together(case, proposals)
     while out := left_out(told, [one.remedy.code for one in chosen]):
@@ -97,11 +97,10 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
 
 
 def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_us: float | None) -> list[Remedy]:
-    """Sort remedies: those that reach the lower bound with the least change, then by the step that they give.
+    """Sort remedies: first those that reach the lower bound with the least effort, then by predicted step.
 
-    What was proved stands before what is only predicted. Then come remedies of unknown gain, those that a proof spoke
-    against, and those that would not help. Of steps within `WORTH` of each other the one with the smaller change comes
-    first.
+    Proven remedies precede all others. At the end come remedies of unknown gain, refuted remedies, and remedies that
+    would not help. Among steps within `WORTH` of each other, the smaller effort comes first.
     """
     last = {one.remedies[0]: one for one in outcomes if len(one.remedies) == 1}
 
@@ -122,19 +121,19 @@ def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_u
         found.insert(0, remedy)
     helps = sum(one.helps for one in found)
     found = [*found[:helps], *refused, *found[helps:]]
-    for remedy in beside:  # right after the one that it needs
+    for remedy in beside:  # right after the remedy that it needs
         found.insert(1 + next(place for place, one in enumerate(found) if one.code == remedy.beside), remedy)
     return found
 
 
 def _predicted_of(case: Case, proposals: Sequence[Proposal], codes: Collection[str]) -> Prediction | None:
-    """Predict the remedies with these codes together; None where one does not help, or cannot be predicted."""
+    """Predict the remedies with these codes together; None if one does not help or has no prediction."""
     wanted = [one for one in proposals if one.remedy.code in codes and one.remedy.helps and one.change is not None]
     return _predicted(case, wanted) if {one.remedy.code for one in wanted} == set(codes) else None
 
 
 def _predicted(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
-    """Predict proposals together. One by itself has its own prediction, whose interval may span an assumption, too."""
+    """Predict proposals together. A single proposal has its own prediction, with a wider interval for assumptions."""
     return proposals[0].remedy.prediction if len(proposals) == 1 else _simulated(case, proposals)
 
 
@@ -150,10 +149,10 @@ def _step_us(proposal: Proposal) -> float:
 
 
 def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Take one helpful remedy after the other, each where it still gains beside those before it.
+    """Select helpful remedies one by one, each if it still gains on top of those before it.
 
-    What injection can prove comes before what needs the user's hand, less work before more hands, then the most gain.
-    A Loader leaves them nothing to do: it comes first where it gains most, and one that is a draft stands alone.
+    Injectable remedies precede manual ones, then less work precedes more workers, then the largest gain comes first. A
+    Loader makes the others redundant: it comes first if it gains most. A draft of a Loader never combines.
     """
     found = [one for one in proposals if one.change is not None and one.remedy.degree in ("", EXACT)]
     quickest: dict[str, Proposal] = {}
@@ -185,7 +184,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
 
 def _stop(diagnosis: Diagnosis, view: TrainerView) -> str:
-    """Say what bounds the step where data does not; empty where the run is input-bound, or where that is not known."""
+    """Return what limits the step instead of data; empty if the run is input-bound or the limit is unknown."""
     if view.budget is None or view.wait_share is None or (view.data_share or 0.0) >= BOUND:
         return ""
     parts = view.budget.device or view.budget.parts
@@ -201,7 +200,7 @@ def _stop(diagnosis: Diagnosis, view: TrainerView) -> str:
 
 
 def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
-    """Return the lower bounds of one trainer's step; None where the run had no windows."""
+    """Return the lower bounds of one trainer's step; None if the run had no windows."""
     trainer = view.trainer
     if view.budget is None or window(trainer, REPLAY) is None:
         return None
@@ -216,7 +215,7 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
 
 
 def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
-    """Say why there are no lower bounds; empty where there are."""
+    """Return why there are no lower bounds; empty if there are."""
     if session.mode != "measure":
         return "The run was only observed, as requested."
     said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
@@ -234,10 +233,10 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
 
 
 def _drain_us(session: Session, view: TrainerView) -> float | None:
-    """Return the mean time between batches while nothing is trained; None for fewer than one batch a worker.
+    """Return the mean time between batches while the training pauses; None for fewer than one batch per worker.
 
-    Batches that were ready when the window began show nothing of the workers' pace, and do not count. One whose making
-    was not recorded counts where it did not fit into the queue.
+    Batches that were ready at the start of the window say nothing about the workers' pace and do not count. A batch
+    without a record of its production counts if the queue had no room for it.
     """
     trainer, drained, began = view.trainer, view.trainer.drained, window(view.trainer, DRAIN)
     if began is None or not drained.start or not view.training.steps:

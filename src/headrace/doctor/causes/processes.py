@@ -1,4 +1,4 @@
-"""Processes that hang, die or cannot be seen, and what probes noted."""
+"""Processes that hang, die or cannot be observed, and notes of the probes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .stage_names import who
 from .training_kinds import TRAINING
 
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
-"""Text by which torch names workers that it misses."""
+"""Error text in which torch names missing workers."""
 LOST = re.compile(r"^(?:Connection\w*Error|BrokenPipeError|EOFError)\b", re.MULTILINE)
-"""Errors of a trainer whose worker is gone before torch has missed it."""
+"""Errors of a trainer that lost a worker before torch noticed."""
 RAISED = "in DataLoader worker process"
-"""Text by which torch says that a worker raised: one that lives, until its trainer ends."""
+"""Error text in which torch reports a worker's exception. This worker lives until its trainer ends."""
 AT_BATCH = re.compile(r"batch (?P<index>-?\d+) of epoch (?P<epoch>-?\d+) has been in the making")
-"""Beginning of such a stack's text, as the probe writes it."""
+"""Start of a hung batch's stack text, as the probe writes it."""
 LAST_LINES = 3
-"""Lines of a stack that are shown, innermost last."""
+"""Number of stack lines to show, innermost last."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
-"""The line of a traceback that names the exception; lines of its message may follow."""
+"""Traceback line that names the exception. Lines of its message may follow."""
 LAUNCHERS = re.compile(
     r"^(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)\b",
     re.MULTILINE,
 )
-"""Exceptions by which a launcher says that what it launched failed: torchrun, accelerate, torch.multiprocessing."""
+"""Exceptions that a launcher raises for a failed child: torchrun, accelerate, torch.multiprocessing."""
 PEER_LOST = re.compile(r"closed by peer|reset by peer|remote process exited|remote worker|peer.* (?:crash|terminat)")
-"""Errors of collectives by which a rank says that another one has gone."""
+"""Errors of collectives in a rank that lost a peer."""
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was removed", "What it measures is missing from this report."),
     "not-known": ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
@@ -77,18 +77,18 @@ NOTES = {
     "leftover": ("A process outlived the command", "Look at what starts it: the doctor has ended it."),
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
-"""Meaning of a note, and advice, by its code."""
+"""Meaning of a note and advice, by code."""
 PLAIN = frozenset(("put-back", "enough", "long-enough"))
-"""Codes of notes that call for nothing."""
+"""Codes of notes that need no action."""
 WITHIN = {"data-parallel": ("copies are made", FORWARD)}
-"""By a note's code, what takes time, and the part of a step that holds it and so bounds it."""
+"""Work that takes time, and the part of a step that contains it and so bounds it, by note code."""
 
 
 def failed_process(session: Session) -> ProbedProcess | None:
-    """Return the process whose error ended the command; None where none raised.
+    """Return the process with the error that ended the command; None if no process raised.
 
-    A trainer comes before others, and a process before the launcher that only says that it failed. A rank that lost a
-    peer comes after that peer. Workers hand their errors to their trainer.
+    Trainers precede other processes, and a process precedes the launcher that reports its failure. A rank that lost a
+    peer follows the peer. Workers pass their errors to their trainer.
     """
     failed = [one for one in session.processes if one.error is not None and one.role != "worker"]
     parents = {(one.host, one.parent) for one in failed}
@@ -102,15 +102,15 @@ def failed_process(session: Session) -> ProbedProcess | None:
 
 
 def lost_peer(process: ProbedProcess) -> bool:
-    """Return whether what failed it is that another rank had gone; a worker that had gone fails it otherwise."""
+    """Return True if the process failed because another rank was gone. A missing worker causes other errors."""
     error = process.error or ""
     return PEER_LOST.search(error) is not None and LOST.search(error) is None
 
 
 def gone_first(session: Session) -> str:
-    """Say which rank left the others without an error of its own; empty where that cannot be told.
+    """Return a clause on the rank that left the others without an error of its own; empty if unknown.
 
-    A launcher ends all that are left, so it is the one whose last step ended first.
+    A launcher ends all remaining ranks, so the first rank to leave is the one with the earliest last step.
     """
     processes = ((one, session.process_of(one)) for one in session.trainers)
     silent = [(one, process) for one, process in processes if process is not None and process.error is None]
@@ -122,7 +122,7 @@ def gone_first(session: Session) -> str:
 
 
 def process_findings(session: Session) -> Iterator[Finding]:
-    """Yield processes that hang, died or could not be seen whole."""
+    """Yield processes that hang, died, or were not fully observed."""
     for hung, stack in hanging(session):
         lines = [line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]]
         yield TRAINING["hung"].found(who=who(session, hung), stack=" | ".join(lines))
@@ -135,9 +135,9 @@ def process_findings(session: Session) -> Iterator[Finding]:
 
 
 def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
-    """Yield processes with the stacks of batches that took far longer than any before and were never done.
+    """Yield processes and stacks of batches that took much longer than any before and never finished.
 
-    Neither they nor a later one of that process was.
+    A process is skipped if it finished that batch or a later batch.
     """
     for process in session.processes:
         batches = [one.batches for one in session.makers if (one.host, one.pid) == (process.host, process.pid)]
@@ -149,10 +149,10 @@ def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
 
 
 def _killed(session: Session) -> Iterator[Finding]:
-    """Find workers that stopped in the middle of a run which failed for it.
+    """Find workers that stopped in the middle of a run and so made it fail.
 
-    Their trainer ends those that are left, so where torch does not name the one that it misses, any of them may be it.
-    Where the trainer failed for something else, they only ended with it.
+    The trainer ends all remaining workers, so each stopped worker is a suspect unless torch names one. If the trainer
+    failed for another reason, the workers only ended with it.
     """
     for trainer in session.processes:
         if trainer.role != "trainer" or trainer.error is None:
@@ -168,9 +168,9 @@ def _killed(session: Session) -> Iterator[Finding]:
 
 
 def note_findings(session: Session, view: TrainerView | None) -> Iterator[Finding]:
-    """Yield one finding for each code and text, however many processes note it.
+    """Yield one finding for each code and text, no matter how many processes report it.
 
-    Its weight is the share of a step of what it is about; 0 where no step was measured, or it is of no part of it.
+    The weight is the share of a step that the note concerns; 0 if no step was measured or no part is concerned.
     """
     seen: dict[tuple[str, str], list[int]] = {}
     for note in session.notes:

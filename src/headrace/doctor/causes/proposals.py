@@ -1,4 +1,4 @@
-"""Kinds of remedy, each declared once in `remedies.REMEDIES`, and what they propose of a case."""
+"""Kinds of remedy, each declared once in `remedies.REMEDIES`, and their proposals for a case."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from .remedy import Factor, Remedy
 EFFORTS = SETTING, ONE_LINE, FEW_LINES, ANOTHER_LOADER, CACHED_COPY = (
     *("a setting", "one line of code", "a few lines of code", "another loader", "a cached copy of the data"),
 )
-"""What a remedy asks of its user, the least first."""
+"""Levels of effort for the user, least first."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A remedy with what its prescription is put together from."""
+    """Remedy with the parts that its prescription is built from."""
 
     remedy: Remedy
     change: Change | None = None
-    """Predicts it together with others."""
+    """Change that predicts the remedy together with others."""
     wanted: WantedEdit | None = None
-    """Edits the user's files for it together with others."""
+    """Edit of the user's files for the remedy, which combines with others."""
 
 
 @dataclass(frozen=True)
 class RemedyKind:
-    """One kind of remedy. Its row in `REMEDIES` is all that reports, proofs and docs/doctor/remedies.md know of it."""
+    """Kind of remedy. Reports, proofs and docs/doctor/remedies.md take everything from its row in `REMEDIES`."""
 
     code: str
     title: str
-    """The change in a few words, as long as no figure is known."""
+    """Short name of the change without figures."""
     what: str
-    """What to do, for the documentation."""
+    """Instruction for the documentation."""
     effort: str
-    """One of `EFFORTS`."""
+    """Level of effort from `EFFORTS`."""
     propose: Callable[[Case, RemedyKind], Proposal | None] | None = None
-    """Computes it; None for one that a finding alone calls for."""
+    """Function that computes the proposal; None if a finding alone triggers it."""
     finding: str = ""
-    """Code of the finding that calls for it, where nothing is computed."""
+    """Code of the finding that triggers the remedy, if nothing is computed."""
     why: str = ""
-    """Reason, where nothing is computed; `{share}` is the finding's weight. The finding's own text by default."""
+    """Reason if nothing is computed. `{share}` is the finding's weight. The default is the finding's own text."""
     fed_only: bool = False
-    """True if it helps only while a step does not wait for data."""
+    """True if the remedy helps only while steps do not wait for data."""
     hint: str = ""
-    """The change in words or a line of code; `propose` may give another."""
+    """Change in words or a line of code; `propose` may override it."""
     costs: tuple[str, ...] = ()
-    """What it takes, where that has no figures."""
+    """Costs that need no figures."""
     key: str = ""
-    """Key in `changes`, where a proof can inject it."""
+    """Key in `changes`, if a proof can inject the remedy."""
     value: str = ""
-    """Example of the value, and what it means, for the documentation."""
+    """Example value and its meaning, for the documentation."""
     in_place_of: str = ""
-    """What it does in place of the script: of several with the same, only the one that gains most is taken."""
+    """Role in the script that the remedy takes over. Only the best of several remedies with the same role is chosen."""
     adds_hands: bool = False
-    """True if it leaves the work as it is: what makes less work is taken before it."""
+    """True if the remedy leaves the work unchanged. Remedies that reduce work are chosen first."""
     does_all: bool = False
-    """True if it leaves the others nothing to do: it is taken before them where it gains most."""
+    """True if the remedy makes the others redundant. It is chosen first if it gains most."""
 
     def proposal(self, case: Case) -> Proposal | None:
-        """Return what it proposes of a case; None where nothing in the run concerns it."""
+        """Return the proposal for a case; None if the remedy does not apply to the run."""
         if self.propose is not None:
             return self.propose(case, self)
         found = next((one for one in case.diagnosis.findings if one.code == self.finding), None)
@@ -74,27 +74,27 @@ class RemedyKind:
         return None if found is None else self.unpredicted(self.why.format(share=percent(found.weight)) or found.text)
 
     def titled(self, title: str) -> RemedyKind:
-        """Return it under a title with figures."""
+        """Return the kind with a title that has figures."""
         return replace(self, title=title)
 
     def would_not(self, why: str) -> Proposal:
-        """Say why it would not help."""
+        """Return a proposal with the reason that the remedy would not help."""
         return Proposal(Remedy(self.code, self.title, helps=False, why=why, prediction=None, confidence=HIGH))
 
     def too_little(self, what: str, share: float) -> Proposal:
-        """Say that what it makes shorter is hardly any of making a batch."""
+        """Return a proposal that rejects the remedy: its target is only a small share of making a batch."""
         return self.would_not(f"{what} is {percent(share)} of making a batch.")
 
     def unpredicted(
         self, why: str, costs: Sequence[str] = (), hint: str = "", prediction: Prediction | None = None
     ) -> Proposal:
-        """Propose it where its gain is not simulated, and nothing or only a range is known of it."""
+        """Propose the remedy without a simulated gain: the gain is unknown, or only a range is known."""
         return self._helps(why=why, prediction=prediction, confidence=LOW, costs=costs, hint=hint)
 
     def leaving(
         self, case: Case, left: Factor, change: Callable[[float], Change], *, why: str, **more: Any
     ) -> Proposal:
-        """Propose it by what it leaves of something; the interval spans what the factor may be."""
+        """Propose the remedy by the share of time that remains; the interval spans the factor's range."""
         return self.tried(
             case,
             change(left.usual),
@@ -117,11 +117,11 @@ class RemedyKind:
         hint: str = "",
         injects: Any = None,
     ) -> Proposal:
-        """Propose it where the prediction says that it helps; else say what was predicted.
+        """Propose the remedy if the prediction shows a gain; otherwise reject it with the predicted step.
 
-        `change` is simulated by itself, unless `prediction` says more, and together with others. `arguments` of the
-        DataLoader, where it sets nothing else, make its edit, hint and injection; else `injects` is the value of its
-        key in `changes`.
+        `change` is simulated alone, unless `prediction` is given, and together with other remedies. If the remedy only
+        sets `arguments` of the DataLoader, these provide its edit, hint and injection. Otherwise `injects` is the value
+        for the kind's key in `changes`.
         """
         prediction = prediction or case.predict(change)
         if prediction is None:

@@ -1,4 +1,4 @@
-"""Table of all remedies that the doctor knows: a new one is a row, with a function where its gain is computed."""
+"""Table of all remedies. A new remedy is one row, plus a function if its gain is computed."""
 
 from __future__ import annotations
 
@@ -286,20 +286,20 @@ REMEDIES: list[RemedyKind] = [
         costs=("other hyperparameters: a larger batch trains otherwise", "more memory for batches in workers"),
     ),
 ]
-"""In the order of docs/doctor/remedies.md, which `scripts/doctor_pages.py` writes from it."""
+"""Rows in the order of docs/doctor/remedies.md, which `scripts/doctor_pages.py` generates from this table."""
 
 
 def proposals_of(case: Case) -> list[Proposal]:
-    """Return what all kinds of remedy propose, without those that nothing in the run concerns."""
+    """Return the proposals of all kinds of remedy that apply to the case."""
     return [one for kind in REMEDIES if (one := kind.proposal(case)) is not None]
 
 
 def kind_of(remedy: Remedy) -> RemedyKind:
-    """Return the kind of a remedy; one without a row, as another version of the doctor may have, takes some lines."""
+    """Return the kind of a remedy. For a code from another version of the doctor, assume a few lines of effort."""
     other = RemedyKind(remedy.code, remedy.title, "", FEW_LINES)
     return next((one for one in REMEDIES if one.code == remedy.code), other)
 
 
 def effort(remedy: Remedy) -> int:
-    """Return how much a remedy asks for, as a place in `EFFORTS`."""
+    """Return the remedy's effort as an index into `EFFORTS`."""
     return EFFORTS.index(kind_of(remedy).effort)

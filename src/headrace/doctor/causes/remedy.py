@@ -1,7 +1,7 @@
-"""Remedies: how much of a stage each leaves, and how its proof ended.
+"""Remedies, the factors by which they scale stages, and outcomes of their proofs.
 
-All of it is computed from a session, as the diagnosis is. Times are microseconds, shares of 1. None means that a figure
-was not measured or cannot be known, and is never shown as 0.
+Everything is computed from a session, like the diagnosis. Times are in microseconds, and shares are fractions of 1.
+None means that a figure was not measured or is unknown; reports never show it as 0.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..session.model import Session
 from ..simulate import Prediction as Prediction
 
 ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35
-"""Factors by which what was timed alone takes longer alongside others, usually and at the most. Faster code waits for
-memory more often, and shares that with the other workers."""
+"""Slowdown of code timed alone once it runs alongside other workers: usual value and upper bound. Faster code waits for
+memory more often, and shares memory with the other workers."""
 BLOCKS = 8
-"""Consecutive steps depend on each other: a slow batch makes several wait. Means of so many blocks hardly do."""
+"""Number of blocks per interval. A slow batch delays several steps, so steps are correlated; block means hardly are."""
 LEAST_GAIN = 0.02
-"""Share of the step below which nothing was gained."""
+"""Minimum share of the step that counts as a gain."""
 LEAST_STEPS = 10
-"""Measured steps below which figures bear no advice."""
+"""Minimum number of measured steps for advice."""
 DISTURBING = 0.3
-"""Change of the cores that other programs keep busy, from which steps become longer or shorter by that alone."""
+"""Change in the cores used by other programs that alone makes steps longer or shorter."""
 
 
 @dataclass(frozen=True)
@@ -38,61 +38,60 @@ class LowerBounds:
     observed_us: float
     """Mean step of the baseline."""
     replay_us: float | None
-    """Mean step on cached batches, with the workers idle, less the data work in the loop: no loader makes it
-    shorter."""
+    """Mean step on cached batches with idle workers, minus data work in the loop: the minimum for any loader."""
     load_us: float | None
-    """The same while the workers go on: what they take from the training thread by sharing cores and memory with it."""
+    """Mean step on cached batches with active workers, which share cores and memory with the training thread."""
     drain_us: float | None
-    """Mean time between batches, a step's worth of them, where nothing is trained: the loader's own ceiling."""
+    """Mean time between batches without training, times the batches per step: the loader's own limit."""
     work_us: float = 0.0
-    """Data work in the loop, which the steps on cached batches still did: a loader can do it for them."""
+    """Data work in the loop, included in steps on cached batches. A loader can take it over."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Change of the user's own code."""
+    """Change to the user's own code."""
 
     file: str
     line: int
     diff: str
-    """Unified, of one hunk or more in that file."""
+    """Unified diff with one or more hunks in the file."""
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """One thing to change, or one that need not be tried."""
+    """Single change, recommended or rejected."""
 
     code: str
-    """Code of docs/doctor/remedies.md, such as `workers`."""
+    """Code from docs/doctor/remedies.md, such as `workers`."""
     title: str
-    """The change in a few words: `8 workers in place of 2`."""
+    """Change in a few words: `8 workers in place of 2`."""
     helps: bool
     why: str
-    """A sentence with the numbers behind it: why it helps, or why it would not."""
+    """Sentence with the figures behind the recommendation or rejection."""
     prediction: Prediction | None
-    """None where it does not help, or where its gain cannot be computed."""
+    """Predicted step; None if the remedy does not help or its gain cannot be computed."""
     confidence: str
-    """`high`, `medium` or `low`, by what the prediction rests on."""
+    """`high`, `medium` or `low`, depending on the basis of the prediction."""
     costs: list[str] = field(default_factory=list)
-    """Memory, disk or work that it takes, each a phrase with its figure."""
+    """Required memory, disk space or work, each as a phrase with its figure."""
     edit: Edit | None = None
     hint: str = ""
-    """The change in words or a line of code, where the source line is not known."""
+    """Change in words or a line of code, if the source line is unknown."""
     changes: dict[str, Any] | None = None
-    """Changes that a proof injects; None where it needs the user's hand."""
+    """Changes that a proof injects; None if the user has to make the change."""
     degree: str = ""
-    """How much of the dataset's work the Loader does: `exact` or `part`; empty for other remedies."""
+    """Degree to which the Loader does the dataset's work: `exact` or `part`; empty for other remedies."""
     parts: list[AdoptedPart] = field(default_factory=list)
-    """Parts of the script that the Loader takes over, each with how sure that is."""
+    """Parts of the script that the Loader takes over, each with its certainty."""
     coverage: str = ""
-    """Which arrays of a batch the Loader makes; empty for other remedies."""
+    """Arrays of a batch that the Loader makes; empty for other remedies."""
     beside: str = ""
-    """Code of the remedy without which it does not help: the prediction is of both."""
+    """Code of the remedy that this remedy requires. The prediction is for both together."""
 
 
 @dataclass(frozen=True)
 class ProofOutcome:
-    """A proof alongside its prediction."""
+    """Outcome of a proof next to its prediction."""
 
     remedies: list[str]
     predicted: Prediction | None
@@ -106,27 +105,27 @@ class ProofOutcome:
     speedup: float | None
     samples: str | None
     recommended: bool
-    """False where it broke the run, changed its samples, or gained nothing."""
+    """False if the remedy broke the run, changed its samples, or gained nothing."""
     disturbed_by: float | None = None
-    """Cores that other programs kept busy more (or less, below 0) than in the measured run, where that is so much that
-    the two cannot be compared."""
+    """Additional cores that other programs kept busy compared with the measured run, negative for fewer; None if the
+    difference is too small to prevent a comparison."""
     is_slower: bool = False
-    """Whether the whole interval is above the step of both runs without remedies: a mean alone may be noise."""
+    """True if the whole interval is above the step of both runs without remedies. A mean alone may be noise."""
 
     @property
     def is_undecided(self) -> bool:
-        """True if its steps neither gained nor refuted the prediction, or other programs used more cores meanwhile."""
+        """True if the steps neither gained nor refuted the prediction, or other programs used more cores meanwhile."""
         return self.why == "measured" and not self.recommended and not self.is_refused
 
     @property
     def is_refused(self) -> bool:
-        """True if the proof refuted the remedy. A proof that decides nothing leaves it as it was predicted."""
+        """True if the proof refuted the remedy. After an undecided proof, the remedy stays as predicted."""
         is_disturbed = self.disturbed_by is not None and self.disturbed_by > 0
         return self.is_faulty or (self._misses and not self.recommended and not is_disturbed)
 
     @property
     def _misses(self) -> bool:
-        """True if the whole interval is above what was predicted, or above any gain: a mean alone may be noise."""
+        """True if the whole interval is above the prediction or above any gain. A mean alone may be noise."""
         if self.low_us is None or self.step_us is None or self.speedup is None:
             return False
         no_gain_us = (1 - LEAST_GAIN) * self.step_us * self.speedup
@@ -134,53 +133,53 @@ class ProofOutcome:
 
     @property
     def is_faulty(self) -> bool:
-        """True if the run broke, or trained on other samples."""
+        """True if the run broke or trained on different samples."""
         return self.why == "broke" or self.samples == "different"
 
     @property
     def did_harm(self) -> bool:
-        """Return whether it broke or slowed the run. To gain nothing is no harm: another remedy may clear its way."""
+        """True if the remedy broke or slowed the run. To gain nothing is no harm: another remedy may change that."""
         return self.is_faulty or (self.is_slower and self.disturbed_by is None)
 
 
 @dataclass(frozen=True)
 class Prescription:
-    """The whole answer to what to do."""
+    """Complete recommendation for a session."""
 
     lower_bounds: LowerBounds | None
-    """None where the run had no windows."""
+    """Lower bounds; None if the run had no windows."""
     why_no_windows: str
-    """Why not, where it had none; else empty."""
+    """Reason that the run had no windows; empty if it had."""
     stop: str
-    """Why there is no remedy to take, in a sentence: the run is not input-bound, with what does bound it, or too few
-    steps were measured. Empty if it is input-bound."""
+    """Sentence on why no remedy applies: what limits the step instead of data, or that too few steps were measured.
+    Empty if the run is input-bound."""
     remedies: list[Remedy] = field(default_factory=list)
-    """Remedies that help, the most gain first; then those that would not."""
+    """Remedies that help, largest gain first, then remedies that would not help."""
     best: Prediction | None = None
-    """Prediction of all remedies that still gain beside each other, and that no proof spoke against."""
+    """Prediction for all remedies that still gain together and that no proof refuted."""
     together: list[str] = field(default_factory=list)
-    """Codes of these."""
+    """Codes of the remedies in `best`."""
     left_out: list[str] = field(default_factory=list)
-    """Codes of remedies that a proof spoke against: neither among `together` nor in `patch`."""
+    """Codes of refuted remedies, which are neither in `together` nor in `patch`."""
     patch: str = ""
-    """One diff of their certain changes of the user's files, for `patch -p1` in `patch_root`."""
+    """Diff of all certain changes to the user's files, for `patch -p1` in `patch_root`."""
     patch_root: str = ""
     outcomes: list[ProofOutcome] = field(default_factory=list)
     again_us: float | None = None
-    """Mean step of the command run once more unchanged; None where it was not. A proof's gain is judged by the shorter
-    of both runs without remedies, and its harm by the longer."""
+    """Mean step of a second run of the unchanged command; None without such a run. The shorter run without remedies is
+    the baseline for a proof's gain, the longer one for its harm."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """Shares of the present time that a remedy leaves: at the least, usually, at the most."""
+    """Shares of the current time that a remedy leaves: lower bound, usual value, upper bound."""
 
     least: float
     usual: float
     most: float
     is_measured: bool
     basis: str
-    """A sentence that says what it rests on."""
+    """Sentence on the basis of the factor."""
 
 
 def factor(
@@ -191,9 +190,9 @@ def factor(
     assumed: tuple[float, float],
     present_us: float | None = None,
 ) -> Factor:
-    """Return the factor as it was timed on the run's own files, else a range from one to the other of `assumed`.
+    """Return the factor timed on the run's own files, or else a range with the bounds `assumed`.
 
-    `present_us` is what the run measured of one unit, for what was not timed once more.
+    `present_us` is the run's own time for one unit, used if the current code was not timed again.
     """
     found = next((one for one in calibrations if (one.remedy, one.unit) == (code, unit)), None)
     now_us = [] if found is None else found.present_us or [present_us or 0.0] * len(found.other_us)
@@ -208,7 +207,7 @@ def factor(
 
 
 def untimed(least: float, most: float) -> Factor:
-    """Return a factor anywhere from one to the other."""
+    """Return a factor between two assumed bounds."""
     basis = (
         f"It was not timed on the run's own files: the prediction assumes {percent(least)} to {percent(most)} of "
         "the time."
@@ -217,7 +216,7 @@ def untimed(least: float, most: float) -> Factor:
 
 
 def interval(steps: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean and the bounds of its 95 % confidence interval, which is infinite for fewer than two blocks."""
+    """Return the mean and its 95 % confidence interval, which is infinite for fewer than two blocks."""
     mean = fmean(steps)
     blocks = min(BLOCKS, len(steps) // 2)
     if blocks < 2:
@@ -229,15 +228,15 @@ def interval(steps: Sequence[float]) -> tuple[float, float, float]:
 
 
 def is_gain(steps: Sequence[float], before_us: float) -> bool:
-    """Return whether the whole interval is below the baseline's step, and the mean by `LEAST_GAIN`."""
+    """Return True if the whole interval is below the baseline's step, and the mean by at least `LEAST_GAIN`."""
     mean, _, high = interval(steps)
     return high < before_us and mean < before_us * (1 - LEAST_GAIN)
 
 
 def cached_step_us(session: Session, view: TrainerView) -> float | None:
-    """Return the mean step on cached batches, less the data work in the loop; None if it is no lower bound.
+    """Return the mean step on cached batches, minus data work in the loop; None if it is no lower bound.
 
-    A proof whose steps are surely shorter withdraws it.
+    A valid proof with significantly shorter steps refutes the bound.
     """
     bound_us = at_hand_us(view)
     if bound_us is None or any(is_valid(one) and is_gain(one.steps, bound_us) for one in session.proofs):
@@ -246,7 +245,7 @@ def cached_step_us(session: Session, view: TrainerView) -> float | None:
 
 
 def is_valid(proof: Proof) -> bool:
-    """Return whether a proof came to its steps, on the samples of the run."""
+    """Return True if a proof measured steps on the run's samples."""
     return proof.why == "measured" and bool(proof.steps) and proof.samples != "different"
 
 
@@ -256,13 +255,13 @@ def outcomes(
     before_us: Sequence[float],
     others_cores: float | None = None,
 ) -> list[ProofOutcome]:
-    """Judge each proof, in their order: its gain by the shorter of the runs without remedies, its harm by the longer.
+    """Judge each proof in order: gain against the shorter run without remedies, harm against the longer.
 
     Args:
-        proofs: The proofs of one session.
-        predict: Predicts the remedies of these codes together.
+        proofs: Proofs of one session.
+        predict: Function that predicts the remedies with the given codes together.
         before_us: Mean steps of the runs without any remedy.
-        others_cores: Cores that other programs kept busy in the last of these.
+        others_cores: Cores that other programs kept busy in the last of these runs.
     """
     found = []
     shorter_us, longer_us = min(before_us), max(before_us)
@@ -289,10 +288,10 @@ def outcomes(
 
 
 def left_out(outcomes: Sequence[ProofOutcome], codes: Sequence[str]) -> set[str]:
-    """Return which of the chosen remedies a proof spoke against, by themselves or together.
+    """Return the chosen remedies that a proof refuted, alone or together.
 
-    A remedy that gained nothing by itself counts where it was proved to gain beside others. Of several that only
-    together did harm the first one stays.
+    A remedy without gain of its own stays if a proof shows a gain together with others. If several do harm only
+    together, the first one stays.
     """
     last = {one.remedies[0]: one for one in outcomes if len(one.remedies) == 1}
     refused = {code for code, one in last.items() if one.is_refused and not _gains_beside(code, outcomes)}
@@ -305,7 +304,7 @@ def left_out(outcomes: Sequence[ProofOutcome], codes: Sequence[str]) -> set[str]
 
 
 def _gains_beside(code: str, outcomes: Sequence[ProofOutcome]) -> bool:
-    """Return whether a useful proof of several is faster than each of its parts, none of this one's being faulty."""
+    """Return True if a recommended proof of several is faster than each alone, and `code` alone never broke a run."""
     alone = [one for one in outcomes if len(one.remedies) == 1]
     if any(one.is_faulty for one in alone if one.remedies == [code]):
         return False

@@ -1,4 +1,4 @@
-"""Reads of stores: whether latency or bandwidth limits them, what is downloaded again, and what to do about it."""
+"""Reads from remote stores: limits by latency or bandwidth, repeated downloads, and remedies."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .storage import waiting_share
 from .training_kinds import TRAINING
 
 REMOTE = "remote"
-"""Category of the stages."""
+"""Category of stages that read remotely."""
 BY_LATENCY = 0.5
-"""Share of remote reads that passes before answers begin, from which latency limits them."""
+"""Share of remote read time spent before answers begin, from which latency is the limit."""
 FIRST_FLIGHT_BYTES = 10 * 1460
-"""Bytes that come with the beginning of an answer (RFC 6928): whatever passes after it is not the link's bandwidth."""
+"""Bytes that arrive with the start of an answer (RFC 6928). Time after that is not limited by the link's bandwidth."""
 OFTEN = 1.5
-"""Requests for the same, from which it is downloaded again."""
+"""Requests per distinct target from which data counts as downloaded again."""
 ENOUGH = 8
-"""Requests below which nothing is said of how often they ask for the same."""
+"""Minimum number of requests for a statement on repeated downloads."""
 FAILING = 0.01
-"""Share of requests answered by an error, from which it is worth a word."""
+"""Reporting threshold: share of requests answered by an error."""
 LARGE_BYTES = 1 << 20
-"""Of a request, from which more of them in one gain little."""
+"""Mean bytes per request from which merging requests gains little."""
 DISK_ASSUMED = (0.0, 0.1)
-"""Share of a remote read that a local disk takes in its place."""
+"""Assumed time of a local disk read, as a share of the remote read."""
 ASK_AHEAD = (
     'A headrace.Loader over headrace.open("s3://…") knows the order, and has up to 32 requests under way; '
     'order="windowed" reads neighbours in one'
@@ -42,7 +42,7 @@ KEEP = 'cache="disk:/PATH:SIZE" of a headrace.Loader keeps samples on a local di
 
 @dataclass(frozen=True)
 class RemoteFigures:
-    """Remote reads of one loader's makers, a batch. Times are microseconds."""
+    """Remote reads of one loader's workers per batch, in microseconds."""
 
     stores: list[StoreReads]
     requests: float
@@ -50,14 +50,14 @@ class RemoteFigures:
     wait_us: float
     """Time in remote reads."""
     first_us: float
-    """Time until answers began, of all requests, also of those that were under way at once."""
+    """Time until answers began, summed over all requests, concurrent requests included."""
     share: float
-    """Of making a batch."""
+    """Share of making a batch."""
     samples: float
 
     @classmethod
     def of(cls, session: Session, making: LoaderProduction) -> RemoteFigures | None:
-        """Return the figures; None where no request was counted, or no stage waited for any."""
+        """Return the figures; None if no request was counted or no stage waited for one."""
         stages = [one for one in making.stages if one.category == REMOTE]
         remote, share = session.remote, sum(one.share for one in stages)
         sample_us = sum(one.wall_us for one in stages)
@@ -76,17 +76,17 @@ class RemoteFigures:
 
     @property
     def latency(self) -> float:
-        """Share of remote reads that passes before an answer begins."""
+        """Share of remote read time before an answer begins."""
         return min(self.first_us / self.wait_us, 1.0)
 
     @property
     def is_small(self) -> bool:
-        """True where a request's bytes come with the beginning of its answer."""
+        """True if a request's bytes arrive with the start of its answer."""
         return 0 < self.bytes <= self.requests * FIRST_FLIGHT_BYTES
 
     @property
     def waits_for_answers(self) -> bool:
-        """True where fewer requests one after another would help, and more bandwidth would not."""
+        """True if fewer sequential requests would help, and more bandwidth would not."""
         return self.latency >= BY_LATENCY or self.is_small
 
     @property
@@ -99,13 +99,13 @@ class RemoteFigures:
         return self.store.place if len(self.stores) == 1 else f"{self.store.place} and {len(self.stores) - 1} more"
 
     def rate(self, making: LoaderProduction) -> tuple[float, float]:
-        """Return bytes a second while any maker reads, and the share of the makers' time in which one does."""
+        """Return bytes per second while any worker reads, and the share of time in which at least one reads."""
         reading = 1 - (1 - min(self.share * making.busy, 1.0)) ** max(making.workers, 1)
-        apart_us = making.batch_us / max(making.busy * max(making.workers, 1), 1e-9)  # between batches of all makers
+        apart_us = making.batch_us / max(making.busy * max(making.workers, 1), 1e-9)  # between batches of all workers
         return (self.bytes / (apart_us * reading) * 1e6 if reading > 0 else 0.0), reading
 
     def words(self) -> str:
-        """Return requests, bytes and latency in words."""
+        """Return requests, bytes and latency as text."""
         store, a_sample = self.store, self.requests / self.samples
         each = f"{size(self.bytes / self.requests)} each" if self.requests else size(self.bytes)
         said = [
@@ -119,7 +119,7 @@ class RemoteFigures:
 
 
 def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield what limits the remote reads that steps wait for, and what of them asks for the same again."""
+    """Yield the limit of the remote reads that steps wait for, and repeated downloads."""
     making = next((one for one in view.batch_production if one.loader in view.training.fed), None)
     figures = None if making is None or making.threads else RemoteFigures.of(session, making)
     weight = (view.wait_share or 0.0) * sum(part.share for part in view.causes.parts if category(part.name) == REMOTE)
@@ -140,7 +140,7 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 
 def _bound(step_us: float, batches: float, figures: RemoteFigures, rate: float) -> str:
-    """Return the lower bound of a step that its bytes give, if the link gives no more."""
+    """Return text on the lower bound of a step from its bytes, assuming that the link gives no more."""
     bytes_a_step = figures.bytes * max(batches, 1.0)
     bound_us = bytes_a_step / rate * 1e6 if rate > 0 else 0.0
     if bound_us <= 0:
@@ -161,7 +161,7 @@ def _downloaded_again(figures: RemoteFigures, weight: float) -> Iterator[Finding
 
 
 def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
-    """Return what a Loader of Headrace's waits for at its store: in short, with figures, and what to look at."""
+    """Return a sentence on a Headrace Loader's wait for its store, the figures, and what to change."""
     fetch = sums.fetch
     requests, bytes_ = fetch["fetch_requests"], fetch["fetch_bytes"]
     waited = fetch["fetch_stall_seconds"] / max(sums.figures["consumer_wait_s"], 1e-9)
@@ -182,7 +182,7 @@ def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
 
 
 def remote_ahead(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose requests that are made before a sample is needed, where latency limits them."""
+    """Propose to send requests before a sample is needed, if latency is the limit."""
     figures = _figures(case)
     if figures is None:
         return None
@@ -206,7 +206,7 @@ def remote_ahead(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def remote_cache(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose samples cached on a local disk, which gives what it holds from the second epoch on."""
+    """Propose a sample cache on a local disk, which serves its samples from the second epoch on."""
     figures = _figures(case)
     if figures is None or waiting_share(case, REMOTE) < WORTH:
         return None
@@ -228,5 +228,5 @@ def _figures(case: Case) -> RemoteFigures | None:
 
 
 def _left(wait: float) -> Change:
-    """Return the change that leaves this share of what remote reads wait."""
+    """Return the change that scales the waiting time of remote reads to this share."""
     return lambda setup: replace(setup, stages={REMOTE: StageChange(wait=wait), **setup.stages})

@@ -1,4 +1,4 @@
-"""Costly functions inside `__getitem__` and collate: each with its line, its price, and what in Headrace does it."""
+"""Costly functions in `__getitem__` and collate, each with its line, cost and Headrace counterpart."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .counterparts import Counterpart, counterpart_of
 
 SAMPLE_FUNCTION = "sample-function"
 LEAST = 0.08
-"""Share of making a batch from which a function is worth a finding."""
+"""Reporting threshold: share of making a batch that a function takes."""
 LEAST_OWN = 0.12
-"""The same of the script's own Python, which is what measured calls leave of its lines."""
+"""Reporting threshold for the script's own Python, which is the time of its lines minus measured calls."""
 MOST = 4
-"""Findings."""
+"""Maximum number of findings."""
 MOST_LINES = 3
-"""Lines of a function that a finding names."""
+"""Maximum number of a function's lines in a finding."""
 OF_A_BATCH = " of making a batch"
 IN_MAP = (
     "No field, view or augmentation of Headrace does this: headrace.Loader takes it as map= (map_workers= for Python "
@@ -36,7 +36,7 @@ ADOPTED = ("exact", "differs", "check")
 def function_findings(session: Session, view: TrainerView, ranks: Sequence[RankView]) -> Iterator[Finding]:
     """Yield the costly functions of the loader that steps wait for most, heaviest first.
 
-    The weight is the share of a step that goes away with the function, by the simulation of what was recorded.
+    The weight is the share of a step that is saved without the function, from a simulation of the recorded work.
     """
     if (view.wait_share or 0.0) < BOUND:
         return
@@ -59,12 +59,12 @@ def function_findings(session: Session, view: TrainerView, ranks: Sequence[RankV
 
 
 def in_short(finding: Finding) -> str:
-    """Return the sentence that names a function and its share, without what takes its place."""
+    """Return the sentence on a function and its share, without the replacement."""
     return f"{finding.text.partition(OF_A_BATCH)[0]}{OF_A_BATCH}."
 
 
 def _is_costly(function: SampleFunction) -> bool:
-    """Return whether a function is worth a finding. What only decodes or collates has findings of its own."""
+    """Return True if a function is worth a finding. Decoding and collation have their own findings."""
     if function.category == "decode":
         return function.share >= LEAST and counterpart_of(function) is not None
     if function.category in ("getitem", "collate"):
@@ -73,7 +73,7 @@ def _is_costly(function: SampleFunction) -> bool:
 
 
 def _said(function: SampleFunction) -> str:
-    """Return the function with its lines, as the beginning of a sentence, and the verb."""
+    """Return the start of a sentence: the function, its lines and the verb."""
     library = f" ({function.library})" if function.library else ""
     where = at_lines(function.places)
     if function.category == "getitem":
@@ -86,7 +86,7 @@ def _said(function: SampleFunction) -> str:
 
 
 def at_lines(places: Sequence[str]) -> str:
-    """Return ` at train.py:48 and 49` for the lines of one file; empty where no line is known."""
+    """Return text such as ` at train.py:48 and 49` for the lines of one file; empty without lines."""
     parts = [place.rsplit(":", 2) for place in places[:MOST_LINES]]
     if not parts:
         return ""
@@ -95,7 +95,7 @@ def at_lines(places: Sequence[str]) -> str:
 
 
 def _without(making: LoaderProduction, function: SampleFunction) -> dict[str, StageChange]:
-    """Return the stages of making a batch as they are without a function."""
+    """Return the changes to the stages of making a batch that remove a function."""
     wholes = {name_of(stage): stage.share for stage in making.stages}
     return {
         name: StageChange().scaled(max(1 - share / wholes[name], 0.0))
@@ -111,7 +111,7 @@ def _step_without_us(run: RecordedRun, making: LoaderProduction, function: Sampl
 def _price(
     view: TrainerView, run: RecordedRun | None, making: LoaderProduction, function: SampleFunction
 ) -> tuple[float, str]:
-    """Return the share of a step that goes away with a function, and the evidence of it."""
+    """Return the share of a step that is saved without a function, and the evidence."""
     said = f"{duration(function.wall_us)} a sample"
     if run is None:
         return function.share * (view.wait_share or 0.0), said
@@ -123,7 +123,7 @@ def _price(
 
 
 def _advice(session: Session, function: SampleFunction, counterpart: Counterpart | None) -> str:
-    """Say what takes the function's place: the remedy `loader` where it is known to, else its counterpart."""
+    """Return the function's replacement: the remedy `loader` if it has one, else the counterpart."""
     trial = session.loader_trial
     part = None if trial is None else _part_of(trial.parts, function)
     if part is not None and part.becomes:
@@ -135,7 +135,7 @@ def _advice(session: Session, function: SampleFunction, counterpart: Counterpart
 
 
 def _part_of(parts: Sequence[AdoptedPart], function: SampleFunction) -> AdoptedPart | None:
-    """Return the part of the Loader that a function became: of its class's name, else one that names it at its line."""
+    """Return the Loader part that replaces a function: same class name, else a part on its line with its name."""
     named = [one for one in parts if one.part.partition("(")[0] == function.name and one.certainty in ADOPTED]
     lines = ["/" + ":".join(place.rsplit(":", 2)[:2]) for place in function.places]
     word = function.name.split()[-1].rpartition(".")[2]

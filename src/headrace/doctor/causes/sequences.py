@@ -1,4 +1,4 @@
-"""Sequences: padding that shorter batches avoid, and tokenising text by text."""
+"""Sequences: padding that shorter batches avoid, and tokenisation text by text."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .remedy import untimed
 from .training_kinds import TRAINING
 
 WORTH_SAYING = 0.1
-"""Share of the tokens that padding to each batch's longest sequence would save."""
+"""Reporting threshold: share of the tokens that padding to each batch's longest sequence would save."""
 MUCH = 0.3
-"""Share of the tokens from which padding is worth a word where batches are padded to their longest already."""
+"""Reporting threshold: share of padding in batches that are already padded only to their longest sequence."""
 ASSUMED = (0.2, 0.9)
 TO_LONGEST = (
     "Look at where sequences are padded: in the collate function, to the longest of the batch (padding=True, "
@@ -29,19 +29,19 @@ BY_LENGTH = (
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of the batches of sequences that steps waited for."""
+    """Tokens of the sequence batches that steps waited for."""
 
     batches: int
     padded: float
-    """Share of them that is padding."""
+    """Share of the tokens that is padding."""
     spare: float
-    """Share of them that padding to each batch's longest sequence would save."""
+    """Share of the tokens that padding to each batch's longest sequence would save."""
     said: str
-    """Sentence on how much of them is padding, and how long sequences are and need be, on average."""
+    """Sentence on the share of padding, and on the mean padded and longest lengths."""
 
 
 def tokens_of(view: TrainerView) -> Tokens | None:
-    """Sum up the batches of sequences; None where no step waited for any."""
+    """Return totals over the batches of sequences; None if no step waited for such a batch."""
     padding, passes, fed = view.trainer.padding, pass_of(view.trainer), view.training.fed
     rows = [
         row for row, pass_ in enumerate(padding.pass_) if (one := passes.get(pass_)) is not None and one.loader in fed
@@ -61,7 +61,7 @@ def tokens_of(view: TrainerView) -> Tokens | None:
 
 
 def padding_findings(view: TrainerView) -> Iterator[Finding]:
-    """Find padding. Its weight is what shorter batches would save of the model's own time."""
+    """Find padding. The weight is the saving of the model's own time with shorter batches."""
     tokens = tokens_of(view)
     if tokens is None:
         return
@@ -80,7 +80,7 @@ def padding_findings(view: TrainerView) -> Iterator[Finding]:
 
 
 def pad_to_batch(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose sequences padded to the longest of their batch, and no further."""
+    """Propose to pad sequences only to the longest of their batch."""
     tokens = tokens_of(case.view)
     if tokens is None:
         return None
@@ -92,14 +92,14 @@ def pad_to_batch(case: Case, kind: RemedyKind) -> Proposal | None:
     return kind.leaving(
         case,
         step_left(case, model, spare, "forward and backward go with the tokens"),
-        # Batches become as much smaller as they have fewer tokens.
+        # A batch's bytes shrink with its tokens.
         lambda left: lambda setup: replace(setup, step=setup.step * left, sent_bytes=setup.sent_bytes * (1 - spare)),
         why=f"{tokens.said}, and forward and backward take {percent(model)} of a step.",
     )
 
 
 def batch_tokeniser(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose tokenising by the batch."""
+    """Propose to tokenise a batch at a time."""
     tokenising = case.stages("tokenise")
     if not tokenising:
         return None

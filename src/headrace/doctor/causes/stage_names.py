@@ -1,4 +1,4 @@
-"""Names of stages and processes in sentences, and where to look at each."""
+"""Names of stages and processes for sentences, and advice for each stage."""
 
 from __future__ import annotations
 
@@ -81,28 +81,28 @@ LOOK = {
 }
 
 OF_STAGE = 0.8
-"""Share of its category from which one stage stands for it."""
+"""Share of its category from which one stage represents the category."""
 
 
 def category(cause: str) -> str:
-    """Return the category of a stage, or the part of the wait itself."""
+    """Return the category of a stage, or the name of a part of the wait."""
     return cause.partition(":")[0]
 
 
 def named(cause: str) -> str:
-    """Return `decode (PIL.Image.open)` for a stage; labels that only say that it is the rest say nothing."""
+    """Return text such as `decode (PIL.Image.open)` for a stage, without labels that carry no information."""
     head, _, label = cause.partition(":")
     words = NAMES.get(head, head)
     return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch", words) else f"{words} ({label})"
 
 
 def look(cause: str) -> str:
-    """Say what to look at. A category of a newer probe has no advice of its own."""
+    """Return advice for a stage. Categories of a newer probe get a generic sentence."""
     return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
 
 
 def who(session: Session, process: ProbedProcess) -> str:
-    """Return `Worker 1 (process 4711)`."""
+    """Return text such as `Worker 1 (process 4711)`."""
     for maker in session.makers:
         if (maker.host, maker.pid) == (process.host, process.pid) and maker.worker is not None:
             return f"Worker {maker.worker} (process {process.pid})"
@@ -110,7 +110,7 @@ def who(session: Session, process: ProbedProcess) -> str:
 
 
 def by_category(causes: WaitCauses) -> list[TimePart]:
-    """Sum causes by category, heaviest first. One is named by its stage where that is most of it."""
+    """Sum causes by category, heaviest first. A dominant stage gives its category its name."""
     groups: dict[str, list[TimePart]] = {}
     for part in causes.parts:
         groups.setdefault(category(part.name), []).append(part)

@@ -1,4 +1,4 @@
-"""Storage: reads that disks or a network hold up, copies of the files in memory, and tar members that are searched."""
+"""Storage: reads limited by disks or a network, staged copies of the files, and searches for tar members."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from .proposals import Proposal, RemedyKind
 from .remedy import factor
 
 FROM_DISK = "reads-from-disk"
-"""Code of the finding that the page cache did not have what was read."""
+"""Code of the finding that reads missed the page cache."""
 LEAST_FROM_DISK = 0.2
-"""Share of the bytes read that must have come from storage, and not from the page cache."""
+"""Reporting threshold: share of read bytes that came from storage rather than the page cache."""
 READ_BYTES_PER_S = 1 << 20
 SATURATED = 0.9
-"""Share of time in which a disk had a request under way."""
+"""Share of time with a request in flight from which a disk counts as saturated."""
 STALLED = 0.05
-"""Share of time in which something waited for storage."""
+"""Reporting threshold: share of time in which a process waited for storage."""
 ROOM = 2.0
-"""Multiple of the files' size that a place must have free, so that the run has some left."""
+"""Required free space as a multiple of the files' size, which leaves space for the run."""
 STAGED = "headrace-staged"
-"""Folder of the copies."""
+"""Folder for the copies."""
 MEMORY = "/dev/shm/"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 ASSUMED = (0.0, 0.2)
 SCAN_ASSUMED = (0.0, 0.5)
-"""Listing all members makes an object of each, whoever knows where they are."""
+"""Range for header scans. Listing all members creates one object each, even with an index."""
 
 
 def storage_findings(host: Host) -> Iterator[Finding]:
-    """Yield what holds reads up."""
+    """Yield limits on reads."""
     stalled = host.mean("pressure_io_some_share")
     waited = "" if stalled is None else f"; something waited for storage {percent(stalled)} of the time"
     yield from _busy_disks(host, stalled, waited)
@@ -53,8 +53,8 @@ def storage_findings(host: Host) -> Iterator[Finding]:
 def _busy_disks(host: Host, stalled: float | None, waited: str) -> Iterator[Finding]:
     """Find saturated disks.
 
-    A disk that serves one request at a time is saturated when it is always busy. For one that serves many at once only
-    waiting processes show it, so both are asked for where both are known.
+    A disk that serves one request at a time is saturated when always busy. A disk that serves many concurrently is
+    saturated only if processes wait, so both conditions apply if both are known.
     """
     if stalled is not None and stalled < STALLED:
         return
@@ -79,7 +79,7 @@ def _reads_from_disk(host: Host, stalled: float | None, waited: str) -> Iterator
 
 
 def _network(host: Host) -> Iterator[Finding]:
-    """Name servers at least: what the kernel counts of disks says nothing about them."""
+    """Find network mounts and name their servers: the kernel's disk counters do not include them."""
     rate = host.mean("command_read_call_bytes_per_s")
     mounts: list[dict[str, Any]] = [mount for mount in host.facts.get("mounts") or [] if mount["network"]]
     if not mounts or rate is None or rate < READ_BYTES_PER_S:
@@ -89,9 +89,9 @@ def _network(host: Host) -> Iterator[Finding]:
 
 
 def waiting_us(case: Case, *categories: str) -> float:
-    """Return how long a sample waits for files: what reading does not compute, less the wait for a core.
+    """Return the time per sample that workers wait for files: reading time minus CPU time and waits for a core.
 
-    `categories` are those of the stages, `read` without any.
+    `categories` selects the stages; the default is `read`.
     """
     waited, idle = 0.0, 0.0
     for maker in _makers(case):
@@ -107,7 +107,7 @@ def waiting_us(case: Case, *categories: str) -> float:
 
 
 def waiting_share(case: Case, *categories: str) -> float:
-    """Return the share of making a batch that waits for files, or in these categories."""
+    """Return the share of making a batch that waits for files, or that waits in these categories."""
     whole = sample_us(case.making.stages)
     return waiting_us(case, *categories) / whole if whole else 0.0
 
@@ -118,17 +118,17 @@ def _makers(case: Case) -> list[BatchProducer]:
 
 @dataclass(frozen=True)
 class FilesRead:
-    """Files that makers read, and that are not in memory anyway."""
+    """Files that the workers read and that are not already in memory."""
 
     sized: list[SeenFile]
     unsized: list[SeenFile]
-    """Folders that were not listed to their end."""
+    """Folders that were not listed completely."""
     rest: int
-    """Opens of others, of which no more is known."""
+    """Number of opens of other, unknown files."""
 
     @property
     def size(self) -> str:
-        """Describe the size, and what it is estimated from."""
+        """Return the size as text, with the basis of an estimate."""
         whole = size(sum(one.bytes for one in self.sized))
         guessed = [one.folder for one in self.sized if one.folder is not None and one.folder.sized < one.folder.files]
         if not guessed:
@@ -137,12 +137,12 @@ class FilesRead:
         return f"about {whole} (by the sizes of {sizes:,} of {files:,} files)"
 
     def share(self, some: list[SeenFile]) -> float:
-        """Return the share of the reads that go to these files.
+        """Return the share of reads that go to these files.
 
-        Opens tell it; bytes do where a file stays open while others come and go, since opens say nothing then.
+        The share is by opens. If a file stays open between reads, opens mean nothing, and the share is by bytes.
         """
         every = [*self.sized, *self.unsized]
-        # A file that is opened for each of its reads is seen open less often than it is opened.
+        # A file that is opened for each read is seen open less often than it is opened.
         if any(one.folder is None and one.seen > one.opens for one in every):
             part, whole = sum(one.bytes for one in some), sum(one.bytes for one in every)
         else:
@@ -152,15 +152,15 @@ class FilesRead:
 
 @dataclass(frozen=True)
 class StagedFiles:
-    """Some of them, in a place that has room."""
+    """Subset of the files, in a place with enough room."""
 
     files: FilesRead
     place: str
     share: float
-    """Share of what is read."""
+    """Share of the reads that go to these files."""
 
     def pairs(self) -> list[list[object]]:
-        """Return `changes` of docs/doctor/remedies.md: each copy by its whole path, so that no two meet."""
+        """Return `changes` as in docs/doctor/remedies.md. Copies mirror full paths to prevent collisions."""
         pairs: list[list[object]] = []
         for one in self.files.sized:
             pair: list[object] = [one.path, os.path.join(self.place, STAGED, one.path.lstrip(os.sep))]
@@ -173,7 +173,7 @@ class StagedFiles:
 
 
 def _files_read(case: Case) -> FilesRead | None:
-    """Return the files that are read; None where that is not known."""
+    """Return the files that workers read; None if unknown."""
     survey = case.session.survey
     if survey is None or not survey.files:
         return None
@@ -183,7 +183,7 @@ def _files_read(case: Case) -> FilesRead | None:
 
 
 def _places(case: Case) -> dict[str, float]:
-    """Return the free bytes of places for copies; what lies in memory must fit beside the run itself."""
+    """Return the free bytes in each place for copies. Copies in memory must fit alongside the run itself."""
     survey, memory = case.session.survey, case.free_bytes
     return {
         one.path: one.free_bytes if memory is None or one.kind != "memory" else min(one.free_bytes, memory)
@@ -192,7 +192,7 @@ def _places(case: Case) -> dict[str, float]:
 
 
 def _staged(case: Case, files: FilesRead) -> StagedFiles | None:
-    """Choose the first place that takes all files, memory before disks, else the one that takes the most."""
+    """Choose the first place with room for all files, memory before disks, or else the place that covers most reads."""
     found = []
     for place, free in _places(case).items():
         some, left = [], free / ROOM
@@ -206,7 +206,7 @@ def _staged(case: Case, files: FilesRead) -> StagedFiles | None:
 
 
 def staging(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose copies of the files in memory, or on a local disk."""
+    """Propose copies of the files in memory or on a local disk."""
     share = waiting_share(case)
     if share < WORTH:
         return kind.too_little("Waiting for files to be read", share)
@@ -256,9 +256,9 @@ def _no_room(case: Case, files: FilesRead) -> str:
 
 
 def _cached_share(case: Case) -> float | None:
-    """Return the share of the bytes read that came from the page cache.
+    """Return the share of read bytes that came from the page cache.
 
-    None where that says nothing of the wait: reads go over a network, or the wait for a core was told apart.
+    Returns None if the share says nothing about the wait: reads use a network, or waits for a core were measured.
     """
     host = case.host
     if host is None or any(mount.get("network") for mount in host.facts.get("mounts") or []):
@@ -276,7 +276,7 @@ def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
     if not searching and not case.stages("read", label="tarfile"):
         return None
     if case.facts.get("iterable") is True and share_of(lookups) < WORTH:
-        return None  # a stream reads members one after the other: it looks none up
+        return None  # a stream reads members in sequence without look-ups
     share = share_of(searching)
     if share < WORTH:
         return kind.too_little("Looking members up", share)
@@ -292,7 +292,7 @@ def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
     bases = " ".join(dict.fromkeys(left.basis for _, left in parts))
 
     def leaving(which: str) -> Change:
-        """Return the change that leaves the `least`, `usual` or `most` of each stage."""
+        """Return the change that scales each stage by its factor's `least`, `usual` or `most`."""
         changes = [scaled(stages)(getattr(left, which)) for stages, left in parts]
         return lambda setup: functools.reduce(lambda before, change: change(before), changes, setup)
 

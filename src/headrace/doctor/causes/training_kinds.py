@@ -1,4 +1,4 @@
-"""Table of what a training may lose time to, besides the stages and parts that its wait is made of."""
+"""Table of findings on a training run's lost time, other than the stages and parts of its wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers of batches: between processes, into pinned memory, and to the GPU."""
+"""Batch transfers: between processes, into pinned memory, and to the GPU."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ COPY_LEFT = Factor(
     "How much of a copy runs alongside the step was not measured: the prediction assumes all to none.",
 )
 LEAF = re.compile(r"(\w+)\[([\d,]*)\]")
-"""Dtype and sizes in the text of a shape."""
+"""Pattern of a tensor's dtype and sizes in the text of a shape."""
 BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 SMALLER = {"float64": "float32", "int64": "int32"}
-"""Dtypes that hold the same values as training uses them."""
+"""Smaller dtypes that hold the same values for training."""
 IMAGE_DTYPE = "uint8"
 SIDE = 32
-"""Pixels from which the sides of a tensor may be those of a picture."""
+"""Minimum height and width of a tensor that may be an image."""
 NAMED = 4
-"""Tensors that are named one by one."""
+"""Maximum number of tensors to name individually."""
 COLOURS = (1, 3, 4)
 SMALL_BYTES = 1_000_000
-"""Bytes of a batch below which moving it does not take long for its size."""
+"""Bytes of a batch below which its size does not make a transfer slow."""
 LARGE = 0.05
-"""Share of a batch's bytes from which a tensor is worth changing."""
+"""Minimum share of a batch's bytes for a tensor that is worth changing."""
 
 
 def unpinned_copies(session: Session, view: TrainerView, loader: LoaderFacts) -> Iterator[Finding]:
-    """Find copies to the GPU from memory that is not pinned."""
+    """Find copies to the GPU from unpinned memory."""
     copy = view.share(COPY)
     if loader.facts.get("pin_memory") is not False or copy < WORTH or not uses_gpu(session, view.trainer):
         return
@@ -53,7 +53,7 @@ def unpinned_copies(session: Session, view: TrainerView, loader: LoaderFacts) ->
 
 
 def pin_memory(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose batches that a thread of the trainer pins."""
+    """Propose to pin batches in a thread of the trainer."""
     if not case.has_gpu:
         return None
     pins_already = case.facts.get("pin_memory") is True
@@ -71,13 +71,13 @@ def pin_memory(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def pinned(case: Case, left: float) -> Change:
-    """Return the change to batches pinned by a thread, where so much is left of the copies' time in the step."""
+    """Return the change to batches pinned by a thread, with the given share of the copy time left in the step."""
     off_us = (1 - left) * _copy_us(case)
     return lambda setup: replace(setup, pinned=True, off_step_us=max(setup.off_step_us, off_us))
 
 
 def device_prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose batches that are on the device before the step asks for them."""
+    """Propose to copy batches to the device before the step requests them."""
     if not case.has_gpu:
         return None
     why_not = _why_no_copies(case)
@@ -102,7 +102,7 @@ def _why_no_copies(case: Case) -> str:
 
 
 def _copy_us(case: Case) -> float:
-    """Return the time to copy one batch, in the training thread."""
+    """Return the training thread's time to copy one batch."""
     return case.part_us(COPY) / max(case.batches_a_step, 1.0)
 
 
@@ -118,12 +118,12 @@ def _pinned_bytes(case: Case) -> list[str]:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor of a batch."""
+    """Tensor of a batch."""
 
     dtype: str
     sizes: tuple[int, ...]
     is_listed: bool = False
-    """Whether it is one picture of a list of them, as detectors take it."""
+    """True if the tensor is one image in a list of images, the input format of detectors."""
 
     @property
     def bytes(self) -> int:
@@ -131,9 +131,9 @@ class Leaf:
 
     @property
     def smaller(self) -> Leaf:
-        """The same in the smallest dtype for training.
+        """Same tensor in the smallest dtype for training.
 
-        An image of floats was made from bytes, and indices need 32 bits at most.
+        A floating-point image comes from bytes, and indices need at most 32 bits.
         """
         is_image = len(self.sizes) == 4 and (self.sizes[1] in COLOURS or self.sizes[3] in COLOURS)
         if (is_image or self.is_listed) and self.dtype in ("float64", "float32"):
@@ -153,13 +153,13 @@ def leaves_of(case: Case) -> list[Leaf]:
 
 
 def smaller_samples(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose smaller dtypes between the processes, and no keys that nothing uses."""
+    """Propose smaller dtypes for transfers between processes, and no unused keys."""
     leaves = leaves_of(case)
     if not case.workers:
         return None
     if case.batch_bytes is None or not leaves:
         return kind.would_not("No tensor was seen in the batches.")
-    # What a step waits for the transfer, and what a worker spends on it for each batch of a step.
+    # Time that a step waits for the transfer, plus a worker's time on it for each batch of a step.
     sending_us = share_of(case.stages("serialise")) * case.making.batch_us * case.batches_a_step / case.workers
     moving_us = case.split_us(PICKLE, UNPICKLE, PIN) + sending_us
     moving = f"{duration(moving_us)} a step" + (f" ({percent(case.step_share(moving_us))})" if case.step_us else "")

@@ -1,4 +1,4 @@
-"""Uneven ranks and devices: one that is late, batches of other shapes on each, and one process for several devices."""
+"""Uneven ranks and devices: a late rank, different batch shapes per rank, and one process for several devices."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .stage_names import named
 from .training_kinds import TRAINING
 
 SHOWN = 4
-"""Ranks whose shapes are shown."""
+"""Maximum number of ranks with their shapes shown."""
 UNEVEN = 1.05
-"""The largest part of a batch by the mean one, from which it is worth a word."""
+"""Reporting threshold: ratio of the largest part of a batch to the mean part."""
 TENSOR = re.compile(r"\w+\[([\d,]*)\]")
 MOSTLY = 0.5
-"""Share of the steps in which ranks have to be apart to be said to train apart."""
+"""Share of diverging steps from which ranks count as training separately."""
 SHAPES = "shapes-differ"
 
 
 def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator[Finding]:
-    """Yield ranks that train apart, ranks that are late, and shapes that differ."""
+    """Yield ranks that train separately, late ranks, and different shapes."""
     apart = sum(map(ranks.is_apart, ranks.steps)) / len(ranks.steps)
     if apart >= MOSTLY:
-        yield TRAINING["ranks-apart"].found(apart=apart)  # it costs no time
+        yield TRAINING["ranks-apart"].found(apart=apart)  # no cost in time
     for rank in by_rank:
         if not is_late(rank, len(by_rank)):
             continue
@@ -56,7 +56,7 @@ def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator
 
 
 def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
-    """Find unequal shapes: ranks wait for the one with most to do."""
+    """Find unequal shapes, which make ranks wait for the rank with the most work."""
     differing = {
         number: shapes
         for number, steps in ranks.steps.items()
@@ -81,10 +81,10 @@ def _shape(view: TrainerView, gets: Sequence[int]) -> str:
 
 
 def _waited_us(ranks: RanksTogether, numbers: Collection[int]) -> float:
-    """Return what a rank waits on average in these steps for the one that computes longest; 0 without steps.
+    """Return a rank's mean wait in these steps for the rank that computes longest; 0 without steps.
 
-    A rank computes until its gradients are done, or where those moments are not known, until it comes to where the
-    ranks meet. All begin together, since the step before has ended when all had met; waits for data do not count.
+    A rank computes until its gradients are done or, if that time is unknown, until it arrives where the ranks meet. All
+    ranks start together, at the end of the previous step. Waits for data do not count.
     """
     for moments in (ranks.stamped, ranks.arrivals):
         waits = []
@@ -103,20 +103,20 @@ def _waited_us(ranks: RanksTogether, numbers: Collection[int]) -> float:
 
 @dataclass(frozen=True)
 class DeviceParts:
-    """Parts of a batch for several devices, by the elements of their tensors."""
+    """Parts of a batch for several devices, measured by the number of tensor elements."""
 
     count: int
     batches: int
     uneven: float
-    """The largest part of a batch by the mean one, on average."""
+    """Mean ratio of a batch's largest part to its mean part."""
     share: float
-    """Share of the batches whose parts differ."""
+    """Share of the batches with unequal parts."""
     example: tuple[int, ...]
-    """Elements of the parts of the most uneven batch."""
+    """Elements per part of the most uneven batch."""
 
     @property
     def spare(self) -> float:
-        """Share of the largest part that parts of one size would not have."""
+        """Share of the largest part that equal parts would save."""
         return 1 - 1 / self.uneven
 
     @property
@@ -128,10 +128,10 @@ class DeviceParts:
 
 
 def device_parts(session: Session, view: TrainerView) -> DeviceParts | None:
-    """Return the parts of the batches that steps received, where a batch is a list of a dict for each device.
+    """Return the parts of received batches, if a batch is a list with one dict per device.
 
-    A batch as it was collated tells how many parts it has, and the shapes of each received batch, in the same order,
-    how large they are. A list of a dict for each sample is none.
+    A collated batch gives the number of parts. The shapes of each received batch, in the same order, give the sizes. A
+    list with one dict per sample does not count.
     """
     collated = [one for maker in session.makers if maker.trainer == view.trainer.pid for one in maker.collated]
     count = next((found for one in collated if (found := _parts(one.output)) > 1), 0)
@@ -155,7 +155,7 @@ def _batch_size(view: TrainerView) -> int | None:
 
 
 def _parts(leaves: Sequence[OutputLeaf]) -> int:
-    """Return how many dicts of the same tensors a batch is a list of; 0 for anything else."""
+    """Return the length of a batch that is a list of dicts with the same tensors; 0 for other batches."""
     keys: dict[str, set[str]] = {}
     for leaf in leaves:
         part, _, key = leaf.path.partition(".")
@@ -168,14 +168,14 @@ def _parts(leaves: Sequence[OutputLeaf]) -> int:
 
 
 def _part_elements(shapes: str, count: int) -> tuple[int, ...]:
-    """Return the elements of each part of a batch; empty where its tensors are not as many in each."""
+    """Return the elements of each part of a batch; empty if the parts have different numbers of tensors."""
     sizes = [math.prod(int(size) for size in found.split(",") if size) for found in TENSOR.findall(shapes)]
     each, left = divmod(len(sizes), count)
     return () if left or not each else tuple(sum(sizes[part * each : (part + 1) * each]) for part in range(count))
 
 
 def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Find parts of a batch that differ in size: every device waits for the one with the largest."""
+    """Find unequal parts of a batch: all devices wait for the device with the largest part."""
     parts = device_parts(session, view)
     if parts is None or parts.uneven < UNEVEN:
         return
@@ -185,12 +185,12 @@ def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 
 def _own_share(view: TrainerView) -> float:
-    """Return the share of a step that is neither waiting for data nor work on it."""
+    """Return the share of a step that is neither data wait nor data work."""
     return max(1 - (view.wait_share or 0.0) - view.share(DATA_WORK), 0.0)
 
 
 def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal:
-    """Propose parts of one size for all devices of a process."""
+    """Propose equal parts for all devices of a process."""
     kind = kind.titled("parts of one size for every device at each step")
     if parts.uneven < UNEVEN:
         return kind.would_not(f"{parts.said} That is all that it could gain.")
@@ -204,9 +204,9 @@ def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal:
 
 
 def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose one shape on every rank, or for every device of a process.
+    """Propose equal shapes on all ranks, or for all devices of a process.
 
-    It gains no more than what ranks wait for each other, perhaps less.
+    The gain is at most the time that ranks wait for each other.
     """
     if len(case.session.trainers) < 2:
         parts = device_parts(case.session, case.view)

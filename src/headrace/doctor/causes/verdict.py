@@ -1,4 +1,4 @@
-"""Statements that a report opens with: the verdict, what stands behind it, and how the command ended."""
+"""Opening statements of a report: the verdict, the facts behind it, and how the command ended."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from .sample_functions import SAMPLE_FUNCTION, in_short
 from .stage_names import by_category, category, named, who
 
 WORTH_NAMING = 0.1
-"""Share of the wait from which a cause is named beside the first."""
+"""Minimum share of the wait for a second cause to be named."""
 FUNCTION = 0.15
-"""Share of a step that goes away with a function, from which the verdict names it."""
+"""Minimum share of a step that is saved without a function, for the verdict to name the function."""
 OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     *("cores", "data-parallel", "device-parts", "evaluation", "few-workers", "first-steps", "full-gc"),
     *("loader-limit", "loop-prints", "loop-reads", OUT_OF_ORDER, "padding", "reads-from-disk", "remote-again"),
     *("remote-bandwidth", "remote-latency", "shapes-differ", "slower-loader"),
 }
-"""Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
+"""Codes of findings that explain slow stages, or time that a step loses besides waiting."""
 DIFFER = 1.15
-"""Ratio of the means of two runs of the same command, from which it is worth a word."""
+"""Reporting threshold: ratio of the mean steps of two runs of the same command."""
 MOST_CHARACTERS = 300
-"""Of the command's own last line."""
+"""Maximum length of the command's last line."""
 MOST_WORDS, OF_SPEED = 25, 6
-"""Words of the sentence that a report opens with; those of them that say how fast a step could be."""
+"""Maximum words in the opening sentence, and the words reserved for the possible speed of a step."""
 
 
 def verdict(session: Session, view: TrainerView | None) -> Statement:
-    """Return the sentence that a report opens with: the step's time, how much of it waits, and for what."""
+    """Return the opening sentence of a report: the step time, the share that waits, and the main cause."""
     if view is None:
         return _untrained(session)
     unit, budget = view.training.unit, view.budget
@@ -81,22 +81,22 @@ def verdict(session: Session, view: TrainerView | None) -> Statement:
 def statements(
     session: Session, view: TrainerView | None, ranks: Sequence[RankView], findings: Sequence[Finding]
 ) -> Iterator[Statement]:
-    """Yield what stands behind the verdict, the most telling first. `findings` come heaviest first."""
+    """Yield the facts behind the verdict, most significant first. `findings` must be sorted, heaviest first."""
     if view is not None and view.budget is not None:
         yield from _waiting(view)
     for rank in ranks:
-        if is_late(rank, len(ranks)):  # all others wait for it
+        if is_late(rank, len(ranks)):  # all other ranks wait for it
             peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
             waiting = f"; the others wait {duration(fmean(peers))} of each step for a peer" if peers else ""
             yield Statement("late-rank", f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}.")
-    # The heaviest finding that no stage and no part of a step says. That batches are unequal comes last: whatever
-    # disturbs the workers makes them so.
+    # The heaviest finding that no stage or part of a step covers. Out-of-order batches come last, since any disturbance
+    # of the workers causes them.
     heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
     yield from _found(sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
     slow = (one for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION)
     functions = [Statement(SAMPLE_FUNCTION, in_short(one)) for one in slow]
     yield from functions[:1]
-    # What no figure can tell, since a library is newer than the probe.
+    # A library newer than the probe: no figure shows what is missing.
     unknown = (note for note in session.notes if note.code in ("not-known", "not-seen"))
     yield from dict.fromkeys(Statement(note.code, note.text) for note in unknown)
     yield from _found([one for one in findings if one.code in ("copy-on-write", "loader-keeps-up", "ranks-apart")])
@@ -110,7 +110,7 @@ def _found(findings: Sequence[Finding]) -> Iterator[Statement]:
 
 
 def ending(session: Session, view: TrainerView | None) -> Iterator[Statement]:
-    """Yield how the command ended; nothing if it ended well."""
+    """Yield how the command ended; nothing after a successful run."""
     yield from (Statement("hangs", f"{who(session, process)} hangs.") for process, _ in hanging(session))
     outcome = session.outcome
     steps = 0 if view is None else view.training.seen
@@ -128,7 +128,7 @@ def ending(session: Session, view: TrainerView | None) -> Iterator[Statement]:
 
 
 def status_words(status: int) -> str:
-    """Name an exit status as a shell has it: 128 + n for signal n."""
+    """Describe an exit status as a shell does: 128 + n for signal n."""
     try:
         return f"exit status {status} ({signal.Signals(status - 128).name})"
     except ValueError:
@@ -136,7 +136,7 @@ def status_words(status: int) -> str:
 
 
 def _last_line(session: Session) -> str:
-    """Return what ended the command: an exception of the script's own; else what was written last."""
+    """Return the cause of the command's end: an exception in the script, or else the last line of output."""
     failed = failed_process(session)
     if failed is not None and lost_peer(failed) and (gone := gone_first(session)):
         return gone
@@ -147,7 +147,7 @@ def _last_line(session: Session) -> str:
 
 
 def _waiting(view: TrainerView) -> Iterator[Statement]:
-    """Yield the causes of the wait, and the work on data in the loop; where no wait was seen, what else there is."""
+    """Yield the causes of the wait and the data work in the loop; without a known wait, the largest other part."""
     budget = view.budget
     assert budget is not None
     if view.wait_share is not None:
@@ -166,7 +166,7 @@ def _waiting(view: TrainerView) -> Iterator[Statement]:
 
 
 def _measured(session: Session, view: TrainerView) -> Iterator[Statement]:
-    """Say where the run ended before it gave the steps that were asked for: figures bear less."""
+    """Yield a statement if the run ended before the requested number of steps, which makes figures less reliable."""
     measured, unit = len(view.training.steps), view.training.unit
     is_enough = window(view.trainer, OBSERVE) is not None or any(note.code == "enough" for note in session.notes)
     if session.mode == "measure" and measured < session.steps and not is_enough:
@@ -175,9 +175,9 @@ def _measured(session: Session, view: TrainerView) -> Iterator[Statement]:
 
 
 def _noise(session: Session, view: TrainerView, step_us: float) -> Iterator[Statement]:
-    """Say by how much figures of another run may differ: what else used the cores, and the run without changes again.
+    """Yield the noise of the figures: other programs on the cores, and the spread of two unchanged runs.
 
-    What others used is said from the share at which it makes a step longer or shorter by itself.
+    Other programs count from the share at which they alone change the duration of a step.
     """
     noise, host = [], host_of(session, view.trainer)
     others = None if host is None else host.mean("cpu_cores_other")
@@ -202,7 +202,7 @@ def _untrained(session: Session) -> Statement:
 
 
 def cause_words(view: TrainerView) -> str:
-    """Return `58 % of the wait is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)` as a sentence."""
+    """Return a sentence such as `58 % of the wait is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)`."""
     parts = by_category(view.causes)
     if not parts:
         return ""
@@ -213,7 +213,7 @@ def cause_words(view: TrainerView) -> str:
 
 
 def _where(view: TrainerView, cause: str) -> str:
-    """Say where a stage runs; a part of the wait itself has its place in its name."""
+    """Return where a stage runs. The name of a part of the wait already includes its place."""
     is_stage = ":" in cause or any(category(part.name) == cause and ":" in part.name for part in view.causes.parts)
     if not is_stage or category(cause) == SOURCE:
         return ""

@@ -1,4 +1,4 @@
-"""Workers: too few, too many, started anew in each epoch, or held up; and threads of Headrace's own loaders."""
+"""Workers: too few, too many, restarted each epoch, or blocked; and threads of Headrace's own loaders."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from .transfers import unpinned_copies
 
 FEW_WORKERS = "few-workers"
 SLOW = 5.0
-"""Multiple of the median time from which a sample is called slow."""
+"""Multiple of the median time from which a sample counts as slow."""
 BUSY = 0.9
-"""Share of their time from which workers are called busy all the time."""
+"""Share of time from which workers count as always busy."""
 IDLE = 0.7
-"""Share of the cores that may be used for more workers to be worth a thought."""
+"""Maximum share of used cores at which more workers are worth a try."""
 EVEN = 0.02
-"""Share of a step within which two numbers of workers count as equally good: then the smaller one is."""
+"""Share of a step within which two worker counts are equally good, so the smaller one wins."""
 OFTEN_WAITING = 0.2
-"""Share of making a batch that is waiting for storage, from which more workers may find it used up."""
+"""Share of making a batch that waits for storage, from which more workers may saturate the storage."""
 OWN_LIMITS = {
     "": "Look at the stages of its threads: only less work a sample, or more cores, makes it faster.",
     TEXT: "Look at a pack of tokens, or at cache=: the same text is tokenised in every epoch.",
@@ -52,7 +52,7 @@ OWN_LIMITS = {
     "read": "Look at cache=, or at where the files lie: headrace stage copies them to a faster disk.",
     "probe": "Look at headrace pack: the sizes of images are then known without opening each.",
 }
-"""What to look at by what limits a loader of Headrace's own; without a key where nothing says that."""
+"""Advice by the limit of a Headrace loader; limits without advice have no key."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 START_LEFT = Factor(
     0.1, 0.55, 1.0, False, "What it saves was not timed: the prediction assumes that a start takes 10 % to 100 %."
@@ -60,7 +60,7 @@ START_LEFT = Factor(
 
 
 def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield what is odd about the loaders that steps wait for."""
+    """Yield problems of the loaders that steps wait for."""
     fed, host = view.training.fed, host_of(session, view.trainer)
     cores = None if host is None else host.cores
     others = 0.0 if host is None else host.mean("cpu_cores_other") or 0.0
@@ -79,9 +79,9 @@ def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 
 def _against_cores(view: TrainerView, making: LoaderProduction, cores: float, others: float) -> Iterator[Finding]:
-    """Find too few cores for a device that would never wait, and workers that never rest where cores do.
+    """Find a shortage of cores for a device that never waits, and always busy workers alongside idle cores.
 
-    `others` are the cores that other programs keep busy.
+    `others` is the number of cores that other programs keep busy.
     """
     demand = view.demanded_cores(making)
     figures = {"workers": making.workers, "used": making.cores, "busy": making.busy}
@@ -94,7 +94,7 @@ def _against_cores(view: TrainerView, making: LoaderProduction, cores: float, ot
 
 
 def demand_text(demand: float, cores: float) -> str:
-    """Compare demanded cores with those that there are, in the same words wherever a report does so."""
+    """Compare required with available cores, in the same words everywhere in a report."""
     work = f"{demand:.1f} cores' worth of work"
     return f"Making batches as fast as the trainer can take them is {work}, and there are {cores:g}"
 
@@ -121,7 +121,7 @@ def _slow_samples(making: LoaderProduction) -> Iterator[Finding]:
 
 
 def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None) -> Finding:
-    """Say that the loader keeps up, or which of its stages limits it."""
+    """Return the finding that the loader keeps up, or that names the stage that limits it."""
     share = view.wait_share or 0.0
     took = f"{duration(making.batch_us)} of its threads' time a batch, {making.cores:.1f} cores used"
     name = own_name(next(one for one in view.trainer.loaders if one.number == making.loader))
@@ -161,7 +161,7 @@ def workers(case: Case, kind: RemedyKind) -> Proposal | None:
     if not case.is_faster(known[count]) or count == case.workers:
         return kind.would_not(_why_not(case, known))
     prediction, by_storage = _with_storage(case, count, known[count])
-    # Handing batches over had to be assumed without workers, and an interval may reach the present step.
+    # Without workers, the time to hand over batches is an assumption, and an interval may include the current step.
     is_sure = case.workers and prediction.high_us < case.step_us
     each = bytes_a_worker(case)
     more = count - case.workers
@@ -177,9 +177,9 @@ def workers(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def _counts(case: Case) -> list[int]:
-    """Return counts up to twice the cores, or twice the present workers, as far as memory goes.
+    """Return worker counts up to twice the cores or twice the current workers, as far as memory allows.
 
-    Where batches compute, there are no more than cores, since only workers that wait for storage need none.
+    If making batches is CPU-bound, the count is limited to the cores: only workers that wait for storage need none.
     """
     cores, each, free = case.cores, bytes_a_worker(case), case.free_bytes
     most = 2 * max(case.workers, 1 if cores is None else int(cores) + 1)
@@ -191,10 +191,10 @@ def _counts(case: Case) -> list[int]:
 
 
 def _with_storage(case: Case, count: int, free: Prediction) -> tuple[Prediction, list[str]]:
-    """Widen a prediction by what storage may not give, and say so.
+    """Widen a prediction for storage that may not scale, and return the sentence that explains it.
 
-    Whether storage gives more to more readers cannot be seen in a run with as many as there are. Where reading is a
-    good part of the work, the prediction lies between both.
+    A run shows storage throughput only for its own number of readers. If reading is a large part of the work, the
+    prediction lies between full scaling and none.
     """
     now, share = case.recorded, waiting_share(case, "read", "remote")
     if now is None or count <= case.workers or share < OFTEN_WAITING:
@@ -247,7 +247,7 @@ def bytes_a_worker(case: Case) -> float | None:
 
 
 def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose workers that persist between epochs."""
+    """Propose to keep workers alive between epochs."""
     if not case.workers:
         return None
     if case.facts.get("persistent_workers") is True:
@@ -269,7 +269,7 @@ def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def start_method(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose forkserver in place of spawn. Fork is faster still, but may hang where threads or CUDA run."""
+    """Propose forkserver in place of spawn. Fork is faster still, but may hang with threads or CUDA."""
     if not case.workers or case.facts.get("start_method") != "spawn":
         return None
     if case.facts.get("persistent_workers") is True:

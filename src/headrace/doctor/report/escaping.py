@@ -1,7 +1,4 @@
-"""Escapes for foreign texts in terminals, HTML and JSON.
-
-The texts are the user's data: paths, keys, lines, command lines and whatever a process has said.
-"""
+"""Escapes for user data in terminals, HTML and JSON: paths, keys, source lines, commands and process output."""
 
 from __future__ import annotations
 
@@ -12,16 +9,16 @@ _NOT_ASCII = re.compile("[^\x20-\x7e]")
 
 
 def safe(text: object, *, ascii_only: bool = False) -> str:
-    r"""Return `text` on one line, with a backslash escape for each character that could do more than be seen.
+    r"""Return `text` on one line, with a backslash escape for each character that is not plainly visible.
 
-    Such a character steers a terminal, ends a line, has no width, turns the direction of writing, or is no character
-    yet (`str.isprintable`). Bytes of a path that are not UTF-8 (surrogates in Python) are shown as bytes, `\xff`.
+    Escaped characters control a terminal, end a line, have no width, change the writing direction, or are unassigned
+    (`str.isprintable`). Path bytes that are not UTF-8 (surrogates in Python) become byte escapes, such as `\xff`.
     """
     return _NOT_ASCII.sub(lambda found: _visible(found.group(), ascii_only), str(text))
 
 
 def safe_json(text: str) -> str:
-    """Return a JSON document of the same meaning in which every character but line ends can only be seen."""
+    """Return an equivalent JSON document in which all characters except line ends are plainly visible."""
     return _NOT_ASCII.sub(lambda found: _visible_json(found.group()), text)
 
 

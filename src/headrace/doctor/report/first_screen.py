@@ -1,4 +1,4 @@
-"""First screen of every report: a sentence, a few bullets, and the one thing to do next."""
+"""First screen of every report: a sentence, a few bullets, and a single recommendation."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from headrace.doctor.report.remedy_text import helping, outcome_of, predicted, t
 
 MOST_BULLETS = 4
 SLOWED = 0.85
-"""Share of the step without its waits below which a step on cached batches, with the workers idle, needs a word."""
+"""Reporting threshold: ratio of a step on cached batches with idle workers to a step without its waits."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The one thing to do next. Texts are empty where there is nothing to say."""
+    """Recommended next action. Unknown texts are empty."""
 
     text: str
     speed: str = ""
-    """What a step takes then: `38.9 ms is predicted`."""
+    """Resulting step time, such as `38.9 ms is predicted`."""
     certainty: str = ""
     effort: str = ""
     coverage: str = ""
-    """What of a batch Headrace's Loader makes."""
+    """Parts of a batch that Headrace's Loader makes."""
     change: str = ""
-    """The change in words or a line of code."""
+    """Change in words or a line of code."""
 
     @property
     def terms(self) -> list[str]:
-        """Certainty, effort, coverage and the change, as far as there are any, each with its name."""
+        """Certainty, effort, coverage and change, each with its name, unless empty."""
         names = ("certainty", "effort", "coverage", "change")
         named = {name: getattr(self, name) for name in names}
         return [f"{name}: {text}" for name, text in named.items() if text]
@@ -50,18 +50,18 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What a reader sees first, the same in every form of the report."""
+    """Texts that a reader sees first, identical in every form of the report."""
 
     sentence: str
     bullets: list[str]
     recommendation: Recommendation | None
-    """None where hardly a step was seen: then whatever ended the command comes first."""
+    """Recommendation; None if too few steps were seen, because the end of the command then matters more."""
     rest: list[str] = field(default_factory=list)
-    """Statements for which it has no room: they stand among the notes."""
+    """Statements that do not fit and move to the notes."""
 
 
 def first_screen(diagnosis: Diagnosis, prescription: Prescription | None) -> FirstScreen:
-    """Return the first screen; every speed on it is that of its recommendation."""
+    """Return the first screen. Every speed on it belongs to its recommendation."""
     found = recommendation(diagnosis, prescription)
     verdict = diagnosis.verdict.text
     if found is not None and found.speed:
@@ -73,7 +73,7 @@ def first_screen(diagnosis: Diagnosis, prescription: Prescription | None) -> Fir
 
 
 def _slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
-    """Yield how the workers slow the training down: why a step may become shorter than it is without its waits."""
+    """Yield a sentence if workers slow the training down, which explains a step shorter than the one without waits."""
     bounds = None if prescription is None or prescription.stop else prescription.lower_bounds
     waits = diagnosis.wait_share
     is_said = any(one.code == SPINNING for one in diagnosis.findings)
@@ -88,10 +88,10 @@ def _slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator
 
 
 def recommendation(diagnosis: Diagnosis, prescription: Prescription | None) -> Recommendation | None:
-    """Return what proved to gain most; else the first remedy that surely gains; else what to look at.
+    """Return the best proven remedy, else the first remedy with a certain predicted gain, else advice.
 
-    Where data does not bound the step, only what was proved; where a proof refuted a remedy, no advice that may amount
-    to it.
+    If data does not limit the step, only a proven remedy counts. If a proof refuted a remedy, no advice is given,
+    because it may amount to the same remedy.
     """
     if prescription is not None and prescription.stop:
         few = _are_few(diagnosis)
@@ -102,14 +102,14 @@ def recommendation(diagnosis: Diagnosis, prescription: Prescription | None) -> R
         remedy = gaining(prescription)
         if remedy is not None or any(outcome.is_refused for outcome in prescription.outcomes):
             return remedy
-    # Workers and threads that crowd each other make every stage take longer than it has to.
+    # Crowded workers and threads make every stage slower than necessary.
     first = sorted(diagnosis.findings, key=lambda one: one.code not in CROWDED or one.weight < BOUND)
     advice = next((finding.advice for finding in first if finding.advice), "")
     return Recommendation(advice, _at_best(prescription), "not tried, and its gain is not known") if advice else None
 
 
 def gaining(prescription: Prescription) -> Recommendation | None:
-    """Return what proved to gain most; else the first remedy that surely gains by its prediction; None without one."""
+    """Return the best proven remedy, else the first with a certain predicted gain; None without either."""
     return _proved(prescription) or _predicted(prescription)
 
 
@@ -118,8 +118,8 @@ def _are_few(diagnosis: Diagnosis) -> bool:
 
 
 def _proved(prescription: Prescription) -> Recommendation | None:
-    """Return the remedies that proved to gain most; None if no proof gained."""
-    outcomes = {tuple(sorted(one.remedies)): one for one in prescription.outcomes}  # the last of the same counts
+    """Return the remedies with the largest proven gain; None if no proof gained."""
+    outcomes = {tuple(sorted(one.remedies)): one for one in prescription.outcomes}  # the last proof counts
     gained = [(one.step_us, one) for one in outcomes.values() if one.recommended and one.step_us is not None]
     if not gained:
         return None
@@ -139,9 +139,9 @@ def _proved(prescription: Prescription) -> Recommendation | None:
 
 
 def _predicted(prescription: Prescription) -> Recommendation | None:
-    """Return the first remedy that is predicted to gain; None where there is none.
+    """Return the first remedy with a predicted gain; None if there is none.
 
-    A remedy that was refuted, or that may gain nothing, is not named.
+    Refuted remedies and remedies that may gain nothing are skipped.
     """
     for remedy in helping(prescription):
         outcome, prediction = outcome_of(prescription, [remedy.code]), remedy.prediction
@@ -157,7 +157,7 @@ def _predicted(prescription: Prescription) -> Recommendation | None:
 
 
 def _asked(remedies: Sequence[Remedy]) -> tuple[str, str, str]:
-    """Return what remedies ask for together, what of a batch the Loader among them makes, and the greatest change."""
+    """Return the effort of the remedies, the Loader's coverage of a batch, and the largest change."""
     if not remedies:
         return "", "", ""
     most = max(remedies, key=effort)
@@ -167,7 +167,7 @@ def _asked(remedies: Sequence[Remedy]) -> tuple[str, str, str]:
 
 
 def _at_best(prescription: Prescription | None) -> str:
-    """Return what a step takes with batches at hand: the most that looking for the cause can gain."""
+    """Return the step time with ready batches as text: the best that removing the cause can reach."""
     bounds = None if prescription is None else prescription.lower_bounds
     if bounds is None or bounds.replay_us is None:
         return ""

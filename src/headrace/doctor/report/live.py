@@ -1,6 +1,6 @@
-"""Live view of a run: position, data wait, workers and GPU, from the evidence as it grows.
+"""Live view of a run from its growing evidence: position, data wait, workers and GPU.
 
-In a terminal it is drawn below the run's output; elsewhere it is a line now and then.
+A terminal shows it below the run's output. Without a terminal, it prints a line every few seconds.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from headrace.doctor.session.evidence_schema import decode_record
 from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
 
 MOST_BYTES_AT_ONCE = 4 << 20
-"""Bytes of one file that one look reads; the next look reads the rest."""
+"""Maximum bytes of one file per look. The next look reads the rest."""
 
 
 @dataclass
 class TailedProcess:
-    """One evidence file: its texts by number, and how far it has been read."""
+    """Evidence file with its texts by number and the current read offset."""
 
     path: Path
     names: dict[int, str] = field(default_factory=dict)
     offset: int = 0
 
     def new_records(self) -> Iterator[Any]:
-        """Yield the records that have come since the last call; `name` records go into `names`."""
+        """Yield the records added since the last call, except `name` records, which go into `names`."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             data = file.read(MOST_BYTES_AT_ONCE)
@@ -49,7 +49,7 @@ class TailedProcess:
             try:
                 record = decode_record(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                continue  # what is shown for a moment is no evidence
+                continue  # the momentary display may skip a record
             if kind_of(record) == "name":
                 self.names[record.number] = record.text
             else:
@@ -57,14 +57,14 @@ class TailedProcess:
 
 
 class EvidenceTail:
-    """All evidence files of a folder, those included that come later."""
+    """Reader of all evidence files in a folder, including files that appear later."""
 
     def __init__(self, evidence: Path) -> None:
         self._evidence = evidence
         self._processes: dict[str, TailedProcess] = {}
 
     def new_records(self) -> Iterator[tuple[TailedProcess, Any]]:
-        """Yield what is new; a folder or file that is not there (any more) has nothing."""
+        """Yield new records. A missing folder or file yields none."""
         try:
             paths = sorted(self._evidence.glob("*.jsonl"))
         except OSError:
@@ -82,19 +82,19 @@ WARM_UP, OVER = "warm-up", "over"
 
 @dataclass(frozen=True)
 class CurrentWindow:
-    """One of docs/doctor/measuring.md, or `warm-up` before them, or `over` after them."""
+    """Window from docs/doctor/measuring.md, or `warm-up` before the windows, or `over` after them."""
 
     name: str
     done: int | None = None
-    """Steps, those left out that belong to the change from the window before. None where it has none."""
+    """Completed steps, without settling steps after a window change; None if the window has no steps."""
     steps: int | None = None
-    """Steps that it is to have; None while that is unknown, or where it has none."""
+    """Planned steps; None while unknown, or if the window has no steps."""
 
 
 class WindowMeter:
     """Progress of a run through its windows.
 
-    Several ranks go through them together; the one that was heard of last counts.
+    All ranks go through the windows together, so the rank with the newest record counts.
     """
 
     def __init__(self, settings: ProbeSettings) -> None:
@@ -110,7 +110,7 @@ class WindowMeter:
                 self._newest = trainer
 
     def current(self) -> CurrentWindow | None:
-        """Return the window; None before the first step, and in a run without windows."""
+        """Return the current window; None before the first step and in a run without windows."""
         at, asked = self._newest, self._settings
         if asked.replay == 0 or at is None:
             return None
@@ -129,16 +129,16 @@ class WindowMeter:
 class _TrainerProgress:
     warmup: int | None
     steps: int = 0
-    """Steps that have ended."""
+    """Number of completed steps."""
     window: str = OBSERVE
     first: int = 0
     """Number of the window's first step."""
     early: int = 0
-    """Steps that were replayed after the first epoch, within those observed."""
+    """Steps replayed after the first epoch, within the observed steps."""
     step_s: float = 0.0
-    """Of a mean observed step; 0 before the end of their window."""
+    """Mean observed step in seconds; 0 before the end of the observed window."""
     works_ahead: bool = False
-    """True where batches are made before the trainer asks for them."""
+    """True if batches are made before the trainer requests them."""
 
     def take(self, record: Any) -> None:
         match kind_of(record):
@@ -167,24 +167,24 @@ WINDOW_US = 10_000_000
 
 @dataclass(frozen=True)
 class LivePace:
-    """The last seconds. None where nothing was seen yet."""
+    """Rates over the last seconds. None means not seen yet."""
 
     step: int | None
-    """Number of the newest."""
+    """Number of the newest step."""
     steps_per_s: float | None
     """Mean rate of one rank."""
     wait_share: float | None
-    """Share of the training threads' time that they wait for data."""
+    """Share of the training threads' time spent waiting for data."""
     workers: int
-    """Processes that made a batch."""
+    """Number of processes that made a batch."""
     busy: float | None
-    """Share of their time in which they made one."""
+    """Share of the workers' time spent making batches."""
     stages: list[tuple[str, float]] = field(default_factory=list)
-    """`category:label` and its share of the making, heaviest first."""
+    """`category:label` and its share of making batches, heaviest first."""
 
 
 class LivePaceMeter:
-    """Rates and shares over the last seconds, in the session's microseconds."""
+    """Meter for rates and shares over the last seconds, in the session's microseconds."""
 
     def __init__(self, window_us: int = WINDOW_US) -> None:
         self._window_us = window_us
@@ -217,7 +217,7 @@ class LivePaceMeter:
         steps_us = sum(duration for _, duration in self._steps)
         making_us = sum(wall for _, wall, _, _ in self._batches)
         makers = {maker for _, _, maker, _ in self._batches}
-        # The window's length, or how much of it there has been.
+        # The window's length, or the elapsed part of it.
         first = min((end - wall for end, wall, _, _ in self._batches), default=0)
         covered_us = max(min(self._window_us, self._now_us - first), 1)
         walls: Counter[str] = Counter()
@@ -249,7 +249,7 @@ _DOING = {
 def live_page(
     pace: LivePace, window: CurrentWindow | None, gpu: float | None, *, width: int, ascii_only: bool
 ) -> TerminalPage:
-    """Return a few rows: how far the run is, what it waits for, how busy workers and GPU are."""
+    """Return a few rows: progress, main waits, and load of workers and GPU."""
     page = TerminalPage(width, ascii_only=ascii_only)
     if pace.step is None:
         page.line("headrace doctor: no step yet", indent=0, style="dim")
@@ -270,7 +270,7 @@ def live_page(
 
 
 def live_line(pace: LivePace, window: CurrentWindow | None, gpu: float | None, *, ascii_only: bool) -> str:
-    """Return the same as one line, where no view can be drawn."""
+    """Return the same content as a single line, for output without a terminal."""
     stage = f", most in {name_text(pace.stages[0][0])} {percent(pace.stages[0][1])}" if pace.stages else ""
     text = (
         f"headrace doctor: {_position(pace, window)}, "
@@ -281,7 +281,7 @@ def live_line(pace: LivePace, window: CurrentWindow | None, gpu: float | None, *
 
 
 def _position(pace: LivePace, window: CurrentWindow | None) -> str:
-    """Return `step 1,204, 8.1 steps/s, replaying 14 of 40 steps`."""
+    """Return text such as `step 1,204, 8.1 steps/s, replaying 14 of 40 steps`."""
     at = f"step {pace.step:,}, {number(pace.steps_per_s)} steps/s"
     if window is None:
         return at
@@ -293,11 +293,11 @@ REFRESH_S = 0.5
 LINE_EVERY_S = 10.0
 
 GpuReader = Callable[[], float | None]
-"""The GPU's activity now, a share; None where it is not measured."""
+"""Function that returns the GPU's current activity as a share; None if not measured."""
 
 
 class LiveView:
-    """Live view that follows the evidence in a thread of its own while it is entered. `relay` prints above it."""
+    """Live view that follows the evidence in its own thread while entered. `relay` prints above the view."""
 
     def __init__(self, settings: ProbeSettings, console: Console, *, gpu: GpuReader = lambda: None) -> None:
         self._tail = EvidenceTail(Path(settings.evidence))
@@ -324,11 +324,11 @@ class LiveView:
 
     @property
     def draws(self) -> bool:
-        """True with a terminal to draw on; else lines are printed."""
+        """True if there is a terminal to draw on; otherwise the view prints lines."""
         return self._console.is_terminal and not self._console.is_dumb_terminal
 
     def relay(self, line: str) -> None:
-        """Print a line of the command's output, with the colours it came in."""
+        """Print a line of the command's output in its original colours."""
         self._console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
 
     def _run(self) -> None:
@@ -337,7 +337,7 @@ class LiveView:
             self.look()
 
     def look(self) -> None:
-        """Take in what is new and show it. The view's own thread does so now and then."""
+        """Read new evidence and display it. The view's own thread calls this periodically."""
         records = list(self._tail.new_records())
         self._pace.add(records)
         self._windows.add(records)

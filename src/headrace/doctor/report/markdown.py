@@ -1,4 +1,4 @@
-"""The report as Markdown, for a pull request or an issue: the verdict, the step, the remedies and the findings."""
+"""Markdown report for a pull request or issue: verdict, step, remedies and findings."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ MOST_FINDINGS, MOST_STAGES, MOST_REMEDIES = 5, 5, 5
 
 
 def escaped(text: object) -> str:
-    """Return foreign text that Markdown shows as it is."""
+    """Return text escaped so that Markdown shows it literally."""
     return _SPECIAL.sub(r"\\\1", escape(safe(text), quote=False))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: int = 0) -> list[str]:
-    """Return the lines of a table, the first column and those after the next `right` ones aligned left."""
+    """Return the lines of a table with columns 1 to `right` aligned right and all others left."""
     marks = ["---:" if 1 <= place <= right else "---" for place in range(len(head))]
     lines = [f"| {' | '.join(map(escaped, row))} |" for row in rows]
     return [f"| {' | '.join(head)} |", f"|{'|'.join(marks)}|", *lines, ""]
 
 
 def markdown(session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None) -> str:
-    """Return the report in about a page."""
+    """Return a report of about one page."""
     return "\n".join(_lines(session, diagnosis, prescription)).rstrip() + "\n"
 
 
@@ -68,7 +68,7 @@ def _lines(session: Session, diagnosis: Diagnosis, prescription: Prescription | 
 
 
 def _remedies(prescription: Prescription | None) -> Iterator[str]:
-    """Yield the lower bounds and the remedies that help, each with its prediction and its proof."""
+    """Yield the lower bounds and the helpful remedies with their predictions and proofs."""
     if prescription is None:
         return
     if prescription.lower_bounds is not None:

@@ -1,4 +1,4 @@
-"""Outputs of a diagnosis: which were asked for, and how each is written."""
+"""Output files and printed reports of a diagnosis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headrace.errors import UsageError
 
 
 def can_be_written(path: Path) -> bool:
-    """Return whether `write_whole` may succeed, before there is anything to write."""
+    """Return True if `write_whole` can be expected to succeed, as a check before a run."""
     if path.exists() and not path.is_file():
         return not path.is_dir() and os.access(path, os.W_OK)
     folder = path.resolve().parent
@@ -36,16 +36,16 @@ def can_be_written(path: Path) -> bool:
 
 
 def write_whole(path: Path, pieces: Iterable[str]) -> None:
-    """Write the file under another name and then rename it, so that no half of one is left.
+    """Write the file under a temporary name and rename it, so that no partial file remains.
 
-    What is there and is no ordinary file (a pipe, /dev/stdout) is written to directly. Raise OSError with `path` as
-    its file name.
+    A path that exists and is not a regular file (a pipe, /dev/stdout) is written directly. Raises OSError with `path`
+    as the file name.
     """
     try:
         if path.exists() and not path.is_file():
             _write(path, pieces)
             return
-        target = path.resolve()  # a link stays one
+        target = path.resolve()  # keep symbolic links
         half = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             _write(half, pieces)
@@ -63,9 +63,9 @@ def _write(path: Path, pieces: Iterable[str]) -> None:
 
 
 def document(session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None = None) -> str:
-    """Return the JSON report: the session, which can be shown again, with the diagnosis for other programs.
+    """Return the JSON report: the session, which can be shown again, and the diagnosis for other programs.
 
-    `diagnosis` and `prescription` are not read again but made anew. They are null where the analysis failed.
+    Readers recompute `diagnosis` and `prescription` rather than read them. Both are null if the analysis failed.
     """
     parts = {"diagnosis": diagnosis, "prescription": prescription}
     beside = [b'"%s":%s' % (name.encode(), msgspec.json.encode(part)) for name, part in parts.items()]
@@ -78,19 +78,19 @@ STANDARD_OUTPUT = "-"
 
 @dataclass(frozen=True)
 class Outputs:
-    """Outputs that were asked for. One that cannot be written is named, and the others are still written."""
+    """Requested outputs. If one output cannot be written, an error names it and the others are still written."""
 
     report: Path | None = None
     html: Path | None = None
     json: str | None = None
-    """`-` for standard output: then everything else goes to standard error."""
+    """Path of the session file. With `-`, JSON goes to standard output and everything else to standard error."""
     trace: Path | None = None
     apply: Path | None = None
-    """File for the remedies' changes of the user's files, as one diff."""
+    """File for a diff of all remedies' changes to the user's files."""
     draft: Path | None = None
-    """New file for the module of Headrace's Loader."""
+    """New file for the module with Headrace's Loader."""
     form: str = "terminal"
-    """Form of the report that is printed: `terminal` or `markdown`."""
+    """Format of the printed report: `terminal` or `markdown`."""
     verbose: bool = False
 
     @property
@@ -98,14 +98,14 @@ class Outputs:
         return self.json == STANDARD_OUTPUT
 
     def console(self) -> Console:
-        """Return the report's console. What is no terminal has no width: it gets that of the text file."""
+        """Return the report's console. Without a terminal, its width is that of the text file."""
         console = UnreadConsole(stderr=self.json_to_standard_output)
         if not console.is_terminal and "COLUMNS" not in os.environ:
             console.width = TEXT_WIDTH
         return console
 
     def check(self) -> None:
-        """Raise UsageError where a file cannot be written: better now than after hours."""
+        """Raise UsageError if a file cannot be written, before a run that may take hours."""
         files = {
             "--report": self.report,
             "--html": self.html,
@@ -122,7 +122,7 @@ class Outputs:
 
     @contextmanager
     def standard_output_aside(self) -> Iterator[None]:
-        """Keep standard output for JSON where that goes there: what the command writes to it goes to standard error."""
+        """Redirect the command's standard output to standard error if JSON goes to standard output."""
         if not self.json_to_standard_output:
             yield
             return
@@ -138,7 +138,7 @@ class Outputs:
     def put(
         self, session: Session, diagnosis: Diagnosis, prescription: Prescription | None, *, saved: Path | None
     ) -> list[str]:
-        """Write everything, and return what failed. `saved` is a session file that is there already."""
+        """Write everything and return the failures. `saved` is an existing session file."""
         failed = _written("--json", self._json_path, lambda: [document(session, diagnosis, prescription)])
         source = saved if failed else self._json_path or saved
         again = "run it with --json session.json, then: headrace doctor show session.json"
@@ -149,7 +149,7 @@ class Outputs:
         failed += _drafted(self.draft, session)
         failed += _written("--report", self.report, lambda: [text(session, diagnosis, prescription, again=again)])
         if self.html is not None:
-            from headrace.doctor.report.html.page import html_page  # jinja2, which nothing else needs
+            from headrace.doctor.report.html.page import html_page  # jinja2 is needed only here
 
             failed += _written("--html", self.html, lambda: [html_page(session, diagnosis, prescription, again=again)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
@@ -171,7 +171,7 @@ class Outputs:
 
 
 def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]) -> list[str]:
-    """Write one file, and return what went wrong, if anything."""
+    """Write one file and return error messages."""
     if path is None:
         return []
     try:
@@ -182,7 +182,7 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
 
 
 def _applied(path: Path | None, prescription: Prescription | None, trial: LoaderTrial | None) -> list[str]:
-    """Write the patch, and return what to tell: an empty one where nothing is to be changed."""
+    """Write the patch and return messages to print. The patch is empty if nothing is to be changed."""
     patch = "" if prescription is None else prescription.patch
     if path is not None and trial is not None:
         try:
@@ -200,7 +200,7 @@ def _applied(path: Path | None, prescription: Prescription | None, trial: Loader
 
 
 def _why_empty(prescription: Prescription | None) -> str:
-    """Say why a prescription changes no source file."""
+    """Return why a prescription changes no source file."""
     if prescription is None:
         return "the run was too short, or its remedies could not be computed"
     if prescription.stop:
@@ -212,7 +212,7 @@ def _why_empty(prescription: Prescription | None) -> str:
 
 
 def _drafted(path: Path | None, session: Session) -> list[str]:
-    """Write the module that was tried, to a file that does not exist yet, and return what to tell."""
+    """Write the tried module to a new file and return messages to print."""
     if path is None:
         return []
     trial = session.loader_trial
@@ -243,12 +243,12 @@ def _left_out(prescription: Prescription | None) -> str:
 
 
 def _printed(what: str, descriptor: int, put: Callable[[], None]) -> list[str]:
-    """Print, and return what failed. A reader that has gone away, as `head` does, is no failure."""
+    """Print and return error messages. A reader that has closed the pipe, such as `head`, is no failure."""
     try:
         put()
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, descriptor)  # or Python fails at its end, when it flushes
+        os.dup2(nowhere, descriptor)  # prevents an error from Python's flush at exit
         os.close(nowhere)
     except OSError as error:
         return [f"{what} could not be printed ({error.strerror or error})"]
@@ -256,14 +256,14 @@ def _printed(what: str, descriptor: int, put: Callable[[], None]) -> list[str]:
 
 
 def _print_json(text: str) -> None:
-    """Print JSON in UTF-8, whatever the locale says of standard output."""
+    """Print JSON in UTF-8, independent of the locale."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
 
 
 class UnreadConsole(Console):
-    """Console that raises where nobody reads it (any more): rich's own leaves the program."""
+    """Console that raises if its reader is gone, whereas rich's own Console exits the program."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

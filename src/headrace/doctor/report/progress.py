@@ -1,4 +1,4 @@
-"""Progress of a diagnosis: one line on a terminal, below the command's own output, and gone at the end."""
+"""Progress line of a diagnosis, shown on a terminal below the command's output and erased at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ERASE = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
 
 
 def progress_text(plan: DiagnosisPlan, pace: LivePace, window: CurrentWindow | None) -> str:
-    """Return how far a run is: `observing 34 of 200 steps, 94.1 ms a step, about 40 s left`."""
+    """Return text such as `observing 34 of 200 steps, 94.1 ms a step, about 40 s left`."""
     if window is None or pace.steps_per_s is None:
         return "the script starts"
     done, many = window.done or 0, "" if window.steps is None else f" {window.done} of {counted(window.steps, 'step')}"
@@ -33,10 +33,10 @@ def progress_text(plan: DiagnosisPlan, pace: LivePace, window: CurrentWindow | N
 
 
 class ProgressLine:
-    """Line at the foot of a terminal while it is entered; elsewhere, the expected time is all that is said.
+    """Progress line at the bottom of a terminal while entered. Without a terminal, only the expected time is printed.
 
-    It is drawn where the command has ended a line of its own, so that a progress bar of the command's keeps its place.
-    All of it happens in one thread.
+    The line is drawn only after the command ended an output line, so the command's own progress bars stay in place.
+    Everything runs in one thread.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ProgressLine:
         self._windows = WindowMeter(settings)
         self._is_shown = False
         self._is_at_start = True
-        """Whether the cursor is where a line begins."""
+        """True while the cursor is at the start of a line."""
         self._next_look = 0.0
 
     def __enter__(self) -> ProgressLine:
@@ -66,10 +66,10 @@ class ProgressLine:
         self.hide()
 
     def announce(self) -> None:
-        """Say how long it will take."""
+        """Print the expected duration."""
         self._write(f"headrace: {self._plan.text()}\n")
 
-    # What runs, of BelowOutput.
+    # Methods of `BelowOutput`
 
     def hide(self) -> None:
         if self._is_shown:
@@ -89,14 +89,14 @@ class ProgressLine:
         self._windows.add(records)
         self._show(progress_text(self._plan, self._pace.pace(), self._windows.current()))
 
-    # What the doctor does after it.
+    # Work of the doctor after the run
 
     def begins(self, phase: str) -> None:
-        """Show a phase of the doctor's own."""
+        """Show a phase of the doctor's own work."""
         self._show(IN_WORDS[phase])
 
     def tells(self, what: str) -> None:
-        """Show what is being done."""
+        """Show the current activity."""
         self._show(what)
 
     def _show(self, text: str) -> None:
@@ -109,5 +109,5 @@ class ProgressLine:
     def _write(self, *parts: str | Text | Control) -> None:
         try:
             self._console.print(*parts, sep="", end="", soft_wrap=True, highlight=False, markup=False)
-        except OSError:  # nobody reads it any more, which is no fault of the run's
+        except OSError:  # the reader is gone, which is no fault of the run
             self.draws = False

@@ -1,4 +1,4 @@
-"""Text of remedies in every report: predictions, proofs and costs."""
+"""Text on remedies for all reports: predictions, proofs and costs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _SAMPLES = {
 
 
 def bounds(low_us: float | None, high_us: float | None) -> tuple[float, float] | None:
-    """Return an interval; None where an end is unknown or nothing bounds it, as with a proof of very few steps."""
+    """Return an interval; None if an end is unknown or infinite, as for a proof with very few steps."""
     if low_us is None or high_us is None or math.isinf(high_us):
         return None
     return low_us, high_us
 
 
 def interval(low_us: float | None, high_us: float | None) -> str:
-    """Return `36.0 to 45.1 ms`, the unit once where it is the same; nothing where there are no `bounds`."""
+    """Return text such as `36.0 to 45.1 ms`, with a common unit only once; empty without `bounds`."""
     known = bounds(low_us, high_us)
     if known is None:
         return ""
@@ -53,13 +53,13 @@ def interval(low_us: float | None, high_us: float | None) -> str:
 
 
 def predicted(prediction: Prediction) -> str:
-    """Return `38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast`."""
+    """Return text such as `38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast`."""
     between = interval(prediction.low_us, prediction.high_us)
     return f"{duration(prediction.step_us)} a step ({between}), {times(prediction.speedup)} as fast"
 
 
 def proved(outcome: ProofOutcome) -> str:
-    """Return what came of trying it: its figures, or why there are none."""
+    """Return the outcome of a proof as text: its figures, or the reason that there are none."""
     if outcome.why != MEASURED:
         last = outcome.detail.rstrip().splitlines()[-1:]
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
@@ -82,7 +82,7 @@ def proved(outcome: ProofOutcome) -> str:
 
 
 def part_line(part: AdoptedPart) -> str:
-    """Return `train.py:41 Resize(256) → hr.Resize(256) (check: …)`; a part that is exact says no more."""
+    """Return text such as `train.py:41 Resize(256) → hr.Resize(256) (check: …)`, without a note for exact parts."""
     place = f"{part.place} " if part.place else ""
     becomes = f" → {part.becomes}" if part.becomes else ""
     note = f": {part.note}" if part.note else ""
@@ -91,18 +91,18 @@ def part_line(part: AdoptedPart) -> str:
 
 
 def title(remedy: Remedy) -> str:
-    """Return the remedy's title as a sentence begins."""
+    """Return the remedy's title with an initial capital."""
     return remedy.title[:1].upper() + remedy.title[1:]
 
 
 def outcome_of(prescription: Prescription, codes: Sequence[str]) -> ProofOutcome | None:
-    """Return the last proof of just these remedies."""
+    """Return the last proof of exactly these remedies."""
     found = [one for one in prescription.outcomes if sorted(one.remedies) == sorted(codes)]
     return found[-1] if found else None
 
 
 def helping(prescription: Prescription) -> list[Remedy]:
-    """Return the remedies that help, in the prescription's order, which is by their gain."""
+    """Return the helpful remedies in the prescription's order, largest gain first."""
     return [remedy for remedy in prescription.remedies if remedy.helps]
 
 
@@ -112,7 +112,7 @@ def together(prescription: Prescription) -> ProofOutcome | None:
 
 
 def bound_rows(bounds: LowerBounds) -> Iterator[tuple[str, float | None]]:
-    """Yield the baseline and each lower bound of a step, under the names that reports give them."""
+    """Yield the names and values of the baseline and each lower bound of a step."""
     yield "baseline", bounds.observed_us
     if bounds.work_us and bounds.replay_us is not None:
         yield "cached batches", bounds.replay_us + bounds.work_us
@@ -125,7 +125,7 @@ def bound_rows(bounds: LowerBounds) -> Iterator[tuple[str, float | None]]:
 
 @dataclass(frozen=True)
 class RemedyRow:
-    """A remedy that helps, or several at once. Texts are empty where there is nothing to say."""
+    """Helpful remedy, or several remedies at once. Unknown texts are empty."""
 
     title: str
     prediction: Prediction | None
@@ -138,16 +138,16 @@ class RemedyRow:
     parts: Sequence[AdoptedPart] = ()
     """Parts of the script that a Loader takes over."""
     without: str = ""
-    """Helpful remedies that are left out of several at once, with the reason."""
+    """Helpful remedies left out of a combination, with the reason."""
 
     @property
     def is_refused(self) -> bool:
-        """True where the proof spoke against it."""
+        """True if the proof refuted the remedy."""
         return self.outcome is not None and self.outcome.is_refused
 
     @property
     def part_lines(self) -> list[str]:
-        """Each part in a line: where it is, what it becomes, and how sure that is."""
+        """One line per part: its place, its replacement and its certainty."""
         return [part_line(part) for part in self.parts]
 
     @property
@@ -156,7 +156,7 @@ class RemedyRow:
 
     @property
     def step(self) -> str:
-        """The predicted step."""
+        """Predicted step time."""
         return ABSENT if self.prediction is None else duration(self.prediction.step_us)
 
     @property
@@ -169,26 +169,26 @@ class RemedyRow:
 
     @property
     def proved(self) -> str:
-        """The result of the proof."""
+        """Result of the proof."""
         return "" if self.outcome is None else proved(self.outcome)
 
     @property
     def samples(self) -> str:
-        """Effect of the proof on the samples, where that is not what speaks against the remedy."""
+        """Effect of the proof on the samples; empty if different samples are the reason for refusal."""
         if self.outcome is None or self.outcome.why != MEASURED or self.outcome.samples == "different":
             return ""
         return _SAMPLES.get(self.outcome.samples or "", "whether the samples were the same is unknown")
 
     @property
     def newest(self) -> tuple[float | None, float | None]:
-        """The step and its speed-up: as proved, where it was measured, else as predicted."""
+        """Step time and speedup: measured by the proof if available, otherwise predicted."""
         if self.outcome is not None and self.outcome.step_us is not None and not self.outcome.is_undecided:
             return self.outcome.step_us, self.outcome.speedup
         return (None, None) if self.prediction is None else (self.prediction.step_us, self.prediction.speedup)
 
     @property
     def gain(self) -> str:
-        """Return how many times as fast a step is with it."""
+        """Speedup of a step with the remedy, as text."""
         speedup = self.newest[1]
         if self.is_refused:
             return "proved slower" if self.outcome is not None and self.outcome.is_slower else "not recommended"
@@ -197,24 +197,24 @@ class RemedyRow:
 
 @dataclass(frozen=True)
 class RemedyRows:
-    """Everything that a report says of remedies, in its order."""
+    """All remedy texts of a report, in order."""
 
     helps: list[RemedyRow]
-    """The most gain first."""
+    """Helpful remedies, largest gain first."""
     numbers: list[int]
-    """Numbers of those that go together, from 1: those that were proved together, if any were."""
+    """Numbers of the remedies to combine, starting at 1; those proved together, if any were."""
     together: RemedyRow
-    """All that go together; nothing is predicted of one alone."""
+    """Combination of remedies, without a prediction for a single remedy."""
     idle: list[tuple[str, str]]
     """Remedies that would not help, each with the reason."""
 
 
 def remedy_rows(prescription: Prescription) -> RemedyRows:
-    """Return the remedies that help, those that were tried in vain, and those that would not help."""
+    """Return helpful remedies, remedies tried without success, and remedies that would not help."""
     helps, proof = helping(prescription), together(prescription)
     known, titles = {one.code for one in helps}, {one.code: title(one) for one in prescription.remedies}
     tried = None
-    if proof is not None and proof.is_refused:  # what goes together then is what no proof spoke against
+    if proof is not None and proof.is_refused:  # then combine the remedies that no proof refuted
         names = " + ".join(titles.get(code, code) for code in proof.remedies)
         tried, proof = RemedyRow(f"{names}, together", proof.predicted, proof), None
     codes = prescription.together if proof is None else proof.remedies
@@ -235,7 +235,7 @@ def remedy_rows(prescription: Prescription) -> RemedyRows:
         )
         for one in helps
     ]
-    # What was tried by itself and is not predicted to help now: its outcome is not lost.
+    # Keep the outcomes of remedies that were tried alone but are no longer predicted to help.
     alone = dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1)
     rows += [
         RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code])) for code in alone if code not in known

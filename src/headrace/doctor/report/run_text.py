@@ -1,4 +1,4 @@
-"""Text on the run in every report: its end, its machine, and what could not be seen."""
+"""Text on the run for all reports: its end, its machine, and what was not observed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headrace.doctor.session.model import CommandOutcome, Machine, Session
 from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
 
 CLOCK_IS_LOW = 0.8
-"""Share of a GPU's highest clock below which the clock is worth a word."""
+"""Share of a GPU's maximum clock below which the clock is reported."""
 DISK_LEAST_BYTES_S = 1e6
-"""A disk that is read slower than that is not worth a line."""
+"""Minimum read rate of a disk to report, in bytes per second."""
 LEAST_CORES = 0.05
-"""Cores lost to a quota, a disk or a hypervisor, below which they are not worth a word."""
+"""Minimum cores lost to a quota, a disk or a hypervisor to report."""
 _ENDINGS = {
     "finished": "ran to its end in {}",
     "steps": "ended by the doctor after the steps that it measured, in {}",
@@ -41,7 +41,7 @@ _WINDOWS = {
 
 
 def command_line(session: Session) -> str:
-    """Return the command in one line, as a shell would take it; a notebook has none."""
+    """Return the command as one shell line, or a placeholder for a notebook."""
     return shlex.join(session.outcome.command) or "watched in this process"
 
 
@@ -57,9 +57,9 @@ def ending(outcome: CommandOutcome) -> str:
 
 
 def last_words(session: Session) -> list[str]:
-    """Return the last lines of a command that failed, of a launcher's those of the script's own error.
+    """Return the last lines of a failed command; empty if it succeeded.
 
-    None where it did not fail.
+    For a launcher, the lines are those of the script's own error.
     """
     outcome, failed = session.outcome, failed_process(session)
     errors = [process.error for process in session.processes if process.error]
@@ -72,7 +72,7 @@ def last_words(session: Session) -> list[str]:
 
 
 def window_text(session: Session) -> str:
-    """Return what was done for how long on the first rank with windows; all ranks go through the same ones."""
+    """Return text on each window's steps and duration on the first rank with windows; all ranks share them."""
     trainer = next((one for one in session.trainers if one.windows), None)
     if trainer is None:
         return ""
@@ -87,14 +87,14 @@ def window_text(session: Session) -> str:
 
 
 def start_up_text(loader: LoaderProduction) -> str:
-    """Return what starting the loader's passes costs."""
+    """Return the start-up cost of the loader's passes as text."""
     start = f"{duration(loader.start_up_us)} to start, {duration(loader.first_batch_us)} to the first batch"
     again = " (new workers each time)" if loader.respawned else ""
     return f"{start}, {counted(loader.passes, 'pass')}{again}"
 
 
 def name_text(name: str) -> str:
-    """Return a stage's name, `category:label`, or a part's, in words."""
+    """Return the name of a stage (`category:label`) or part as text."""
     return name.replace(":", " ", 1)
 
 
@@ -104,12 +104,12 @@ def stage_text(stage: StagePart) -> str:
 
 
 def computing_share(stage: StagePart) -> float | None:
-    """Return the share of its time in which a stage computes; the rest it waits. None where that is unknown."""
+    """Return the share of a stage's time spent computing rather than waiting; None if unknown."""
     return None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
 
 
 def latest_ranks(diagnosis: Diagnosis) -> list[RankView]:
-    """Return the ranks, those that are late most first."""
+    """Return the ranks, most often late first."""
     return sorted(diagnosis.ranks, key=lambda rank: (-rank.late, rank.rank))
 
 
@@ -117,25 +117,25 @@ def latest_ranks(diagnosis: Diagnosis) -> list[RankView]:
 
 
 def column_mean(machine: Machine, column: str) -> float | None:
-    """Return a column's mean over the run; None where there is no such column or nothing in it."""
+    """Return a column's mean over the run; None without values."""
     measured = [value for value in machine.columns.get(column, []) if value is not None]
     return fmean(measured) if measured else None
 
 
 def gpu_busy(machine: Machine) -> float | None:
-    """Return the share of the SMs that worked at the newest reading, averaged over the GPUs that tell."""
+    """Return the share of active SMs in the newest reading, averaged over GPUs that report it."""
     newest = [values[-1] for name, values in machine.columns.items() if name.endswith("_sm_percent") and values]
     measured = [value for value in newest if value is not None]
     return fmean(measured) / 100 if measured else None
 
 
 def machine_names(machine: Machine) -> list[str]:
-    """Return the host, its CPU and its container, as far as they are known."""
+    """Return the host, CPU and container names that are known."""
     return [machine.host, *(str(machine.facts[name]) for name in ("cpu_model", "container") if machine.facts.get(name))]
 
 
 def machine_lines(machine: Machine) -> Iterator[tuple[str, str]]:
-    """Yield each part of the machine with what it has and how much of that was used."""
+    """Yield each part of the machine with its capacity and use."""
     yield "CPU", ", ".join([*_cpu(machine), *_memory(machine)])
     yield from _gpus(machine)
     disks = ", ".join(_disks(machine))
@@ -175,7 +175,7 @@ def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _gpu(machine: Machine, name: str, facts: dict[str, Any]) -> Iterator[str]:
-    """Yield what one GPU did. Other tools show GPU-Util, so it is here with what it really means."""
+    """Yield figures of one GPU. GPU-Util is included with its actual meaning, because other tools show it."""
 
     def mean(column: str) -> float | None:
         return column_mean(machine, f"{name}_{column}")
@@ -219,10 +219,10 @@ def _figure(value: object) -> float | None:
 
 
 def note_texts(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield what each note is about, and what it says."""
+    """Yield the subject and text of each note."""
     for process in session.unreached:
         yield f"not reached: {process.command} ({process.pid}): ", process.why
-    # Each text once, with its process, or with how many had the same.
+    # Show each text once, with its process or the number of processes.
     times = Counter((note.code, note.text) for note in session.notes)
     pids = {(note.code, note.text): note.pid for note in session.notes}
     for (code, text), many in times.items():
@@ -239,7 +239,7 @@ def note_texts(session: Session) -> Iterator[tuple[str, str]]:
 
 
 def cost_text(cost: ProbeCost) -> str:
-    """Return what measuring cost the run."""
+    """Return the cost of measuring as text."""
     return (
         f"measuring cost {duration(cost.step_us)} a step ({percent(cost.step_share)}), "
         f"{percent(cost.worker_share)} of batch production, and {size(cost.evidence_bytes)} of evidence"

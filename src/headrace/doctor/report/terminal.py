@@ -1,4 +1,4 @@
-"""The terminal report: the verdict first, then the evidence, then what to do."""
+"""Terminal report: verdict first, then evidence, then remedies."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ from headrace.doctor.session.model import Session
 TEXT_WIDTH = 100
 WAIT = "data wait"
 HOT, WARM = 0.3, 0.1
-"""Shares of a step from which waiting is shown in red, in yellow."""
+"""Shares of a step from which waiting is shown in red and in yellow."""
 SLOW = 2.0
-"""Times the median: below that, the slowest samples are no slow ones."""
+"""Multiple of the median from which a sample counts as slow."""
 PLACE_ROOM = 14
-"""Cells of a row beside the place of a line."""
+"""Cells of a row reserved for columns next to a source place."""
 KEY_CELLS = 40
-"""A sample's key is cut where it is longer: what it cost stands behind it."""
+"""Maximum length of a sample's key, so that its cost stays visible."""
 REFUSED = "refused"
-"""Text in place of a gain that a proof spoke against."""
+"""Text in place of the gain of a refuted remedy."""
 TITLE = 0.38
-"""Share of the page's width that titles may take where figures stand alongside."""
+"""Maximum share of the page's width for titles next to figures."""
 
 
 def show(
@@ -71,9 +71,9 @@ def show(
     again: str = "",
     in_cell: bool = False,
 ) -> None:
-    """Print the report, as wide and as colourful as the console is, in ASCII where it knows no more.
+    """Print the report with the console's width and colours, in ASCII if the console supports nothing else.
 
-    `again` is the command that renders the report again, or how to get one; below a notebook's cell there is none.
+    `again` is the command that renders the report again, or how to get one. It is empty below a notebook cell.
     """
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     detail, with_remedies = (CELL, CELL_WITH_REMEDIES) if in_cell else (SCREEN, SCREEN_WITH_REMEDIES)
@@ -124,7 +124,6 @@ def put_report(
 
 
 def _put_first(page: TerminalPage, screen: FirstScreen, diagnosis: Diagnosis) -> None:
-    """Add what a reader sees first."""
     waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     page.sentence(screen.sentence, style="bold" if waits is None else f"bold {heat(waits)}")
     for bullet in screen.bullets:
@@ -136,17 +135,17 @@ def _put_first(page: TerminalPage, screen: FirstScreen, diagnosis: Diagnosis) ->
 
 
 def waiting_most(diagnosis: Diagnosis) -> list[StepBudget]:
-    """Return the budgets of all ranks, the one that waits longest for data first: the report is about that."""
+    """Return the budgets of all ranks, longest data wait first. The report is about the first rank."""
     return sorted(diagnosis.budgets, key=lambda budget: (-budget.share(WAIT), budget.rank))
 
 
 def heat(of_whole: float) -> str:
-    """Return the colour of a share that had better be small."""
+    """Return the colour for a share that should be small."""
     return "red" if of_whole >= HOT else "yellow" if of_whole >= WARM else "green"
 
 
 def _put_quoted(page: TerminalPage, title: str, lines: Sequence[str], detail: ReportDetail) -> None:
-    """Add somebody else's last lines."""
+    """Add the last lines of foreign output."""
     if lines:
         page.heading(title)
         for line in lines[-detail.last_lines :]:
@@ -154,7 +153,7 @@ def _put_quoted(page: TerminalPage, title: str, lines: Sequence[str], detail: Re
 
 
 def _put_left(page: TerminalPage, left: int, one: str, detail: ReportDetail) -> None:
-    """Add how many things are not shown, and how to see them."""
+    """Add the number of omitted items and how to see them."""
     if left > 0:
         page.line(f"and {counted(left, one)} more: {detail.rest}", style="dim")
 
@@ -163,7 +162,7 @@ def _put_left(page: TerminalPage, left: int, one: str, detail: ReportDetail) -> 
 
 
 def _put_steps(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -> None:
-    """Add the budgets of the first ranks, each followed by what its wait consists of and comes from."""
+    """Add the budgets of the first ranks, each with the parts and causes of its wait."""
     waits = {wait.pid: wait.parts for wait in diagnosis.waits}
     causes = {cause.pid: cause.parts for cause in diagnosis.causes}
     for budget in waiting_most(diagnosis)[: detail.budgets]:
@@ -193,7 +192,7 @@ def _put_steps(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -
 
 
 def _budget_name(budget: StepBudget, diagnosis: Diagnosis) -> str:
-    """Name the rank where there are several, and the process where several train a rank, one after the other."""
+    """Return a name with the rank if there are several, and the process if several train the same rank in turn."""
     if len(diagnosis.budgets) == 1:
         return "Step"
     same = [other for other in diagnosis.budgets if other.rank == budget.rank]
@@ -201,7 +200,7 @@ def _budget_name(budget: StepBudget, diagnosis: Diagnosis) -> str:
 
 
 def _part_row(name: str, cpu: TimePart | None, gpu: TimePart | None, sees_gpu: bool) -> TerminalRow | None:
-    """Return the row of a part that took time, with what the GPU sees of it where that was measured."""
+    """Return the row of a part that took time, with the GPU's view of the part if measured."""
     if not any(part and part.us for part in (cpu, gpu)):
         return None
     us, of_whole = (None, None) if cpu is None else (cpu.us, cpu.share)
@@ -218,7 +217,7 @@ def _part_row(name: str, cpu: TimePart | None, gpu: TimePart | None, sees_gpu: b
 
 
 def _put_loaders(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -> None:
-    """Add the loaders, those of the rank that waits longest first, and of these the ones that made most."""
+    """Add the loaders: first those of the rank that waits longest, and of these the busiest first."""
     ranks = {budget.pid: budget.rank for budget in waiting_most(diagnosis)}
     order = {pid: place for place, pid in enumerate(ranks)}
     loaders = sorted(
@@ -241,7 +240,7 @@ def _put_loaders(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail)
 
 
 def _put_production(page: TerminalPage, loader: LoaderProduction, detail: ReportDetail) -> None:
-    """Add the stages with what each costs, whether it computes or waits, and how often it is called; lines; samples."""
+    """Add stages with their cost, CPU share and number of calls, then source lines and slow samples."""
     rows = []
     stages = sorted(loader.stages, key=lambda stage: -stage.share)
     for stage in stages[: detail.stages]:
@@ -266,7 +265,7 @@ def _put_production(page: TerminalPage, loader: LoaderProduction, detail: Report
 
 
 def _put_ranks(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -> None:
-    """Add the ranks, those that are late most first. Nothing with one rank."""
+    """Add the ranks, most often late first; nothing for a single rank."""
     if len(diagnosis.ranks) < 2:
         return
     ranks = latest_ranks(diagnosis)
@@ -292,7 +291,7 @@ def _put_machines(page: TerminalPage, session: Session, detail: ReportDetail) ->
 
 
 def _put_findings(page: TerminalPage, findings: list[Finding], detail: ReportDetail, *, said: FirstScreen) -> None:
-    """Add each with what shows it and what to look at, but for advice that was `said` at the top already."""
+    """Add findings with evidence and advice, without advice that `said` already shows at the top."""
     first = "" if said.recommendation is None else said.recommendation.text
     if not findings:
         return
@@ -310,9 +309,9 @@ def _put_findings(page: TerminalPage, findings: list[Finding], detail: ReportDet
 def _put_notes(
     page: TerminalPage, session: Session, cost: ProbeCost, screen: FirstScreen, detail: ReportDetail
 ) -> None:
-    """Add what the first screen had no room for, then notes.
+    """Add statements that do not fit on the first screen, then notes.
 
-    Of a note with many lines, such as a traceback, the last line says what happened.
+    For a note with many lines, such as a traceback, the last line comes first as the summary.
     """
     notes = [*(("", text) for text in screen.rest), *note_texts(session)]
     is_measured = cost.evidence_bytes > 0
@@ -332,7 +331,7 @@ def _put_notes(
 
 
 def _put_remedies(page: TerminalPage, prescription: Prescription | None, detail: ReportDetail) -> None:
-    """Add remedies that help, in the prescription's order, then those that would not, each with its number."""
+    """Add helpful remedies in the prescription's order, then the others, each with its number."""
     if prescription is None or (prescription.lower_bounds is None and not prescription.remedies):
         return
     bounds = f"no lower bounds: {prescription.why_no_windows}" if prescription.why_no_windows else ""
@@ -371,7 +370,7 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def _remedy_row(row: RemedyRow, label: str) -> TerminalRow:
-    """Return a remedy's figures. What a proof says matters more than the costs, which wait for the whole report."""
+    """Return a remedy's figures. A proof takes the place of the costs, which the whole report shows."""
     remark = "; ".join(filter(None, (row.proved, row.without))) or (f"costs {row.costs}" if row.costs else "")
     gained = REFUSED if row.is_refused and row.prediction is not None else row.speedup
     interval = f"({row.interval})" if row.interval else ""

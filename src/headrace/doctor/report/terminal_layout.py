@@ -1,4 +1,4 @@
-"""Layout of terminal reports: headings, sentences, rows with bars, and how much fits a screen."""
+"""Layout of terminal reports: headings, sentences, rows with bars, and limits that fit a screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.doctor.report.escaping import safe
 
 LEAST_WIDTH = 60
 MOST_WIDTH = 110
-"""Longer lines are hard to read, and longer bars tell no more."""
+"""Maximum width: longer lines are hard to read, and longer bars show no more."""
 LEAST_LABEL, LEAST_BAR, MOST_BAR = 14, 8, 24
 MOST_REMARK_LINES = 3
 
@@ -25,12 +25,12 @@ _ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=[%×]|[a-zA-Zµ]{1,3}\b)")
 _GLUE = "\ue000"
-"""Stand-in for a space at which a line is not broken. No text on a page has one: it would be escaped."""
+"""Stand-in for a non-breaking space. It cannot occur in a page's texts, since it would be escaped."""
 
 
 @dataclass(frozen=True)
 class TerminalRow:
-    """A label, the columns after it (right-aligned), a share drawn as a bar (None: no bar), and a remark."""
+    """Row with a label, right-aligned columns, a share drawn as a bar (None: no bar), and a remark."""
 
     label: str
     cells: Sequence[str] = ()
@@ -40,7 +40,7 @@ class TerminalRow:
 
 
 class TerminalPage:
-    """Lines as they will be printed, none wider than the page but those to be copied. Every text on it is escaped."""
+    """Lines to print, with all text escaped. Only code and lines to copy may exceed the page's width."""
 
     def __init__(self, width: int = MOST_WIDTH, *, ascii_only: bool = False) -> None:
         self.width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
@@ -49,12 +49,12 @@ class TerminalPage:
         self._console = Console(file=io.StringIO(), width=self.width, legacy_windows=False, _environ={})
 
     def heading(self, title: str, tail: str = "") -> None:
-        """Add an empty line, then the title in bold with what belongs to it."""
+        """Add an empty line, then the title in bold followed by its details."""
         self.lines.append(Text())
         self.sentence(tail, lead=f"{title}  ", lead_style="bold")
 
     def sentence(self, text: str, *, style: str = "", lead: str = "", lead_style: str = "") -> None:
-        """Add a text wrapped at spaces, further lines under the first one's text, which stands right of `lead`."""
+        """Add text wrapped at spaces, with all lines aligned to the right of `lead`."""
         if not lead:
             self._put(Text(self._glued(text), style, overflow="fold"))
             return
@@ -65,24 +65,24 @@ class TerminalPage:
         self._put(grid)
 
     def line(self, text: str, *, style: str = "", indent: int = 2) -> None:
-        """Add one line, cut where it is too long."""
+        """Add one line, truncated if too long."""
         self.lines.append(Text(" " * indent).append(self.shorten(text, self.width - indent), style))
 
     def quote(self, text: str, *, indent: int = 2) -> None:
-        """Add somebody else's words: all of them, their spaces kept, cut into lines where the page ends."""
+        """Add foreign text completely and with its spaces, split into lines at the page's width."""
         for piece in chop_cells(self.shown(text), self.width - indent) or [""]:
             self.lines.append(Text(" " * indent + piece))
 
     def code(self, text: str, *, indent: int = 2) -> None:
-        """Add a line of a program: however long, it is one line here."""
+        """Add a line of code without wrapping."""
         self.lines.append(Text(" " * indent + self.shown(text)))
 
     def copyable(self, text: str, *, lead: str) -> None:
-        """Add a line to be copied, which a terminal may wrap and this page does not."""
+        """Add a line to copy, without wrapping by the page."""
         self.lines.append(Text(self.shown(lead), "bold").append(self.shown(text), "not bold"))
 
     def rows(self, rows: Sequence[TerminalRow], *, indent: int = 2) -> None:
-        """Add rows under each other: columns aligned, bars from one zero, labels and remarks cut to what is left."""
+        """Add rows with aligned columns and bars. Labels and remarks are truncated to the remaining width."""
         if not rows:
             return
         columns = zip(*([row.label, row.remark, *row.cells] for row in rows), strict=True)
@@ -106,9 +106,9 @@ class TerminalPage:
         self._put(Padding(grid, (0, 0, 0, indent)))
 
     def entries(self, rows: Sequence[TerminalRow], *, most_label: int, indent: int = 2) -> None:
-        """Add rows whose labels wrap within `most_label` cells, and whose remarks go on below the cells if need be.
+        """Add rows with labels that wrap within `most_label` cells and remarks that continue below the cells.
 
-        No word is left out but of a remark without end.
+        Only an overlong remark is truncated.
         """
         if not rows:
             return
@@ -126,15 +126,15 @@ class TerminalPage:
         self._put(Padding(grid, (0, 0, 0, indent)))
 
     def show(self, console: Console) -> None:
-        """Print the page in one piece, since a notebook makes a block of its own of each."""
+        """Print the page in one piece: a notebook turns each print into a separate block."""
         console.print(Text("\n").join(self.lines), soft_wrap=True, highlight=False)
 
     def shown(self, text: str) -> str:
-        """Return `text` as this page can show it, escaped."""
+        """Return `text` escaped for this page."""
         return safe(self._signs(text), ascii_only=self._ascii)
 
     def shorten(self, text: str, cells: int, *, keep: str = "start") -> str:
-        """Return `shown` in at most `cells`, with a sign where something is missing; `keep` says which end matters."""
+        """Return `shown` in at most `cells`, with an ellipsis if truncated; `keep` names the end to preserve."""
         shown, room = self.shown(text), max(cells - 1, 1)
         if cell_len(shown) <= cells:
             return shown
@@ -153,7 +153,7 @@ class TerminalPage:
         return _FIGURE_AND_UNIT.sub(_GLUE, self.shown(text))
 
     def _cut(self, text: str, style: str = "") -> Text:
-        """Return a cell of one line, cut where its column ends."""
+        """Return a single-line cell, truncated at the column's width."""
         return Text(self.shown(text), style, no_wrap=True, overflow="ellipsis")
 
     def _signs(self, text: str) -> str:
@@ -162,11 +162,11 @@ class TerminalPage:
 
 @dataclass(frozen=True)
 class ReportDetail:
-    """The most rows of each kind; by default what fits a terminal of 40 lines as a rule. What is left out is said."""
+    """Maximum rows of each kind. The default usually fits a 40-line terminal. The report names what it omits."""
 
     findings: int = 1
     advice: int = 1
-    """Above 0: what each finding says to look at."""
+    """Advice of each finding, shown if above 0."""
     budgets: int = 1
     causes: int = 0
     stages: int = 4
@@ -181,19 +181,19 @@ class ReportDetail:
     remedies: int = 3
     idle_remedies: int = 1
     reasons: int = 0
-    """Above 0: why each remedy helps, and the change in the code."""
+    """Reason and code change of each remedy, shown if above 0."""
     windows: int = 0
-    """Above 0: what a measured run did, window by window."""
+    """Windows of a measured run, shown if above 0."""
     evidence: int = 1
-    """Above 0: what shows each finding."""
+    """Evidence of each finding, shown if above 0."""
     rest: str = field(default="--verbose", kw_only=True)
-    """The way to get what is left out."""
+    """Option that shows the omitted rows."""
 
 
 SCREEN = ReportDetail()
 SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, evidence=0, stages=2, slow=0, notes=1)
-"""The same where remedies, which say what to do, want some of the room."""
+"""Variant that leaves room for remedies."""
 CELL = replace(SCREEN, rest="watch(verbose=True)")
-"""The same below the cell of a notebook, which scrolls."""
+"""Variant for a notebook cell, which scrolls."""
 CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, findings=1, evidence=1, reasons=1, rest=CELL.rest)
 ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))

@@ -20,14 +20,14 @@ from headrace.doctor.session.trainers import SPANS, MeasuredWindow, OptimizerSte
 Event = dict[str, Any]
 
 WINDOWS, LOOP, DEVICE, MAKING = 1, 2, 3, 4
-"""Tracks of a process, in the order in which they are shown."""
+"""Tracks of a process, in display order."""
 _FOREIGN = 1_000_000_000
-"""First number of a track group whose own pid is taken: those of machines, and of processes on further hosts."""
+"""First id of track groups without a free pid: machines, and processes on other hosts with the same pid."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Slice of a track, from `start` on, for `duration` µs."""
+    """Slice of a track that starts at `start` and lasts `duration` µs."""
 
     name: str
     start: float
@@ -40,15 +40,15 @@ class Slice:
 
 
 def by_start(one: Slice) -> tuple[float, float]:
-    """Return a key that sorts outer slices before inner ones."""
+    """Return a sort key that puts outer slices before inner ones."""
     return one.start, -one.duration
 
 
 def nested(slices: Iterable[Slice]) -> Iterator[Slice]:
-    """Make slices nest, in order (`by_start`), since trace viewers drop what overlaps in part.
+    """Nest slices sorted by `by_start`, since trace viewers drop partial overlaps.
 
-    One that outlasts the slice it began in ends with it. That cuts off the clock's last microsecond, or a call that a
-    thread of its own made.
+    A slice that outlasts its enclosing slice ends with it. This cuts off the clock's last microsecond, or a call from
+    another thread.
     """
     open_: list[Slice] = []
     for one in slices:
@@ -62,7 +62,7 @@ def nested(slices: Iterable[Slice]) -> Iterator[Slice]:
 
 
 def trace(session: Session, diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the document piece by piece, so that a long run need not be held as text."""
+    """Yield the document piece by piece, so that a long run is never held in memory as text."""
     about = {
         "headrace": safe(session.headrace),
         "created": safe(session.created),
@@ -80,7 +80,7 @@ def trace(session: Session, diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def trace_events(session: Session) -> Iterator[Event]:
-    """Yield the tracks of each process, arrows between them, and the machines' counters."""
+    """Yield the tracks of each process, the flow arrows between tracks, and the machines' counters."""
     groups, places = _groups(session), count()
     for trainer in session.trainers:
         pid = groups[trainer.host, trainer.pid]
@@ -107,7 +107,7 @@ def trace_events(session: Session) -> Iterator[Event]:
 
 
 def _groups(session: Session) -> dict[tuple[str, int | None], int]:
-    """Return numbers of track groups: the pid where no other host has the same. A machine has no pid."""
+    """Return the ids of track groups: the pid if unique across hosts. A machine has no pid."""
     groups: dict[tuple[str, int | None], int] = {}
     foreign = count(_FOREIGN)
     owners: list[tuple[str, int | None]] = [(trainer.host, trainer.pid) for trainer in session.trainers]
@@ -120,14 +120,14 @@ def _groups(session: Session) -> dict[tuple[str, int | None], int]:
 
 
 def _named(kind: str, pid: int, tid: int, name: str, place: int) -> Iterator[Event]:
-    """Name a `process`, which is a group of tracks, or a `thread`, and give its place among the others."""
+    """Yield events with the name and sort index of a `process` (a group of tracks) or a `thread`."""
     event = {"ph": "M", "pid": pid, "tid": tid}
     yield event | {"name": f"{kind}_name", "args": {"name": safe(name)}}
     yield event | {"name": f"{kind}_sort_index", "args": {"sort_index": place}}
 
 
 def _track(pid: int, tid: int, name: str, category: str, slices: Iterable[Slice]) -> Iterator[Event]:
-    """Yield a track with its slices, which come in order of start."""
+    """Yield a track with its slices, sorted by start."""
     yield from _named("thread", pid, tid, name, tid)
     for one in nested(slices):
         args = {safe(key): safe(value) if isinstance(value, str) else value for key, value in one.args.items()}
@@ -140,16 +140,16 @@ def _counter(pid: int, name: str, time: float, value: float) -> Event:
 
 
 def _window_slices(windows: Sequence[MeasuredWindow]) -> Iterator[Slice]:
-    """Yield windows with the steps that lie in each, and how many of them settle."""
+    """Yield windows with their steps and the number of settling steps."""
     for one in windows:
         args = {"first_step": one.first, "steps": one.steps, "settling_steps": one.settling} if one.steps else {}
         yield Slice(one.name, one.start, one.end - one.start, args)
 
 
 def _loop_slices(trainer: Trainer) -> Iterator[Slice]:
-    """Yield steps and what was timed in them, in order; behind the steps, what was drained.
+    """Yield steps and the operations in them in order, then drained batches after the steps.
 
-    Forward is what lies between a batch's arrival, or its copy's, and its backward.
+    Forward is the time from the arrival of a batch, or the end of its copy, to its backward.
     """
     gets, replays, drained = trainer.gets, trainer.replays, trainer.drained
     starts = (
@@ -200,7 +200,7 @@ def _step_slices(trainer: Trainer) -> Iterator[Slice]:
 
 
 def _window_of(number: int, trainer: Trainer) -> dict[str, Any]:
-    """Return the window in which that step lies, such as `replay, settling`; empty outside of all, as in a warm-up."""
+    """Return the window of a step, such as `replay, settling`; empty outside all windows, as in a warm-up."""
     for one in trainer.windows:
         if one.first <= number < one.first + one.steps:
             return {"window": f"{one.name}, settling" if number < one.first + one.settling else one.name}
@@ -208,7 +208,7 @@ def _window_of(number: int, trainer: Trainer) -> dict[str, Any]:
 
 
 def _spans(spans: list[tuple[str, int, int]], start: int, arrivals: list[int]) -> Iterator[Slice]:
-    """Yield what was timed in a step; `arrivals` are the ends of its data waits."""
+    """Yield the timed spans of a step; `arrivals` are the ends of its data waits."""
     free = start
     for kind, begin, duration in sorted(spans, key=lambda span: span[1]):
         free = max([free, *(arrival for arrival in arrivals if arrival <= begin)])
@@ -219,9 +219,9 @@ def _spans(spans: list[tuple[str, int, int]], start: int, arrivals: list[int]) -
 
 
 def _device_slices(steps: OptimizerSteps) -> Iterator[Slice]:
-    """Yield what the GPU did. Its clock is set as early as causality allows: no step begins there before the CPU's.
+    """Yield the GPU's work. Its clock is aligned so that no step begins on the GPU before the CPU's.
 
-    A mark without its other half is left out.
+    Among all such alignments, the earliest is chosen. Marks without a counterpart are skipped.
     """
     marked = [(start, marks) for start, marks in zip(steps.start, steps.device, strict=True) if marks]
     begun = [start - marks[0][1] for start, marks in marked if marks[0][0] == "s"]
@@ -237,7 +237,7 @@ def _device_slices(steps: OptimizerSteps) -> Iterator[Slice]:
 
 
 def _batch_slices(maker: BatchProducer) -> Iterator[Slice]:
-    """Yield batches, and in each its making and sending. The arguments hold what each stage took."""
+    """Yield batches with their making and sending. The arguments hold each stage's time."""
     rows = maker.batches
     for row, start in enumerate(rows.start):
         fetched, sent = rows.fetched[row], rows.sent[row]
@@ -250,9 +250,9 @@ def _batch_slices(maker: BatchProducer) -> Iterator[Slice]:
 
 
 def _flows(session: Session, groups: dict[tuple[str, int | None], int]) -> Iterator[Event]:
-    """Yield arrows from where a worker sent a batch to the next() that gave it, and how many lay in between.
+    """Yield arrows from a worker's send to the `next()` that returns the batch, and counters of batches in between.
 
-    Batches whose production is unknown, or that came before they were sent, have none.
+    Batches with unknown production, or that arrive before their send, have no arrow.
     """
     sent = {
         (maker.host, maker.pid, epoch, index): time

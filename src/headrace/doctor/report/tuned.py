@@ -1,4 +1,4 @@
-"""Report of `headrace tune`: the line to paste, the trials and notes, for a terminal and as JSON."""
+"""Report of `headrace tune` for a terminal and as JSON: the line to paste, the trials and notes."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ _ENDINGS = {"runs": "Another may gain: --runs allows more.", "interrupted": "Int
 
 @dataclass(frozen=True)
 class Paste:
-    """The line to paste, and where it belongs."""
+    """Line to paste and its place."""
 
     line: str
     where: str
-    """`train.py:42`, or in words where no call is certain to have made the loader."""
+    """Place such as `train.py:42`, or a description if the call that made the loader is uncertain."""
     diff: str
-    """The change of the user's file; empty where it is not certain, or nothing is to be changed."""
+    """Diff of the user's file; empty if uncertain or if nothing is to be changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneReport:
-    """Everything that was measured, predicted and proposed."""
+    """All measurements, predictions and proposals."""
 
     command: Sequence[str]
     present: dict[str, Any]
-    """Arguments that the script gives its loader."""
+    """Arguments that the script passes to its loader."""
     choice: dict[str, Any]
-    """The proposed arguments: the present ones where the script is best left as it is."""
+    """Proposed arguments, equal to `present` if the script is best left unchanged."""
     ended: str
-    """Why there was no further run: `time`, `runs`, `interrupted` or `nothing to gain`."""
+    """Reason that no further run followed: `time`, `runs`, `interrupted` or `nothing to gain`."""
     paste: Paste
     notes: Sequence[str]
-    """Notes on what does not pay, what was left out, and to what else this applies."""
+    """Notes on options that do not pay, on omissions, and on other places where the choice applies."""
     files: Sequence[str] = ()
     """Notes on files that the command changed."""
     seconds: float
     runs: Sequence[tuple[dict[str, Any], ProofOutcome]]
-    """The arguments of each run and its outcome; the command unchanged comes first."""
+    """Arguments and outcome of each run, the unchanged command first."""
     grid: Sequence[tuple[dict[str, Any], Prediction]]
-    """All settings that were considered."""
+    """All settings considered."""
 
     @property
     def is_unchanged(self) -> bool:
-        """True if nothing is to be changed."""
+        """True if the proposal changes nothing."""
         return self.choice == self.present
 
     @property
@@ -65,7 +65,7 @@ class TuneReport:
         return next(outcome for one, outcome in self.runs if one == self.choice)
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON document; times are microseconds."""
+        """Return the JSON document, with times in microseconds."""
         return {
             "schema": SCHEMA,
             "outcome": "keep" if self.is_unchanged else "change",
@@ -77,7 +77,7 @@ class TuneReport:
 
 
 def show_tuning(result: TuneReport, console: Console) -> None:
-    """Print the verdict and the line to paste, then what was tried and what does not pay."""
+    """Print the verdict and the line to paste, then the trials and what does not pay."""
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     first, best = result.runs[0][1], result.best
     present, choice = first.remedies[0], best.remedies[0]

@@ -1,6 +1,6 @@
-"""A session: everything that one diagnosis measured, read from evidence files and stored as one JSON document.
+"""Session: all measurements of one diagnosis, read from evidence files and stored as one JSON document.
 
-`model` has its types.
+The types are in `model`.
 """
 
 from . import model

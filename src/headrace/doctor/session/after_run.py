@@ -1,4 +1,4 @@
-"""Results of what the doctor tried after the command had ended: files, their read times, proofs, and the Loader."""
+"""Results from after the command's end: files, their read times, proofs, and the Loader's trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How records and the session declare their fields: one class describes a line of evidence, its rows, and the docs."""
+"""Declarations of record and session fields: one class describes a line of evidence, its rows and the docs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Duration = int
 """Microseconds."""
 Bytes = int
 Name = Annotated[str, _NAME]
-"""Text. A record holds its number, which a `name` record of the same file explains."""
+"""Text. A record holds a number for the text, which a `name` record of the same file defines."""
 Tenths = Annotated[float, _TENTHS]
-"""Microseconds. A record holds tenths of them."""
+"""Microseconds, stored in a record as tenths of a microsecond."""
 NameNumber = int
 Flag = int
 """0 or 1."""
 Facts = dict[str, Any]
 _WRITTEN = {_NAME: int, _TENTHS: Union[int, float]}  # noqa: UP007  (a value, not an annotation)
-"""Types of what stands in a record, by the mark of the field's type."""
+"""Types of values in a record, by the mark of the field's type."""
 _Class = TypeVar("_Class", bound=type)
 
 
 class Table:
-    """Rows of one kind, as one list a column."""
+    """Rows of one kind, stored as one list per column."""
 
 
 def told(
@@ -43,10 +43,11 @@ def told(
     is_derived: bool = False,
     may_be_empty: bool = False,
 ) -> Any:
-    """Return a field of a dataclass, with its meaning for the docs.
+    """Return a dataclass field with its meaning for the docs.
 
-    `written` is its type in a record if that differs, and `rows_of` the kind of record whose rows it holds. A derived
-    field is in no record. A column that may be empty is so if no row has a value, or in sessions of an earlier doctor.
+    `written` is the field's type in a record if different from its own. `rows_of` is the kind of record that provides
+    the field's rows. A derived field is in no record. A column with `may_be_empty` is empty if no row has a value, or
+    in sessions of an older doctor.
     """
     metadata = {
         "meaning": meaning,
@@ -59,18 +60,18 @@ def told(
 
 
 def listed(meaning: str, **more: Any) -> Any:
-    """Return a field that is a list and begins empty: a column, or rows."""
+    """Return a field for a column or rows: a list that starts empty."""
     return told(meaning, default_factory=list, **more)
 
 
 def columns_of(table: object) -> list[str]:
-    """Return the names of a table's columns that must be of equal length."""
+    """Return the names of a table's columns that must have equal length."""
     declared = fields(table)  # type: ignore[arg-type]  # every table is a dataclass
     return [one.name for one in declared if getattr(table, one.name) or not one.metadata.get("may_be_empty")]
 
 
 def moments_of(kind: type) -> list[str]:
-    """Return the fields of a dataclass that hold moments on the session's clock."""
+    """Return the fields of a dataclass that hold times on the session's clock."""
     return [name for name, annotation in _hints(kind).items() if _mark(annotation) == _TIME]
 
 
@@ -81,15 +82,15 @@ class RecordField:
     name: str
     meaning: str
     mark: str | None
-    """Mark of its type: `time`, `name` or `tenths`."""
+    """Mark of the field's type: `time`, `name` or `tenths`."""
 
     @property
     def is_written_otherwise(self) -> bool:
-        """True if a record holds another value than the session."""
+        """True if a record stores the value in another form than the session."""
         return self.mark in _WRITTEN
 
     def value(self, written: Any, names: dict[int, str]) -> Any:
-        """Return the session's value of what stands in a record."""
+        """Return the session's value for a value in a record."""
         if written is None:
             return None
         if self.mark == _NAME:
@@ -99,25 +100,25 @@ class RecordField:
 
 @dataclass(frozen=True)
 class RecordKind:
-    """Kind of record: the first text of its lines, and what follows it."""
+    """Kind of record: the tag at the start of its lines, and its fields."""
 
     name: str
     meaning: str
     process: str
-    """Processes that write it: `every`, `trainer` or `maker`."""
+    """Processes that write the record: `every`, `trainer` or `maker`."""
     made: type
-    """Class that declares its fields."""
+    """Class that declares the fields."""
     fields: tuple[RecordField, ...]
     line: type[msgspec.Struct]
-    """Its decoded line."""
+    """Type of a decoded line."""
 
 
 KINDS: dict[str, RecordKind] = {}
-"""All kinds of record, by name, in the order in which they are declared."""
+"""All kinds of record by name, in order of declaration."""
 
 
 class EvidenceLine(msgspec.Struct, array_like=True, tag_field="kind"):
-    """One decoded line of an evidence file."""
+    """Decoded line of an evidence file."""
 
 
 def kind_of(line: EvidenceLine) -> str:
@@ -126,10 +127,10 @@ def kind_of(line: EvidenceLine) -> str:
 
 
 def recorded(process: str, kinds: Mapping[str, str], *, order: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
-    """Declare that a dataclass's fields are those of kinds of record, each with its meaning.
+    """Declare that a dataclass has the fields of these kinds of record, each with its meaning.
 
-    `order` is that of the fields in a line where it differs from the class's. What may be None, or empty, may be left
-    out at a line's end.
+    `order` is the order of fields in a line if different from the class. Values that may be None or empty can be
+    omitted at the end of a line.
     """
 
     def declare(made: _Class) -> _Class:
@@ -157,7 +158,7 @@ def _line_field(annotation: Any, declared: Field[Any]) -> Any:
 
 @cache
 def _hints(made: type) -> dict[str, Any]:
-    """Return the types of a dataclass's fields; of a table, those of a value."""
+    """Return the types of a dataclass's fields; for a table, the types of single values."""
     hints = get_type_hints(made, include_extras=True)
     return {name: get_args(one)[0] for name, one in hints.items()} if issubclass(made, Table) else hints
 

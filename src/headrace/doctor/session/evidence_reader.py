@@ -1,7 +1,7 @@
-"""Read what the probes wrote, and merge the evidence of many processes into one session.
+"""Read the probes' evidence files and merge many processes into one session.
 
-Evidence may be damaged, or of another version: a damaged line is
-counted and skipped, a kind that only a newer probe knows is skipped, and so are fields that it has appended.
+Evidence may be damaged, or from another version. The reader counts and skips damaged lines, and ignores the kinds of
+record and the appended fields of a newer probe.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .merged_reads import NamedRecord, merge_opened, merge_remote
 from .trainers import LOAD, REPLAY
 
 UNNAMED = "other:unnamed"
-"""Stage whose name was lost with the line that held it."""
+"""Placeholder for a stage name that was lost with its line."""
 Row = dict[str, Any]
 
 
 @dataclass
 class EvidenceLines:
-    """Records that could be read of one evidence file, in the file's order."""
+    """Readable records of one evidence file, in the file's order."""
 
     records: list[Any] = field(default_factory=list)
     bytes: int = 0
     damaged: int = 0
-    """Lines that are not records: the process was killed, or the disk was full, in the middle of one."""
+    """Number of incomplete records, left by a killed process or a full disk."""
 
 
 def read_evidence_lines(path: Path) -> EvidenceLines:
@@ -57,7 +57,7 @@ def read_evidence_lines(path: Path) -> EvidenceLines:
 
 
 def _is_newer(text: bytes) -> bool:
-    """Return whether a line is a record of a kind that only a newer probe knows."""
+    """Return True if a line is a record of a kind that only a newer probe knows."""
     try:
         kind = msgspec.json.decode(text)[0]
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
@@ -70,13 +70,13 @@ def _known(flag: int | None) -> bool | None:
 
 
 class ProcessEvidence:
-    """One evidence file: the life of its process, and what it did as a trainer and as a producer of batches.
+    """Evidence file of one process: its life, and its work as a trainer and as a producer of batches.
 
-    A step's own records may come before it or after it, or without it if it was never completed.
+    Records about a step may precede or follow the step's own record, which is missing if the step never completed.
     """
 
     def __init__(self, first: Any, lines: EvidenceLines, most_bytes: int) -> None:
-        """Take the records of a file whose bound is `most_bytes`; one that is half full has been thinned."""
+        """Process the records. A file of at least half of `most_bytes`, its size limit, has been thinned."""
         facts = first.facts
         pid, parent, host = facts["pid"], facts.get("parent"), facts.get("host")
         self.process = model.ProbedProcess(
@@ -111,7 +111,7 @@ class ProcessEvidence:
 
     @classmethod
     def of(cls, lines: EvidenceLines, most_bytes: int) -> ProcessEvidence | None:
-        """Return the evidence of one file, or None for a file without its first line, which says whose it is."""
+        """Return the evidence of one file; None if the first line, which identifies the process, is missing."""
         first = next((record for record in lines.records if kind_of(record) == "process"), None)
         return None if first is None or not isinstance(first.facts.get("pid"), int) else cls(first, lines, most_bytes)
 
@@ -120,7 +120,7 @@ class ProcessEvidence:
         return self.process.role == "worker" or bool(self.producer.batches.index)
 
     def _finish(self) -> None:
-        """Fill in what only all records tell."""
+        """Set the values that depend on all records."""
         process, trainer, producer = self.process, self.trainer, self.producer
         ranks = (process.facts.get(kind, {}).get("rank") for kind in ("facts", "torch", "process"))
         trainer.rank = next((rank for rank in ranks if isinstance(rank, int)), 0)
@@ -140,7 +140,7 @@ class ProcessEvidence:
             producer.batches.worked = []
 
     def _taker(self, kind: RecordKind, owner: Any) -> Callable[[Any], None]:
-        """Return what takes the records of a kind: its own method, or a place for its rows, or nothing."""
+        """Return the handler for a kind of record: its own method, an appender of rows, or a no-op."""
         own = getattr(self, f"_take_{kind.name}", None)
         if own is not None:
             return cast("Callable[[Any], None]", own)
@@ -165,7 +165,7 @@ class ProcessEvidence:
 
         return take
 
-    # Values that a row holds in another form than its record.
+    # Values with different forms in a row and its record
 
     def _change_get(self, row: Row) -> None:
         if row["shape"] is not None:
@@ -198,7 +198,7 @@ class ProcessEvidence:
         self._change_sample(row)
         row["output"] = [producers.OutputLeaf(*leaf) for leaf in row["output"]]
 
-    # Records that are no rows.
+    # Records without rows
 
     def _take_name(self, record: Any) -> None:
         self._names[record.number] = record.text
@@ -268,7 +268,7 @@ class ProcessEvidence:
         self.producer.probe = record.us
 
     def _stage(self, name: int) -> int:
-        """Return the place of a stage in `BatchProducer.stages`, which holds each text once."""
+        """Return a stage's index in `BatchProducer.stages`, which holds each text once."""
         return self._stages.setdefault(self._names.get(name, UNNAMED), len(self._stages))
 
 
@@ -281,15 +281,15 @@ def read_session(
     unreached: Sequence[model.UnreachedProcess] = (),
     notes: Sequence[model.SessionNote] = (),
 ) -> model.Session:
-    """Merge all evidence files of a session's folder, whose settings.json says what was asked for.
+    """Merge all evidence files of a session's folder, which has the run's settings in settings.json.
 
-    All files use the session's clock. A note names each file that lacks its process's first line. Only the evidence
-    knows where the doctor ended a run. Credentials are cut out of what the command was and said, as probes cut them.
+    All files use the session's clock. A note names each file without the first line of its process. The evidence alone
+    shows if the doctor ended the run. Credentials are removed from the command and its output, as probes do.
     """
     settings = ProbeSettings.read(str(folder))
     paths = sorted(Path(settings.evidence).glob("*.jsonl"))
     collects = gc.isenabled()
-    gc.disable()  # it would take more than half of the time (benchmarks/doctor_evidence.py), and nothing has a cycle
+    gc.disable()  # GC would take over half of the time (benchmarks/doctor_evidence.py), and there are no cycles
     try:
         found = [(path, ProcessEvidence.of(read_evidence_lines(path), settings.most_bytes)) for path in paths]
     finally:
@@ -320,7 +320,7 @@ def read_session(
     return model.Session(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         mode=mode,
-        headrace=str(sys.modules["headrace"].__version__),  # loaded as this one's parent; no room imports from it
+        headrace=str(sys.modules["headrace"].__version__),  # the loaded parent; subpackages do not import it
         warmup=settings.warmup,
         steps=settings.steps,
         outcome=outcome,
@@ -341,6 +341,6 @@ def read_session(
 
 
 def _shown(texts: Sequence[str]) -> list[str]:
-    """Return texts without credentials: the value of an option may be the text after it."""
-    between = "\x1f"  # white space to a pattern, and in no text
+    """Return texts without credentials. All texts are searched as one, since an option's value may be the next text."""
+    between = "\x1f"  # whitespace for a pattern, and in no text
     return without_credentials(between.join(texts)).split(between) if len(texts) else []

@@ -1,7 +1,7 @@
-"""Records of evidence that are no rows of the session, and the decoding of all kinds of record.
+"""Evidence records that are not rows of the session, and the decoder for all kinds of record.
 
-An evidence file holds one JSON array a line: the kind, then its fields in order. The probe writes plain tuples, which a
-test compares with what is declared here and by the session's classes.
+Each line of an evidence file is a JSON array: the kind, then its fields in order. The probe writes plain tuples. A test
+compares the tuples with the declarations in this file and in the session's classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .declaring import KINDS, Bytes, Duration, Facts, Flag, NameNumber, Time, re
 @recorded("every", {"process": "First line of a file."})
 @dataclass
 class ProcessLine:
-    """The process that a file is of."""
+    """Process that wrote the file."""
 
     time: Time = told("when the probe began in it")
     facts: Facts = told(
@@ -31,7 +31,7 @@ class ProcessLine:
 @recorded("every", {"name": "Text that later records refer to by its number."})
 @dataclass
 class NameLine:
-    """Text that recurs."""
+    """Recurring text and its number."""
 
     number: NameNumber = told("that stands for it")
     text: str = told("itself")
@@ -56,7 +56,7 @@ class NameLine:
 )
 @dataclass
 class FactsLine:
-    """Facts that replace those of the same names before."""
+    """Facts that replace earlier facts of the same names."""
 
     time: Time = told("of the record")
     facts: Facts = told("by name")
@@ -65,8 +65,6 @@ class FactsLine:
 @recorded("every", {"note": "Something that the report says."})
 @dataclass
 class NoteLine:
-    """Note of a probe."""
-
     time: Time = told("of the note")
     code: str = told("of the [list below](#note-codes)")
     text: str = told("itself")
@@ -82,8 +80,6 @@ class NoteLine:
 )
 @dataclass
 class AppliedLine:
-    """Effect of an injected remedy."""
-
     time: Time = told("of the record")
     key: str = told("of the change")
     count: int = told("places so far")
@@ -93,8 +89,6 @@ class AppliedLine:
 @recorded("every", {"error": "Exception that ended the process. An `end` record follows if it then ended in order."})
 @dataclass
 class ErrorLine:
-    """Exception that ended a process."""
-
     time: Time = told("of the exception")
     text: str = told("the last 50 lines of its traceback")
 
@@ -112,8 +106,6 @@ class StackLine:
 @recorded("every", {"end": "Orderly end of the process; absent from a process that was killed."})
 @dataclass
 class EndLine:
-    """End of a process."""
-
     time: Time = told("of the end")
     reason: str = told(
         "`exit`, or `steps` where the doctor ended the run; then written before the look at samples, which may end the "
@@ -124,8 +116,6 @@ class EndLine:
 @recorded("trainer", {"last": "The `next()` that found the end of a pass."})
 @dataclass
 class LastLine:
-    """End of a pass."""
-
     pass_: int = told("number of the pass")
     start: Time = told("when `next()` was called")
     duration: Duration = told("of that call")
@@ -134,8 +124,6 @@ class LastLine:
 @recorded("trainer", {"device": "The GPU's view of a step, written later: marks by CUDA events on the current stream."})
 @dataclass
 class DeviceLine:
-    """Marks of one step on the device."""
-
     number: int = told("of the step")
     kinds: str = told("a letter of the [marks](#spans-and-marks) for each; at most four copies after each batch")
     gaps: list[int] = told(
@@ -146,7 +134,7 @@ class DeviceLine:
 @recorded("trainer", {"ready": "Stamped step: the moment at which this rank's own gradients were done."})
 @dataclass
 class ReadyLine:
-    """Moment before a rank waits for others."""
+    """Time at which a rank begins to wait for others."""
 
     number: int = told("of the step")
     time: Time = told("of the moment")
@@ -185,8 +173,6 @@ class CallsLine:
 @recorded("maker", {"worker": "Start of a worker."})
 @dataclass
 class WorkerLine:
-    """Start of a worker."""
-
     time: Time = told("of its loop")
     facts: Facts = told("id, parent, num_workers, dataset, start_method, started_us (when the process began)")
 
@@ -194,7 +180,7 @@ class WorkerLine:
 @recorded("maker", {"opened": "Files opened for reading during batch production since the last such record."})
 @dataclass
 class OpenedLine:
-    """Files that a process opened."""
+    """Files opened by a process."""
 
     time: Time = told("of the record")
     files: list[tuple[NameNumber, int]] = told("path and opens of the first 64 files of the process")
@@ -224,12 +210,10 @@ class RemoteLine:
 @recorded("maker", {"probe": "Cost of the probe in this process so far."})
 @dataclass
 class ProbeLine:
-    """Cost of the probe."""
-
     time: Time = told("of the record")
     us: Duration = told("in all")
 
 
 _ANY: Any = Union[tuple(kind.line for kind in KINDS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
 decode_record: Callable[[bytes], Any] = msgspec.json.Decoder(_ANY).decode
-"""Return the record that a line of evidence is. Raises DecodeError or UnicodeDecodeError."""
+"""Decode a line of evidence into its record. Raises DecodeError or UnicodeDecodeError."""

@@ -1,4 +1,4 @@
-"""End of a run by the script's own error while its steps were repeated on cached batches."""
+"""Run that ended by the script's own error while its steps were repeated on cached batches."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _REPLAYING = (EARLY, REPLAY, LOAD, DRAIN)
 
 
 def ended_in(process: ProbedProcess) -> str | None:
-    """Return the window of cached batches in which a process ended; None if it ended in none."""
+    """Return the window of cached batches in which a process ended; None if it ended outside these windows."""
     window = process.facts.get("facts", {}).get("window")
     return window if window in _REPLAYING else None
 
 
 def why_failed(outcome: CommandOutcome, processes: Sequence[ProbedProcess]) -> str:
-    """Return the error of the first process that raised one, else the command's exit status."""
+    """Return the error of the first process with an error, or else the command's exit status."""
     errors = [one.error for one in processes if one.error]
     return errors[0].strip().splitlines()[-1] if errors else f"exit status {outcome.status}"
 
 
 class FailedReplay(NamedTuple):
-    """Failure of a run in a window of cached batches that measured nothing."""
+    """Failure of a run in a window of cached batches without measurements."""
 
     is_early: bool
     """True if the batches were added to the first epoch."""
@@ -33,7 +33,7 @@ class FailedReplay(NamedTuple):
 
     @classmethod
     def of(cls, session: Session) -> FailedReplay | None:
-        """Return how the run failed; None if it did not fail in such a window."""
+        """Return the failure of a run; None if it did not fail in a window of cached batches."""
         failed = [one for one in session.processes if ended_in(one)]
         if session.outcome.why != "failed" or not failed:
             return None
@@ -46,12 +46,12 @@ class FailedReplay(NamedTuple):
 
     @property
     def left_out(self) -> dict[str, Any]:
-        """Settings of a run without these batches."""
+        """Settings for a run without these batches."""
         return {"early": False} if self.is_early else {"replay": 0, "drain_s": 0.0}
 
     @property
     def note(self) -> SessionNote:
-        """Note of a later run about this one."""
+        """Note about this run, for a later run."""
         if self.is_early:
             return SessionNote("replay-failed", f"{self.text} The command ran again without them.")
         return SessionNote("no-replay", f"The run was only observed. {self.text}")

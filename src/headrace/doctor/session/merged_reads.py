@@ -1,4 +1,4 @@
-"""What all processes of a run read together: files that they opened, and requests to stores."""
+"""Combined reads of all processes of a run: opened files and requests to stores."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.doctor.probe import MOST_HASHES
 from .producers import FileOpens, OpenedFile, OpenedFolder, RemoteReads, StoreReads
 
 NamedRecord = tuple[Any, dict[int, str]]
-"""Record of a process, and the names in its file by their numbers."""
+"""Record of a process with the names in its file by number."""
 _HASHES = 1 << 32
 
 
 def merge_opened(records: Iterable[NamedRecord]) -> FileOpens:
-    """Merge the `opened` records of all processes, each with the names of its file, those with the most opens first.
+    """Merge the `opened` records of all processes, most opens first.
 
-    Paths whose names were lost are left out. A folder inside one that some process counted as a whole is part of that.
+    Paths with lost names are skipped. A folder is merged into an outer folder that a process counted as a whole.
     """
     files: Counter[str] = Counter()
     folders: list[tuple[str, Sequence[Any]]] = []
@@ -42,14 +42,14 @@ def merge_opened(records: Iterable[NamedRecord]) -> FileOpens:
 
 
 def _folder(path: str, counts: Sequence[Sequence[Any]]) -> OpenedFolder:
-    """Merge what processes counted in one folder: opens, whether as a whole, endings, and hashes of names."""
+    """Merge the counts of one folder: opens, whether counted as a whole, endings, and hashes of names."""
     opens, deep, ends, hashes = zip(*counts, strict=True)
     names, is_exact = _names_of(hashes)
     return OpenedFolder(path, sum(opens), names, is_exact, any(deep), sorted(set[str]().union(*ends)))
 
 
 def merge_remote(records: Iterable[NamedRecord]) -> RemoteReads:
-    """Merge the `remote` records of all processes. Stores whose names were lost are left out."""
+    """Merge the `remote` records of all processes, except stores with lost names."""
     batches = 0
     stores: dict[str, list[Sequence[Any]]] = {}
     for record, names in records:
@@ -62,7 +62,7 @@ def merge_remote(records: Iterable[NamedRecord]) -> RemoteReads:
 
 
 def joined_remote(first: RemoteReads, second: RemoteReads) -> RemoteReads:
-    """Join what two nodes read. Whether both asked for the same is not known: it counts as different."""
+    """Join the reads of two nodes. Their requests count as distinct, because an overlap is unknown."""
     stores = {store.place: store for store in first.stores}
     for store in second.stores:
         same = stores.get(store.place)
@@ -83,7 +83,7 @@ def joined_remote(first: RemoteReads, second: RemoteReads) -> RemoteReads:
 
 
 def _store(place: str, counts: Sequence[Sequence[Any]]) -> StoreReads:
-    """Merge what processes counted of one store."""
+    """Merge the processes' counts for one store."""
     requests, failed, sizes, first_us, latencies, hashes = zip(*counts, strict=True)
     sums = sum(requests), sum(failed), sum(sizes), sum(first_us)
     return StoreReads(place, *sums, _latencies(latencies), *_names_of(hashes))
@@ -98,9 +98,9 @@ def _latencies(each: Iterable[Iterable[tuple[int, int]]]) -> list[tuple[int, int
 
 
 def _names_of(hashes: Iterable[Iterable[int]]) -> tuple[int, bool]:
-    """Return how many names there were, by the least hashes of each process; and whether that is exact."""
+    """Return the number of distinct names, from the smallest hashes of each process, and whether it is exact."""
     least = sorted(set[int]().union(*hashes))[:MOST_HASHES]
     if len(least) < MOST_HASHES:
         return len(least), True
-    # Of many values that are spread evenly, the n-th least lies where n parts of the range are passed.
+    # With evenly spread values, the n-th smallest is at n parts of the range.
     return round((len(least) - 1) * _HASHES / max(least[-1], 1)), False

@@ -1,4 +1,4 @@
-"""Merging of sessions that doctors on several nodes wrote of one training."""
+"""Merge sessions that doctors on several nodes wrote for one training run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .model import Session
 
 
 def merged(sessions: Sequence[Session]) -> Session:
-    """Merge the sessions of one training's nodes into one: all ranks, workers and machines alongside each other.
+    """Merge the sessions of one training's nodes into one session with all ranks, workers and machines.
 
-    The first session gives the clock, the command and its outcome. Clocks of the others are set by the steps that both
-    measured, which end at about the same time on all ranks. A pid that two nodes share becomes another one. What was
-    tried after a run (proofs, a trial, a survey) is that of the first.
+    The first session provides the clock, the command and its outcome, and the results from after the run (proofs, a
+    trial, a survey). The other clocks are aligned by common steps, which end at about the same time on all ranks. A pid
+    in use on two nodes is renumbered.
 
-    Raises SessionError for fewer than two sessions, for the same rank twice, and for sessions of different trainings.
+    Raises SessionError for fewer than two sessions, for a repeated rank, and for sessions of different trainings.
     """
     _check(sessions)
     whole = copy.deepcopy(sessions[0])
@@ -74,7 +74,7 @@ def _pids_of_makers(session: Session) -> Iterator[int]:
 
 
 def _renumber(session: Session, used: set[int]) -> None:
-    """Give other numbers to processes whose pid another node uses, too."""
+    """Renumber processes with a pid that another node also uses."""
     own = _used_pids(session)
     free = max(used | own, default=0) + 1
     new = {pid: free + place for place, pid in enumerate(sorted(own & used - {0, 1}))}
@@ -96,7 +96,7 @@ def _renumber(session: Session, used: set[int]) -> None:
 
 
 def _clock_ahead(first: Session, second: Session) -> int:
-    """Return what the second session's clock is ahead, by the ends of steps with the same number; 0 without any."""
+    """Return how far the second session's clock is ahead, from the ends of common steps; 0 without common steps."""
     ends = [
         dict(zip(one.trainers[0].steps.number, one.trainers[0].steps.end, strict=True)) if one.trainers else {}
         for one in (first, second)
@@ -106,7 +106,7 @@ def _clock_ahead(first: Session, second: Session) -> int:
 
 
 def _shift(value: Any, ahead: int) -> None:
-    """Set back every moment in a session, or a part of one."""
+    """Move every time in a session, or in a part of one, back by `ahead`."""
     names = moments_of(type(value))
     for field in fields(value):
         held = getattr(value, field.name)

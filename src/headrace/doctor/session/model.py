@@ -1,7 +1,7 @@
-"""What a session holds: every measurement of one diagnosis, merged on one clock. Findings are computed from it.
+"""Session model: every measurement of one diagnosis, merged on one clock. Findings are computed from it.
 
-Times are microseconds since the session's origin, and durations are microseconds. A table holds one column a field, all
-columns of a table are equally long, and None means not measured.
+Times are microseconds since the session's origin, and durations are microseconds. A table has one column per field, all
+of equal length. None means not measured.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Session:
     version: int = told("a reader refuses a version above its own", default=VERSION)
 
     def process_of(self, one: Trainer | BatchProducer) -> ProbedProcess | None:
-        """Return the process of a trainer or producer, of those that had its pid on that host the first."""
+        """Return the process of a trainer or producer: the first with the same pid on the same host."""
         return next((process for process in self.processes if (process.host, process.pid) == (one.host, one.pid)), None)
 
     def process_facts(self, one: Trainer | BatchProducer) -> dict[str, Any]:

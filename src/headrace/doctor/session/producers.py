@@ -1,4 +1,4 @@
-"""Production of batches as it was recorded: stages, samples, files opened, and the process that makes them."""
+"""Recorded production of batches: stages, samples, opened files, and the producing process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .declaring import Bytes, Duration, Facts, Flag, NameNumber, Table, Time, listed, recorded, told
 
 StageRow = tuple[int, int, int, int]
-"""Stage (into `BatchProducer.stages`; a name in a record), calls, wall time and CPU time."""
+"""Stage (an index into `BatchProducer.stages`; a name in a record), calls, wall time and CPU time."""
 _CALLS = list[tuple[NameNumber, int, Facts]]
 _LEAVES = list[tuple[str, str, list[int] | None, str | None, float | int | None, float | int | None]]
 
@@ -84,8 +84,7 @@ class InspectedStage:
 class InspectedSample:
     """Sample whose production was inspected.
 
-    It was produced again if the run is measured, the sample comes by a key, and it took 0.5 s at most; generators are
-    put back then.
+    A sample of a measured run is produced again if it has a key and took at most 0.5 s. Random generators are restored.
     """
 
     epoch: int = told("of its batch")
@@ -202,7 +201,7 @@ class StoreReads:
     is_exact: bool = told("whether `distinct` is")
 
     def latency_us(self, quantile: float) -> float:
-        """Return the latency that this share of the requests had at most."""
+        """Return the upper bound of the latency for this share of the requests."""
         left = quantile * sum(count for _, count in self.latencies)
         for step, count in self.latencies:
             left -= count

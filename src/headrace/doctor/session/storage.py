@@ -1,4 +1,4 @@
-"""A session on disk: its folder with settings and evidence, and its JSON document (docs/doctor/session.md)."""
+"""Session on disk: its folder with settings and evidence, and its JSON document (docs/doctor/session.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .declaring import Table, columns_of
 from .model import FORMAT, VERSION, Session
 
 SCRATCH = "scratch"
-"""Folder within a session whose run is undone."""
+"""Subfolder of a session for a run with changes that are undone."""
 SESSION_FILE = "session.json"
 
 _Kind = TypeVar("_Kind")
@@ -29,7 +29,7 @@ _Kind = TypeVar("_Kind")
 
 @dataclass
 class SessionFolder:
-    """Folder that the probes write to. It is deleted when it closes, unless `is_kept` is true by then."""
+    """Folder for the probes' output, deleted on close unless `is_kept` is true by then."""
 
     path: Path
     settings: ProbeSettings
@@ -40,7 +40,7 @@ class SessionFolder:
         return SessionClock(self.settings)
 
     def begin_again(self, **changes: Any) -> None:
-        """Empty it of evidence for another run of the command, under settings that differ by `changes`."""
+        """Delete the evidence and write settings with `changes` for another run of the command."""
         shutil.rmtree(self.settings.evidence)
         self.settings = replace(self.settings, **_origin(), **changes)
         self.settings.write()
@@ -61,10 +61,10 @@ def session_folder(
     look_s: float = 0.0,
     looks_first: bool = False,
 ) -> Iterator[SessionFolder]:
-    """Make a session's folder and write its settings.
+    """Create a session's folder and write its settings.
 
-    Without `keep` it is temporary: it is deleted at the end, unless it holds files of the user's that exist nowhere
-    else. Raises UsageError if `keep` holds a session already, or cannot be made.
+    Without `keep`, the folder is temporary and deleted at the end, unless it holds the only copy of user files. Raises
+    UsageError if `keep` already holds a session or cannot be created.
     """
     path = _new_folder(keep)
     settings = ProbeSettings(
@@ -96,7 +96,7 @@ def session_folder(
     finally:
         folder.is_kept |= holds_files(path)
         if not folder.is_kept:
-            shutil.rmtree(path, ignore_errors=True)  # a process that outlives the command may write there still
+            shutil.rmtree(path, ignore_errors=True)  # a process that outlives the command may still write to the folder
 
 
 def _origin() -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _origin() -> dict[str, Any]:
 
 
 def _new_folder(keep: Path | None) -> Path:
-    """Make the folder that was asked for, or a temporary one."""
+    """Create the requested folder, or a temporary folder."""
     if keep is None:
         try:
             return Path(tempfile.mkdtemp(prefix="headrace-doctor-"))
@@ -128,12 +128,12 @@ class _Head(msgspec.Struct):
 
 
 def encode_session(session: Session) -> bytes:
-    """Return the session's JSON document. The same session gives the same bytes."""
+    """Return the session's JSON document. Encoding is deterministic."""
     return msgspec.json.encode(session)
 
 
 def saved_session(path: Path) -> Session:
-    """Read a session that the doctor wrote. Raises SessionError where it is none."""
+    """Read a session file that the doctor wrote. Raises SessionError for other files."""
     try:
         return decode_session(path.read_bytes(), where=str(path))
     except OSError as error:
@@ -141,7 +141,7 @@ def saved_session(path: Path) -> Session:
 
 
 def decode_session(data: bytes, *, where: str = "the document") -> Session:
-    """Read what `encode_session` wrote, without fields that a newer doctor added.
+    """Read the output of `encode_session`, and ignore fields that a newer doctor added.
 
     Raises SessionError, in which `where` names the document.
     """
@@ -180,7 +180,7 @@ def _lowered(text: str) -> str:
 
 
 def _table_faults(session: Session) -> Iterator[str]:
-    """Find what types do not tell: columns of unequal length, and numbers that refer to nothing."""
+    """Yield faults that types do not catch: columns of unequal length, and indices out of range."""
     for place, trainer in enumerate(session.trainers):
         where = f"$.trainers[{place}]"
         for name, table in vars(trainer).items():

@@ -1,4 +1,4 @@
-"""Training as it was recorded: batches received, optimizer steps, passes, windows, and the process that trains."""
+"""Recorded training: received batches, optimizer steps, passes, windows, and the training process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .declaring import Bytes, Duration, Facts, Name, NameNumber, Table, Tenths, 
 from .producers import SourceLine
 
 TensorSummary = tuple[str, float | None, float | None, list[float]]
-"""A batch's tensor: type and shape of a sample, lowest and highest value, and a number for each sample."""
+"""Tensor of a batch: type and shape of one sample, lowest and highest value, and a number per sample."""
 SPANS = {
     "d": ("data work", "work on a batch before the model is called"),
     "n": ("not seen", "the same from the end of a step on, while nothing is known to give batches"),
@@ -20,7 +20,7 @@ SPANS = {
     "c": ("collective", "a collective call of torch.distributed"),
     "e": ("evaluation", "an evaluation with all that happened in it, or what lies between two replayed passes"),
 }
-"""Kinds of span: what a trace calls them, and their meaning."""
+"""Kinds of span: name in a trace, and meaning."""
 MARKS = {
     "s": "a step begins",
     "w": "a `next()` begins",
@@ -43,7 +43,7 @@ WINDOWS = {
     "load": "cached batches while the workers go on",
     "drain": "batches only, without steps",
 }
-"""Windows of a measured run, in their order."""
+"""Windows of a measured run, in order."""
 OBSERVE, EARLY, REPLAY, LOAD, DRAIN = WINDOWS
 
 

@@ -1,1 +1,1 @@
-"""The report as one page for a browser: nothing is loaded from elsewhere, and nothing in it runs."""
+"""HTML report as a single page without external resources or scripts."""

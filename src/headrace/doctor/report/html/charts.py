@@ -16,16 +16,16 @@ from headrace.doctor.report.escaping import safe
 
 FOLDER = Path(__file__).parent / "templates"
 MOST_TEXT = 300
-"""Characters of what a chart says in words."""
+"""Maximum characters of a chart's text."""
 
 
 def figure(value: float) -> str:
-    """Return a coordinate in as few characters as a screen can show of it."""
+    """Return a coordinate with at most two decimals, which is all that a screen can show."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def seen(text: str, *, most: int = MOST_TEXT) -> str:
-    """Return `text`, safe to show, in at most so many characters, with a sign where something is missing."""
+    """Return escaped `text` in at most `most` characters, with an ellipsis if truncated."""
     shown = safe(text[: most + 1])
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
@@ -36,33 +36,33 @@ UNITS = (("s", 1e6), ("ms", 1e3), ("µs", 1.0))
 
 @dataclass(frozen=True)
 class Axis:
-    """Axis from 0 to `top`. `ticks` are values and their texts."""
+    """Axis from 0 to `top`, with `ticks` as values and their texts."""
 
     top: float
     ticks: list[tuple[float, str]]
     unit: str = ""
 
     def y(self, value: float) -> float:
-        """Return where a value lies, in pixels from the plot's top; what is beyond the axis lies at its end."""
+        """Return a value's position in pixels from the plot's top, clipped to the axis."""
         return PLOT_PX * (1 - min(value / self.top, 1.0))
 
 
 def time_axis(most_us: float, *, lines: int = 5) -> Axis:
-    """Return an axis in the largest unit that the longest time holds at least one of."""
+    """Return an axis in the largest unit in which the longest time is at least 1."""
     unit, us = next(((unit, us) for unit, us in UNITS if most_us >= us), UNITS[-1])
     axis = plain_axis(most_us / us, lines=lines)
     return Axis(axis.top * us, [(value * us, text) for value, text in axis.ticks], unit)
 
 
 def plain_axis(most: float, *, lines: int = 4, whole: bool = False) -> Axis:
-    """Return an axis from zero. With `whole`, no tick lies between two counts."""
+    """Return an axis from zero. With `whole`, all ticks are integers."""
     step = _step(most, lines, whole=whole)
     count = max(math.ceil(most / step - 1e-9), 1)
     return Axis(count * step, [(place * step, f"{place * step:.6g}") for place in range(count + 1)])
 
 
 def round_step(count: int, *, most: int) -> int:
-    """Return a round number that goes into `count` about `most` times."""
+    """Return a round number that divides `count` into about `most` steps."""
     return round(_step(count, most, whole=True))
 
 
@@ -74,16 +74,16 @@ def _step(most: float, lines: int, *, whole: bool) -> float:
 
 
 MOST_COLUMNS = 240
-"""Columns that a chart draws: more can hardly be told apart, and cost room in the file."""
+"""Maximum columns of a chart. More are hard to distinguish and increase the file size."""
 APART = 80
-"""Columns up to which there is a gap between two."""
+"""Maximum columns with gaps in between."""
 GAP = 0.14
 PLOT_PX = 168
 
 
 @dataclass(frozen=True)
 class ChartKey:
-    """An entry of a legend: a colour's class, what it stands for, and its figure."""
+    """Legend entry: a colour class, its meaning and its figure."""
 
     colour: str
     name: str
@@ -92,7 +92,7 @@ class ChartKey:
 
 @dataclass(frozen=True)
 class Layer:
-    """One part of every column, in order from the zero line up; None where it was not measured."""
+    """Part of every column, stacked upward from the zero line. None marks values that were not measured."""
 
     colour: str
     values: Sequence[float | None]
@@ -101,36 +101,35 @@ class Layer:
 
 @dataclass(frozen=True)
 class ColumnChart:
-    """Columns side by side over time, stacked from zero."""
+    """Stacked columns side by side over time."""
 
     layers: Sequence[Layer]
     titles: Sequence[str]
-    """Texts that show where a pointer rests on a column."""
+    """Tooltips of the columns."""
     axis: Axis
     places: Sequence[tuple[float, str]]
     """Texts below the zero line, each at a share of the width."""
     label: str
-    """All of it in words."""
+    """Text equivalent of the whole chart."""
     mark: float | None = None
-    """Value with a line across."""
+    """Value of a horizontal line across the chart."""
     mark_name: str = ""
     cut: Sequence[int] = field(default_factory=list)
-    """Columns that reach beyond the axis, which a sign says."""
+    """Columns that exceed the axis, marked with a sign."""
     unit: str = ""
-    """Text on what the axes are."""
+    """Description of the axes."""
     lead: str = ""
-    """Sentence that sums it up."""
+    """Summary sentence."""
     about: tuple[str, str] = ("", "")
-    """Texts on what one column is, and on those that are cut."""
+    """Texts on the meaning of a column, and on truncated columns."""
 
     @property
     def keys(self) -> list[ChartKey]:
-        """The legend."""
         marks = [] if self.mark is None else [ChartKey("floor", self.mark_name)]
         return [*(ChartKey(layer.colour, layer.name) for layer in self.layers), *marks]
 
     def paths(self) -> list[tuple[str, Markup]]:
-        """Return each layer's colour and outline down to the zero line, the highest first, so that no seam shows."""
+        """Return each layer's colour and outline down to the zero line, highest layer first to hide seams."""
         reached, found = [0.0] * len(self.titles), []
         for layer in self.layers:
             reached = [below + (value or 0.0) for below, value in zip(reached, layer.values, strict=True)]
@@ -139,7 +138,7 @@ class ColumnChart:
 
 
 def _outline(tops: Sequence[float]) -> str:
-    """Return a column each where there are gaps between them, else one outline."""
+    """Return one outline per column if there are gaps, otherwise a single outline."""
     if len(tops) > APART:
         return f"M0 {PLOT_PX}" + "".join(f"V{figure(top)}h1" for top in tops) + f"V{PLOT_PX}z"
     return "".join(
@@ -150,14 +149,14 @@ def _outline(tops: Sequence[float]) -> str:
 
 
 def buckets(count: int, most: int = MOST_COLUMNS) -> list[range]:
-    """Join neighbours, so that there are at most `most` columns."""
+    """Group neighbouring items into at most `most` columns."""
     each = max(-(-count // most), 1)
     return [range(start, min(start + each, count)) for start in range(0, count, each)]
 
 
 @dataclass(frozen=True)
 class BarSegment:
-    """A piece of a stacked bar; `text` is shown where a pointer rests on it."""
+    """Segment of a stacked bar; `text` is its tooltip."""
 
     colour: str
     value: float
@@ -166,7 +165,7 @@ class BarSegment:
 
 @dataclass(frozen=True)
 class BarMeasure:
-    """One bar of a figure with an interval: `kind` is `now`, `predicted`, `proved` or `floor`."""
+    """Bar of a figure with an interval: `kind` is `now`, `predicted`, `proved` or `floor`."""
 
     kind: str
     value: float
@@ -174,23 +173,23 @@ class BarMeasure:
 
 
 def columns(chart: ColumnChart) -> Markup:
-    """Draw a chart. The scale keeps its width; the plot takes what there is."""
+    """Draw a chart. The scale has a fixed width, and the plot takes the rest."""
     return _macro("columns")(chart)
 
 
 def stacked(segments: Sequence[BarSegment], *, top: float, label: str, labelled: bool = True) -> Markup:
-    """Draw pieces end to end; the whole width is `top`."""
+    """Draw segments end to end. `top` is the value of the full width."""
     return _macro("stacked")(segments, top, label, labelled)
 
 
 def measures(bars: Sequence[BarMeasure], *, top: float, label: str, mark: float | None = None) -> Markup:
-    """Draw bars under each other, each with its interval; `mark` is a line across, such as a lower bound."""
+    """Draw bars below each other with their intervals; `mark` is a line across, such as a lower bound."""
     return _macro("measures")(bars, top, label, mark)
 
 
 @cache
 def _macro(name: str) -> Callable[..., Markup]:
-    """Return a macro of `charts.html`, whose numbers are coordinates and whose texts are escaped."""
+    """Return a macro of `charts.html` that formats numbers as coordinates and escapes texts."""
 
     def shown(value: object) -> object:
         if isinstance(value, Markup) or not isinstance(value, str | int | float):
@@ -233,10 +232,8 @@ _CATEGORIES = {
 
 
 def part_colour(name: str) -> str:
-    """Return the colour of a part of a step."""
     return _PARTS.get(name, OTHER)
 
 
 def category_colour(name: str) -> str:
-    """Return the colour of a stage by its category."""
     return _CATEGORIES.get(name, OTHER)

@@ -1,4 +1,4 @@
-"""The HTML report of a run that goes on, served on this machine alone: each request renders what is known by then."""
+"""HTML report of a running command, served only on this machine. Each request renders the current state."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from headrace.errors import HeadraceError
 
 REFRESH_S = 5
-"""Seconds after which a browser asks again."""
+"""Refresh interval of the browser in seconds."""
 LOOPBACK = "127.0.0.1"
 
 
 class LivePageServer(HTTPServer):
-    """Server of one page on the loopback address. Only requests that name this address are answered.
+    """Server of one page on the loopback address, which answers only requests with a matching `Host` header.
 
-    (Another site's script may send a request to a name of its own that leads here; it could then read the answer.)
+    The check stops DNS rebinding: a foreign site's script could point its own name here and read the answer.
 
     Args:
-        page: Returns the page as it is now.
-        port: 0 for any that is free.
+        page: Returns the current page.
+        port: Port number, or 0 for any free port.
     """
 
     def __init__(self, page: Callable[[], str], port: int = 0) -> None:
@@ -33,7 +33,7 @@ class LivePageServer(HTTPServer):
 
     @property
     def names(self) -> set[str]:
-        """Names by which a browser may ask for it."""
+        """Accepted values of the `Host` header."""
         return {f"{host}:{self.server_port}" for host in (LOOPBACK, "localhost")}
 
 
@@ -72,4 +72,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Print nothing: the terminal belongs to whoever started it."""
+        """Print nothing: the terminal belongs to the user's command."""

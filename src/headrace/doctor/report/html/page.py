@@ -1,4 +1,4 @@
-"""The HTML report: one offline page, rendered from templates."""
+"""HTML report: one offline page, rendered from templates."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ from headrace.doctor.report.terminal import HOT
 from headrace.doctor.session.model import Session
 
 MOST_BYTES = 1_000_000
-"""Size limit of the file: it is mailed and opened on phones."""
+"""Size limit of the file in bytes, since it is mailed and opened on phones."""
 TEXT_LIMITS = (1_200, 240, 60)
-"""Characters of one text that are shown; the shorter ones where the file would be too large."""
+"""Maximum characters of one text. Smaller limits apply if the file would be too large."""
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
-"""The same as the colour, for those who do not see it."""
+"""Text equivalents of the colours for accessibility."""
 _FUNCTIONS = (
     *(counted, duration, number, percent, remedy_rows, bound_rows),
     *(columns, measures, stacked, BarMeasure, BarSegment, ChartKey, category_colour, is_late, hanging, latest_ranks),
     *(command_line, ending, cost_text, last_words, machine_lines, machine_names),
     *(name_text, stage_text, start_up_text, note_texts, computing_share),
 )
-"""What templates may call, alongside all of `tables` and `timelines`."""
+"""Functions available in templates, in addition to `tables` and `timelines`."""
 
 
 def html_page(
     session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None, *, again: str = ""
 ) -> str:
-    """Return a document of less than 1 MB that loads nothing and runs nothing. Pure, but for its own templates."""
+    """Return a document under 1 MB without scripts or external resources. Pure except for reading its templates."""
     report = ReportData(session, diagnosis, prescription, again)
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -88,7 +88,7 @@ def html_page(
 
 
 def _heat(report: ReportData) -> str:
-    """Return `red`, `yellow`, `green` or nothing: what the verdict does not call input-bound is not shown as such."""
+    """Return `red`, `yellow`, `green` or empty; never red or yellow if the verdict is not input-bound."""
     diagnosis, prescription = report.diagnosis, report.prescription
     waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     if waits is None:
@@ -99,9 +99,9 @@ def _heat(report: ReportData) -> str:
 
 @cache
 def _environment(limit: int) -> Environment:
-    """Return the templates' environment, which escapes every text twice over.
+    """Return the template environment, which escapes every text twice.
 
-    Jinja escapes it for HTML, and before that `seen` escapes whatever would not be seen as itself.
+    `seen` first escapes characters that are not plainly visible, then Jinja escapes the text for HTML.
     """
 
     def shown(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Data of the HTML report: a session, its diagnosis, and the trainer that the page is about."""
+"""Data of the HTML report: a session, its diagnosis, and the trainer that the page describes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.doctor.session.model import Session
 
 @dataclass(frozen=True)
 class ReportData:
-    """A session and what was computed from it."""
+    """Session with the results computed from it."""
 
     session: Session
     diagnosis: Diagnosis
@@ -36,7 +36,7 @@ class ReportData:
 
     @cached_property
     def training(self) -> MeasuredTraining | None:
-        """Measured steps of that rank."""
+        """Measured steps of the rank in `budget`."""
         for trainer in self.session.trainers:
             if self.budget is not None and (trainer.pid, trainer.rank) == (self.budget.pid, self.budget.rank):
                 measured = training(self.session, with_loaders_as_one(trainer))
@@ -49,13 +49,13 @@ class ReportData:
 
     @cached_property
     def whose(self) -> str:
-        """`, rank 3`, where there are several ranks; else empty."""
+        """Text such as `, rank 3` if there are several ranks; otherwise empty."""
         several = len({trainer.rank for trainer in self.session.trainers}) > 1
         return f", rank {self.budget.rank}" if several and self.budget is not None else ""
 
     @cached_property
     def loaders(self) -> list[LoaderProduction]:
-        """Batch production of that rank, a loader each; of all ranks where no budget is known."""
+        """Batch production of each loader of the rank in `budget`; of all ranks if no budget is known."""
         pid = None if self.budget is None else self.budget.pid
         return [one for one in self.diagnosis.batch_production if pid in (None, one.trainer)]
 

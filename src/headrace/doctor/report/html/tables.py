@@ -1,4 +1,4 @@
-"""Bars and figures in the HTML report's tables, and the legends that explain their colours."""
+"""Bars and figures of the HTML report's tables, and legends for their colours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.doctor.session.model import Machine
 
 MOST_DIFF_LINES = 120
 MOST_REMEDIES = 24
-"""Remedies that are shown."""
+"""Maximum number of remedies shown."""
 LOADER_FACTS = (
     "num_workers",
     "batch_size",
@@ -46,7 +46,7 @@ _DIFF = {"+": "more", "-": "less", "@": "place"}
 
 
 def step_keys(budget: StepBudget) -> list[ChartKey]:
-    """Return the figures behind the bars: what a part takes, its share, and its share as the GPU sees it."""
+    """Return the figures of each part: its time, its share, and its share on the GPU."""
     gpu = {part.name: f" · GPU {percent(part.share)}" for part in budget.device or []}
     names = {part.name: f"{duration(part.us)} · {percent(part.share)}" for part in budget.parts if part.us > 0}
     names |= {name: ABSENT for name in gpu if name not in names}
@@ -54,7 +54,6 @@ def step_keys(budget: StepBudget) -> list[ChartKey]:
 
 
 def parts_bar(parts: list[TimePart], whole_us: float) -> Markup:
-    """Draw the parts of a step."""
     said = ", ".join(f"{part.name} {duration(part.us)} ({percent(part.share)})" for part in parts if part.us > 0)
     segments = [
         BarSegment(part_colour(part.name), part.us, f"{part.name}: {duration(part.us)}, {percent(part.share)}")
@@ -64,12 +63,12 @@ def parts_bar(parts: list[TimePart], whole_us: float) -> Markup:
 
 
 def one_bar(colour: str, value: float, top: float, label: str) -> Markup:
-    """Draw a bar of one piece; `label` is what it says in words."""
+    """Draw a bar with a single segment; `label` is its text equivalent."""
     return stacked([BarSegment(colour, value, label)], top=top, label=label, labelled=False)
 
 
 def shortened(place: str) -> str:
-    """Keep the file and its folder of a path: `…/data/dataset.py:41:__getitem__`."""
+    """Shorten a path to the file and its folder: `…/data/dataset.py:41:__getitem__`."""
     path, _, rest = place.rpartition("/")
     folder = path.rpartition("/")
     return f"…/{folder[2]}/{rest}" if folder[0] else place
@@ -81,7 +80,7 @@ class MeanBatch(NamedTuple):
     worker: str
     batches: int
     stages: dict[str, float]
-    """Microseconds by category, sending included."""
+    """Microseconds by category, including sending."""
 
     @property
     def whole_us(self) -> float:
@@ -89,7 +88,7 @@ class MeanBatch(NamedTuple):
 
 
 def mean_batches(report: ReportData) -> list[MeanBatch]:
-    """Return the workers of the trainer, by their number, that made a batch in the measured steps."""
+    """Return the mean batch of each worker that made a batch in the measured steps, by worker number."""
     training = report.training
     if training is None:
         return []
@@ -109,13 +108,13 @@ def mean_batches(report: ReportData) -> list[MeanBatch]:
 
 
 def heaviest_stages(batches: Sequence[MeanBatch]) -> list[str]:
-    """Return the categories of all workers' stages, the heaviest first."""
+    """Return the categories of all workers' stages, heaviest first."""
     whole = sum((Counter(one.stages) for one in batches), Counter[str]())
     return [name for name, _ in whole.most_common()]
 
 
 def remedy_bars(row: RemedyRow) -> list[BarMeasure]:
-    """Return what is predicted of a remedy and what was proved."""
+    """Return bars for a remedy's prediction and proof."""
     bars, predicted, outcome = [], row.prediction, row.outcome
     if predicted is not None:
         bars.append(BarMeasure("predicted", predicted.step_us, bounds(predicted.low_us, predicted.high_us)))
@@ -125,7 +124,7 @@ def remedy_bars(row: RemedyRow) -> list[BarMeasure]:
 
 
 def diff_lines(diff: str) -> Iterator[tuple[str, str]]:
-    """Yield lines with their kind (`more`, `less`, `same` or `place`), without the files' names, which stand above."""
+    """Yield lines with their kind (`more`, `less`, `same` or `place`), without file names, which appear above."""
     lines = list(dropwhile(lambda line: line.startswith(("--- ", "+++ ")), diff.splitlines()))
     for line in lines[:MOST_DIFF_LINES]:
         yield _DIFF.get(line[:1], "same"), line.expandtabs()
@@ -134,7 +133,7 @@ def diff_lines(diff: str) -> Iterator[tuple[str, str]]:
 
 
 def software(report: ReportData, machine: Machine) -> str:
-    """Return the versions of the first process that trains there."""
+    """Return the versions of the first training process on the machine."""
     session, host = report.session, machine.host
     trainers = {trainer.pid for trainer in session.trainers if trainer.host == host}
     process = next((one for one in session.processes if one.pid in trainers and one.host == host), None)

@@ -1,4 +1,4 @@
-"""Charts over time in the HTML report: steps, batches that lay ready, and cores that were busy."""
+"""Charts over time in the HTML report: steps, ready batches and busy cores."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from headrace.doctor.report.run_text import column_mean
 from headrace.doctor.session.model import Machine
 
 FAR = 3.0
-"""Times the 95th percentile, from which on a column is cut off so that the others can be seen."""
+"""Multiple of the 95th percentile from which columns are truncated to keep the others readable."""
 ROOM = 1.2
-"""The axis's reach where columns are cut off, in 95th percentiles."""
+"""Axis limit if columns are truncated, in multiples of the 95th percentile."""
 PLACES = 6
 COMMAND, BUSY = "cpu_cores_command", "cpu_cores_busy"
 
@@ -46,7 +46,7 @@ COMMAND, BUSY = "cpu_cores_command", "cpu_cores_busy"
 
 
 def steps(report: ReportData) -> ColumnChart | None:
-    """Draw every measured step, one after the other, with its parts."""
+    """Draw every measured step in order, with its parts."""
     training = report.training
     if training is None:
         return None
@@ -78,7 +78,7 @@ def steps(report: ReportData) -> ColumnChart | None:
 
 
 def _places(training: MeasuredTraining, groups: list[range]) -> list[tuple[float, str]]:
-    """Return the columns that hold a step of a round number, each named in its middle."""
+    """Return the columns that contain a round step number, each labelled in its middle."""
     numbers = [[training.steps[row].number for row in group] for group in groups]
     apart = round_step(numbers[-1][-1] - numbers[0][0] + 1, most=PLACES)
     named = [(place, next((number for number in of if number % apart == 0), None)) for place, of in enumerate(numbers)]
@@ -107,22 +107,22 @@ def _extremes(training: MeasuredTraining) -> str:
 
 @dataclass(frozen=True)
 class QueueDepth:
-    """Batches that lay ready and were not yet taken: `counts[row]` of them from `times[row]` to the next time."""
+    """Number of ready batches not yet received: `counts[row]` from `times[row]` to the next time."""
 
     times: list[float]
     counts: list[int]
     most: int
-    """Batches that may be in flight at once."""
+    """Maximum number of batches in flight."""
 
     def mean(self, start: float, end: float) -> float:
-        """Return the mean over a stretch of time."""
+        """Return the mean count over a time range."""
         area = np.cumsum([0.0, *(np.diff(self.times) * self.counts)])
         at_start, at_end = np.interp((start, end), self.times, area)
         return float(at_end - at_start) / (end - start) if end > start else 0.0
 
     @property
     def empty(self) -> float:
-        """Share of the time in which none was ready."""
+        """Share of time without a ready batch."""
         whole = self.times[-1] - self.times[0]
         return float(np.diff(self.times)[np.equal(self.counts, 0)].sum()) / whole if whole > 0 else 0.0
 
@@ -130,7 +130,7 @@ class QueueDepth:
 def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
     """Count the ready batches of the loaders that the steps waited for.
 
-    None where no worker made batches, or where some of their evidence was thinned: unknown batches would be missing.
+    Returns None if no worker made batches, or if evidence was thinned and so lacks batches.
     """
     trainer = training.trainer
     fed = training.fed
@@ -146,12 +146,12 @@ def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
     }
     changes: Counter[float] = Counter()
     for one, finder in zip(passes, finders, strict=True):
-        # Batches that nobody asked for become useless as the loader's next pass begins.
+        # Unrequested batches are discarded when the loader's next pass begins.
         later = [other.start for other in passes if other.loader == one.loader and other.start > one.start]
         for maker, row in finder.batches():
             sent, index = maker.batches.sent[row], maker.batches.index[row]
             taken = asked.get((one.number, index), min(later, default=inf))
-            # One that was asked for before it was sent never lay ready.
+            # A batch requested before it was sent is never ready.
             if sent is not None and sent < end and taken > max(start, sent):
                 changes[max(sent, start)] += 1
                 changes[min(taken, end)] -= 1
@@ -161,11 +161,11 @@ def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
 
 
 def batches_ready(report: ReportData) -> ColumnChart | None:
-    """Draw how many batches lay ready, over the time of the measured steps."""
+    """Draw the number of ready batches over the time of the measured steps."""
     measured = None if report.training is None else queue_depth(report.training, report.join)
     if measured is None or len(measured.times) < 2:
         return None
-    # As many columns as there are changes to tell, up to those that can be drawn.
+    # One column per change, up to the maximum number of columns.
     count, first, last = min(MOST_COLUMNS, len(measured.counts)), measured.times[0], measured.times[-1]
     edges = [first + (last - first) * place / count for place in range(count + 1)]
     means = [measured.mean(start, end) for start, end in pairwise(edges)]
@@ -187,7 +187,7 @@ def batches_ready(report: ReportData) -> ColumnChart | None:
 
 
 def _times(whole_us: float) -> list[tuple[float, str]]:
-    """Return round times along the axis, by their share of the width."""
+    """Return round times along the axis by their share of the width."""
     axis = time_axis(max(whole_us, 1), lines=5)
     return [(us / whole_us, f"{text} {axis.unit}") for us, text in axis.ticks if us <= whole_us > 0]
 
@@ -196,7 +196,7 @@ def _times(whole_us: float) -> list[tuple[float, str]]:
 
 
 def cores_busy(machine: Machine) -> ColumnChart | None:
-    """Draw the cores that worked; None where nobody read how busy they were."""
+    """Draw the busy cores; None without readings."""
     busy, mean = machine.columns.get(BUSY, []), column_mean(machine, BUSY)
     if mean is None or len(machine.time) < 2:
         return None
