@@ -28,7 +28,7 @@ int set_user_lock(int fd, short kind) {
     return ::fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-// What is left of `parts` once `done` bytes of them are.
+// Returns the rest of `parts` after `done` bytes.
 std::span<iovec> rest_of(std::span<iovec> parts, std::size_t done) {
     while (!parts.empty() && done >= parts.front().iov_len) {
         done -= parts.front().iov_len;
@@ -63,7 +63,7 @@ CacheKind CacheFile::kind(std::uint64_t entries, const CacheDigest& key, const C
     CacheHeader header;
     if (!read_at(0, &header, sizeof header)) return CacheKind::damaged;
     if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return CacheKind::damaged;
-    if (header.version != version) return CacheKind::other_version;  // what follows may lie elsewhere
+    if (header.version != version) return CacheKind::other_version;  // the other fields may have moved
     if (header.check != check_of(header)) return CacheKind::damaged;
     if (header.key != key || header.entries != entries) return CacheKind::other_key;
     if (header.stamp != stamp) return CacheKind::other_stamp;
@@ -106,13 +106,13 @@ int CacheFile::set_entry(std::uint64_t index, const CacheEntry& entry) const {
     return write_at(kCacheIndexAt + index * sizeof entry, &entry, sizeof entry);
 }
 
-// Locks of the open file description: the kernel lets go of them with its last descriptor, however processes end. On a
-// file system without them nobody is known to be alone.
+// Uses locks of the open file description: the kernel releases them with the last descriptor, even after a crash. On a
+// file system without such locks, returns false.
 bool CacheFile::is_alone() const {
     for (int look = 0; look < kUserLooks; ++look) {
         if (set_user_lock(fd_, F_WRLCK) == 0) return true;
         if (set_user_lock(fd_, F_RDLCK) == 0 || (errno != EAGAIN && errno != EACCES)) return false;
-        std::this_thread::sleep_for(kUserPause);  // the one that is alone rebuilds what it needs, and joins
+        std::this_thread::sleep_for(kUserPause);  // the sole user rebuilds its data, then joins
     }
     return false;
 }

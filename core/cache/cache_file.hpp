@@ -1,5 +1,5 @@
-// A cache's file: made, told apart from others, read and written. Nothing of it is ever mapped, so that a file that
-// another program cuts short is a short read and not the end of the process.
+// File of a cache: creation, identification, reads and writes. It is never mapped, so that truncation by another
+// program is a short read and does not crash the process.
 #pragma once
 
 #include <algorithm>
@@ -14,41 +14,41 @@
 
 namespace headrace {
 
-// What a file is to who asks for these entries, this key and this stamp.
+// Match of a file with the expected entries, key and stamp.
 enum class CacheKind : std::uint8_t { ours, damaged, other_version, other_key, other_stamp };
 
 class CacheFile {
 public:
     explicit CacheFile(int fd) : fd_(fd) {}
 
-    // Makes an empty file a cache of nothing. Returns 0, or what it failed with (errno).
+    // Initializes an empty file as an empty cache. Returns 0 or errno.
     int make(std::uint64_t entries, const CacheDigest& key, const CacheDigest& stamp,
              std::uint32_t version = kCacheVersion) const;
     CacheKind kind(std::uint64_t entries, const CacheDigest& key, const CacheDigest& stamp,
                    std::uint32_t version = kCacheVersion) const;
 
-    // Nothing for a tail that is damaged.
+    // Nothing if the tail is corrupt.
     std::optional<std::uint64_t> next() const;
     std::optional<CacheTail> tail() const;
     int set_next(std::uint64_t next, std::uint32_t group = 0) const;
-    // The first byte that no intact entry has, found in the whole index.
+    // End of the last intact entry, found by scanning the whole index.
     std::uint64_t find_next(std::uint64_t entries) const;
 
-    // An entry as it lies there; nothing where it cannot be read.
+    // The unchecked entry; nothing if it cannot be read.
     std::optional<CacheEntry> entry(std::uint64_t index) const;
     int set_entry(std::uint64_t index, const CacheEntry&) const;
-    // Calls `see` with (index, entry) of those from `first` to `stop` - 1 whose checksum is right.
+    // Calls `see(index, entry)` for the entries in [first, stop) with a correct checksum.
     template <typename See>
     void each_entry(std::uint64_t first, std::uint64_t stop, See see) const;
-    // Whether no other opening of the file has joined. Then none can, until this one has.
+    // True if no other open file description has joined. Then none can join before this one.
     bool is_alone() const;
-    // Counts this opening among those that use the file, until the last of its descriptors is closed.
+    // Registers this open file description as a user of the file until its last descriptor is closed.
     void join() const;
     std::uint64_t size() const;
     int cut(std::uint64_t bytes) const;
 
-    // All of `parts`, one after the other, from or to `offset`. Reading: false where the file ends before, or fails.
-    // Writing: 0 or errno. The arrays of parts are used up.
+    // Transfers all of `parts` in order, from or to `offset`. read() returns false if the file ends early or the read
+    // fails; write() returns 0 or errno. Both modify the array of parts.
     bool read(std::uint64_t offset, std::span<iovec> parts) const;
     int write(std::uint64_t offset, std::span<iovec> parts) const;
 

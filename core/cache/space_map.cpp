@@ -12,8 +12,8 @@ namespace {
 constexpr std::uint64_t kWordBits = 64;
 using Words = std::vector<std::uint64_t>;
 
-// Bits of a map are numbered from the lowest of its first byte on, and so are those of its words on a little-endian
-// machine. The first unit at or after `unit` whose bit is `value`, or one beyond the last.
+// Returns the first unit at or after `unit` with a bit of `value`, or `units`. Bits are numbered from the lowest bit of
+// the first byte, which on a little-endian machine also holds for words.
 std::uint64_t find_bit(const Words& words, std::uint64_t unit, std::uint64_t units, bool value) {
     while (unit < units) {
         const std::uint64_t word = words[unit / kWordBits], bits = (value ? word : ~word) >> unit % kWordBits;
@@ -23,7 +23,7 @@ std::uint64_t find_bit(const Words& words, std::uint64_t unit, std::uint64_t uni
     return units;
 }
 
-// The first unit of `count` on end that are free, or `units`.
+// Returns the first unit of `count` contiguous free units, or `units`.
 std::uint64_t find_run(const Words& words, std::uint64_t units, std::uint64_t count) {
     for (std::uint64_t end, unit = find_bit(words, 0, units, false); unit < units;
          unit = find_bit(words, end, units, false)) {
@@ -80,7 +80,7 @@ SpaceMap::Taken SpaceMap::take(std::uint64_t bytes) {
     for (std::uint64_t tried = 0; count <= kGroupUnits && tried < all; ++tried) {
         const std::uint64_t group = (tail.group + tried) % all, units = units_of(group);
         const bool is_there = file_.read_at(map_at(group), words.data(), kMapBytes);
-        if (!is_there) std::ranges::fill(words, 0);  // the file ends before
+        if (!is_there) std::ranges::fill(words, 0);  // beyond the end of the file
         const std::uint64_t unit = find_run(words, units, count);
         if (unit == units) continue;
         std::span<std::uint8_t> map(reinterpret_cast<std::uint8_t*>(words.data()), kMapBytes);

@@ -11,7 +11,7 @@ namespace headrace {
 
 namespace {
 
-// An entry may be read while another process writes it, and is then neither the old nor the new one.
+// Attempts to read an entry: while another process writes it, a read may return neither the old nor the new entry.
 constexpr int kLooks = 3;
 constexpr int kTaken = -2;
 
@@ -44,7 +44,7 @@ Store::Store(int fd, std::uint64_t entries, std::uint64_t limit_bytes, Space spa
     : fd_(fd), file_(fd), entries_(entries), limit_(limit_bytes), space_(space), map_(file_, entries, limit_bytes) {}
 
 Store::~Store() {
-    const StoreLock::AmongThreads held;  // to close any descriptor of a file lets go of the process's locks of it
+    const StoreLock::AmongThreads held;  // closing any descriptor of a file releases the process's locks on it
     ::close(fd_);
 }
 
@@ -112,7 +112,7 @@ bool Store::read(std::uint64_t index, const Item& item, std::span<const Part> pa
     const bool is_whole = fits && file_.read(item.offset, std::span(vectors).first(all.size())) &&
                           check_of_parts<Part>(all) == item.data_check;
     if (space_ == Space::reused && !is_still(index, item)) {
-        add(misses_, 1);  // evicted meanwhile: its bytes may be another entry's, and nothing is damaged
+        add(misses_, 1);  // evicted meanwhile: the bytes may be another entry's, so nothing is corrupt
         return false;
     }
     if (is_whole) {
@@ -124,8 +124,8 @@ bool Store::read(std::uint64_t index, const Item& item, std::span<const Part> pa
     return false;
 }
 
-// An entry is dropped before its space is free for others: if it is what it was before its data were read, they were
-// not written over meanwhile. Its generation tells it from one that was dropped and kept again in the same place.
+// An entry is dropped before its space is freed: if it is unchanged after a read of its data, the data was not
+// overwritten meanwhile. The generation distinguishes an entry that was dropped and stored again at the same place.
 bool Store::is_still(std::uint64_t index, const Item& item) const {
     const std::optional<CacheEntry> now = intact(index);
     return now && now->state == CacheState::kept && now->offset == item.offset && now->generation == item.generation;
@@ -148,11 +148,11 @@ void Store::reject(std::uint64_t index, const Item& item) {
     drop(index, entry);
 }
 
-// Makes an entry empty that cannot be read.
+// Clears an unreadable entry.
 void Store::mend(std::uint64_t index) {
     if (space_ == Space::reused) {
         const StoreLock lock(fd_);
-        if (lock.error() != 0 || intact(index)) return;  // another one has written it meanwhile
+        if (lock.error() != 0 || intact(index)) return;  // another process has written it meanwhile
         add(damaged_, 1);
         return drop(index, {});
     }
@@ -172,7 +172,7 @@ std::uint64_t Store::free_entry(std::uint64_t index, const CacheEntry& entry) {
 }
 
 std::uint64_t Store::evict(std::span<const std::int64_t> indices) {
-    constexpr std::size_t kAtOnce = 64;  // so that others get the lock in between
+    constexpr std::size_t kAtOnce = 64;  // so that others can take the lock in between
     std::uint64_t freed = 0;
     for (; !indices.empty() && space_ == Space::reused; indices = indices.subspan(std::min(kAtOnce, indices.size()))) {
         const StoreLock lock(fd_);
@@ -205,7 +205,7 @@ void Store::recover() {
     file_.join();
 }
 
-// A failure to write it down leaves what was there, to be found out again.
+// If the write fails, the old entry stays and will be detected again.
 void Store::drop(std::uint64_t index, const CacheEntry& entry) { (void)file_.set_entry(index, entry); }
 
 bool Store::put(std::uint64_t index, std::span<const ConstPart> parts, std::uint32_t width, std::uint32_t height) {
@@ -237,8 +237,8 @@ bool Store::put(std::uint64_t index, std::span<const ConstPart> parts, std::uint
     return true;
 }
 
-// Writes an entry whose data lie there, unless writing them failed with `error`. Where space is reused, it is not
-// written over another one's, and what was taken for it is given back unless it is written: 0, kTaken or errno.
+// Writes the entry of data that is already written, unless that write failed with `error`. With space reuse, it never
+// overwrites an existing entry, and frees the allocation if it does not write. Returns 0, kTaken or errno.
 int Store::publish(std::uint64_t index, CacheEntry& entry, int error) {
     if (space_ == Space::grows) return error != 0 ? error : file_.set_entry(index, entry);
     const StoreLock lock(fd_);
@@ -254,7 +254,7 @@ int Store::publish(std::uint64_t index, CacheEntry& entry, int error) {
     return error;
 }
 
-// What was dropped is written again where it was. Two that do so at a time write the same bytes.
+// A dropped entry is rewritten in place. Concurrent writers write the same bytes.
 std::optional<std::uint64_t> Store::place_for(const CacheEntry& now, std::uint64_t bytes) {
     if (space_ == Space::grows && now.state == CacheState::dropped && bytes <= now.bytes &&
         now.offset <= limit_ - std::min(limit_, bytes)) {
@@ -271,7 +271,7 @@ std::optional<std::uint64_t> Store::allocate(std::uint64_t bytes) {
     }
     if (space_ == Space::grows) return append(bytes);
     if (bytes == 0) return cache_data_at(entries_);
-    if (SpaceMap::taken_by(bytes) > map_.largest()) return std::nullopt;  // others that are dropped make no room for it
+    if (SpaceMap::taken_by(bytes) > map_.largest()) return std::nullopt;  // evictions cannot make room for it
     const SpaceMap::Taken taken = map_.take(bytes);
     if (!taken.offset) stop(taken.error != 0 ? taken.error : kFull);
     return taken.offset;

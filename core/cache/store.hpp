@@ -1,7 +1,6 @@
-// Bytes by number, kept until a limit is reached. A store that does not reuse space throws nothing out: of a shuffled
-// epoch exactly the share that was kept is then found again, where the least recently used would always be what comes
-// next (CoorDL's MinIO: Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021). One that
-// reuses space drops what its caller names.
+// Store of byte entries by number, up to a limit. Without space reuse it evicts nothing: in shuffled epochs, the hit
+// rate is exactly the stored fraction, whereas LRU would evict the entries needed next (CoorDL's MinIO: Mohan et al.,
+// "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021). With space reuse, the caller chooses evictions.
 #pragma once
 
 #include <atomic>
@@ -16,29 +15,29 @@
 
 namespace headrace {
 
-// One part of what an entry holds; an entry is its parts, one after the other.
+// Part of an entry's data; an entry is the concatenation of its parts.
 using Part = std::span<std::uint8_t>;
 using ConstPart = std::span<const std::uint8_t>;
 inline constexpr std::size_t kMostParts = 2;
 
-// Used by any number of threads, and by the processes that have the same file. What one of them writes others find.
-// No call throws but for std::bad_alloc: whatever fails is a miss.
+// Shared by any number of threads and processes with the same file: all of them find an entry that one of them writes.
+// Calls throw only std::bad_alloc: any failure is a miss.
 class Store {
 public:
-    // What an entry says of itself.
+    // Metadata of an entry.
     struct Item {
         std::uint64_t offset;
         std::uint32_t bytes, width, height, data_check, generation;
     };
-    // Of this process, since it made the store. Damaged entries count as misses, too.
+    // Counts of this process since it created the store. Corrupt entries also count as misses.
     struct Counts {
         std::int64_t hits, misses, admitted, damaged, hit_bytes, admitted_bytes;
     };
 
     enum class Space : std::uint8_t { grows, reused };
 
-    // `fd` is a file of CacheKind::ours with these entries, of the version for that space; it is owned from now on. The
-    // limit counts all of the file.
+    // Takes ownership of `fd`, a file of CacheKind::ours with these entries and the version for `space`. The limit
+    // applies to the whole file.
     Store(int fd, std::uint64_t entries, std::uint64_t limit_bytes, Space space = Space::grows);
     ~Store();
     Store(const Store&) = delete;
@@ -46,38 +45,37 @@ public:
 
     std::uint64_t entries() const { return entries_; }
     std::uint64_t limit_bytes() const { return limit_; }
-    // Bytes of the file that are given away, index included.
+    // Allocated bytes of the file, index included.
     std::uint64_t used_bytes() const;
-    // Bytes that entries may take together.
+    // Bytes available for entries in total.
     std::uint64_t room_bytes() const;
-    // 0 while it admits; kFull at the limit; else what a write failed with (errno).
+    // 0 while it admits entries; kFull at the limit; otherwise the errno of a failed write.
     static constexpr int kFull = -1;
     int stopped() const { return stopped_.load(std::memory_order_relaxed); }
     Counts counts() const;
-    // Admits again after the limit was reached.
+    // Admits entries again after the limit was reached.
     void resume();
 
-    // What is kept under a number below entries(); nothing counts as a miss.
+    // Finds the entry with a number below entries(). An absent entry counts as a miss.
     std::optional<Item> find(std::uint64_t index);
-    // As find(), uncounted.
+    // Like find(), but uncounted.
     std::optional<Item> peek(std::uint64_t index);
-    // Reads what was found into parts of item.bytes together. False, and a miss, where it is not what was kept: the
-    // entry is then dropped.
+    // Reads a found entry into parts of item.bytes in total. If the data is corrupt, drops the entry, counts a miss and
+    // returns false.
     bool read(std::uint64_t index, const Item& item, std::span<const Part> parts);
-    // For who finds that an entry cannot be what was kept: a miss, damaged, dropped.
+    // Drops an entry that its reader found invalid, and counts it as a miss and as damaged.
     void reject(std::uint64_t index, const Item& item);
-    // Keeps parts of less than 4 GiB together. False where they are not kept: there is no room left, or something is
-    // there already.
+    // Stores parts of less than 4 GiB in total. Returns false if there is no room left or the entry exists.
     bool put(std::uint64_t index, std::span<const ConstPart> parts, std::uint32_t width = 0, std::uint32_t height = 0);
 
-    // --- where space is reused ---
+    // --- with space reuse ---
 
-    // Takes what is written down of free space from the index, unless another opening of the file is in use. Of a file
-    // on a disk: the descriptors of one opening, such as those that are handed on, are not told apart.
+    // Rebuilds the map of free space from the index, unless another open file description is in use. For a file on
+    // disk: descriptors that share an open file description, such as inherited ones, count as one user.
     void recover();
-    // Bytes that are taken for each of `count` entries from `first` on, 0 where nothing is kept.
+    // Bytes occupied by each of `count` entries from `first` on, 0 for absent entries.
     std::vector<std::uint32_t> taken(std::uint64_t first, std::uint64_t count) const;
-    // Drops entries and frees their space. Bytes that are free now.
+    // Drops entries and frees their space. Returns the freed bytes.
     std::uint64_t evict(std::span<const std::int64_t> indices);
 
 private:
@@ -89,12 +87,12 @@ private:
     std::optional<std::uint64_t> append(std::uint64_t bytes);
     int publish(std::uint64_t index, CacheEntry& entry, int error);
     bool is_still(std::uint64_t index, const Item& item) const;
-    // The bytes that it took. Needs the lock.
+    // Frees an entry's space and returns its bytes. Needs the lock.
     std::uint64_t free_entry(std::uint64_t index, const CacheEntry& entry);
     void mend(std::uint64_t index);
     void drop(std::uint64_t index, const CacheEntry& entry);
     void stop(int why) { stopped_.store(why, std::memory_order_relaxed); }
-    // Nothing where the file cannot be read there, or holds nonsense.
+    // The entry; nothing if it is unreadable or invalid.
     std::optional<CacheEntry> intact(std::uint64_t index) const;
 
     const int fd_;

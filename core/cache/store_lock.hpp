@@ -1,12 +1,11 @@
-// One at a time among the threads of a process and among processes.
+// Mutual exclusion among the threads of a process and among processes.
 #pragma once
 
 namespace headrace {
 
-// Between threads a word of the process that holds its id, so that a fork made while another thread held it is not
-// locked out for ever: what no longer runs in this process is taken over. One word for all files, since record locks
-// are no locks between two stores of one file in one process. Between processes such a record lock, which the kernel
-// lets go of when a process ends, however it ends.
+// Threads use a word with the process id, so that a fork made while another thread holds the lock is not locked out
+// forever: a lock of another process id is taken over. One word serves all files, since record locks do not exclude two
+// stores of one file in one process. Processes use a record lock, which the kernel releases when a process ends.
 class StoreLock {
 public:
     class AmongThreads {
@@ -21,11 +20,11 @@ public:
     ~StoreLock();
     StoreLock(const StoreLock&) = delete;
     StoreLock& operator=(const StoreLock&) = delete;
-    // 0, or why the file system gives no lock.
+    // 0, or the errno of a failed file lock.
     int error() const { return error_; }
 
 private:
-    AmongThreads among_threads_;  // first: taken first, let go of last
+    AmongThreads among_threads_;  // first member: acquired first, released last
     int fd_, error_;
 };
 

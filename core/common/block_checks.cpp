@@ -14,7 +14,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::size_t blocks_at_once = 16;  // one read of 256 KB, which stays in the processor's cache
+constexpr std::size_t blocks_at_once = 16;  // one read of 256 KB, which fits in the CPU cache
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Checksums of a file's bytes, one a block: what is wrong in it is noticed at the first look at that block, and what
-// nobody looks at costs nothing. A process checks each block once.
+// Checksums of a file, one per block: corruption is detected on first access to a block, and unread blocks cost
+// nothing. A process checks each block once.
 #pragma once
 
 #include <atomic>
@@ -10,14 +10,14 @@
 
 namespace headrace {
 
-// A name read at random costs one block once; a file of 1 GB, 256 KB of checksums.
+// A random read of a name checks one block once; a file of 1 GB has 256 KB of checksums.
 constexpr std::int64_t checked_block_bytes = 1 << 14;
 
-// CRC-32 (that of zlib, as a PNG and a zip have it) of each block of the bytes added; the last may be shorter.
+// CRC-32 (zlib's, as in PNG and zip) of each block of the added bytes; the last block may be shorter.
 class BlockSums {
 public:
     void add(std::span<const std::uint8_t> bytes);
-    // The checksums so far, the unfinished block's included.
+    // The checksums so far, including the unfinished block's.
     std::vector<std::uint32_t> sums() const;
 
 private:
@@ -26,16 +26,16 @@ private:
     std::int64_t filled_ = 0;
 };
 
-// Of the bytes [begin, end) of a file. Any number of threads may ask at once.
+// Checks of the bytes [begin, end) of a file. Safe for concurrent use.
 class BlockChecks {
 public:
     // Throws Fault(corrupt) unless there are as many checksums as blocks.
     BlockChecks(std::int64_t begin, std::int64_t end, std::vector<std::uint32_t> sums);
 
-    // Looks at the blocks that hold bytes of [from, to), as far as nobody did. Throws Fault: corrupt (they do not fit,
-    // or lie outside), changed (the file is shorter than it was); std::system_error (reading failed).
+    // Checks the blocks that overlap [from, to), unless already checked. Throws Fault: corrupt (a checksum differs, or
+    // the range is out of bounds), changed (the file became shorter); std::system_error (a read failed).
     void check(int fd, std::int64_t from, std::int64_t to) const;
-    // The same for some of the `count` rows of `row_bytes` bytes that begin at `at`; other numbers are passed over.
+    // The same for some of the `count` rows of `row_bytes` bytes that begin at `at`; ignores row numbers out of range.
     void check_rows(int fd, std::int64_t at, std::int64_t row_bytes, std::int64_t count,
                     std::span<const std::int64_t> rows) const;
 
@@ -50,7 +50,7 @@ private:
     std::unique_ptr<std::atomic<bool>[]> right_;
 };
 
-// Fills `count` bytes from the file's byte `at` on. Throws std::system_error, and Fault(changed) where it ends early.
+// Reads `count` bytes from file offset `at`. Throws std::system_error, and Fault(changed) if the file ends early.
 void read_all(int fd, void* to, std::size_t count, std::int64_t at);
 
 }  // namespace headrace

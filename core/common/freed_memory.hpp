@@ -1,10 +1,10 @@
-// Memory that was freed, and that the C library keeps for what may come.
+// Freed memory that the C library retains for later allocations.
 #pragma once
 
 namespace headrace {
 
-// Gives it back to the system, where the C library can be asked to. After work that takes much memory once, such as
-// building an index, a process would otherwise stay that large.
+// Returns freed memory to the system if the C library supports it. Otherwise a process stays large after work with a
+// high peak, such as building an index.
 void return_freed_memory();
 
 }  // namespace headrace

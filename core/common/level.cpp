@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kNames[kLevels] = {"scalar", "portable", "avx2", "avx512"};
 
 #if defined(__x86_64__)
-// Clang before 16 does not know it by name.
+// Clang before 16 has no __builtin_cpu_supports("f16c").
 bool has_f16c() {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

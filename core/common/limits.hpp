@@ -1,4 +1,4 @@
-// Bounds on what untrusted content may cost. Every error that names a limit uses these field names.
+// Bounds on the cost of untrusted content. Every error that names a limit uses these field names.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 namespace headrace {
 
 struct Limits {
-    std::int64_t max_pixels = 178'956'970;        // as Pillow's decompression-bomb error
+    std::int64_t max_pixels = 178'956'970;        // Pillow's threshold for a decompression-bomb error
     std::int64_t max_jpeg_scans = 100;            // real progressive files have about 10
     std::int64_t max_png_chunk_bytes = 64 << 20;  // one chunk other than IDAT
     std::int64_t max_file_bytes = 1LL << 30;      // one encoded image
-    std::int64_t max_decode_bytes = 2LL << 30;    // memory for whole images, of all threads of a loader together
-    // What is decoded by Pillow: those formats, by its names for them, and for so long where it takes a process apart.
+    std::int64_t max_decode_bytes = 2LL << 30;    // memory for whole images, over all threads of a loader
+    // Decoding by Pillow: allowed formats, by Pillow's names, and the time limit in a separate process.
     std::vector<std::string> formats{"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"};
     double max_decode_s = 30;
 

@@ -1,4 +1,4 @@
-// Memory that decoders of several threads take together for whole images.
+// Memory budget that decoders of several threads share for whole images.
 #pragma once
 
 #include <condition_variable>
@@ -10,19 +10,19 @@
 
 namespace headrace {
 
-// Throws Fault(limit) for more than `most`, which is Limits::max_decode_bytes.
+// Throws Fault(limit) if `bytes` exceeds `most`, which is Limits::max_decode_bytes.
 inline void expect_memory(std::int64_t bytes, std::int64_t most) {
     if (bytes > most)
         throw Fault(Code::limit, "decoding takes up to " + std::to_string(bytes) +
                                      " bytes, more than max_decode_bytes=" + std::to_string(most));
 }
 
-// A thread has one share at a time and waits for nothing else while it has it, so the others' shares end.
+// A thread holds one share at a time and waits for nothing else meanwhile, so every share is eventually released.
 class MemoryBudget {
 public:
     explicit MemoryBudget(std::int64_t most) : most_(most) {}
 
-    // Waits until `bytes` fit beside what others hold. Throws Fault(limit) for more than the whole budget.
+    // Waits until `bytes` are available. Throws Fault(limit) for more than the whole budget.
     void take(std::int64_t bytes) {
         expect_memory(bytes, most_);
         std::unique_lock lock(mutex_);
@@ -44,7 +44,7 @@ private:
     std::int64_t held_ = 0;
 };
 
-// A share of the budget, for as long as it lives; none where there is no budget, or nothing is taken.
+// Scoped share of the budget; a no-op without a budget or for 0 bytes.
 class MemoryShare {
 public:
     MemoryShare(MemoryBudget* budget, std::int64_t bytes) : budget_(bytes > 0 ? budget : nullptr), bytes_(bytes) {

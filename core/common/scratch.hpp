@@ -1,4 +1,4 @@
-// Memory that is written before it is read, and kept from image to image.
+// Uninitialized scratch memory that is reused from image to image.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ class Scratch {
 public:
     static constexpr std::size_t default_kept_bytes = std::size_t{64} << 20;
 
-    // Memory for one exceptionally large image, beyond `kept_bytes`, is not kept.
+    // Memory beyond `kept_bytes`, for one exceptionally large image, is freed at the next smaller request.
     explicit Scratch(std::size_t kept_bytes = default_kept_bytes) : kept_bytes_(kept_bytes) {}
 
-    // At least `bytes` bytes; what was in them is lost.
+    // Returns at least `bytes` bytes with unspecified content.
     std::uint8_t* reserve(std::size_t bytes) {
         if (bytes > capacity_ || (capacity_ > kept_bytes_ && bytes <= kept_bytes_)) {
             memory_.reset();  // first, so that old and new never coexist
@@ -25,7 +25,7 @@ public:
         return memory_.get();
     }
 
-    // The same, from an address that vectors of 64 bytes do not straddle cache lines from.
+    // The same, aligned to 64 bytes so that vectors do not straddle cache lines.
     std::uint8_t* reserve_aligned(std::size_t bytes) {
         std::uint8_t* at = reserve(bytes + 63);
         return at + (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64;

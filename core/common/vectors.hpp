@@ -1,9 +1,9 @@
-// Vectors of 16 bytes in the notation that GCC and Clang share: one source that becomes NEON on aarch64, SSE2 on
-// x86-64, and plain code elsewhere. https://gcc.gnu.org/onlinedocs/gcc/Vector-Extensions.html
+// 16-byte vectors in the vector extensions of GCC and Clang: one source that compiles to NEON on aarch64, SSE2 on
+// x86-64, and scalar code elsewhere. https://gcc.gnu.org/onlinedocs/gcc/Vector-Extensions.html
 //
-// Whoever includes this keeps to additions, 16-bit products, shifts by a constant and lanes moved by a constant
-// pattern: each of these is an instruction or two on every machine. Wider products and conversions between widths
-// are not (GCC 12 takes vectors apart lane by lane for them).
+// Code that uses it is limited to additions, 16-bit products, shifts by a constant and shuffles by a constant pattern,
+// which are one or two instructions on every architecture. Wider products and conversions between widths are not (GCC
+// 12 compiles them lane by lane).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 #endif
 
 namespace headrace {
-// Unnamed: a function emitted with one file's instruction set must not replace its twin in a file with another.
+// Anonymous namespace: a function compiled for one file's instruction set must not replace its twin in another file.
 namespace {
 
 using u8x16 [[gnu::vector_size(16)]] = std::uint8_t;
@@ -36,13 +36,13 @@ inline void store(void* to, Vector v) {
     std::memcpy(to, &v, sizeof v);
 }
 
-// The same 16 bytes as lanes of another width.
+// Reinterprets the 16 bytes as lanes of another width.
 template <class To, class From>
 inline To as(From v) {
     return reinterpret_cast<To>(v);
 }
 
-// The bytes of a, 0 to 15, and of b, 16 to 31, by their numbers.
+// Selects bytes by index: 0 to 15 from a, 16 to 31 from b.
 template <int... At>
 inline u8x16 pick(u8x16 a, u8x16 b) {
 #if __has_builtin(__builtin_shufflevector)
@@ -52,7 +52,7 @@ inline u8x16 pick(u8x16 a, u8x16 b) {
 #endif
 }
 
-// Such numbers, one for each byte of the result.
+// Shuffle pattern: an index for each byte of the result.
 struct Pattern {
     int at[16];
 };
@@ -64,7 +64,7 @@ inline u8x16 pick_by(u8x16 a, u8x16 b) {
     }(std::make_index_sequence<16>{});
 }
 
-// Bytes of one vector; zeros where the pattern reaches beyond it.
+// Selects bytes of one vector; indices past its end select zero.
 template <Pattern From>
 inline u8x16 pick_or_zero(u8x16 v) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -79,7 +79,7 @@ constexpr Pattern consecutive(int first) {
     return pattern;
 }
 
-// `count` bytes from `first` on, over and over.
+// Repeats the `count` bytes from `first` on.
 constexpr Pattern repeated(int first, int count) {
     Pattern pattern{};
     for (int i = 0; i < 16; ++i) pattern.at[i] = first + i % count;
@@ -92,14 +92,14 @@ constexpr Pattern evens() {
     return pattern;
 }
 
-// Units of `bytes` bytes in turns from two vectors, from unit `first` of each on.
+// Interleaves units of `bytes` bytes from two vectors, starting at unit `first` of each.
 constexpr Pattern in_turns(int bytes, int first) {
     Pattern pattern{};
     for (int i = 0; i < 16; ++i) pattern.at[i] = i / bytes % 2 * 16 + (first + i / bytes / 2) * bytes + i % bytes;
     return pattern;
 }
 
-// The lower, or the higher, halves of two vectors in turns.
+// Interleaves the lower, or the higher, halves of two vectors.
 template <int Bytes>
 inline u8x16 interleave(u8x16 a, u8x16 b) {
     return pick_by<in_turns(Bytes, 0)>(a, b);
@@ -109,20 +109,20 @@ inline u8x16 interleave_high(u8x16 a, u8x16 b) {
     return pick_by<in_turns(Bytes, 8 / Bytes)>(a, b);
 }
 
-// Bytes 0 to 7, or 8 to 15, as 16-bit lanes.
+// Widens bytes 0 to 7, or 8 to 15, to 16-bit lanes.
 inline u16x8 low_bytes(u8x16 v) { return as<u16x8>(interleave<1>(v, u8x16{})); }
 inline u16x8 high_bytes(u8x16 v) { return as<u16x8>(interleave_high<1>(v, u8x16{})); }
 
-// 16-bit lanes below 256 as bytes.
+// Narrows 16-bit lanes below 256 to bytes.
 inline u8x16 bytes_of(u16x8 low, u16x8 high) {
 #if defined(__SSE2__)
-    return as<u8x16>(_mm_packus_epi16(as<__m128i>(low), as<__m128i>(high)));  // the pattern would take a mask each
+    return as<u8x16>(_mm_packus_epi16(as<__m128i>(low), as<__m128i>(high)));  // the pattern would need a mask for each
 #else
     return pick_by<evens()>(as<u8x16>(low), as<u8x16>(high));
 #endif
 }
 
-// (a + b + 1) / 2: one instruction, which the vector notation has no word for.
+// (a + b + 1) / 2: one instruction that the vector extensions cannot express.
 inline u8x16 mean_rounded_up(u8x16 a, u8x16 b) {
 #if defined(__ARM_NEON)
     return as<u8x16>(vrhaddq_u8(as<uint8x16_t>(a), as<uint8x16_t>(b)));

@@ -1,11 +1,11 @@
-// What decides the bits: the codecs behind one build of the core. Part of every saved state.
+// Codec versions of this build of the core, which determine decoded bits. Part of every saved state.
 #pragma once
 
 #include <string>
 
 namespace headrace {
 
-// "libjpeg-turbo 2.1.5, libdeflate 1.14"
+// For example "libjpeg-turbo 2.1.5, libdeflate 1.14".
 std::string codec_versions();
 
 }  // namespace headrace

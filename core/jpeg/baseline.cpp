@@ -6,7 +6,7 @@ namespace headrace {
 
 namespace {
 
-// MCUs whose coefficients are decoded before they are transformed: few enough to stay in the L1 cache.
+// MCUs decoded before their coefficients are transformed: few enough to fit in the L1 cache.
 constexpr int kBatchMcus = 4;
 constexpr int kPixelBytes = 4;
 
@@ -24,7 +24,7 @@ bool BaselineDecoder::begin(int first, int count, bool at_any_cost) {
     const int blocks = kBatchMcus * entropy_.blocks_per_mcu();
     coefficients_.resize(static_cast<std::size_t>(blocks) * kBlock + kBlockSlack);
     jobs_.resize(static_cast<std::size_t>(blocks));
-    // The last MCU row is sent together with the row before it that waited for its chroma.
+    // The last MCU row is sent together with the previous row, which waited for its chroma.
     const std::size_t band = static_cast<std::size_t>(count) * (frame_.mcu_height() + 1);
     band_.resize(std::max(band_.size(), (band + kPixelSlack) * kPixelBytes));
     return true;
@@ -33,7 +33,7 @@ bool BaselineDecoder::begin(int first, int count, bool at_any_cost) {
 int BaselineDecoder::decode(int top, int bottom, RowSink& sink) {
     if (top >= bottom) return 0;
     const int height = frame_.mcu_height(), context = down(frame_.made()) - 1;
-    // Where chroma is subsampled, a row takes part of it from the chroma row above or below.
+    // With subsampled chroma, a row also needs the chroma row above or below.
     const int first = std::max(0, top - context) / height;
     const int last = std::min(bottom - 1 + context, frame_.height - 1) / height;
     if (!entropy_.skip(std::int64_t{first} * mcus_across_)) return 0;

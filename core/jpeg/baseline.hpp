@@ -1,5 +1,5 @@
-// Decodes windows of baseline JPEGs from first bit to pixel, with the bits of libjpeg-turbo. JpegDecoder chooses
-// between it and libjpeg; benchmarks/jpeg_decode.py compares them.
+// Native decoder for windows of baseline JPEGs, bit-exact with libjpeg-turbo. JpegDecoder selects between it and
+// libjpeg; benchmarks/jpeg_decode.py compares them.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace headrace {
 
-// One a thread; keeps its tables and buffers between images.
+// Decoder for one thread; reuses tables and buffers between images.
 class BaselineDecoder {
 public:
     explicit BaselineDecoder(Level level) : kernels_(pixel_kernels(level)) {}
 
-    // Fill it before begin(); what its scan points at stays until decode() returns.
+    // Fill it before begin(); its scan must stay valid until decode() returns.
     BaselineFrame& frame() { return frame_; }
-    // Decodes `count` columns from `first`, which begins an MCU; the last two may differ from the full image's, and so
-    // may the first two. False: left to libjpeg, which without `at_any_cost` includes small files with codes of their
-    // own.
+    // Prepares to decode `count` columns from `first`, which begins an MCU; the first two and last two columns may
+    // differ from the full image's. Returns false for files left to libjpeg, which without `at_any_cost` includes small
+    // files with custom codes.
     bool begin(int first, int count, bool at_any_cost);
-    // Rows [top, bottom) as RGBX bytes in bands. Returns how many it handed on; fewer than asked for where the data are
-    // damaged or strange, and then those that it did hand on are right.
+    // Passes rows [top, bottom) to the sink as RGBX bytes in bands. Returns the number of rows; fewer than requested if
+    // the data is corrupt or unusual, and then the rows passed so far are correct.
     int decode(int top, int bottom, RowSink& sink);
 
 private:

@@ -1,4 +1,4 @@
-// The next bits of a segment, kept in a register.
+// Reader of a segment's next bits, in a register.
 #pragma once
 
 #include <bit>
@@ -9,11 +9,11 @@
 namespace headrace {
 
 struct BitReader {
-    std::uint64_t bits = 0;  // left-aligned; what lies beyond `count` is part of what follows, or zero
+    std::uint64_t bits = 0;  // left-aligned; bits beyond `count` are part of the following bits, or zero
     int count = 0;
     const std::uint8_t* next = nullptr;
 
-    // At least 56 bits. Reads 8 bytes, whatever is there: without a branch it costs less than any test would save.
+    // Refills to at least 56 bits. Always reads 8 bytes: that costs less than any branch would save.
     void refill() {
         std::uint64_t bytes;
         std::memcpy(&bytes, next, 8);
@@ -22,12 +22,12 @@ struct BitReader {
         next += (63 - count) >> 3;
         count |= 56;
     }
-    // `length` is below 64.
+    // Drops `length` bits, below 64.
     void consume(int length) {
         bits <<= length;
         count -= length;
     }
-    // Unread bits up to `end`; negative where more have been read than there are.
+    // Unread bits up to `end`; negative after reading past the end.
     std::ptrdiff_t left(const std::uint8_t* end) const { return 8 * (end - next) + count; }
 };
 

@@ -8,7 +8,8 @@ namespace headrace {
 
 namespace {
 
-// From zigzag order to rows. A position beyond the block, which only damage and guesses have, is the word behind it.
+// Zigzag order to row order. A position beyond the block, which only corrupt data and speculation produce, maps to the
+// word after it.
 constexpr int kPositions = kBlock + kMostAdvance + 16;
 constexpr auto kRowOrder = [] {
     std::array<std::uint8_t, kPositions> order{};
@@ -35,15 +36,15 @@ constexpr auto kRowOrder = [] {
     return order;
 }();
 
-// Bytes of a scan that has two AC codes of its own and is decoded faster all the same: their tables take 57 us, and
-// decoding with them saves 3.6 ns a byte (benchmarks/jpeg_decode.py).
+// Scan size in bytes from which two custom AC codes pay off: their tables take 57 us to build, and decoding with them
+// saves 3.6 ns per byte (benchmarks/jpeg_decode.py).
 constexpr std::size_t kWorthTables = 16 << 10;
 
 constexpr bool well_ended(int position) {
     return position == kBlock || (position > kEndOfBlock && position < kEndOfBlock + kBlock);
 }
 
-// The compiler keeps a reader in registers only while nothing takes its address; so the rare paths get a copy.
+// The compiler keeps a reader in registers only if its address is never taken, so rare paths work on a copy.
 template <typename Rare>
 [[gnu::always_inline]] inline bool aside(BitReader& reader, int& position, Rare rare) {
     BitReader copy = reader;
@@ -54,7 +55,7 @@ template <typename Rare>
     return fine;
 }
 
-// One difference, after refill(). False: not one that 8-bit JPEG has.
+// Reads one difference, after refill(). Returns false if it is not valid in 8-bit JPEG.
 [[gnu::always_inline]] inline bool read_dc(BitReader& reader, const DcTable& table, int& difference) {
     const DcTable::Entry entry = table.entries[reader.bits >> (64 - DcTable::kLook)];
     int length = entry.code_length, size = entry.size;
@@ -69,7 +70,7 @@ template <typename Rare>
     return true;
 }
 
-// The rest of a symbol whose code is `length` bits long. False where it leaves the block.
+// Reads the value of a symbol with a code of `length` bits. Returns false if it leaves the block.
 template <bool kStore>
 inline bool read_value(BitReader& reader, int length, int symbol, int& position, std::int16_t* block) {
     const int run = symbol >> 4, size = symbol & 15;
@@ -86,7 +87,7 @@ inline bool read_value(BitReader& reader, int length, int symbol, int& position,
     return true;
 }
 
-// One symbol of any length. False where it is none, or leaves the block.
+// Reads one symbol of any length. Returns false if it is invalid or leaves the block.
 template <bool kStore>
 [[gnu::noinline]] bool read_ac(BitReader& reader, const AcTable& table, int& position, std::int16_t* block) {
     reader.refill();
@@ -102,9 +103,9 @@ template <bool kStore>
     return well_ended(position);
 }
 
-// As many looks at the table as the bits of a refill are sure to do for, each for one value or two, while the block
-// goes on; one that needs more bits is the last. False: no such symbol, or it leaves the block. Unrolled, and the place
-// kept as an address: 2 % of a decode.
+// Performs as many table lookups as the bits of a refill always suffice for, each with one or two values, until the
+// block ends; a lookup that needs more bits is the last. Returns false for an invalid symbol, or one that leaves the
+// block. Unrolling, and the position as a pointer, save 2 % of a decode.
 [[gnu::always_inline]] inline bool store_looks(BitReader& reader, const AcTable& table, int& position,
                                                std::int16_t* block) {
     const std::uint8_t* order = kRowOrder.data() + position;
@@ -140,8 +141,8 @@ template <bool kStore>
     return true;
 }
 
-// The coefficients 1 to 63. A look may run over the end of a block whose last coefficient is not zero, and take the
-// next block's bits for its own; then it is done again symbol by symbol.
+// Reads coefficients 1 to 63. If the last coefficient is not zero, a lookup may run past the end of the block and
+// consume the next block's bits; then it is repeated symbol by symbol.
 template <bool kStore>
 [[gnu::always_inline]] inline bool read_acs(BitReader& reader, const AcTable& table, std::int16_t* block) {
     int position = 1, before_position;
@@ -203,7 +204,7 @@ void EntropyDecoder::begin_segment() {
 }
 
 bool EntropyDecoder::restart() {
-    if (restart_interval_ == 0) {  // as many MCUs as an int counts
+    if (restart_interval_ == 0) {  // unlimited
         until_restart_ = std::numeric_limits<int>::max();
         return true;
     }

@@ -1,4 +1,4 @@
-// Huffman decoding of a baseline scan, MCU by MCU: into coefficients where they are wanted, past them elsewhere.
+// Huffman decoder of a baseline scan, MCU by MCU: stores the requested coefficients and skips the others.
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@
 
 namespace headrace {
 
-// The tables of the codes seen last: most files use the standard's example code, whose tables are built once.
+// Cache of the tables of recent codes: most files use the standard's example codes, so their tables are built once.
 template <typename Table>
 class TableShelf {
 public:
-    // Stays valid until three other codes have been asked for. Null where the code is not one; and where it is new and
-    // a single use is not `worth` its tables, until it is asked for twice running.
+    // Returns tables that stay valid until three other codes have been requested. Null for an invalid code; and for a
+    // new code that is not `worth` its tables for a single use, until it is requested twice in a row.
     const Table* find(const HuffmanCode& code, bool worth);
 
 private:
@@ -34,22 +34,23 @@ private:
 };
 
 constexpr int kBlock = 64;
-// Decoding may write this many coefficients beyond those it was asked for.
+// Coefficients that decoding may write past the requested ones.
 constexpr int kBlockSlack = 1;
 
-// Whatever is not as it should be (no such code, positions beyond a block, data that end too soon or too late, a
-// marker that was not expected) is answered with false; libjpeg then has the say.
+// Any anomaly (an invalid code, positions beyond a block, data that ends too early or too late, an unexpected marker)
+// returns false; libjpeg then takes over.
 //
-// Time goes into the chain from one look to the next: shift, load, shift, about eight cycles; and into wrong guesses of
-// the processor, at the end of a block above all. What shortens neither does not pay: BMI2's shifts bring 1 %, other
-// batches of MCUs nothing; docs/design.md has more of these.
+// Time is spent on the dependency chain from one lookup to the next (shift, load, shift: about eight cycles) and on
+// branch mispredictions, mainly at the end of a block. Nothing else pays off: BMI2's shifts gain 1 %, other batch sizes
+// of MCUs nothing; docs/design.md lists more.
 class EntropyDecoder {
 public:
-    // False where a code is not one; unless `at_any_cost`, also where building tables takes longer than they save.
+    // Returns false for an invalid code; unless `at_any_cost`, also if building tables takes longer than they save.
     bool open(const BaselineFrame&, bool at_any_cost);
-    // Passes over `mcus` MCUs.
+    // Skips `mcus` MCUs.
     bool skip(std::int64_t mcus);
-    // Decodes `mcus` MCUs, each a row of blocks: luma in rows, Cb, Cr. Coefficients are in rows, not yet multiplied.
+    // Decodes `mcus` MCUs, each a sequence of blocks: luma row by row, Cb, Cr. Coefficients are in row order, not yet
+    // dequantized.
     bool decode(int mcus, std::int16_t* blocks);
 
     int blocks_per_mcu() const { return blocks_; }
@@ -71,7 +72,7 @@ private:
     TableShelf<DcTable> dc_tables_;
     TableShelf<AcTable> ac_tables_;
     std::array<Component, 3> components_;
-    std::array<std::uint8_t, 6> component_of_{};  // by block of the MCU
+    std::array<std::uint8_t, 6> component_of_{};  // by block in the MCU
     int blocks_ = 0;
     ScanBytes bytes_;
     BitReader reader_;

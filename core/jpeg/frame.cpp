@@ -10,14 +10,14 @@ namespace headrace {
 
 namespace {
 
-// Narrower chroma than this libjpeg does not interpolate.
+// Minimum width of chroma that libjpeg interpolates.
 constexpr int kLeastChromaWidth = 3;
 
 std::optional<Sampling> sampling_of(const jpeg_decompress_struct& info) {
     const jpeg_component_info* c = info.comp_info;
     const auto is = [c](int i, int h, int v) { return c[i].h_samp_factor == h && c[i].v_samp_factor == v; };
     if (info.num_components == 1) {
-        // Alone in its scan a component has one block an MCU, whatever its factors: Pillow writes 2x2.
+        // A component alone in its scan has one block per MCU, whatever its factors: Pillow writes 2x2.
         if (info.jpeg_color_space == JCS_GRAYSCALE) return Sampling::grey;
         return std::nullopt;
     }

@@ -33,7 +33,7 @@ CodeSearch::Found CodeSearch::find(std::uint32_t next16) const {
 bool DcTable::build(const HuffmanCode& code) {
     if (!search.build(code)) return false;
     const int used = std::accumulate(code.counts.begin(), code.counts.end(), 0);
-    const auto too_large = [](int size) { return size > 15; };  // which libjpeg refuses, in use or not
+    const auto too_large = [](int size) { return size > 15; };  // libjpeg rejects these, used or not
     if (std::any_of(code.symbols.begin(), code.symbols.begin() + used, too_large)) return false;
     for (std::uint32_t look = 0; look < entries.size(); ++look) {
         const auto [length, size] = search.find(look << (16 - kLook));
@@ -51,11 +51,11 @@ namespace {
 
 // One symbol with its extra bits.
 struct Single {
-    std::uint8_t code_length = 0;  // 0: the look does not hold the whole code
+    std::uint8_t code_length = 0;  // 0: the lookup does not hold the whole code
     std::uint8_t symbol = 0;
     std::uint8_t length = 0;  // with the extra bits
     std::uint8_t advance = 0;
-    std::int16_t value = 0;  // at advance - 1; 0: none, or beyond the look
+    std::int16_t value = 0;  // at advance - 1; 0: none, or beyond the lookup
 };
 using Singles = std::array<Single, 1 << AcTable::kSkipLook>;
 
@@ -66,14 +66,14 @@ Single single_of(std::uint32_t look, CodeSearch::Found found) {
     single.code_length = static_cast<std::uint8_t>(found.length);
     single.symbol = static_cast<std::uint8_t>(found.symbol);
     single.length = static_cast<std::uint8_t>(found.length + size);
-    // A run of 15 without a value is 16 zeros; any shorter one ends the block, as libjpeg has it.
+    // A run of 15 without a value is 16 zeros; any shorter run ends the block, like in libjpeg.
     single.advance = static_cast<std::uint8_t>(size > 0 || run == 15 ? run + 1 : kEndOfBlock);
     const auto aligned = static_cast<std::uint64_t>(look) << (64 - AcTable::kSkipLook);
     single.value = static_cast<std::int16_t>(size > 0 ? extend(aligned << found.length, size) : 0);
     return single;
 }
 
-// Looks that begin with the same code lie together, so that each code is searched for once.
+// Lookups that begin with the same code are contiguous, so each code is searched for once.
 void find_singles(const CodeSearch& search, Singles& singles) {
     for (std::uint32_t look = 0; look < singles.size();) {
         const CodeSearch::Found found = search.find(look << (16 - AcTable::kSkipLook));
@@ -99,7 +99,7 @@ AcTable::Step step_word(int length, int advance, Put first, Put second) {
             field(first.value & 0xFFFF, 32) | field(second.value & 0xFFFF, 48)};
 }
 
-// The whole symbols at the start of `look`, of which kLook bits are known; at most two with a value.
+// Returns the complete symbols at the start of `look`, with kLook known bits; at most two have a value.
 AcTable::Step step_of(const Singles& singles, std::uint32_t look) {
     const Single& start = at(singles, look);
     if (start.code_length == 0 || start.code_length > AcTable::kLook) return {};
@@ -119,7 +119,7 @@ AcTable::Step step_of(const Singles& singles, std::uint32_t look) {
     return step_word(length, advance, puts[0], values == 2 ? puts[1] : puts[0]);
 }
 
-// The symbols at the start of `look` whose codes are in it.
+// Returns the symbols at the start of `look` with complete codes.
 std::uint16_t skip_of(const Singles& singles, std::uint32_t look) {
     int length = 0, advance = 0;
     while (length < AcTable::kSkipLook) {

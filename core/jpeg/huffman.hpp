@@ -1,5 +1,5 @@
-// Huffman tables for decoding whole steps at once: a look at the next bits gives the symbols that begin there together
-// with their extra bits. ITU-T T.81, annexes C and F.2.2.
+// Huffman tables that decode several symbols at once: a lookup of the next bits returns the symbols together with their
+// extra bits. ITU-T T.81, annexes C and F.2.2.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace headrace {
 
-// As in a DHT segment.
+// Huffman code of a DHT segment.
 struct HuffmanCode {
     std::array<std::uint8_t, 16> counts{};  // of codes of 1 to 16 bits
     std::array<std::uint8_t, 256> symbols{};
@@ -15,20 +15,20 @@ struct HuffmanCode {
     bool operator==(const HuffmanCode&) const = default;
 };
 
-// Finds one symbol of any length; what the tables below fall back on.
+// Search for one symbol of any length; fallback of the tables below.
 class CodeSearch {
 public:
     struct Found {
-        int length;  // 0: no code begins like this
+        int length;  // 0: no code begins with these bits
         int symbol;
     };
-    // False: more codes than their lengths have room for, or one of all ones.
+    // Returns false if the code is oversubscribed or has a code of all ones.
     bool build(const HuffmanCode&);
     Found find(std::uint32_t next16) const;
 
 private:
-    std::array<std::uint32_t, 17> limits_{};  // by length: past the last such code, aligned to 16 bits
-    std::array<int, 17> offsets_{};           // by length: from a code to its place among the symbols
+    std::array<std::uint32_t, 17> limits_{};  // by length: one past the last code, aligned to 16 bits
+    std::array<int, 17> offsets_{};           // by length: from a code to its index in the symbols
     std::array<std::uint8_t, 256> symbols_{};
 };
 
@@ -39,9 +39,9 @@ constexpr int kMostAcBits = 10;
 struct DcTable {
     static constexpr int kLook = 9;
     struct Entry {
-        std::uint8_t length = 0;       // of code and extra bits; 0: see `search`
-        std::uint8_t code_length = 0;  // of these the code
-        std::uint8_t size = 0;         // extra bits
+        std::uint8_t length = 0;       // of code and extra bits; 0: use `search`
+        std::uint8_t code_length = 0;  // of the code alone
+        std::uint8_t size = 0;         // of the extra bits
     };
     std::array<Entry, 1 << kLook> entries;
     CodeSearch search;
@@ -49,43 +49,42 @@ struct DcTable {
     bool build(const HuffmanCode&);
 };
 
-// Positions in a block count from 1 to 63; one past its end says that the block ends at an end-of-block code.
+// Positions in a block are 1 to 63; positions from here on mark a block that ended with an end-of-block code.
 constexpr int kEndOfBlock = 128;
-// No step without an end of block goes further than this, so that its position stays below kEndOfBlock.
+// Maximum advance of a step without an end of block, so that its position stays below kEndOfBlock.
 constexpr int kMostAdvance = 64;
 
-// Longer looks for values pay no more (13 bits: an eighth fewer of them, as much time, for the tables leave the L1
-// cache), nor do longer ones for skips; benchmarks/jpeg_decode.py.
+// Longer lookups for values gain nothing (13 bits: an eighth fewer lookups in the same time, since the tables exceed
+// the L1 cache), nor do longer lookups for skips; benchmarks/jpeg_decode.py.
 struct AcTable {
     static constexpr int kLook = 10;
     static constexpr int kSkipLook = 12;
-    // No skip is longer: the extra bits of its last symbol may lie beyond the look.
+    // Maximum bits of a skip: the extra bits of its last symbol may be beyond the lookup.
     static constexpr int kMostSkipBits = kSkipLook + kMostAcBits;
-    // One or two coefficients, and what zeros and end of block surround them. One word, so that a look is one load.
+    // One or two coefficients with the zeros and the end of block around them. One word, so that a lookup is one load.
     struct Step {
         std::uint64_t word = 0;
 
-        // In bits, below 64.
+        // Length in bits, below 64.
         int length() const { return static_cast<int>(word & 63); }
-        // Of the position. 0: no whole symbol in kLook bits. Then `length` is that of the next code, and `first` its
-        // symbol; or `length` is 0 as well, see `search`.
+        // Advance of the position. 0: no complete symbol in kLook bits. Then `length` is the next code's, and `first`
+        // its symbol; or `length` is 0 as well: use `search`.
         int advance() const { return static_cast<std::uint8_t>(word >> 8); }
-        // Where the values go, from the position; one value is written twice.
+        // Offsets of the values from the position; a single value is written twice.
         int first() const { return static_cast<std::uint8_t>(word >> 16); }
         int second() const { return static_cast<std::uint8_t>(word >> 24); }
         std::int16_t first_value() const { return static_cast<std::int16_t>(word >> 32); }
         std::int16_t second_value() const { return static_cast<std::int16_t>(word >> 48); }
     };
     std::array<Step, 1 << kLook> steps;
-    // As many symbols as fit: their length in the low 6 bits, above it their advance. 0: see `search`.
+    // As many symbols as fit: their length in the low 6 bits, their advance above. 0: use `search`.
     std::array<std::uint16_t, 1 << kSkipLook> skips;
     CodeSearch search;
 
     bool build(const HuffmanCode&);
 };
 
-// The value that `size` extra bits stand for; `bits` begins with them. Signs are as random as data can be, so no
-// branch.
+// Returns the value of the `size` extra bits at the start of `bits`. Branchless, since signs are unpredictable.
 inline int extend(std::uint64_t bits, int size) {
     const auto value = static_cast<int>(bits >> 1 >> (63 - size));
     const auto negative = static_cast<int>(~(static_cast<std::int64_t>(bits) >> 63));  // all ones if it begins with 0

@@ -20,7 +20,7 @@ namespace headrace {
 
 namespace {
 
-// Rows handed on at once: enough that two clock readings a band cost nothing, few enough to stay in the L2 cache.
+// Rows per band: enough to make two clock readings per band negligible, few enough to fit in the L2 cache.
 constexpr int kBandRows = 16;
 // The outer two columns and rows of a cropped decode differ from the full one through chroma upsampling.
 constexpr int kMargin = 2;
@@ -30,7 +30,7 @@ struct ErrorManager {
     std::jmp_buf jump;
     char text[JMSG_LENGTH_MAX];
     Code code;
-    bool ran_short;  // the entropy decoder met the end of the data in mid-image
+    bool ran_short;  // the entropy decoder reached the end of the data in mid-image
 };
 
 std::string precision_text(int bits) {
@@ -44,7 +44,7 @@ ErrorManager& manager_of(j_common_ptr info) { return *reinterpret_cast<ErrorMana
     if (errors.code == Code::ok) {
         errors.code = Code::corrupt;
         info->err->format_message(info, errors.text);
-        if (info->err->msg_code == JERR_BAD_PRECISION) {  // libjpeg-turbo before 3; later ones read the header
+        if (info->err->msg_code == JERR_BAD_PRECISION) {  // libjpeg-turbo before 3; later versions read the header
             errors.code = Code::unsupported;
             std::snprintf(errors.text, sizeof errors.text, "%s", precision_text(info->err->msg_parm.i[0]).c_str());
         }
@@ -74,8 +74,8 @@ void check_scans(j_common_ptr info) {
     leave(info);
 }
 
-// Huffman codes take a bit a block at the very least, whatever is in it: a small file cannot ask for a large image's
-// memory. Arithmetic coding has no such bound.
+// Huffman codes take at least one bit per block, so a small file cannot claim a large image's memory. Arithmetic coding
+// has no such bound.
 bool can_hold_its_blocks(const jpeg_decompress_struct& info, std::size_t bytes) {
     std::uint64_t blocks = 0;
     for (int i = 0; i < info.num_components; ++i) {
@@ -88,8 +88,8 @@ std::string size_text(const jpeg_decompress_struct& info) {
     return "JPEG of " + std::to_string(info.image_width) + "x" + std::to_string(info.image_height) + " pixels";
 }
 
-// Whether an end-of-image marker follows the start of the scan. Inside entropy-coded data 0xFF is followed by 0 or a
-// restart marker, so a match is a real one; nearly always it is the last two bytes.
+// True if an end-of-image marker follows the start of the scan. In entropy-coded data 0xFF is followed by 0 or a
+// restart marker, so there are no false matches; nearly always the marker is the last two bytes.
 bool has_end(std::span<const std::uint8_t> scan) {
     for (std::size_t i = scan.size(); i >= 2; --i) {
         if (scan[i - 1] == 0xD9 && scan[i - 2] == 0xFF) return true;
@@ -97,7 +97,7 @@ bool has_end(std::span<const std::uint8_t> scan) {
     return false;
 }
 
-// Whether the file ended between two scans, so that some of a coefficient's bits, or all of a component, never came.
+// True if the file ended between two scans, so that some bits of a coefficient, or a whole component, are missing.
 bool lacks_scans(const jpeg_decompress_struct& info) {
     for (int i = 0; i < info.num_components; ++i) {
         if (info.comp_info[i].quant_table == nullptr) return true;  // set by a component's first scan
@@ -108,10 +108,10 @@ bool lacks_scans(const jpeg_decompress_struct& info) {
     return false;
 }
 
-// Whether jpeg_crop_scanline crops every component rightly. It takes each to be as many times narrower than the image
-// as its sampling says, also where the DCT has scaled it by more than the others (4:1:0 at a quarter, say); an
-// upsampler then makes too few columns, and the rest is what its memory held. Told from the components' sizes, since
-// the scales have other names where the library has libjpeg 7's or 8's interface.
+// True if jpeg_crop_scanline crops every component correctly. It assumes each component's width from its sampling
+// factor, even if the DCT scales the component by more than the others (for example 4:1:0 at a quarter); an upsampler
+// then produces too few columns, and the rest is uninitialized memory. Decided by the components' sizes, since the
+// scales have other names in the libjpeg 7 and 8 interfaces.
 bool can_crop(const jpeg_decompress_struct& info) {
     const auto crops = [&](const jpeg_component_info& part) {
         const auto most = static_cast<JDIMENSION>(info.max_h_samp_factor);
@@ -128,7 +128,7 @@ bool can_crop(const jpeg_decompress_struct& info) {
 struct JpegDecoder::State {
     State(Level level, JpegPath chosen) : path(quicker(level, chosen)), baseline(level) {}
 
-    // Without vectors the native decoder takes three times as long as libjpeg, which has its own, NEON included.
+    // Without vectors the native decoder takes three times as long as libjpeg, which has vector code, including NEON.
     static JpegPath quicker(Level level, JpegPath chosen) {
         return chosen == JpegPath::choose && level < Level::avx2 ? JpegPath::libjpeg : chosen;
     }
@@ -178,8 +178,8 @@ bool is_jpeg(std::span<const std::uint8_t> file) {
     return file.size() >= 3 && file[0] == 0xFF && file[1] == 0xD8 && file[2] == 0xFF;
 }
 
-// A decompressor that has read nothing. A used one keeps its quantisation and Huffman tables for files that bring none
-// of their own, and these would then be decoded with those of whichever file its thread had before. Costs 0.1 us.
+// Creates a new decompressor. A used one retains quantisation and Huffman tables, so a file without tables would be
+// decoded with the tables of the thread's previous file. Takes 0.1 us.
 void JpegDecoder::State::create() {
     jpeg_destroy_decompress(&info);
     if (setjmp(errors.jump)) throw Fault(errors.code, errors.text);
@@ -203,7 +203,7 @@ const JpegInfo& JpegDecoder::probe(std::span<const std::uint8_t> start, std::siz
     return state_->result;
 }
 
-// Where `start` ends too early, libjpeg goes on with end-of-image markers, and finds no scan.
+// If `start` ends too early, libjpeg continues with end-of-image markers and finds no scan.
 void JpegDecoder::State::read_header(std::span<const std::uint8_t> start, const Limits& limits, bool want_orientation) {
     errors.code = Code::ok;
     errors.ran_short = false;
@@ -249,7 +249,7 @@ JpegDecoder::Columns JpegDecoder::begin(int eighths, int left, int right) {
 
 bool JpegDecoder::native() const { return state_->native; }
 
-// Chooses the same columns as libjpeg does below, which may have to take over.
+// Selects the same columns as libjpeg below, which may have to take over.
 bool JpegDecoder::State::begin_native(Columns& columns) {
     if (path == JpegPath::libjpeg || eighths < 4 || !whole || !describe(info, baseline.frame())) return false;
     if (eighths == 4 && !halve(baseline.frame())) return false;
@@ -266,7 +266,7 @@ JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {
     info.scale_denom = 8;
     info.out_color_space = JCS_EXT_RGBX;
     info.dct_method = JDCT_ISLOW;
-    info.do_block_smoothing = FALSE;  // acts on unfinished progressive files only, and not alike in a window
+    info.do_block_smoothing = FALSE;  // affects only unfinished progressive files, and differs within a window
     jpeg_start_decompress(&info);
     JDIMENSION first = static_cast<JDIMENSION>(std::max(0, left - kMargin));
     const int end = std::min<int>(static_cast<int>(info.output_width), right + kMargin);
@@ -282,7 +282,7 @@ JpegDecoder::Columns JpegDecoder::State::begin_libjpeg() {
     return {static_cast<int>(first), static_cast<int>(info.output_width)};
 }
 
-// Reads `rows` rows and hands them on; without a sink they are dropped.
+// Reads `rows` rows and passes them to the sink; without a sink they are dropped.
 void JpegDecoder::State::read_rows(RowSink* sink, int rows) {
     const std::size_t stride = static_cast<std::size_t>(row_bytes) + kReadableBeyond;
     JSAMPROW pointers[kBandRows];
@@ -304,14 +304,14 @@ void JpegDecoder::decode(int top, int bottom, RowSink& sink) {
     if (s.native) {
         sent = s.baseline.decode(top, bottom, sink);
         s.native = sent == bottom - top;
-        // Damage lies behind the rows sent so far, so libjpeg would have made the same; it makes the others.
+        // The corruption is after the rows sent so far, so libjpeg would produce the same rows; it decodes the rest.
         if (!s.native) s.begin_libjpeg();
     }
     if (!s.native) s.decode_libjpeg(top, bottom, sent, sink);
     jpeg_abort_decompress(&s.info);
 }
 
-// The rows [top + sent, bottom); `sent` are already there.
+// Decodes the rows [top + sent, bottom).
 void JpegDecoder::State::decode_libjpeg(int top, int bottom, int sent, RowSink& sink) {
     if (setjmp(errors.jump)) fail();
     const int skip = std::max(0, top - kMargin);

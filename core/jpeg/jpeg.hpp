@@ -1,5 +1,5 @@
-// Windowed, DCT-scaled JPEG decoding: entropy decoding ends with the window's last row, inverse transforms and colour
-// conversion are done inside the window only, and a window has the bits of libjpeg-turbo's full decode.
+// Windowed, DCT-scaled JPEG decoder: entropy decoding stops at the window's last row, inverse transforms and colour
+// conversion run inside the window only, and a window is bit-exact with libjpeg-turbo's full decode.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ namespace headrace {
 
 struct JpegInfo {
     int width = 0, height = 0;
-    int orientation = 1;  // EXIF, 1 to 8; read only where asked for
+    int orientation = 1;  // EXIF, 1 to 8; read only on request
     bool grey = false;
     bool progressive = false;
 };
 
 bool is_jpeg(std::span<const std::uint8_t> file);
 
-// Who decodes. `native`: ordinary baseline files the decoder of baseline.hpp, all others libjpeg. `choose`: so, but
-// libjpeg also those where it is quicker.
+// Choice of decoder. `native`: the decoder of baseline.hpp for ordinary baseline files, libjpeg for all others.
+// `choose`: the same, but libjpeg also for files that it decodes faster.
 enum class JpegPath : std::uint8_t { choose, native, libjpeg };
 
-// One a thread; keeps libjpeg's state and its row buffer between images.
+// Decoder for one thread; reuses libjpeg's state and its row buffer between images.
 class JpegDecoder {
 public:
     explicit JpegDecoder(Level level = best_level(), JpegPath path = JpegPath::choose);
@@ -33,12 +33,12 @@ public:
     JpegDecoder(const JpegDecoder&) = delete;
     JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-    // Reads the header. `file` must stay until decode() returns. Throws Fault: corrupt, limit, unsupported (12-bit,
-    // lossless), declined (CMYK and YCCK are left to Pillow).
+    // Reads the header. `file` must stay valid until decode() returns. Throws Fault: corrupt, limit, unsupported
+    // (12-bit, lossless), declined (CMYK and YCCK are left to Pillow).
     const JpegInfo& open(std::span<const std::uint8_t> file, const Limits&, bool want_orientation);
 
-    // As open(), of a file of `file_bytes` of which only the `start` is at hand: nothing can be decoded after it.
-    // Throws what open() throws; corrupt or unsupported may then mean that the header goes on beyond `start`.
+    // Like open(), for the `start` of a file of `file_bytes` bytes: it cannot be decoded afterwards. Throws the errors
+    // of open(); corrupt or unsupported may mean that the header extends beyond `start`.
     const JpegInfo& probe(std::span<const std::uint8_t> start, std::size_t file_bytes, const Limits&,
                           bool want_orientation);
 
@@ -48,12 +48,12 @@ public:
     struct Columns {
         int first, count;
     };
-    // Chooses the columns to decode so that [left, right) has the bits of a full decode: these, and some around them.
-    // Coordinates are those of the scaled image.
+    // Selects the columns to decode so that [left, right) is bit-exact with a full decode: these, and some around them.
+    // Coordinates are in the scaled image.
     Columns begin(int eighths, int left, int right);
-    // Rows [top, bottom) of the columns that begin() returned, as RGBX bytes in bands.
+    // Passes rows [top, bottom) of the columns that begin() returned to the sink, as RGBX bytes in bands.
     void decode(int top, int bottom, RowSink& sink);
-    // Whether the last decode() went without libjpeg from begin to end.
+    // True if the last decode() did not use libjpeg.
     bool native() const;
 
 private:

@@ -16,7 +16,7 @@ public:
         const bool big = bytes_[0] == 'M' && bytes_[1] == 'M';
         return (little_ || big) && read16(2) == 42;
     }
-    // 0 beyond the end, which no valid field needs.
+    // 0 past the end, where no valid field is.
     std::uint32_t read16(std::size_t at) const { return read(at, 2); }
     std::uint32_t read32(std::size_t at) const { return read(at, 4); }
 

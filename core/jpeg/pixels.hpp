@@ -1,5 +1,5 @@
-// From coefficients to pixels, with the bits of libjpeg-turbo's SIMD code (JDCT_ISLOW, fancy upsampling), also where
-// damaged coefficients overflow.
+// Conversion of coefficients to pixels, bit-exact with libjpeg-turbo's SIMD code (JDCT_ISLOW, fancy upsampling), even
+// if corrupt coefficients overflow.
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ struct BlockJob {
     std::size_t stride;
 };
 
-// One row of pixels and the chroma that it is made from: the row beside it, and the next nearest where chroma is
-// subsampled down. Chroma repeats its first sample before the row and its last behind it. Each row may be read, and
-// `out` written, kPixelSlack pixels beyond their ends.
+// One row of pixels and its chroma: the nearest chroma row, and the next nearest if chroma is subsampled vertically.
+// Chroma repeats its first sample before the row and its last after it. Rows may be read, and `out` written,
+// kPixelSlack pixels past their ends.
 struct PixelRow {
     const std::uint8_t *luma, *cb, *cb_far, *cr, *cr_far;
     int count;
@@ -32,7 +32,7 @@ constexpr int kPixelSlack = 64;
 struct PixelKernels {
     // Inverse transforms of `count` blocks.
     void (*transform)(const BlockJob* jobs, int count);
-    // To 4x4 samples, as libjpeg halves an image.
+    // The same to 4x4 samples, like libjpeg at half size.
     void (*transform_half)(const BlockJob* jobs, int count);
     // Upsamples a row's chroma and converts it to RGBX, by Sampling.
     std::array<void (*)(const PixelRow&), kSamplings> convert;

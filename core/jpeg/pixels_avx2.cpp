@@ -1,5 +1,5 @@
-// Two blocks at once, one in each half of a vector, and 32 pixels at once, even ones apart from odd ones. Compiled for
-// AVX-512, with twice the registers, it is no quicker.
+// Two blocks at a time, one in each half of a vector, and 32 pixels at a time, even and odd pixels separately. Compiled
+// for AVX-512, with twice the registers, it is no faster.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -21,7 +21,7 @@ vec both(int first, int second) {
     return _mm256_set1_epi32(static_cast<int>(static_cast<unsigned>(second) << 16 | (first & 0xFFFF)));
 }
 
-// 32-bit lanes of two vectors: the lower and the upper halves of 16-bit ones.
+// 32-bit lanes in two vectors: the lower and upper halves of 16-bit lanes.
 struct Wide {
     vec low, high;
 };
@@ -44,7 +44,7 @@ vec scaled_down(const Wide& a) {
     return _mm256_packs_epi32(_mm256_srai_epi32(a.low, kShift), _mm256_srai_epi32(a.high, kShift));
 }
 
-// Eight values, one a vector, in each lane.
+// Transforms eight values, one per vector, in each lane.
 template <int kShift>
 void transform8(vec v[8]) {
     using namespace islow;
@@ -66,7 +66,7 @@ void transform8(vec v[8]) {
     }
 }
 
-// Rows to columns and back, in each half.
+// Transposes each half.
 void transpose(vec v[8]) {
     vec a[8], b[8];
     for (int i = 0; i < 4; ++i) {
@@ -83,7 +83,7 @@ void transpose(vec v[8]) {
     }
 }
 
-// Columns of 16-bit values to rows of bytes: result r holds the rows 2r and 2r + 1 of each half.
+// Converts columns of 16-bit values to rows of bytes: result r holds the rows 2r and 2r + 1 of each half.
 void to_rows(const vec v[8], vec rows[4]) {
     const vec c02 = _mm256_packs_epi16(v[0], v[2]), c13 = _mm256_packs_epi16(v[1], v[3]);
     const vec c46 = _mm256_packs_epi16(v[4], v[6]), c57 = _mm256_packs_epi16(v[5], v[7]);
@@ -103,13 +103,13 @@ void store_rows(__m128i two_rows, const BlockJob& job, int row) {
     _mm_storeh_pd(reinterpret_cast<double*>(out + job.stride), _mm_castsi128_pd(two_rows));
 }
 
-// All ones in each half that holds nothing but zeros.
+// Sets all bits of each half that is all zeros.
 vec flat_halves(vec below_first) {
     const vec zero = _mm256_cmpeq_epi64(below_first, _mm256_setzero_si256());
     return _mm256_and_si256(zero, _mm256_permute4x64_epi64(zero, 0xB1));
 }
 
-// The pass over columns. Where a block has nothing but its first row libjpeg-turbo shifts that, and does not saturate.
+// Column pass. If only a block's first row is non-zero, libjpeg-turbo shifts it without saturation.
 void transform_columns(vec v[8], vec below_first) {
     const vec zero = _mm256_cmpeq_epi64(below_first, _mm256_setzero_si256());
     const auto mask = static_cast<unsigned>(_mm256_movemask_epi8(zero));
@@ -146,7 +146,7 @@ void transform(const BlockJob* jobs, int count) {
     if (count % 2 == 1) transform_two(jobs[count - 1], jobs[count - 1]);
 }
 
-// Eight values, one a vector, to the first four; the fifth is not looked at.
+// Transforms eight values, one per vector, to the first four; the fifth is ignored.
 template <int kShift>
 void halve8(vec v[8]) {
     using namespace islow;
@@ -196,7 +196,7 @@ void transform_half(const BlockJob* jobs, int count) {
     if (count % 2 == 1) halve_two(jobs[count - 1], jobs[count - 1]);
 }
 
-// Even and odd pixels of 32, in 16-bit lanes.
+// Even and odd pixels of 32 pixels, in 16-bit lanes.
 struct Halves {
     vec even, odd;
 };
@@ -236,24 +236,24 @@ Halves chroma_at(const std::uint8_t* near, const std::uint8_t* far, int x, int o
     }
 }
 
-// 16 pixels, as bytes R G and B X of each.
+// 16 pixels, as bytes R G and B X of each pixel.
 struct Coloured {
     vec rg, bx;
 };
 
-// Red and green, or blue and 255, of one pixel each beside another.
+// Interleaves red and green, or blue and 255, per pixel.
 vec interleave(vec first, vec second) {
     const vec order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
     return _mm256_shuffle_epi8(_mm256_packus_epi16(first, second), order);
 }
 
-// (value * part / 2^16), rounded, of 16-bit lanes; |value| <= 128.
+// value * part / 2^16, rounded, in 16-bit lanes; |value| <= 128.
 vec fraction(vec value, int part) {
     const vec doubled = _mm256_mulhi_epi16(_mm256_slli_epi16(value, 1), _mm256_set1_epi16(static_cast<short>(part)));
     return _mm256_srai_epi16(_mm256_add_epi16(doubled, _mm256_set1_epi16(1)), 1);
 }
 
-// Constants beyond 16 bits are split into a whole number and the rest, as jdcolext-avx2.asm does.
+// Constants beyond 16 bits are split into an integer and the rest, like in jdcolext-avx2.asm.
 Coloured colour_of(vec y, vec cb, vec cr) {
     using namespace colour;
     constexpr int kOne = 1 << 16;

@@ -10,14 +10,13 @@ using i16 = std::int16_t;
 using i32 = std::int32_t;
 using u32 = std::uint32_t;
 
-// Lanes of libjpeg-turbo's vectors: products of 32 bits fit for any input, sums wrap, and results go back to 16 bits
-// saturated.
+// Emulates libjpeg-turbo's vector lanes: 32-bit products fit for any input, sums wrap, and results saturate to 16 bits.
 i16 wrap(i32 value) { return static_cast<i16>(value); }
 i16 scale_down(u32 value, int shift) {
     return static_cast<i16>(std::clamp(static_cast<i32>(value + (1U << (shift - 1))) >> shift, -32768, 32767));
 }
 
-// Eight values `step` apart, in place.
+// Transforms eight values, `step` apart, in place.
 void transform8(i16* v, int step, int shift) {
     using namespace islow;
     const i32 in1 = v[step], in2 = v[2 * step], in3 = v[3 * step], in5 = v[5 * step], in6 = v[6 * step],
@@ -42,7 +41,7 @@ void transform8(i16* v, int step, int shift) {
 
 void transform_block(const BlockJob& job) {
     i16 v[64];
-    bool flat = true;  // nothing but the first row: libjpeg-turbo then shifts, and does not saturate
+    bool flat = true;  // only the first row is non-zero: libjpeg-turbo then shifts without saturation
     for (int i = 0; i < 64; ++i) {
         v[i] = wrap(job.coefficients[i] * static_cast<i16>(job.quantisers[i]));
         flat = flat && (i < 8 || job.coefficients[i] == 0);
@@ -67,7 +66,7 @@ void transform(const BlockJob* jobs, int count) {
     for (int i = 0; i < count; ++i) transform_block(jobs[i]);
 }
 
-// Eight values `step` apart to the first four of them; the fifth is not looked at.
+// Transforms eight values, `step` apart, to the first four; the fifth is ignored.
 void halve8(i16* v, int step, int shift) {
     using namespace islow;
     const i32 in1 = v[step], in3 = v[3 * step], in5 = v[5 * step], in7 = v[7 * step];
@@ -108,8 +107,8 @@ void transform_half(const BlockJob* jobs, int count) {
     for (int i = 0; i < count; ++i) halve_block(jobs[i]);
 }
 
-// The triangle filter of jdsample.c: three parts of the nearer sample and one of the farther, rounded up and down in
-// turns so that no brightness is lost.
+// Triangle filter of jdsample.c: three parts of the nearer sample and one of the farther, rounded up and down
+// alternately to preserve brightness.
 template <Sampling S>
 int chroma_at(const std::uint8_t* near, const std::uint8_t* far, int x, int odd) {
     const int at = across(S) == 2 ? x / 2 : x;

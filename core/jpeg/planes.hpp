@@ -1,5 +1,5 @@
-// The decoded samples of a window: for each component a ring of two MCU rows, so that chroma rows above and below a
-// row of pixels are there when it is made.
+// Decoded samples of a window: a ring buffer of two MCU rows per component, so that the chroma rows above and below a
+// row of pixels are available.
 #pragma once
 
 #include <array>
@@ -13,9 +13,9 @@ namespace headrace {
 
 class Planes {
 public:
-    // Room for `mcus` MCUs side by side.
+    // Allocates rows of `mcus` MCUs.
     void open(const BaselineFrame&, int mcus);
-    // A component's row; `y` in its own samples from the top of the image, x = 0 at the left of the first MCU.
+    // A component's row; `y` in the component's samples from the top of the image, x = 0 at the left of the first MCU.
     std::uint8_t* row(int component, int y) {
         Plane& plane = planes_[component];
         return plane.bytes.data() + static_cast<std::size_t>(y & (plane.rows - 1)) * plane.stride + kPixelSlack;

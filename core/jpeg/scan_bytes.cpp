@@ -7,10 +7,10 @@ namespace headrace {
 
 namespace {
 
-// Small enough to stay in the L1 cache beside the tables.
+// Small enough to fit in the L1 cache together with the tables.
 constexpr std::ptrdiff_t kPieceBytes = 8192;
 
-// 0x80 in the lowest byte that is 0xFF, and 0 below it.
+// Returns 0x80 in the lowest 0xFF byte, and 0 below it.
 std::uint64_t first_ff(std::uint64_t bytes) { return (~bytes - 0x0101010101010101) & bytes & 0x8080808080808080; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The entropy-coded bytes of a scan without their stuffing, a piece at a time. ITU-T T.81, B.1.1.5.
+// Reader of a scan's entropy-coded bytes without stuffing, in pieces. ITU-T T.81, B.1.1.5.
 #pragma once
 
 #include <cstddef>
@@ -10,24 +10,24 @@ namespace headrace {
 
 class ScanBytes {
 public:
-    // No MCU is longer: 6 blocks of 64 symbols of at most 16 + 11 bits; and what a reader looks ahead.
+    // Maximum size of an MCU: 6 blocks of 64 symbols of at most 16 + 11 bits, plus the reader's look-ahead.
     static constexpr std::ptrdiff_t kMostMcuBytes = 6 * 64 * 27 / 8 + 64;
 
     ScanBytes();
-    // `scan` stays until the last call.
+    // `scan` must stay valid until the last call.
     void open(std::span<const std::uint8_t> scan);
-    // Makes the segment after the last marker readable (at first: the one that begins the scan); where it begins.
+    // Makes the segment after the last marker readable (initially the scan's first) and returns its start.
     const std::uint8_t* begin_segment();
-    // Makes sure that a whole MCU from `next` on is readable, or all that the segment has; `next` may move.
+    // Ensures that a whole MCU from `next` on is readable, or the rest of the segment; returns `next`, possibly moved.
     const std::uint8_t* ensure(const std::uint8_t* next) {
         return end_ - next >= kMostMcuBytes || ended_ ? next : move_on(next);
     }
-    // End of what is readable. Beyond it kMostMcuBytes may be read, but say nothing.
+    // End of the readable bytes. The next kMostMcuBytes may be read but are meaningless.
     const std::uint8_t* end() const { return end_; }
-    // Whether the segment ends at end(), and by what: a marker's second byte, or 0 at the end of the file.
+    // True if the segment ends at end(); marker() is the marker's second byte, or 0 at the end of the file.
     bool ended() const { return ended_; }
     int marker() const { return marker_; }
-    // Steps over the marker that ended the segment.
+    // Skips the marker that ended the segment.
     void pass_marker() { in_ += 2; }
 
 private:

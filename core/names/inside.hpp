@@ -1,4 +1,4 @@
-// Whether a path stays in the folder that it is relative to.
+// Check that a relative path stays in its folder.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace headrace {
 
-// True for an absolute path, and for one whose `..` climb above where it starts. Only the text counts: links below the
-// folder are its owner's, and may lead anywhere.
+// True for an absolute path, and for a path with `..` that climbs above its start. Lexical only: symbolic links in the
+// folder are its owner's and may lead anywhere.
 inline bool leads_out(std::string_view path) {
     if (path.starts_with('/')) return true;
     std::size_t depth = 0;

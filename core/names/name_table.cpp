@@ -12,7 +12,7 @@
 namespace headrace {
 namespace {
 
-// FNV-1a (Fowler, Noll, Vo), finished as MurmurHash3 does (Appleby), since a bucket is chosen by the low bits.
+// FNV-1a (Fowler, Noll, Vo) with MurmurHash3's finalizer (Appleby), since the low bits select the bucket.
 std::uint64_t hash_of(std::string_view name) {
     std::uint64_t hash = 14695981039346656037u;
     for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 1099511628211u;
@@ -32,7 +32,7 @@ NameTable build_name_table(std::size_t count, const std::function<std::string_vi
         bucket_of[i] = static_cast<std::uint32_t>(hash_of(name_of(static_cast<std::int64_t>(i))) & (buckets - 1));
         ++table.starts[bucket_of[i]];
     }
-    // Each bucket's end, which moves to its start as it is filled from there.
+    // Ends of buckets, which become their starts as buckets are filled backwards.
     std::partial_sum(table.starts.begin(), table.starts.end(), table.starts.begin());
     for (std::size_t i = count; i-- > 0;) table.order[--table.starts[bucket_of[i]]] = static_cast<std::int32_t>(i);
     for (std::size_t b = 0; b < buckets; ++b)

@@ -1,4 +1,4 @@
-// Finds one name among many without an object for each: a hash table as two plain arrays, to be kept in a file.
+// Hash table of names as two plain arrays that can be stored in a file, without an object per name.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace headrace {
 
-// Names in one table. Numbers of members take 4 bytes wherever they are kept.
+// Maximum names in one table. Member numbers are stored in 4 bytes.
 constexpr std::size_t max_names = 0x7fffffff;
 
-// Ids of the names, sorted by bucket (their hash), then by name, then by id: those of bucket b are
-// order[starts[b] .. starts[b + 1]). The number of buckets is a power of two, and at least that of the names.
-// A bucket is searched by halving, so that names chosen to share one cost O(log n) and not O(n).
+// Ids of names, sorted by bucket (their hash), then by name, then by id: bucket b is order[starts[b] .. starts[b + 1]).
+// The number of buckets is a power of two, and at least the number of names. Buckets are binary searched, so that names
+// crafted to collide cost O(log n) and not O(n).
 struct NameTable {
     std::vector<std::uint32_t> starts;
     std::vector<std::int32_t> order;
@@ -26,11 +26,11 @@ struct Names {
     std::span<const std::uint64_t> offsets;
 
     std::size_t size() const { return offsets.size() - 1; }
-    // Checked, since they may come from a file: throws Fault(corrupt) unless it lies within the text.
+    // Checked, since offsets may come from a file: throws Fault(corrupt) unless the name is within the text.
     std::string_view at(std::int64_t id) const;
 };
 
-// Throws Fault: limit beyond max_names, and what `name_of` throws.
+// Throws Fault(limit) beyond max_names, and the errors of `name_of`.
 NameTable build_name_table(std::size_t count, const std::function<std::string_view(std::int64_t)>& name_of);
 
 // A table and its names, all borrowed. Every index in them is checked when it is used: they may come from a file.
@@ -39,10 +39,10 @@ struct NameLookup {
     std::span<const std::uint32_t> starts;
     std::span<const std::int32_t> order;
 
-    // The greatest id below `before` whose name is `name`; -1 if there is none. Throws Fault(corrupt).
+    // Returns the greatest id below `before` with this name; -1 if there is none. Throws Fault(corrupt).
     std::int64_t find(std::string_view name, std::int64_t before) const;
-    // The greatest id of that path, -1 if there is none: "./a" and "a" are one path, and the one that is written in
-    // the same way goes first. Throws Fault(corrupt).
+    // Returns the greatest id of that path; -1 if there is none. "./a" and "a" are one path; an exact match takes
+    // precedence. Throws Fault(corrupt).
     std::int64_t find_path(std::string_view path) const;
 };
 

@@ -1,5 +1,5 @@
-// Names that lie in a file and are read from it when they are asked for. Mapping the file instead would fill memory: a
-// page that is looked at brings its neighbours along, by the half megabyte on recent kernels.
+// Names in a file, read on demand. Mapping the file instead would fill memory: each page fault also reads neighbouring
+// pages, half a megabyte on recent kernels.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ class BlockChecks;
 
 struct StoredNames {
     int fd;
-    std::int64_t blob_at;  // byte in the file
+    std::int64_t blob_at;  // file offset
     std::uint64_t blob_bytes;
-    std::int64_t offsets_at;  // of count + 1 numbers of 8 bytes, which divide the blob
+    std::int64_t offsets_at;  // file offset of count + 1 numbers of 8 bytes, which divide the blob
     std::int64_t count;
-    const BlockChecks* checks = nullptr;  // of the file's blocks; none: it is our own, and was written a moment ago
+    const BlockChecks* checks = nullptr;  // of the file's blocks; null for our own file, written just now
 };
 
 // Name i is blob[offsets[i] .. offsets[i + 1]).
@@ -25,9 +25,9 @@ struct TakenNames {
     std::vector<std::uint64_t> offsets{0};
 };
 
-// The names with these ids, in that order. Every number in the file is checked when it is used. Throws
-// std::system_error (reading failed), Fault(changed) (the file is shorter than it was), Fault(corrupt), which is also
-// what does not fit its checksum.
+// Reads the names with these ids, in that order. Every number in the file is checked when it is used. Throws
+// std::system_error (a read failed), Fault(changed) (the file became shorter), Fault(corrupt) (also for a wrong
+// checksum).
 TakenNames take_names(const StoredNames& stored, std::span<const std::int64_t> ids);
 
 }  // namespace headrace

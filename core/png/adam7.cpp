@@ -10,7 +10,7 @@ struct Pass {
     int x, y;            // its first pixel
     int x_step, y_step;  // between its pixels
 
-    // Where it is not empty:
+    // Valid if the pass is not empty:
     int width(const PngInfo& info) const { return (info.width - x - 1) / x_step + 1; }
     int height(const PngInfo& info) const { return (info.height - y - 1) / y_step + 1; }
     // A pass without pixels has no rows either.
@@ -63,7 +63,7 @@ void Adam7::decode(const PngInfo& info, const std::uint8_t* raw, RowDecoder& row
         const std::size_t raw_bytes = 1 + packed_row_bytes(info, width);
         rows.begin(width);
         for (int i = 0; i < pass.height(info); ++i, raw += raw_bytes) {
-            std::uint8_t* const row = memory + i % 2 * row_bytes;  // the other one is the row above
+            std::uint8_t* const row = memory + i % 2 * row_bytes;  // the other row buffer holds the row above
             rows.take(raw, raw_bytes, 1, row, row_bytes);
             const std::size_t y = pass.y + static_cast<std::size_t>(i) * pass.y_step;
             scatter(row, width, bytes, image + y * stride + static_cast<std::size_t>(pass.x) * bytes, pass.x_step);

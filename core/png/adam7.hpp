@@ -1,4 +1,4 @@
-// Adam7: an interlaced PNG is seven small images whose pixels lie on seven grids.
+// Adam7 interlacing: a PNG as seven small images, the pixels of seven grids.
 // https://www.w3.org/TR/png-3/#8InterlaceMethods
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace headrace::png {
 
-// Bytes of all passes' rows with their filter bytes.
+// Bytes of the rows of all passes, including filter bytes.
 std::size_t adam7_bytes(const PngInfo& info);
 
 class Adam7 {
 public:
-    // Undoes the passes, which lie one after another in `raw`, into `image`: info.height rows of `stride` bytes,
-    // pixels in the layout that `rows` was set to. Throws Fault(corrupt).
+    // Decodes the consecutive passes in `raw` into `image`: info.height rows of `stride` bytes, in the layout that
+    // `rows` was set to. Throws Fault(corrupt).
     void decode(const PngInfo& info, const std::uint8_t* raw, RowDecoder& rows, std::uint8_t* image,
                 std::size_t stride);
 

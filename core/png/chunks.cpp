@@ -18,7 +18,7 @@ using Bytes = std::span<const std::uint8_t>;
 constexpr std::array<std::uint8_t, 8> signature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 constexpr std::size_t header_bytes = 13;
 constexpr std::size_t frame_bytes = 12;  // length, type and CRC around each chunk's data
-// Whatever limit is asked for: the bytes of more would not fit 64 bits.
+// Upper bound for any limit: the bytes of more pixels would overflow 64 bits.
 constexpr std::int64_t countable_pixels = std::int64_t{1} << 56;
 constexpr std::uint32_t largest_field = 0x7fffffff;
 
@@ -46,7 +46,7 @@ void check_signature(Bytes file) {
     corrupt("expected the signature \\x89PNG\\r\\n\\x1a\\n, got other bytes: the file is not a PNG");
 }
 
-// An error for each way in which the type can be none: only ASCII letters are.
+// Returns the chunk type. Throws a specific error for each kind of invalid type: only ASCII letters are valid.
 std::string_view chunk_type(const std::uint8_t* p, std::size_t offset) {
     const auto letter = [](std::uint8_t c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; };
     if (!std::all_of(p, p + 4, letter)) {

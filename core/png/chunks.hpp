@@ -1,4 +1,4 @@
-// The chunk structure of a PNG: what is in it, in which order, and whether it arrived whole.
+// Chunk structure of a PNG: contents, order and integrity of its chunks.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct Chunks {
     std::vector<std::span<const std::uint8_t>> data;  // the IDATs, in order
     std::size_t data_bytes = 0;
 
-    // Keeps the vector's memory.
+    // Retains the vector's memory.
     void clear() {
         info = {};
         palette = {};
@@ -26,7 +26,7 @@ struct Chunks {
     }
 };
 
-// Samples a pixel: 1 for grey and palette, up to 4.
+// Samples per pixel: 1 for grey and palette, up to 4.
 int channels(const PngInfo& info);
 
 // Bytes of one packed row of `width` pixels, without its filter byte.
@@ -37,11 +37,11 @@ bool has_signature(std::span<const std::uint8_t> file);
 // Reads signature and IHDR. Throws Fault: corrupt, or limit.
 PngInfo read_header(std::span<const std::uint8_t> file, const Limits& limits);
 
-// Returns the EXIF orientation of the chunks before the pixels, 1 where none states it. Throws Fault: corrupt, also
-// where the file's beginning ends before its pixels begin.
+// Returns the EXIF orientation from the chunks before the pixels; 1 if there is none. Throws Fault(corrupt), also if
+// `file` ends before the pixels.
 int read_orientation(std::span<const std::uint8_t> file);
 
-// Reads the chunks from signature to IEND into `chunks`, which views the file. Ancillary chunks are passed over.
+// Reads the chunks from signature to IEND into `chunks`, which references the file. Ancillary chunks are skipped.
 // Throws Fault: corrupt, limit, or unsupported.
 void read_chunks(std::span<const std::uint8_t> file, const Limits& limits, Chunks& chunks);
 

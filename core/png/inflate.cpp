@@ -15,9 +15,9 @@ namespace {
 // Deflate's best case: 258 bytes for two bits.
 constexpr std::size_t largest_ratio = 1032;
 
-// libdeflate unpacks front to back and stops at the first piece that does not fit; the largest piece is a stored
-// block. With this much room beyond the rows that are wanted, the piece that does not fit cannot touch them.
-// This is how libdeflate works, not what it promises: tests/test_png.py holds windows equal to full decodes.
+// libdeflate inflates front to back and stops at the first piece that does not fit; the largest piece is a stored
+// block. With this much room after the wanted rows, the piece that does not fit cannot affect them. This relies on
+// libdeflate's implementation, not on a guarantee: tests/test_png.py compares windows with full decodes.
 constexpr std::size_t largest_piece = 65'536;
 
 std::string counts(std::size_t total, std::size_t packed) {

@@ -1,4 +1,4 @@
-// The compressed rows of a PNG, unpacked in one go.
+// Inflation of a PNG's compressed rows in one call.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,20 @@ struct libdeflate_decompressor;
 
 namespace headrace::png {
 
-// Throws Fault(corrupt) where the image data, however well packed, cannot hold `total` bytes of rows. Asked before
-// anything is made of the image's size: a small file cannot ask for a large image's memory.
+// Throws Fault(corrupt) if the image data cannot hold `total` bytes of rows even at the best ratio. Call it before any
+// allocation by image size: a small file must not claim a large image's memory.
 void check_can_hold(const Chunks& chunks, std::size_t total);
 
 class Inflater {
 public:
-    // Readable bytes after the rows, so that vector loads need no special last pixel.
+    // Readable bytes after the rows, so that vector loads need no special case for the last pixel.
     static constexpr std::size_t padding_bytes = 64;
 
     Inflater();
 
-    // The first `wanted` of the image's `total` row bytes, filter bytes included. Valid until the next call.
-    // With wanted == total the stream must hold exactly that and its checksum must match.
-    // Throws Fault(corrupt) on a damaged stream or one of another length.
+    // Returns the first `wanted` of the image's `total` row bytes, including filter bytes. Valid until the next call.
+    // With wanted == total the stream must have exactly that length and a correct checksum.
+    // Throws Fault(corrupt) on a corrupt stream or one of another length.
     const std::uint8_t* inflate(const Chunks& chunks, std::size_t wanted, std::size_t total);
 
 private:

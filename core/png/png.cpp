@@ -22,7 +22,7 @@ PngInfo png_probe(std::span<const std::uint8_t> file, const Limits& limits, bool
 
 namespace {
 
-// Bytes of a row as it is packed in the file, with its filter byte.
+// Bytes of a packed row in the file, including its filter byte.
 std::size_t raw_row_bytes(const PngInfo& info) { return 1 + png::packed_row_bytes(info, info.width); }
 
 std::size_t raw_bytes(const PngInfo& info) {
@@ -44,7 +44,7 @@ struct PngDecoder::State {
     png::Inflater inflater;
     png::RowDecoder rows;
     png::Adam7 adam7;
-    Scratch pixels;  // one band, or the whole image where it is interlaced
+    Scratch pixels;  // one band, or the whole image if interlaced
 };
 
 void PngDecoder::State::decode_plain(int top, int bottom, RowSink& sink) {

@@ -84,7 +84,7 @@ void RowDecoder::set_samples(const Chunks& chunks) {
     if (bits_ < 8 || palette) set_lookup(chunks, palette ? Layout::rgbx8 : Layout::raw8);
 }
 
-// As the standard writes them. `out` may be the row above itself.
+// Applies the filters as defined by the standard. `out` may be the row above itself.
 void RowDecoder::unfilter_samples(const std::uint8_t* raw, std::uint8_t* out) {
     const int filter = raw[0];
     std::array<std::uint8_t, 8> left{}, corner{};
@@ -189,7 +189,7 @@ int RowDecoder::filter_of(const std::uint8_t* raw, int row) const {
                                    std::to_string(raw[0]) + ": the file is damaged");
 }
 
-// The samples as one byte each; may write up to seven more than the row has.
+// Expands packed samples to one byte each; may write up to seven bytes past the row.
 const std::uint8_t* RowDecoder::indices(const std::uint8_t* packed) {
     if (bits_ == 8) return packed;
     std::uint8_t* const begin = index_memory_.reserve(units_ * 8 / bits_);

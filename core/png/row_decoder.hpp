@@ -1,4 +1,4 @@
-// Filtered rows of a PNG, one after another, to rows of a Layout.
+// Decoder of a PNG's filtered rows, in order, to rows of a Layout.
 #pragma once
 
 #include <array>
@@ -15,21 +15,21 @@ class RowDecoder {
 public:
     explicit RowDecoder(Level level) : level_(level) {}
 
-    // Chooses how the image's samples become the layout. Throws Fault(unsupported) where they cannot.
+    // Selects the conversion from the image's samples to the layout. Throws Fault(unsupported) if there is none.
     void set(const Chunks& chunks, Layout layout);
 
-    // Begins an image, or one pass of an interlaced image, whose rows have `width` pixels.
+    // Begins an image, or one pass of an interlaced image, with rows of `width` pixels.
     void begin(int width);
 
-    // Bytes of a row in the layout, and what a row's memory must have beyond that.
+    // Bytes of a pixel in the layout, and the slack that a row's memory needs after its end.
     int pixel_bytes() const { return pixel_bytes_; }
     static constexpr std::size_t slack_bytes = unfilter_slack_bytes;
 
-    // Undoes the next `count` rows, each beginning with its filter byte and `raw_stride` after the one before, to rows
-    // that are `out_stride` apart. The last one must stay as it is until the next call. Throws Fault(corrupt).
+    // Decodes the next `count` rows, which begin with their filter bytes and are `raw_stride` apart, to rows that are
+    // `out_stride` apart. The last output row must not change until the next call. Throws Fault(corrupt).
     void take(const std::uint8_t* raw, std::size_t raw_stride, int count, std::uint8_t* out, std::size_t out_stride);
 
-    // The same, but the rows are only remembered as what lies above the next ones.
+    // The same, but the rows serve only as predecessors of the next rows.
     void skip(const std::uint8_t* raw, std::size_t raw_stride, int count);
 
 private:
@@ -50,13 +50,13 @@ private:
     const RowFilters* filters_ = nullptr;
     int pixel_bytes_ = 0;
 
-    // Samples that are smaller than a byte or that a table translates: unfiltered first, then expanded.
+    // Samples smaller than a byte, or mapped by a table: unfiltered first, then expanded.
     bool expands_ = false;
     int bits_ = 8;
-    int colors_ = 0;  // entries of the palette where indices are looked up, else 0
+    int colors_ = 0;  // number of palette entries for lookup, else 0
     std::array<std::uint32_t, 256> table_{};
 
-    // All channels of Layout::samples: unfiltered as the file has them, `step_` bytes a pixel (1 for packed samples).
+    // All channels of Layout::samples: unfiltered in the file's format, `step_` bytes per pixel (1 for packed samples).
     bool samples_ = false;
     int step_ = 1;
     int pixel_bits_ = 8;  // in the file
@@ -66,7 +66,7 @@ private:
     std::size_t units_ = 0;  // pixels, or bytes of packed samples
     const std::uint8_t* above_ = nullptr;
 
-    // Rows that no one else keeps; one of them may be the row above itself.
+    // Buffers for rows that the caller does not store; one of them may be the row above.
     static constexpr int own_rows = 2;
     std::uint8_t* own_ = nullptr;
     std::size_t own_stride_ = 0;

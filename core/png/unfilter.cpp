@@ -6,7 +6,7 @@ namespace headrace::png {
 
 namespace {
 
-// Vectors pay where one instruction moves bytes by any pattern: with SSE2 alone they are slower than plain loops.
+// Vectors pay off only with an instruction for arbitrary byte shuffles: with SSE2 alone, plain loops are faster.
 #if defined(__x86_64__)
 constexpr Level in_vectors = Level::avx2;
 #else

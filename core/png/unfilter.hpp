@@ -1,9 +1,9 @@
-// PNG's row filters, undone. https://www.w3.org/TR/png-3/#9Filters
+// Inverse of PNG's row filters. https://www.w3.org/TR/png-3/#9Filters
 //
-// A filter works on each byte of a pixel by itself: it sees the same byte of the pixel to the left, above, and above
-// left. So the bytes that a layout drops (alpha, the low byte of 16 bits) need no unfiltering at all, and those that
-// it keeps can be moved to their place first: the filters run on 4-byte RGBX pixels whatever the file holds, and
-// write the layout itself, in one pass.
+// A filter works on each byte of a pixel independently: it uses the same byte of the pixels to the left, above, and
+// above left. So bytes that a layout drops (alpha, the low byte of 16 bits) need no unfiltering, and the other bytes
+// can be moved to their lanes first: the filters run on 4-byte RGBX pixels for any file format, and write the layout
+// directly, in one pass.
 #pragma once
 
 #include <array>
@@ -16,18 +16,18 @@
 
 namespace headrace::png {
 
-// Which bytes of the file's pixel become which bytes of the pixel in memory.
+// Mapping of the bytes of the file's pixel to the bytes of the pixel in memory.
 struct Gather {
-    int step;                 // bytes a pixel in the file
-    int lanes;                // bytes a pixel in memory
-    std::array<int, 4> from;  // for each lane the byte of the file's pixel, or no_byte for zero
+    int step;                 // bytes per pixel in the file
+    int lanes;                // bytes per pixel in memory
+    std::array<int, 4> from;  // byte of the file's pixel for each lane, or no_byte for zero
 };
 constexpr int no_byte = -1;
 
 enum class Pixels : std::uint8_t {
     bytes,     // one byte each: 8-bit samples, or packed samples of fewer bits
-    native16,  // big-endian 16-bit samples to the machine's order
-    grey8,     // this one and all below to RGBX
+    native16,  // big-endian 16-bit samples to native order
+    grey8,     // this and all below to RGBX
     grey16,    // and grey + alpha of 8 bits
     grey_alpha16,
     rgb8,
@@ -62,23 +62,23 @@ constexpr Gather gather_of(Pixels pixels) {
     return {};
 }
 
-// Undo one row. `raw`: the file's filtered bytes; `above`: the row above in memory form, zeros above the first; `out`:
-// the row in memory form, which may be `above` itself. Each may be read or written up to unfilter_slack_bytes beyond
-// its end.
+// Unfilters one row. `raw`: the file's filtered bytes; `above`: the row above in memory format, zeros above the first
+// row; `out`: the row in memory format, which may be `above` itself. Each may be read or written up to
+// unfilter_slack_bytes past its end.
 using RowFilter = void (*)(const std::uint8_t* raw, const std::uint8_t* above, std::uint8_t* out, std::size_t pixels);
-constexpr std::size_t unfilter_slack_bytes = kReadableBeyond;  // its own need is 32
+constexpr std::size_t unfilter_slack_bytes = kReadableBeyond;  // the filters need 32
 
-// Undo two rows of the same filter, one below the other, in about the time of one. One of the two outs may be `above`.
+// Unfilters two consecutive rows with the same filter in about the time of one. One of the two outs may be `above`.
 struct RowSpan {
     const std::uint8_t* raw;
     std::uint8_t* out;
 };
 using PairFilter = void (*)(RowSpan upper, RowSpan lower, const std::uint8_t* above, std::size_t pixels);
 
-// By the filter byte that begins each row: none, sub, up, average, Paeth.
+// Filters by a row's filter byte: none, sub, up, average, Paeth.
 struct RowFilters {
     std::array<RowFilter, 5> row;
-    std::array<PairFilter, 5> pair;  // nullptr where pairs gain nothing
+    std::array<PairFilter, 5> pair;  // nullptr if pairs have no gain
 };
 
 const RowFilters& row_filters(Pixels pixels, Level level);

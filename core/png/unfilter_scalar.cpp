@@ -1,4 +1,4 @@
-// The filters as the standard writes them: for machines without the vector levels, and what these are tested against.
+// Filters as defined by the standard: for CPUs without the vector levels, and as their reference in tests.
 #include <cstdlib>
 
 #include "png/unfilter_tables.hpp"

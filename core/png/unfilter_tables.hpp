@@ -1,4 +1,4 @@
-// Both tables, by Pixels. Only row_filters() chooses among them.
+// Scalar and vector tables, by Pixels. Only row_filters() selects between them.
 #pragma once
 
 #include <array>

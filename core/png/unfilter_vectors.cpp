@@ -1,28 +1,28 @@
-// The filters on 16 bytes at a time. Average and Paeth need the pixel to the left before they can go on, so what
-// counts is how many operations lie between one pixel and the next, 2 and 4 here, and how many pixels take that way
-// together: two where two rows have the same filter. The same code compiled for AVX2 gained nothing.
-// benchmarks/png_decode.py shows the gain over Level::scalar.
+// Filters on 16 bytes at a time. Average and Paeth depend on the pixel to the left, so throughput is limited by the
+// latency from pixel to pixel, 2 and 4 operations here, and by the number of pixels processed together: two if two rows
+// have the same filter. The same code compiled for AVX2 gained nothing. benchmarks/png_decode.py measures the gain over
+// Level::scalar.
 //
-// On x86-64 this file is compiled for SSE4.1, on aarch64 it is NEON as it stands.
+// On x86-64 this file is compiled for SSE4.1, on aarch64 it compiles to NEON.
 #include "common/vectors.hpp"
 #include "png/unfilter_tables.hpp"
 
 namespace headrace::png {
 namespace {
 
-// Everything below lives in this namespace, or comes from one: an inline function of the standard library, emitted
+// Everything below is in this or another anonymous namespace: an inline function of the standard library, compiled
 // here with SSE4.1, could replace its twin in files that must run without it.
 
 constexpr int block_bytes = 16;
 
-// Without the first `Bytes` bytes; zeros behind.
+// Drops the first `Bytes` bytes and appends zeros.
 template <int Bytes>
 u8x16 drop(u8x16 v) {
     if constexpr (Bytes == 0) return v;
     return pick_by<consecutive(Bytes)>(v, u8x16{});
 }
 
-// Pixels [first, last) of a block from a load that begins with pixel `first`; zeros elsewhere.
+// Gathers pixels [first, last) of a block from a load that begins with pixel `first`; zeros elsewhere.
 template <Gather G, int First, int Last>
 u8x16 gather_part(u8x16 raw) {
     static constexpr Pattern from = [] {
@@ -41,7 +41,7 @@ u8x16 gather_part(u8x16 raw) {
 template <Gather G>
 constexpr int block_pixels = block_bytes / G.lanes;
 
-// One block of pixels, its bytes moved to their lanes.
+// Loads one block of pixels, with bytes moved to their lanes.
 template <Gather G>
 u8x16 gather(const std::uint8_t* raw) {
     constexpr int pixels = block_pixels<G>;
@@ -60,7 +60,7 @@ struct Vectors {
     u8x16 at[Count];
 };
 
-// The first `Bytes` bytes of each vector, one after another.
+// Concatenates the first `Bytes` bytes of each vector.
 template <int Bytes, int Count>
 u8x16 join(const Vectors<Count>& parts) {
     if constexpr (Count == 1) {
@@ -72,7 +72,7 @@ u8x16 join(const Vectors<Count>& parts) {
     }
 }
 
-// Calls body(constant 0), body(constant 1) ... so that each can be the immediate that a byte shift wants.
+// Calls body(constant 0), body(constant 1) ... so that each value can be the immediate of a byte shift.
 template <int Value>
 struct Constant {
     static constexpr int value = Value;
@@ -95,7 +95,7 @@ struct Up {
     u8x16 operator()(u8x16 raw, u8x16 above) { return raw + above; }
 };
 
-// A running sum within the block, then what the last block ended with on top.
+// Prefix sum within the block, plus the last pixel of the previous block.
 template <int Lanes>
 struct Sub {
     u8x16 left = {};
@@ -111,15 +111,15 @@ struct Sub {
         return sum;
     }
 
-    // Moved back by `Bytes` bytes; zeros before.
+    // Shifts the vector back by `Bytes` bytes and prepends zeros.
     template <int Bytes>
     static u8x16 behind(u8x16 v) {
         return pick_by<consecutive(block_bytes - Bytes)>(u8x16{}, v);
     }
 };
 
-// Machines round a mean up and PNG rounds it down: floor((a + b) / 2) = ~mean(~a, ~b). Kept inverted from pixel to
-// pixel, since ~(x + ~t) = t - x, a pixel takes two operations.
+// CPUs round a mean up and PNG rounds it down: floor((a + b) / 2) = ~mean(~a, ~b). The state stays inverted from pixel
+// to pixel: since ~(x + ~t) = t - x, a pixel takes two operations.
 template <int Lanes>
 struct Average {
     u8x16 inverse_left = ~u8x16{};
@@ -137,8 +137,8 @@ struct Average {
     }
 };
 
-// Of the neighbours a, b and c the nearest to a + b - c is min(a, b) where 3c - (a + b) >= max(a, b), max(a, b) where
-// it is <= min(a, b), and c elsewhere; ties fall as the standard says. All but a is known ahead, and the file's byte
+// Of the neighbours a, b and c, the nearest to a + b - c is min(a, b) if 3c - (a + b) >= max(a, b), max(a, b) if it is
+// <= min(a, b), and c otherwise; ties agree with the standard. Everything except a is known ahead, and the file's byte
 // is added to the three candidates while the comparisons run.
 template <int Lanes>
 struct Paeth {
@@ -153,7 +153,7 @@ struct Paeth {
         return bytes_of(as<u16x8>(low), as<u16x8>(high));
     }
 
-    // Bytes in lanes of 16 bits.
+    // Processes bytes in 16-bit lanes.
     u8x16 half_block(u16x8 raw, u16x8 above, u16x8 corner) {
         constexpr int pixels = block_bytes / Lanes / 2;
         const u16x8 sum = byte_sum(raw, corner);
@@ -176,7 +176,7 @@ struct Paeth {
         return threshold > small ? other : byte_sum(as<u16x8>(large), raw);
     }
 
-    // Modulo 256.
+    // Adds modulo 256.
     static u16x8 byte_sum(u16x8 a, u16x8 b) { return as<u16x8>(as<u8x16>(a) + as<u8x16>(b)); }
 
     template <int Bytes>
@@ -197,7 +197,7 @@ template <Gather G, template <int> class Filter>
     }
 }
 
-// Interleaved pixels of two rows: those of the first row to the low half, those of the second to the high half.
+// Separates interleaved pixels of two rows: the first row to the low half, the second to the high half.
 template <int Lanes>
 constexpr Pattern pairs_apart = [] {
     Pattern pattern{};
@@ -213,7 +213,7 @@ struct RowPair {
     u8x16 upper, lower;
 };
 
-// Two rows as one whose pixels are twice as wide: pixel k of the upper row beside pixel k of the lower row.
+// Unfilters two rows as one row of double-width pixels: pixel k of the upper row next to pixel k of the lower row.
 template <int Lanes, class Filter>
 RowPair unfilter_blocks(Filter& filter, RowPair raw, RowPair above) {
     const u8x16 first = filter(interleave<Lanes>(raw.upper, raw.lower), interleave<Lanes>(above.upper, above.lower));
@@ -224,8 +224,8 @@ RowPair unfilter_blocks(Filter& filter, RowPair raw, RowPair above) {
     return {interleave<8>(left, right), interleave_high<8>(left, right)};
 }
 
-// The lower row runs one block behind the upper one, whose blocks are then the row above it. Zeros where one of them
-// has no block leave a filter's state as it starts.
+// The lower row runs one block behind the upper row, whose blocks are then its row above. Zeros in place of a missing
+// block leave a filter's initial state unchanged.
 template <Gather G, template <int> class Filter>
 [[gnu::flatten]] void unfilter_pair(RowSpan upper, RowSpan lower, const std::uint8_t* above, std::size_t pixels) {
     constexpr int raw_bytes = block_pixels<G> * G.step;

@@ -1,4 +1,4 @@
-// A 64-bit hash of two words, for keys: of an epoch, and of whatever hangs below it.
+// 64-bit hash of two words, for the keys of epochs and of keys derived from them.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ inline std::uint64_t mix64(std::uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// mix64((mix64(a + gamma) ^ b) + gamma). For a fixed a it is a bijection of b and the reverse, so two epochs of one
-// seed never share a key, nor do two seeds in one epoch.
+// mix64((mix64(a + gamma) ^ b) + gamma). For fixed a it is a bijection of b, and vice versa, so two epochs of one seed
+// never share a key, nor do two seeds in one epoch.
 inline std::uint64_t hash64(std::uint64_t a, std::uint64_t b) {
     return mix64((mix64(a + kGoldenGamma) ^ b) + kGoldenGamma);
 }

@@ -18,7 +18,7 @@ void Permutation::walk(const std::int64_t* in, std::int64_t* out, std::size_t co
             if (values[i] >= n_ || places[i] == count) continue;
             out[places[i]] = static_cast<std::int64_t>(values[i]);
             ++done;
-            places[i] = next;  // `count`: a lane without a position
+            places[i] = next;  // `count` marks a lane without a position
             if (next < count) values[i] = static_cast<std::uint64_t>(in[next++]);
         }
     }

@@ -1,11 +1,11 @@
-// A keyed permutation of range(n) in O(1) memory: the order of an epoch, without a list of it.
+// Keyed permutation of range(n) in O(1) memory: the order of an epoch without a list of it.
 //
-// A Feistel network over the next power of two, and cycle walking back into range (Black and Rogaway, "Ciphers with
-// arbitrary finite domains", CT-RSA 2002). The power of two is less than 2n, so a walk takes two steps at most on
-// average. With an odd number of bits the halves differ in size, and rounds change one and the other in turn.
+// A Feistel network over the next power of two, with cycle walking back into range (Black and Rogaway, "Ciphers with
+// arbitrary finite domains", CT-RSA 2002). The power of two is less than 2n, so a walk takes at most two steps on
+// average. With an odd number of bits the halves differ in size, and rounds alternate between them.
 //
-// A round waits for the one before, so that positions are permuted several at a time: a lane that is done takes the
-// next position.
+// Each round depends on the previous one, so several positions are permuted in parallel lanes; a finished lane takes
+// the next position.
 #pragma once
 
 #include <algorithm>
@@ -32,17 +32,17 @@ public:
         for (std::size_t round = 0; round < rounds_; ++round) round_keys_[round] = hash64(key, round);
     }
 
-    // Each position is < n, and so is each result; no two positions share one.
+    // Positions and results are < n; distinct positions have distinct results.
     void apply(const std::int64_t* positions, std::int64_t* results, std::size_t count) const;
 
-    // The positions whose results are `results`.
+    // Inverse of apply().
     void invert(const std::int64_t* results, std::int64_t* positions, std::size_t count) const;
 
 private:
     static constexpr std::size_t kLanes = 8;
     using Lanes = std::array<std::uint64_t, kLanes>;
 
-    // Four rounds would do for wide halves (Luby and Rackoff, 1988). Halves of one or two bits mix slowly: after 16
+    // Four rounds suffice for wide halves (Luby and Rackoff, 1988). Halves of one or two bits mix slowly: after 16
     // rounds the 720 orders of 6 elements were still not equally likely (tests/test_rng.py counts them).
     static constexpr std::size_t kMaxRounds = 32;
 

@@ -1,5 +1,5 @@
 // Philox4x32-10: a counter-based random function. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011. The same address always gives the same bits, on any thread and in any order.
+// SC 2011. The same address always yields the same bits, on any thread and in any order.
 #pragma once
 
 #include <array>

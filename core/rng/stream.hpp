@@ -1,11 +1,11 @@
-// The address of a random draw. Nothing here has state: a draw is a function of where it stands, so threads, order
-// and restarts cannot change it.
+// Address of a random draw. There is no state: a draw is a function of its address, so it does not depend on threads,
+// order or restarts.
 //
 //   key     = hash64(seed, epoch)
 //   counter = (id low 32 bits, id high 32 bits, pass, dataset << 16 | stage << 8 | draw)
 //   id      = base sample id | occurrence << 36
 //
-// The occurrence is how often the sample came before in the selection that is loaded: 0 in one that repeats none.
+// The occurrence counts earlier appearances of the sample in the loaded selection: 0 without repeats.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,19 @@
 
 namespace headrace {
 
-// Part of every saved state. Raise it with any change to what a draw, a key or the permutation gives.
+// Part of every saved state. Increment it with any change to the results of draws, keys or the permutation.
 inline constexpr int kRngVersion = 1;
 
-// Stages from here up are not for views: 255 draws the replacement of a bad sample (plan/order.py), 254 which of
-// several captions a sample has (loader/decoding/texts.py), 253 how a batch is mixed (augment/mixing_draws.py), by its
-// step instead of an id and by a pair instead of a pass, 252 and 251 which samples an epoch draws (plan/draws.py), by
-// the position or the bucket.
+// Stages from here up are reserved: 255 draws the replacement of a bad sample (plan/order.py), 254 selects one of
+// several captions (loader/decoding/texts.py), 253 draws the mixing of a batch (augment/mixing_draws.py), addressed by
+// step and pair instead of id and pass, 252 and 251 draw an epoch's samples (plan/draws.py), by position or bucket.
 inline constexpr int kFirstReservedStage = 240;
 
 struct Draw {
     std::uint64_t first, second;  // 64 independent random bits each
 };
 
-// All draws of one stage (one op of a view) for one sample in one pass.
+// Draws of one stage (one op of a view) for one sample in one pass.
 struct Stream {
     std::uint64_t key, id;
     std::uint32_t pass;

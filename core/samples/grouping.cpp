@@ -22,12 +22,12 @@ std::string lower(std::string_view text) {
 
 bool is_regular(std::uint8_t type) { return type == '0' || type == '7'; }
 
-// Numbers for texts, in order of first appearance.
+// Numbering of texts in order of first appearance.
 class Numbering {
 public:
-    // The text's number, and whether it is new.
+    // Returns the text's number, and true if it is new.
     std::pair<std::int32_t, bool> number(std::string_view text) {
-        // Neighbours mostly share one.
+        // Fast path: neighbours mostly have the same text.
         const bool is_new = latest_ != text && numbers_.try_emplace(std::string(text), next()).second;
         if (latest_ != text) {
             latest_ = text;
@@ -51,7 +51,7 @@ struct Entry {
     bool opens_run;
 };
 
-// Members in a row that share a key, by the first of them. Half of what the key itself as a view would take.
+// Run of consecutive members with the same key, by its first member: half the size of a string_view of the key.
 struct Run {
     std::int32_t member;
     std::uint32_t key_bytes;
@@ -75,7 +75,7 @@ public:
         entries_.push_back({member, extension(split.extension), order != 0});
     }
 
-    // Once all members are in.
+    // Call after all members were added.
     void finish() {
         number_samples();
         std::vector<std::uint32_t> end = place_samples();
@@ -97,7 +97,7 @@ private:
         return static_cast<std::uint8_t>(number);
     }
 
-    // Gives runs of one key, which may lie apart, one sample's number, and each sample its folder.
+    // Assigns one sample number to all runs of a key, which may be apart, and a folder to each sample.
     void number_samples() {
         const std::vector<std::int32_t> like = first_runs();
         std::uint32_t count = 0;
@@ -109,12 +109,12 @@ private:
         }
     }
 
-    // For each run, the first of the same key.
+    // Returns, for each run, the first run with the same key.
     std::vector<std::int32_t> first_runs() const {
         std::vector<std::int32_t> like(runs_.size());
         std::iota(like.begin(), like.end(), 0);
-        if (rising_) return like;  // as in most archives, so that no key comes twice
-        // Equal keys are neighbours there, and rise.
+        if (rising_) return like;  // true of most archives: no key repeats
+        // Equal keys are adjacent in this order, with ascending ids.
         const auto order = build_name_table(runs_.size(), [this](std::int64_t run) { return key(run); }).order;
         for (std::size_t i = 1; i < order.size(); ++i)
             if (key(order[i]) == key(order[i - 1])) like[order[i]] = like[order[i - 1]];
@@ -132,7 +132,7 @@ private:
         return number;
     }
 
-    // Each entry with its sample.
+    // Calls `use(entry, sample)` for each entry.
     template <typename F>
     void each_entry(F use) const {
         std::size_t runs = 0;
@@ -142,7 +142,7 @@ private:
         }
     }
 
-    // Room for every member of each sample. Returns where each sample's next one goes.
+    // Allocates a slot for every member of each sample. Returns the position of each sample's next member.
     std::vector<std::uint32_t> place_samples() {
         samples.first.assign(samples.folder_of.size() + 1, 0);
         each_entry([&](const Entry&, std::uint32_t sample) { ++samples.first[sample + 1]; });
@@ -152,7 +152,7 @@ private:
         return {samples.first.begin(), samples.first.end() - 1};
     }
 
-    // At most max_extensions steps, however many duplicates there are.
+    // Takes at most max_extensions steps, however many duplicates there are.
     void place(const Entry& entry, std::uint32_t sample, std::uint32_t& end) {
         const auto from = samples.extension.begin() + samples.first[sample];
         const auto to = samples.extension.begin() + end;
@@ -162,7 +162,7 @@ private:
         same == to ? ++end : ++samples.duplicates;
     }
 
-    // Duplicates have left room at the ends of their samples.
+    // Removes the unused slots that duplicates left at the ends of samples.
     void close_gaps(const std::vector<std::uint32_t>& end) {
         std::uint32_t to = 0;
         for (std::size_t i = 0; i < end.size(); ++i) {
@@ -183,7 +183,7 @@ private:
 
     Names names_;
     std::vector<Run> runs_;
-    bool rising_ = true;  // bytewise, each run's key above the one before
+    bool rising_ = true;  // true while run keys ascend bytewise
     std::vector<Entry> entries_;
     std::vector<std::uint32_t> sample_of_;  // for each run
     Numbering extension_numbers_, folder_numbers_;

@@ -1,4 +1,4 @@
-// The WebDataset layout: which sample a member of an archive belongs to, by its name alone.
+// WebDataset layout: the sample of an archive member, from its name alone.
 #pragma once
 
 #include <string_view>
@@ -6,17 +6,17 @@
 namespace headrace {
 
 struct MemberName {
-    std::string_view key;        // empty, as the extension is, where the member belongs to no sample
-    std::string_view extension;  // as it is written
+    std::string_view key;        // empty, like the extension, if the member belongs to no sample
+    std::string_view extension;  // verbatim
     bool hidden = false, metadata = false;
 };
 
-// The name less the leading "./" that says nothing.
+// Strips leading "./" from the name.
 std::string_view without_dot_slash(std::string_view name);
 
-// The key is the name, less a leading "./", up to the first dot of its last component and the extension what follows
-// (as webdataset's base_plus_ext). Names whose last component begins with a dot (hidden), webdataset's own "__name__"
-// entries (metadata) and those without an extension belong to no sample.
+// Splits a name, without a leading "./", at the first dot of its last component into key and extension (like
+// webdataset's base_plus_ext). Names with a leading dot in the last component (hidden), webdataset's "__name__" entries
+// (metadata) and names without an extension belong to no sample.
 MemberName split_name(std::string_view name);
 
 }  // namespace headrace

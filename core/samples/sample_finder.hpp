@@ -1,4 +1,4 @@
-// The samples of several archives, one after another: their keys, and which member each column takes of them.
+// Samples of several archives in sequence: their keys, and the member that each column uses.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace headrace {
 
-// One archive's samples (core/samples/grouping.hpp) and its members' names, all borrowed. They may come from a file:
-// every index in them is checked when it is used.
+// Borrowed samples (core/samples/grouping.hpp) and member names of one archive. They may come from a file: every index
+// is checked when it is used.
 struct ArchiveSamples {
     std::string_view names;
     std::span<const std::uint64_t> name_offsets;
@@ -19,7 +19,7 @@ struct ArchiveSamples {
     std::span<const std::uint8_t> extension;
 };
 
-// A rank of an extension: a column takes of a sample the member of the lowest one, and never one of this rank.
+// Rank of an extension that a column never uses. A column uses the sample's member with the lowest rank.
 constexpr std::uint8_t not_in_column = 255;
 
 struct FoundMember {
@@ -33,11 +33,11 @@ public:
     std::int64_t size() const { return starts_.back(); }
     std::size_t archives() const { return archives_.size(); }
 
-    // The member of sample `id` that a column takes, given its 256 ranks for each archive; member -1: the sample has
-    // none of these. Throws Fault(corrupt), and std::out_of_range for an id that is none.
+    // Returns the member of sample `id` that a column uses, given its 256 ranks for each archive; member -1 if the
+    // sample has none. Throws Fault(corrupt), and std::out_of_range for an invalid id.
     FoundMember find(std::int64_t id, std::span<const std::uint8_t> ranks) const;
 
-    // Valid as long as the archives' names are. Throws as `find` does.
+    // Valid as long as the archives' names are. Throws like `find`.
     std::string_view key(std::int64_t id) const;
 
 private:

@@ -1,8 +1,8 @@
-// The batch queue under load: several threads submit jobs to one engine, wait for them, cancel them, read counters,
-// change how many threads work and borrow memory, while engines come and go. What is not cancelled must be what one
-// thread alone makes of it.
+// Stress test of the batch queue: several threads submit jobs to one engine, wait for them, cancel them, read counters,
+// change the number of threads and borrow memory, while engines are created and destroyed. Jobs that are not cancelled
+// must have the results of a single thread.
 //
-//     stress_batch_queue [ROUNDS [SEED]]        exit code 0: all was right; ThreadSanitizer adds its own
+//     stress_batch_queue [ROUNDS [SEED]]        exit code 0: success; ThreadSanitizer adds its own
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -25,7 +25,7 @@
 namespace headrace::stress {
 namespace {
 
-constexpr int kFiles = 150;  // more than an archive's Paths keeps open
+constexpr int kFiles = 150;  // more than Paths keeps open
 constexpr int kSubmitters = 4, kJobsEach = 6, kInFlight = 3, kEngineThreads = 4, kMostThreads = 7, kSide = 24;
 constexpr int kSamples = 40;
 
@@ -35,7 +35,7 @@ void require(bool holds, const char* what) {
     std::abort();
 }
 
-// Photographs on disk, one of which is none, and their names as an index has them.
+// Photographs on disk, one of them invalid, and their names in index format.
 class Files {
 public:
     explicit Files(const std::string& folder) : folder_(folder) {
@@ -61,7 +61,7 @@ private:
     std::vector<std::uint64_t> offsets_{0};
 };
 
-// A job and what it borrows.
+// Job and the memory that it borrows.
 struct Batch {
     std::shared_ptr<Job> job = std::make_shared<Job>();
     std::vector<std::int64_t> ids, path_id;
@@ -98,7 +98,7 @@ void describe(Batch& batch, const std::shared_ptr<Paths>& paths, int number) {
     job.raws.push_back(raw);
 }
 
-// Memory of batches goes back to the pool whatever comes of them.
+// Scoped lease that returns a batch's memory to the pool.
 class Lease {
 public:
     Lease(BlockPool& pool, Batch& batch) : pool_(pool), at_(pool.acquire(batch.bytes())) {
@@ -114,7 +114,7 @@ private:
     std::uint8_t* at_;
 };
 
-// The bytes of each sample, in order; those of one that fails stay as they were, so they are left out.
+// Returns the bytes of each sample, in order; empty for failed samples, since their memory is not written.
 std::vector<std::vector<std::uint8_t>> samples_of(const Batch& batch) {
     const std::size_t each = batch.job->images[0].format.bytes();
     std::vector<std::vector<std::uint8_t>> samples;
@@ -123,7 +123,7 @@ std::vector<std::vector<std::uint8_t>> samples_of(const Batch& batch) {
     return samples;
 }
 
-using Expected = std::vector<std::vector<std::vector<std::uint8_t>>>;  // by the job's number
+using Expected = std::vector<std::vector<std::vector<std::uint8_t>>>;  // by job number
 
 Expected make_alone(const Files& files) {
     Expected expected;
@@ -152,7 +152,7 @@ void check(const Batch& batch, const std::vector<std::vector<std::uint8_t>>& exp
     }
 }
 
-// Submits its jobs, a few in flight at a time, and gives up some of them.
+// Submits its jobs, a few in flight at a time, and cancels some of them.
 void submit_and_wait(Engine& engine, BlockPool& pool, const std::shared_ptr<Paths>& paths, const Expected& expected,
                      int submitter, std::uint32_t seed) {
     std::mt19937 random(seed);
@@ -165,7 +165,7 @@ void submit_and_wait(Engine& engine, BlockPool& pool, const std::shared_ptr<Path
     const auto finish_first = [&] {
         InFlight& first = *in_flight.front();
         if (random() % 4 == 0) first.batch.job->cancel();
-        std::thread other([&] { first.batch.job->wait(); });  // more than one may wait
+        std::thread other([&] { first.batch.job->wait(); });  // several threads may wait
         first.batch.job->wait();
         check(first.batch, expected[first.number]);
         other.join();
@@ -183,7 +183,7 @@ void submit_and_wait(Engine& engine, BlockPool& pool, const std::shared_ptr<Path
     while (!in_flight.empty()) finish_first();
 }
 
-// Reads what others write until it is told to stop.
+// Reads the counters and pool usage until `stop` is set.
 void watch(const Engine& engine, const BlockPool& pool, Paths& paths, const std::atomic<bool>& stop) {
     std::int64_t items = 0;
     while (!stop.load()) {
@@ -191,12 +191,12 @@ void watch(const Engine& engine, const BlockPool& pool, Paths& paths, const std:
         require(totals.items >= items && engine.idle_ns() >= 0, "counters only grow");
         items = totals.items;
         require(pool.usage().in_use <= kSubmitters * kInFlight, "no more memory in use than batches are in flight");
-        paths.close();  // readers keep the files that they use now
+        paths.close();  // readers retain the files they are using
         std::this_thread::yield();
     }
 }
 
-// Changes how many threads work, until it is told to stop.
+// Changes the number of threads until `stop` is set.
 void resize(Engine& engine, std::uint32_t seed, const std::atomic<bool>& stop) {
     std::mt19937 random(seed);
     while (!stop.load()) {
@@ -229,7 +229,7 @@ void run_round(const Files& files, const Expected& expected, std::mt19937& rando
     require(pool.usage().in_use == 0, "all memory is given back");
 }
 
-// An engine that is destroyed with jobs in its queue lets those who wait for them go on.
+// Destroying an engine with queued jobs must wake the threads that wait for them.
 void close_under_waiters(const Files& files, const Expected& expected) {
     BlockPool pool(2);
     auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level(), kRetryWaits);
@@ -242,13 +242,13 @@ void close_under_waiters(const Files& files, const Expected& expected) {
         engine->submit(batches[i].job);
     }
     for (Batch& batch : batches) waiters.emplace_back([&batch] { batch.job->wait(); });
-    engine->set_threads(1);  // the others leave what they were at to the one that is left
+    engine->set_threads(1);  // the other threads leave their work to the remaining one
     engine.reset();
     for (std::thread& waiter : waiters) waiter.join();
     for (std::size_t i = 0; i < batches.size(); ++i) check(batches[i], expected[i]);
 }
 
-// This process's memory as a file: where none lies, as in its first pages, a read fails with EIO, which may pass.
+// This process's memory as a file: reads of unmapped pages, such as the first, fail with EIO, a transient error.
 std::shared_ptr<Paths> unreadable() {
     static const std::string name = "mem";
     static const std::uint64_t offsets[] = {0, name.size()};
@@ -256,7 +256,7 @@ std::shared_ptr<Paths> unreadable() {
         "/proc/self", std::span(reinterpret_cast<const std::uint8_t*>(name.data()), name.size()), offsets, true, false);
 }
 
-// Readers that pause for an hour before they try again are woken by whatever ends their job.
+// Readers that wait for an hour before a retry must be woken by anything that ends their job.
 void cancel_in_pauses(std::mt19937& random) {
     const std::vector<std::int64_t> zeros(kSamples, 0), offsets(kSamples, 4096), lengths(kSamples, 16);
     auto engine = std::make_unique<Engine>(kEngineThreads, Limits{}, best_level(),
@@ -269,7 +269,7 @@ void cancel_in_pauses(std::mt19937& random) {
         raw.ranges.offset = offsets.data();
         raw.ranges.length = lengths.data();
         const auto& job = jobs.emplace_back(std::make_shared<Job>());
-        job->samples = i == 0 ? 1 : kSamples;  // the queue lets go of the first while it pauses
+        job->samples = i == 0 ? 1 : kSamples;  // the queue releases the first job while it waits
         job->raws.push_back(raw);
         engine->submit(job);
     }

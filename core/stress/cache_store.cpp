@@ -1,7 +1,7 @@
-// A cache under load: threads look up and put the same entries in two stores of one file, with a limit that is reached,
-// while others read counters, and, where space is used again, drop entries. Whatever is read must be what was put.
+// Stress test of a cache: threads find and put the same entries in two stores of one file, beyond the limit, while
+// others read counters and, with space reuse, evict entries. Every read must return the bytes that were put.
 //
-//     stress_cache_store [ROUNDS [SEED]]        exit code 0: all was right; ThreadSanitizer adds its own
+//     stress_cache_store [ROUNDS [SEED]]        exit code 0: success; ThreadSanitizer adds its own
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -43,8 +43,7 @@ void look(Store& store, std::uint64_t index, Store::Space space) {
         std::vector<std::uint8_t> got(item->bytes);
         const Part part(got);
         const bool is_read = store.read(index, *item, {&part, 1});
-        // Another thread may drop an entry that was found, and use its space, before it is read: a miss, no other
-        // bytes.
+        // Another thread may evict a found entry and reuse its space before the read: a miss, never other bytes.
         require(is_read || space == Store::Space::reused, "an entry that nobody drops");
         require(!is_read || got == expected, "an entry as it was put");
         return;

@@ -1,4 +1,4 @@
-// A small JPEG of waves, made by libjpeg.
+// Small JPEG of waves, encoded by libjpeg.
 #pragma once
 
 #include <cmath>

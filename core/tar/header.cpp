@@ -43,7 +43,7 @@ std::int64_t octal(const std::uint8_t* block, Slice field, const char* what) {
     return value;
 }
 
-// GNU's form for what octal cannot hold: a set top bit, then a big-endian two's complement number.
+// GNU's format for numbers too large for octal: a set top bit, then a big-endian two's complement number.
 std::int64_t base256(const std::uint8_t* bytes, std::size_t length) {
     if (bytes[0] & 0x40) throw Fault(Code::corrupt, "expected a size of 0 or more, got a negative one");
     std::uint64_t value = bytes[0] & 0x3f;
@@ -59,14 +59,14 @@ std::int64_t size_of(const std::uint8_t* block) {
     return field[0] & 0x80 ? base256(field, size_field.length) : octal(block, size_field, "size");
 }
 
-// Old tars summed signed bytes, so both sums are accepted, as every other reader does.
+// Old tars summed signed bytes, so both sums are accepted, as in every other reader.
 bool checksum_holds(const std::uint8_t* block) {
     std::int32_t sum = 0, signed_sum = 0;
     for (std::size_t i = 0; i < tar_block_bytes; ++i) {
         sum += block[i];
         signed_sum += static_cast<std::int8_t>(block[i]);
     }
-    // Its own field counts as spaces. Taken off afterwards, as the loop over all of them is done in vectors.
+    // The checksum field counts as spaces. Corrected afterwards, so that the main loop can be vectorized.
     for (std::size_t i = checksum_field.at; i < checksum_field.at + checksum_field.length; ++i) {
         sum += ' ' - block[i];
         signed_sum += ' ' - static_cast<std::int8_t>(block[i]);
@@ -119,7 +119,7 @@ TarHeader read_tar_header(const std::uint8_t* block) {
     if (!checksum_holds(block)) throw Fault(Code::corrupt, "its checksum does not match its bytes");
     TarHeader header;
     header.name = text_of(block, name_field);
-    // GNU's own magic ("ustar  ") keeps times where POSIX keeps the prefix.
+    // With GNU's magic ("ustar  "), the field of POSIX's prefix holds times.
     if (std::memcmp(block + magic_at, "ustar\0", 6) == 0) {
         const std::string prefix = text_of(block, prefix_field);
         if (!prefix.empty()) header.name = prefix + "/" + header.name;
@@ -140,7 +140,7 @@ std::uint32_t tar_header_check(const std::uint8_t block[512]) {
         std::size_t used = field.length;
         while (used > 0 && block[field.at + used - 1] == 0) --used;
         for (std::size_t i = field.at; i < field.at + used; ++i) hash = (hash ^ block[i]) * fnv_prime;
-        hash *= fnv_powers[field.length - used];  // the zeros that most of a field is
+        hash *= fnv_powers[field.length - used];  // the zeros that fill most of a field
     }
     return hash;
 }

@@ -1,4 +1,4 @@
-// PAX extended headers: "length key=value\n" records about the next member, or about all later ones.
+// PAX extended headers: "length key=value\n" records about the next member, or about all later members.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace headrace {
 
-// What a scan needs of them; an absent value was not given.
+// Records that a scan needs; absent values were not given.
 struct PaxRecords {
     std::optional<std::string> path, link_path;
     std::optional<std::int64_t> size;
     bool sparse = false;  // GNU.sparse.*: the data is packed, so its bytes are not the file's
 };
 
-// Reads the records in text over those already in `records`. Throws Fault(corrupt) on a malformed record.
+// Parses the records in `text` and overwrites earlier values in `records`. Throws Fault(corrupt) on a malformed record.
 void read_pax_records(std::string_view text, PaxRecords& records);
 
 }  // namespace headrace

@@ -28,7 +28,7 @@ bool TarScanner::advance(int headers) {
 bool TarScanner::step() {
     const std::uint8_t* block = file_.block(position_);
     if (block == nullptr) {
-        // An archive without its end mark is complete; one that ends inside a block or before a promised member is not.
+        // An archive without an end mark is complete, unless it ends inside a block or before an announced member.
         const std::string rest = file_.read(position_, tar_block_bytes);
         if (rest.find_first_not_of('\0') != std::string::npos)
             fail("is cut short: expected a header of 512 bytes, got " + std::to_string(rest.size()));
@@ -52,7 +52,7 @@ bool TarScanner::step() {
 bool TarScanner::at_zero_block() {
     if (owed_) fail("expected the member that a long name or PAX record announces, got the end mark");
     const std::uint8_t* second = file_.block(position_ + tar_block_bytes);
-    // Most readers stop here in silence and lose what follows.
+    // Most readers silently stop here and lose the rest.
     if (second != nullptr && !is_zero_block(second)) fail("a lone block of zeros is followed by data: expected two");
     const std::int64_t end = std::min(position_ + 2 * tar_block_bytes, file_.size());
     if (file_.read(end, trailing_probe_bytes).find_first_not_of('\0') != std::string::npos)
@@ -96,7 +96,7 @@ std::string TarScanner::name_of(const TarHeader& header) const {
                        : long_name_   ? *long_name_
                        : global_.path ? *global_.path
                                       : header.name;
-    // As tarfile does, so that a folder has one name in every format.
+    // Like tarfile, so that a folder has the same name in every format.
     if (header.kind == TarKind::directory || local_.path || global_.path) name.resize(name.find_last_not_of('/') + 1);
     return name;
 }

@@ -1,4 +1,4 @@
-// Where each member of a tar begins. Headers are read in place; data is skipped, nothing is ever extracted.
+// Scanner of the members' positions in a tar. It reads headers and skips data; it never extracts.
 #pragma once
 
 #include <cstdint>
@@ -14,33 +14,32 @@ namespace headrace {
 
 constexpr std::int64_t max_tar_record_bytes = 1 << 20;  // one long name or set of PAX records
 
-// All members in archive order; name i is names[name_offsets[i] .. name_offsets[i + 1]), verbatim but for the slashes
-// at the end of a folder's.
+// All members in archive order; name i is names[name_offsets[i] .. name_offsets[i + 1]), verbatim except for trailing
+// slashes of folders.
 struct TarMembers {
     std::string names;
     std::vector<std::uint64_t> name_offsets{0};
-    std::vector<std::uint8_t> type;  // as TarHeader has it; sparse files of any form are 'S'
+    std::vector<std::uint8_t> type;  // TarHeader::type; sparse files of any format are 'S'
     std::vector<std::int64_t> data_offset;
-    std::vector<std::int64_t> size;    // bytes of data; 0 for what carries none, whatever its header says
+    std::vector<std::int64_t> size;    // bytes of data; 0 for members without data, whatever the header says
     std::vector<std::uint32_t> check;  // tar_header_check of the member's header block, which directly precedes its
                                        // data unless it is sparse
-    std::string links;                 // targets of the links alone, as names are kept
+    std::string links;                 // targets of the links, stored like names
     std::vector<std::uint64_t> link_offsets{0};
-    std::vector<std::int64_t> link_of;  // the member that each belongs to, rising
+    std::vector<std::int64_t> link_of;  // member of each link, ascending
     std::int64_t directories = 0, hard_and_soft_links = 0, devices = 0, sparse = 0, unknown = 0;  // members by kind
-    std::int64_t bytes_after_end = 0;  // what lies behind the end mark when it is not padding: a tar joined by `cat`
+    std::int64_t bytes_after_end = 0;  // bytes after the end mark, unless padding: a tar joined by `cat`
 };
 
-// Scans one tar. Throws Fault: io (cannot be opened or read), corrupt (no tar header, or cut short), limit.
+// Scanner of one tar. Throws Fault: io (cannot be opened or read), corrupt (no tar header, or truncated), limit.
 // Every message names the path and the byte.
 class TarScanner {
 public:
     explicit TarScanner(const std::string& path);
-    // Scans `size` bytes that `reader` reads, which messages call `name`.
+    // Scans `size` bytes from `reader`, named `name` in messages.
     TarScanner(const std::string& name, std::int64_t size, RangeReader reader, GrowthSource growth);
 
-    // Reads up to `headers` more headers; false once the end is reached. In slices, so that a caller can be
-    // interrupted between them.
+    // Reads up to `headers` more headers; returns false at the end. Callers can handle interrupts between calls.
     bool advance(int headers);
 
     TarMembers take() { return std::move(members_); }
@@ -61,7 +60,7 @@ private:
     FileWindow file_;
     std::int64_t position_ = 0;
     std::optional<std::string> long_name_, long_link_;
-    bool owed_ = false;  // records were read whose member must follow
+    bool owed_ = false;  // records were read, so their member must follow
     PaxRecords local_, global_;
     TarMembers members_;
 };

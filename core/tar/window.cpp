@@ -16,7 +16,7 @@ namespace headrace {
 namespace {
 
 constexpr std::int64_t window_growth = 4;
-constexpr std::int64_t blocks_remembered = 16;  // of the last ones: large members may stand anywhere among small ones
+constexpr std::int64_t blocks_remembered = 16;  // recent blocks only: large members may be anywhere among small ones
 
 std::int64_t read_file(int fd, const std::string& path, std::uint8_t* to, std::int64_t offset, std::int64_t length) {
     std::int64_t done = 0;

@@ -1,5 +1,5 @@
-// What an image would look like after the ops so far, without touching a pixel: where on the canvas the source
-// lands, and which window of the source it is. Everything is separable, so a canvas is two axes.
+// Geometry of an image after the ops so far, without touching pixels: the position of the source on the canvas, and
+// the visible window of the source. Everything is separable, so a canvas is two axes.
 #pragma once
 
 #include "view/view.hpp"
@@ -8,7 +8,7 @@ namespace headrace {
 
 inline constexpr int kMaxSide = 1 << 30;  // of a canvas between ops; the final one is bounded in pixels
 
-// One axis. Kept unflipped: View flips last, so an op after a flip acts on the mirrored side here.
+// One axis, stored unflipped: View flips last, so an op after a flip acts on the mirrored side here.
 class Axis {
 public:
     explicit Axis(int source);
@@ -17,16 +17,15 @@ public:
     bool padded() const { return inner_start_ != 0 || inner_size_ != size_; }
 
     void pad(int before, int after);
-    // Keeps [start, start + size), which lies inside the canvas. While the image is still at its source's scale the
-    // crop also bounds the filter's taps; after a resize they may reach beyond it, because the pixels that a literal
-    // resize makes before its crop did.
+    // Crops to [start, start + size), which is inside the canvas. At the source's scale the crop also bounds the
+    // filter's taps; after a resize they may extend beyond it, since a literal resize before the crop would use them.
     void crop(int start, int size);
     void resize(int size);  // Fault(view) on a padded axis: its fill would be blended into the image
     void flip() { flipped_ = !flipped_; }
 
 private:
     friend class Canvas;
-    double edge(int offset) const;  // canvas pixels from the inner start, to a source coordinate
+    double edge(int offset) const;  // converts canvas pixels from the inner start to a source coordinate
 
     double from_, to_;  // source window
     int low_, high_;    // tap bounds, source pixels
@@ -47,8 +46,8 @@ public:
         x.resize(width);
         y.resize(height);
     }
-    // Fault(view) when the output would be larger than Limits::max_pixels. A window that lies wholly in the padding
-    // has an inner rectangle of 0 x 0.
+    // Throws Fault(view) if the output would exceed Limits::max_pixels. A window entirely in the padding has an inner
+    // rectangle of 0 x 0.
     View view() const;
 
     Axis x, y;

@@ -1,5 +1,5 @@
-// Arithmetic that must give the same bits on every machine and in numpy: only + - * / and rounding, in double.
-// libm's exp and log differ in the last bit between versions, and numpy's between instruction sets.
+// Arithmetic with the same bits on every machine and in NumPy: only + - * / and rounding, in double.
+// libm's exp and log differ in the last bit between versions, and NumPy's between instruction sets.
 //
 // Relative error below 1e-15 where these are used (|x| < 700 for exp, positive normal numbers for log).
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// To the nearest integer, ties to even, as Python's round(). std::floor is exact; no rounding mode is read.
+// Rounds to the nearest integer, ties to even, like Python's round(). std::floor is exact and ignores rounding modes.
 inline double round_half_even(double x) {
     const double below = std::floor(x);
     const double rest = x - below;

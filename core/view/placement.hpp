@@ -1,4 +1,4 @@
-// Where on its canvas a view's window lands, rows counted as the window's own.
+// Position of a view's window on its canvas, with rows numbered within the window.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@ namespace headrace {
 
 struct Placement {
     int width, height;                                // of the canvas
-    int inner_x, inner_y, inner_width, inner_height;  // where rows land; the rest is padding
-    bool flip_rows;                                   // the canvas is upside down, after all else
+    int inner_x, inner_y, inner_width, inner_height;  // rectangle of the rows; the rest is padding
+    bool flip_rows;                                   // vertical flip of the canvas, applied last
 
-    // Flipped from left to right already: rows come mirrored.
+    // The horizontal flip is already applied: rows arrive mirrored.
     static Placement of(const View& v) {
         const int x = v.hflip ? v.width - v.inner_x - v.inner_width : v.inner_x;
         return {v.width, v.height, x, v.inner_y, v.inner_width, v.inner_height, v.vflip};

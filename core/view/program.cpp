@@ -15,11 +15,11 @@ static_assert(kMaxOps <= kFirstReservedStage, "op number s draws from stage s");
 
 constexpr int kMaxParameter = 1 << 24;  // pixels; sums of a few stay far inside 32 bits
 constexpr double kMaxRatio = 1e6;       // keeps exp and log in their range
-constexpr int kMaxTiles = 64;           // along a side
+constexpr int kMaxTiles = 64;           // per side
 
 enum class Range { size, length, count, probability, fraction, ratio };
 
-// What the parameters of one kind hold, in order; the rest of a row is unused.
+// Parameters of one kind, in order; the rest of a row is unused.
 struct Signature {
     ViewKind kind;
     std::size_t count;
@@ -42,7 +42,7 @@ constexpr Signature kSignatures[] = {
     {kTiles, 4, {Range::size, Range::size, Range::count, Range::count}},
 };
 
-// Comparisons are written so that NaN fails them.
+// NaN fails every comparison.
 bool within(Range range, double value) {
     const bool whole = std::floor(value) == value && value <= kMaxParameter;
     switch (range) {

@@ -1,4 +1,4 @@
-// A description of views as numbers: what Python's view classes compile to, and what the core draws views from.
+// Views as a table of numbers: compiled from Python's view classes, and used by the core to draw views.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@ namespace headrace {
 // Sizes are height before width, as in Python; the numbers are the first column of the table that Python passes.
 enum ViewKind : int {
     kRandomResizedCrop = 1,  // height, width, scale low, scale high, ratio low, ratio high (ratio = width / height)
-    kResizeShort = 2,        // size of the short side, greatest long side (0: any)
+    kResizeShort = 2,        // size of the short side, maximum long side (0: any)
     kResize = 3,             // height, width
     kCenterCrop = 4,         // height, width
     kRandomCrop = 5,         // height, width, pad left, top, right, bottom, pad_if_needed (0 or 1)
     kLetterbox = 6,          // height, width
     kHorizontalFlip = 7,     // probability
     kVerticalFlip = 8,       // probability
-    // Which window they cut follows from the copy's number.
+    // The copy's number selects the window of these.
     kFiveCrop = 9,  // height, width
-    kTenCrop = 10,  // height, width, 1 if the second five are of the image upside down, else 0: from left to right
+    kTenCrop = 10,  // height, width, 1 if the second five crops are flipped vertically, 0 if horizontally
     kTiles = 11,    // height, width, rows, columns
 };
 
@@ -32,20 +32,20 @@ struct ViewOp {
 inline constexpr std::size_t kProgramColumns = 10;
 inline constexpr std::size_t kMaxOps = 64;
 
-// table holds kProgramColumns values an op: the kind, then p. Fault(view) unless every number is in its range.
+// table holds kProgramColumns values per op: the kind, then p. Throws Fault(view) unless every number is in its range.
 std::vector<ViewOp> parse_program(std::span<const double> table);
 
 struct OutputSize {
     int height, width;
 };
 
-// What every view of the program measures; nothing when that depends on the source.
+// The size of all views of the program; nothing if it depends on the source.
 std::optional<OutputSize> output_size(std::span<const ViewOp> program);
 
-// How many views a sample has, as the program says; nothing where that is left open.
+// The number of views per sample that the program defines; nothing if it defines none.
 std::optional<int> copies_of(std::span<const ViewOp> program);
 
-// Whether views of the program depend on their key.
+// True if views of the program depend on their key.
 bool is_random(std::span<const ViewOp> program);
 
 }  // namespace headrace

@@ -23,7 +23,7 @@ struct Size {
 int rounded(double value) { return static_cast<int>(round_half_even(value)); }
 int offset_below(std::uint64_t bits, int n) { return static_cast<int>(below(bits, static_cast<std::uint64_t>(n))); }
 
-// torchvision's fallback after ten failures: the largest crop whose ratio is within range, at least a pixel.
+// torchvision's fallback after ten failures: the largest crop with a ratio within range, at least one pixel.
 Size central_crop_size(const Canvas& canvas, double ratio_low, double ratio_high) {
     const int width = canvas.x.size(), height = canvas.y.size();
     const double ratio = static_cast<double>(width) / height;
@@ -32,7 +32,7 @@ Size central_crop_size(const Canvas& canvas, double ratio_low, double ratio_high
     return {width, height};
 }
 
-// Crops by a share of the area and an aspect ratio, both drawn; attempt a uses draws 2a and 2a + 1.
+// Crops by a random fraction of the area and a random aspect ratio; attempt a uses draws 2a and 2a + 1.
 void random_resized_crop(Canvas& canvas, const ViewOp& op, const Stream& stream) {
     const int width = canvas.x.size(), height = canvas.y.size();
     const double area = static_cast<double>(width) * height;
@@ -53,7 +53,7 @@ void random_resized_crop(Canvas& canvas, const ViewOp& op, const Stream& stream)
     canvas.crop((width - crop.width) / 2, (height - crop.height) / 2, crop.width, crop.height);
 }
 
-// int(a * b / c), the quotient rounded once, as Python divides ints.
+// int(a * b / c) with the quotient rounded once, like Python's division of ints.
 std::int64_t scaled(std::int64_t a, std::int64_t b, std::int64_t c) {
     return static_cast<std::int64_t>(static_cast<double>(a * b) / static_cast<double>(c));
 }
@@ -74,7 +74,7 @@ void resize_short(Canvas& canvas, std::int64_t size, std::int64_t max_size) {
     canvas.resize(upright ? small : large, upright ? large : small);
 }
 
-// Pads an axis that is too small (the odd pixel at its end), then keeps the middle.
+// Pads an axis that is too small (the odd pixel at its end), then crops to the centre.
 void center_crop(Axis& axis, int size) {
     const int missing = std::max(0, size - axis.size());
     axis.pad(missing / 2, (missing + 1) / 2);
@@ -100,7 +100,7 @@ void random_crop(Canvas& canvas, const ViewOp& op, const Stream& stream) {
     canvas.crop(left, top, width, height);
 }
 
-// The largest size of the image's shape that fits; the side that does not bind is rounded, at least a pixel.
+// Resizes to the largest size that fits with the image's aspect ratio; the other side is rounded, at least one pixel.
 void letterbox(Canvas& canvas, int height, int width) {
     const double image_width = canvas.x.size(), image_height = canvas.y.size();
     if (width * image_height <= height * image_width)
@@ -111,7 +111,7 @@ void letterbox(Canvas& canvas, int height, int width) {
     center_crop(canvas.y, height);
 }
 
-// The offset of one of `count` windows that are spread evenly from edge to edge; one alone lies in the middle.
+// Returns the offset of one of `count` windows spread evenly from edge to edge; a single window is centred.
 int spread_offset(int room, int number, int count) {
     return count == 1 ? rounded(room / 2.0) : rounded(static_cast<double>(room) * number / (count - 1));
 }
@@ -122,7 +122,7 @@ void check_fits(const Canvas& canvas, const char* what, int width, int height) {
                                 extent(canvas.x.size(), canvas.y.size()) + ": resize first");
 }
 
-// Four corners, row by row, and the middle.
+// Four corners, row by row, then the centre.
 void five_crop(Canvas& canvas, int height, int width, int copy) {
     check_fits(canvas, "FiveCrop", width, height);
     if (copy < 0 || copy > 4) throw Fault(Code::view, "FiveCrop has no copy " + std::to_string(copy));

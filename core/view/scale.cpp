@@ -9,8 +9,8 @@
 namespace headrace {
 namespace {
 
-// One side moved by a pixel changes a cross product by the other picture's other side, so the largest of the four
-// is what rounding one side of one picture can do.
+// Changing one side by a pixel changes a cross product by the other picture's other side, so the largest of the four
+// sides bounds the effect of rounding one side.
 bool same_aspect(std::int64_t from_width, std::int64_t from_height, std::int64_t to_width, std::int64_t to_height) {
     const std::int64_t difference = std::abs(to_width * from_height - to_height * from_width);
     return difference <= std::max({from_width, from_height, to_width, to_height});

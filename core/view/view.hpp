@@ -1,4 +1,4 @@
-// A view says which part of the source becomes the output: one geometry for every spatial field of a sample.
+// Mapping of a part of the source to the output, shared by all spatial fields of a sample.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ struct View {
     double x0 = 0, y0 = 0, x1 = 0, y1 = 0;                  // source window, in source pixels
     std::int32_t left = 0, top = 0, right = 0, bottom = 0;  // filter taps stay inside these source pixels
     std::int32_t width = 0, height = 0;                     // output canvas
-    std::int32_t inner_x = 0, inner_y = 0;                  // where the window lands on the canvas; the
+    std::int32_t inner_x = 0, inner_y = 0;                  // rectangle of the window on the canvas; the
     std::int32_t inner_width = 0, inner_height = 0;         // rest is padding
-    bool hflip = false, vflip = false;                      // of the whole canvas, after all else
+    bool hflip = false, vflip = false;                      // of the whole canvas, applied last
 };
 
 }  // namespace headrace

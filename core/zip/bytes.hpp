@@ -1,4 +1,4 @@
-// Little-endian numbers, as every header of a zip has them.
+// Little-endian numbers of zip headers.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace headrace::zip {
 
-// `at` and what follows must lie in `bytes`.
+// The number at `at` must be within `bytes`.
 template <typename Bytes>
 std::uint32_t u16(const Bytes& bytes, std::size_t at) {
     return static_cast<std::uint8_t>(bytes[at]) | std::uint32_t{static_cast<std::uint8_t>(bytes[at + 1])} << 8;

@@ -20,11 +20,11 @@ constexpr std::string_view kEndSignature("PK\5\6"), kEnd64Signature("PK\6\6"), k
     kEntrySignature("PK\1\2");
 constexpr std::int64_t kEndBytes = 22, kEnd64Bytes = 56, kLocator64Bytes = 20, kEntryBytes = 46;
 constexpr std::int64_t kLongestComment = 65'535;
-constexpr std::uint32_t kElsewhere = 0xffffffff;  // the number stands in the ZIP64 field
+constexpr std::uint32_t kElsewhere = 0xffffffff;  // the number is in the ZIP64 field
 constexpr std::uint32_t kUtf8Name = 0x800;
 constexpr std::uint32_t kZip64Field = 0x0001, kUnicodePathField = 0x7075;
 
-// A file's bytes in order, seen through a window: a directory may say that it is as large as the file.
+// Sequential reader through a window: a directory may claim to be as large as the file.
 class Stream {
 public:
     Stream(const FileWindow& file, std::int64_t start, std::int64_t end) : file_(file), at_(start), end_(end) {}
@@ -32,7 +32,7 @@ public:
     std::int64_t at() const { return at_; }
     std::int64_t left() const { return end_ - at_; }
 
-    // The next `count` bytes, valid until the next call; fewer only at the end.
+    // Returns the next `count` bytes, valid until the next call; fewer only at the end.
     std::string_view take(std::int64_t count) {
         count = std::min(count, left());
         if (at_ + count > start_ + static_cast<std::int64_t>(window_.size())) {
@@ -66,8 +66,8 @@ public:
 private:
     [[noreturn]] void fail(const std::string& why) const { throw Fault(Code::corrupt, path_ + ": " + why); }
 
-    // Sets where the directory begins and how long it is, and what is to be added to places that it names: they count
-    // from the zip's own first byte, which other bytes may lie before.
+    // Finds the directory's offset and length, and the offset of the zip's first byte: other bytes may precede it, and
+    // offsets in the directory count from it.
     void find() {
         const std::int64_t tail_bytes = std::min(file_.size(), kEndBytes + kLongestComment);
         const std::string tail = file_.read(file_.size() - tail_bytes, tail_bytes);
@@ -104,7 +104,7 @@ private:
         fail("expected a zip, got a file without the end record of one");
     }
 
-    // Whether a ZIP64 end record and its locator end here.
+    // True if `bytes` ends with a ZIP64 end record and its locator.
     bool is_large(std::string_view bytes) const {
         if (static_cast<std::int64_t>(bytes.size()) < kEnd64Bytes + kLocator64Bytes) return false;
         return bytes.starts_with(kEnd64Signature) && bytes.substr(kEnd64Bytes).starts_with(kLocator64Signature);
@@ -156,7 +156,7 @@ private:
         }
     }
 
-    // Holds, in this order, those numbers that the entry itself says are elsewhere.
+    // The field holds, in this order, the numbers that the entry marks as kElsewhere.
     void read_zip64(std::string_view field, Entry& entry) const {
         for (std::uint64_t* number : {&entry.size, &entry.packed, &entry.offset}) {
             if (*number != kElsewhere) continue;
@@ -166,7 +166,7 @@ private:
         }
     }
 
-    // Info-ZIP's: a version, the CRC of the name that it stands for, and that name in UTF-8.
+    // Info-ZIP's field: a version, the CRC of the replaced name, and the name in UTF-8.
     static void read_unicode_path(std::string_view field, std::string_view raw_name, Entry& entry) {
         if (field.size() <= 5 || field[0] != 1) return;
         const auto* name = reinterpret_cast<const std::uint8_t*>(raw_name.data());
@@ -174,7 +174,7 @@ private:
     }
 
     std::int64_t number(std::uint64_t value) const {
-        // Far below the largest, so that two of them can be added.
+        // Small enough that two of them can be added without overflow.
         if (value > std::uint64_t{1} << 62) fail("its central directory names a size or a place beyond 2**62 bytes");
         return static_cast<std::int64_t>(value);
     }

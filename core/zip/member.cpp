@@ -32,7 +32,7 @@ std::string hex(std::uint32_t value) {
 [[noreturn]] void overlaps() { corrupt("the member overlaps the next one, as in a zip bomb"); }
 [[noreturn]] void unsupported(const std::string& why) { throw Fault(Code::unsupported, "zip: " + why); }
 
-// A header that says its data's CRC, and another than was indexed, belongs to a zip of the same names with other data.
+// A header with a CRC other than the indexed one belongs to a zip with the same names and other data.
 bool is_of_other_data(std::span<const std::uint8_t> header, const ZipEntry& entry) {
     return !(u16(header, kFlagsAt) & kSizesFollow) && u32(header, kCrcAt) != entry.crc;
 }

@@ -27,7 +27,7 @@ def _parts(augmentation: Augmentation) -> list[Node]:
 
 @dataclass(frozen=True)
 class RandomApply(Augmentation):
-    """All of `transforms` in sequence with probability `p`, otherwise none."""
+    """Sequence of all `transforms`, run with probability `p`."""
 
     transforms: Sequence[Augmentation | str]
     p: float = 0.5
@@ -75,7 +75,7 @@ class RandomChoice(Augmentation):
 
 @dataclass(frozen=True)
 class RandomOrder(Augmentation):
-    """All of `transforms`, in a random order."""
+    """Sequence of all `transforms` in a random order."""
 
     transforms: Sequence[Augmentation | str]
 

@@ -210,4 +210,4 @@ def _by_cheng(alpha: float, u: float, v: float) -> float | None:
 
 _LOG_4 = 1.3862943611198906
 _CHENG = 2.6094379124341003
-"""1 + ln 5."""
+"""Constant 1 + ln 5."""

@@ -161,7 +161,7 @@ class IndexedArchive(ABC, Generic[M]):
         return identify(opened.file) != self._identity
 
     def _index_to_delete(self) -> str:
-        """Return advice for a stale index of an archive whose identity has not changed.
+        """Return advice for a stale index of an archive with an unchanged identity.
 
         The archive was rewritten in a part that the identity does not sample, so reopening would find the same index.
         """

@@ -1,4 +1,4 @@
-"""Per-pixel fields whose values must not be blended: masks, depth maps, normals."""
+"""Per-pixel fields with values that must not be blended: masks, depth maps, normals."""
 
 from __future__ import annotations
 

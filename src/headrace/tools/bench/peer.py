@@ -166,7 +166,7 @@ CACHE = "ram:256MB"
 
 
 class DroppedPhotos(Photos):
-    """Photos whose files are dropped from the page cache before each read; requires that they are on disk."""
+    """Photos read from files that are dropped from the page cache before each read; they must be on disk."""
 
     def read(self, place: str, name: str | None) -> Image.Image:
         start, size = self.span(place, name)

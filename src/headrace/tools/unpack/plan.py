@@ -121,7 +121,7 @@ class _Planner:
         self._last: dict[bytes, int] = {}
         """Last member seen at each path."""
         self._linked: dict[int, int | str] = {}
-        """By hard link: the member that it resolves to, or the reason for its refusal."""
+        """Member that each hard link resolves to, or the reason for its refusal."""
         self._clear = {b""}
         """Folders with no other kind of member at their path or above."""
 

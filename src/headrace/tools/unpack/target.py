@@ -258,7 +258,7 @@ def _is_complete(found: os.stat_result, size: int, mtime_ns: int) -> bool:
 
 
 def _write_pieces(descriptor: int, pieces: Iterable[Piece], size: int) -> None:
-    """Make an empty file one of `size` bytes: `pieces`, and holes between them."""
+    """Fill an empty file of `size` bytes with `pieces`, and holes between them."""
     end = 0
     for at, data in pieces:
         end = at + len(data)
@@ -270,7 +270,7 @@ def _write_pieces(descriptor: int, pieces: Iterable[Piece], size: int) -> None:
 
 
 def _holds_file(folder: OutputFolder, name: bytes, found: os.stat_result, size: int, pieces: Pieces) -> bool:
-    """Return whether the file has `size` bytes, those of `pieces` and zeros between them."""
+    """Return True if the file has `size` bytes: `pieces`, and zeros between them."""
     if not stat.S_ISREG(found.st_mode) or found.st_size != size:
         return False
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -286,7 +286,7 @@ def _holds_file(folder: OutputFolder, name: bytes, found: os.stat_result, size: 
 
 
 def _with_zeros(pieces: Iterable[Piece], size: int) -> Iterator[Piece]:
-    """Yield `pieces`, and zeros wherever they leave a hole."""
+    """Yield `pieces`, and zeros for the holes between them."""
     end = 0
     for at, data in itertools.chain(pieces, [(size, _ZEROS[:0])]):
         for hole in range(end, at, PIECE_BYTES):
