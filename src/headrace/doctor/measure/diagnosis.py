@@ -93,7 +93,7 @@ class SampleFunction:
     """Function that takes part in batch production: a library's, or the script's own Python."""
 
     category: str
-    """`call` (numpy, torch, scipy and others without a stage), `getitem` (the script's own Python), or its stage's."""
+    """`call` (numpy, torch and others without a stage), `getitem` (the script's own Python), or a stage's."""
     name: str
     """`numpy.percentile`, `Pillow resize`, or the name of the script's function."""
     places: list[str]
