@@ -255,7 +255,7 @@ class _RecipeMaker(RecipeDraft):
         followers = [one for one in self.placed if not one.made.is_image]
         if not self.placed:
             return None, None
-        first = min(followers or self.placed, key=lambda one: len(steps_of(one.view)))  # not what is resized of another
+        first = min(followers or self.placed, key=lambda one: len(steps_of(one.view)))  # not one resized from another
         drawn = [one for one in self.placed if one.view == first.view and self._shares(one, first)]
         augment = next((one.augment for one in drawn if one.augment), None)
         for one in self.placed:
@@ -304,7 +304,7 @@ class _RecipeMaker(RecipeDraft):
                 self._leave(one.path, f"it may be drawn with {path_text(name)}, which stays in Python")
 
     def _shares(self, one: PlacedField, first: PlacedField) -> bool:
-        """Return whether two fields show the same windows: of one file, known ones; of two, none that differ."""
+        """Return True if two fields may show the same windows: equal in one file, or not known to differ in two."""
         if one is first or one.placements == first.placements != ():
             return True
         is_of_one_file = self.sources[one.name] == self.sources[first.name]

@@ -32,7 +32,7 @@ _CLOSE = 1.5
 _SAME = 0.02
 """Difference in levels of an unscaled window, below which the search ends."""
 _UNSCALED = "none"
-"""In place of a filter if all windows have the leaf's size; if some do not, any filter fits those that do."""
+"""Placeholder for a filter if all windows have the leaf's size; if only some have, any filter fits those."""
 _ALL = (_UNSCALED, *FILTERS)
 
 
