@@ -21,7 +21,7 @@ USAGE = "headrace doctor [options] -- python train.py"
 
 
 class _DoctorGroup(TyperGroup):
-    """Group of commands whose own options end at `--`, which begins another command line.
+    """Group of commands with options up to `--`, which begins another command line.
 
     (`ctx` is click's, or belongs to the copy of click in newer typers.)
     """

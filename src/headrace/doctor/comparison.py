@@ -31,7 +31,7 @@ COMPARED_FACTS = (
     *("num_workers", "threads", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory"),
     *("start_method", "in_order", "dataset", "length"),
 )
-"""Settings of a loader whose change is reported."""
+"""Loader settings with reported changes."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,6 @@ class RunComparison:
 
     @property
     def sections(self) -> list[tuple[str, list[ComparedTime]]]:
-        """The times that every form shows, under their titles."""
         return [("Step", [self.step, *self.parts]), ("A sample, by stage", self.stages)]
 
 
@@ -101,7 +100,6 @@ def compare(before: Session, after: Session) -> RunComparison:
 
 
 def _parts(view: TrainerView) -> dict[str, list[float]]:
-    """Return the time of each part in each step."""
     steps = [step_parts(view.training, step) for step in view.training.steps]
     return {name: [step.get(name, 0.0) for step in steps] for name in {name for step in steps for name in step}}
 
@@ -156,7 +154,6 @@ def _mean_and_half(values: Sequence[float]) -> tuple[float | None, float]:
 def _settings(
     before: Session, after: Session, first: TrainerView, second: TrainerView
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the changed settings."""
     pairs: list[tuple[str, object, object]] = []
     if before.outcome.command != after.outcome.command:
         pairs.append(("command", " ".join(before.outcome.command), " ".join(after.outcome.command)))
@@ -239,7 +236,6 @@ def rows(compared: Sequence[ComparedTime]) -> Iterator[tuple[str, str, str, str,
 
 
 def show_comparison(compared: RunComparison, console: Console) -> None:
-    """Print a comparison for a terminal."""
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     page.sentence(compared.verdict, style="bold")
     for doubt in compared.doubts:
@@ -257,7 +253,6 @@ def show_comparison(compared: RunComparison, console: Console) -> None:
 
 
 def comparison_markdown(compared: RunComparison) -> str:
-    """Return a comparison for a pull request."""
     lines = [f"**{escaped(compared.verdict)}**", ""]
     lines += [f"- {escaped(doubt)}" for doubt in compared.doubts] + [""] * bool(compared.doubts)
     for title, times in compared.sections:

@@ -148,7 +148,7 @@ def watch_run(folder: Path, port: int) -> int:
     """Serve the HTML report of a running command, only on this machine, until Ctrl-C; return the exit status.
 
     Raises:
-        UsageError: The folder is not that of a run with `--keep`, or the port is taken.
+        UsageError: The folder belongs to no run with `--keep`, or the port is taken.
     """
     from .report.html.live_page import LivePageServer  # jinja2 is needed only here
 
@@ -167,7 +167,7 @@ def live_page(folder: Path) -> str:
     """Return the HTML report of a run's evidence so far, or of its session after the end.
 
     Raises:
-        UsageError: The folder is not that of a run with `--keep`.
+        UsageError: The folder belongs to no run with `--keep`.
     """
     from .report.html.page import html_page
 
@@ -317,7 +317,6 @@ def _reported(
 def _prove(
     asked: Examination, folder: SessionFolder, session: Session, prescription: Prescription, progress: ProgressLine
 ) -> None:
-    """Try remedies, and add their proofs to the session."""
     announce = progress.tells if progress.draws else say
     prover = Prover.of(session, asked.command, folder.settings, announce, asked.prove_s or 0.0)
     if prover is None:
@@ -389,7 +388,6 @@ def _saved(
 
 
 def say(*messages: str) -> None:
-    """Print lines of the doctor's own to standard error."""
     with suppress(OSError):  # a full disk, or a closed pipe, must not lose the exit status
         for message in messages:
             sys.stderr.write(f"headrace: {message}\n")

@@ -174,7 +174,6 @@ def not_paying(choice: Arguments, search: SettingSearch) -> Iterator[str]:
 
 
 def _reach(case: Case) -> Iterator[str]:
-    """Yield the limits of the result."""
     ranks = len({trainer.rank for trainer in case.session.trainers})
     if ranks > 1:
         yield f"{ranks} ranks: each had the same arguments, and steps are those of the slowest"

@@ -35,7 +35,7 @@ FLOAT_ROUNDING = 1e-5
 ALIKE = 0.25
 """Maximum difference between the ends of two random ranges that count as alike, as a share of the range."""
 NUMBERS = "biuf"
-"""Kinds of NumPy dtypes whose values are compared as numbers."""
+"""Kinds of NumPy dtypes that are compared as numbers."""
 
 Leaf = npt.NDArray[Any] | str | bytes
 """Array or text of a batch."""

@@ -84,7 +84,6 @@ class _RecipeMaker(RecipeDraft):
         )
 
     def _image(self, view: str | None, augment: str | None) -> LookedImage | None:
-        """Return a description of the first image."""
         first = next((one for one in self.placed if one.made.is_image and one.name in self.fields), None)
         if first is None:
             return None
@@ -175,7 +174,7 @@ class _RecipeMaker(RecipeDraft):
         return PlacedField(path, name, made, view, by.placements, augment, by.filter, _shown(leaf))
 
     def _by_class(self, path: LeafPath, leaf: LeafExplanation) -> PlacedField:
-        """Return the field of an image whose values a known library's transform randomises, so no window is visible."""
+        """Return the field of an image with values randomised by a known library's transform: no window is visible."""
         value: LeafValue = self.look.samples[0].leaves[path]
         shape: tuple[int, ...] = getattr(value.value, "shape", ())
         if len(shape) != 3 or not leaf.is_random:

@@ -85,7 +85,6 @@ class ScriptView:
 
     @property
     def code(self) -> str:
-        """The reader as code."""
         steps = self.steps[0] if len(self.steps) == 1 else f"[{', '.join(self.steps)}]"
         values = [f'dtype="{self.dtype}"'] * (self.dtype != "uint8") + [f"normalize={self.normalize}"] * bool(
             self.normalize

@@ -56,7 +56,6 @@ class MadeField:
         return self.kind == "Image"
 
     def field(self, more: Sequence[str] = ()) -> str:
-        """Return the field as code with additional arguments."""
         return f"hr.{self.kind}({', '.join([*self.arguments, *more])})"
 
 

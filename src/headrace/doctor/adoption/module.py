@@ -101,7 +101,6 @@ def _mapping(fields: Mapping[str, str]) -> str:
 
 
 def _remarks(recipe: LoaderRecipe, argument: Argument) -> Iterator[str]:
-    """Yield the comments about parts of one argument."""
     for part in recipe.parts:
         if part.argument == argument and part.certainty in _MARKS:
             yield from _wrapped(_remark(part), "# ", 4).split("\n")

@@ -135,7 +135,6 @@ def _own_command(session: Session, pid: int) -> Sequence[str]:
 
 
 def _described_loader(view: TrainerView) -> LoaderFacts | None:
-    """Return the described loader with the most batches."""
     loaders = {
         loader.number: loader for loader in view.trainer.loaders if isinstance(loader.facts.get("described"), dict)
     }

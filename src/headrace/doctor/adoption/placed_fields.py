@@ -25,8 +25,6 @@ Shown = tuple[tuple[float, ...], ...]
 
 @dataclass
 class PlacedField:
-    """Pixel field with its windows."""
-
     path: LeafPath
     name: str
     made: MadeField

@@ -47,8 +47,6 @@ LAST_LINES = 6
 
 @dataclass(frozen=True)
 class TrialOrder:
-    """Order of one trial."""
-
     module: str
     """File of the module."""
     look: str = ""
@@ -254,7 +252,6 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
 
 
 def main() -> None:
-    """Serve one order."""
     line = b""
     while not line.endswith(b"\n"):  # by descriptor: buffered input would never reach the watching process
         piece = os.read(0, 65536)

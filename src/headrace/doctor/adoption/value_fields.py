@@ -72,7 +72,7 @@ class ValueFields:
         return f"batch[{name!r}]" + ("" if is_same else cast)
 
     def _of_files(self, by: ValueExplanation) -> ValueExplanation:
-        """Return an explanation by a column that files hold as it is, also of what is constant in a few samples."""
+        """Return an explanation by an unmodified column, including for a leaf that is constant in few samples."""
         if by.kind == "constant":
             columns = self._draft.look.columns.items()
             seen = [each.index for each in self._draft.look.samples]

@@ -162,7 +162,6 @@ def fits(
 
 
 def draws(transform: LiveTransform) -> bool:
-    """Return True if a transform is random."""
     codes = (*transform.view, *transform.augment)
     return bool(transform.augment) or any("Random" in code or "flip=" in code for code in codes)
 
@@ -189,7 +188,6 @@ def _are_within(values: Sequence[float], ends: tuple[float, float]) -> bool:
 
 
 def steps_of(code: str) -> list[str]:
-    """Return the steps of a view, each as code."""
     node = ast.parse(code, mode="eval").body
     return [ast.unparse(each) for each in (node.elts if isinstance(node, ast.List) else [node])]
 
@@ -213,7 +211,7 @@ def evaluated(code: str) -> Any:
 
 
 def _is_of_pictures(found: Any) -> bool:
-    """Return True for a class whose construction opens no file."""
+    """Return True for a class that opens no file on construction."""
     if not isinstance(found, type):
         return found is hr.IMAGENET
     return found in (hr.Image, hr.Normalize) or found.__module__.startswith(("headrace.views.", "headrace.augment."))

@@ -70,8 +70,6 @@ class StagePart:
 
 @dataclass(frozen=True)
 class SlowSampleFinding:
-    """One of the slowest samples of all producers."""
-
     key: str
     wall_us: float
     times: float
@@ -112,8 +110,6 @@ class SampleFunction:
 
 @dataclass(frozen=True)
 class LoaderProduction:
-    """Production of one loader's batches."""
-
     trainer: int
     """Pid of the trainer."""
     loader: int
@@ -154,15 +150,13 @@ class LoaderProduction:
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank alongside the others."""
-
     rank: int
     pid: int
     step_us: float
     late: float
     """Share of the steps in which it arrived last."""
     lateness_us: float
-    """Mean time that the others waited for it in those steps."""
+    """Mean time that the others waited for it when it was last."""
     peer_wait_us: float | None
     """Mean wait per step for a peer; None with one rank, or if unknown."""
     collective_us: float | None

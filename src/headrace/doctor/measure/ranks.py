@@ -70,7 +70,6 @@ class RanksTogether:
         return _known([one.ready for one in self.moments(number)])
 
     def moments(self, number: int) -> list[StepMoments]:
-        """Return the moments of a step, by rank."""
         found = []
         for view, step, ahead in zip(self.views, self.steps[number], self.ahead, strict=True):
             steps = view.trainer.steps

@@ -164,7 +164,7 @@ def _asked(ask: Callable[[], Any]) -> Any:
 SAVES: dict[str, list[tuple[str, Function]]] = {
     "torch.serialization": [("save", lambda obj, f, *_, **__: f)],
     "torch.jit._serialization": [("save", lambda obj, f, *_, **__: f)],
-    "torch.jit._script": [  # of a scripted module, and of a traced one, whose class has a copy
+    "torch.jit._script": [  # of a scripted module, and of the copy in the class of a traced one
         ("RecursiveScriptModule.save", lambda self, f, *_, **__: f),
         ("ScriptModule.save", lambda self, f, *_, **__: f),
     ],
