@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NOTHING = "nothing"
 """Kind of a leaf that a batch does not have."""
 ROUNDING, ROUNDED_SHARE = 0.02, 0.95
-"""Maximum difference due to rounding and resize filters, as a share of an image's range; minimum share below it."""
+"""Maximum difference due to rounding and resize filters, as a share of an image's range; minimum share within it."""
 FLOAT_ROUNDING = 1e-5
 """The same for other numbers, as a share of the largest."""
 ALIKE = 0.25

@@ -38,7 +38,7 @@ class ProcessStat:
 
     @property
     def has_ended(self) -> bool:
-        """Return True if it has ended, also as a zombie: its memory is gone, and only the exit status is left."""
+        """True if it has ended, even if still a zombie: its memory is gone, and only the exit status is left."""
         return self.state in ("Z", "X", "x")
 
 

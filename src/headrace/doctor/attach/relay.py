@@ -69,7 +69,7 @@ def _shown(line: bytes) -> str:
 
 
 class _Stream(NamedTuple):
-    """One way from the command to a descriptor of ours."""
+    """One stream from the command to a descriptor of ours."""
 
     number: int
     reader: int

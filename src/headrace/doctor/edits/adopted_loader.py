@@ -98,8 +98,8 @@ def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource], facts: Mapp
     timm's prefetcher stays, and receives the Loader's batches.
 
     Raises:
-        UncertainEditError: The loader may be used for something that only a DataLoader has, or which of timm's loaders
-        it is, is uncertain.
+        UncertainEditError: The loader may be used for something that only a DataLoader has, or timm's may prefetch to
+        the device.
     """
     source, call = found
     if not LoaderUses(source).are_known(call):

@@ -50,7 +50,7 @@ class PictureExplanation:
     shift: tuple[float, ...]
     """Leaf = scale * source + shift, by channel."""
     is_scaled_by_sample: bool
-    """True if scale and shift vary between samples; they then belong to the first."""
+    """True if scale and shift vary between samples; those here are then the first sample's."""
     placements: tuple[LeafPlacement, ...]
     levels: float
     """Maximum over the samples of the difference in source levels that 99 % of pixels stay within."""

@@ -151,7 +151,7 @@ class Host:
 
     @property
     def is_busy(self) -> bool:
-        """Return True if hardly any core was idle."""
+        """True if hardly any core was idle."""
         busy = self.mean("cpu_cores_busy")
         return busy is not None and busy >= BUSY_CORES * (self.cores or float("inf"))
 

@@ -107,7 +107,7 @@ class ValueTrace:
         if len(self.inputs) >= MOST_INPUTS:
             return
         if isinstance(source, (str, os.PathLike)):
-            path = os.path.join(os.getcwd(), os.fsdecode(source))  # the script's own texts hold its end
+            path = os.path.join(os.getcwd(), os.fsdecode(source))  # the script may name only its end
             with open(path, "rb") as file:
                 self._take(file.read(MOST_INPUT_BYTES + 1), path)
         elif hasattr(source, "read") and hasattr(source, "seek"):

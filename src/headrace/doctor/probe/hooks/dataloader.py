@@ -25,6 +25,7 @@ from .replayed_batches import replayed, replayed_elsewhere
 from .worker_queues import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
+"""Attribute of a DataLoader: the evidence file that describes it, and its number there."""
 _LOADER = "_headrace_owner"
 """Attribute of an iterator: its DataLoader, so that the loader stays alive."""
 _PROBES_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep

@@ -1,4 +1,4 @@
-"""Hooks on the life of a process: start, forks, errors and end, and the files that it saves.
+"""Hooks on the lifetime of a process: start, forks, errors and end, and the files that it saves.
 
 A missing `end` record shows that a process was killed or called os._exit.
 """
