@@ -15,9 +15,9 @@ looked at, and each of its arrays is compared with the script's.
 Printed is a row for each leaf of a sample: what it is, what it is made of, by how many levels 99 % of its pixels may
 differ, how the Loader's compares, and why the recipe leaves it where it does.
 
-`--prove` runs those that `--doctor` found exact once more, with the Loader put into a run of its own, and prints the step
-of two runs without changes, the predicted and the measured one with the Loader, and their difference. It takes 2 to 4
-minutes a script, on a machine that does nothing else.
+`--prove` runs those that `--doctor` found exact once more, with the Loader put into a run of its own, and prints the
+step of two runs without changes, the predicted and the measured one with the Loader, and their difference. It takes 2
+to 4 minutes a script, on a machine that does nothing else.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Doctor for data stalls: it says what a training script waits for, and leaves the script unchanged."""
+"""Doctor for data stalls: it reports what a training script waits for, and leaves the script unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adoption of the Loader in a diagnosis: the look at the run's samples, and the trial of what explains them."""
+"""Adoption of the Loader in a diagnosis: inspection of the run's samples, and the trial of the result."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ LOOK_S = MOST_S
 NO_LOOK = "no-look"
 """Code of the note that says why there is no look."""
 _STARTED_AGAIN_S = 60.0
-"""What a run that is started again for the look alone may take."""
+"""Time limit of a run that is restarted only to inspect samples."""
 
 
 @dataclass
 class LoaderAdoption:
-    """One run's Loader: looked for once the command has ended, then tried."""
+    """One run's Loader: derived once the command has ended, then tried."""
 
     command: list[str]
     folder: SessionFolder
     announce: Callable[[str], None]
-    """Told before anything that takes its time."""
+    """Called before anything slow."""
     adoption: Adoption | None = field(default=None, init=False)
 
     @property
@@ -40,7 +40,7 @@ class LoaderAdoption:
         return self.folder.path / LOOK_FILE
 
     def explain(self, session: Session) -> None:
-        """Explain what was looked at. A run that waits and ended before the look is started again, up to it."""
+        """Explain the inspected samples. A run with data stalls that ended without inspection is restarted for it."""
         view = main_view_of(session)
         if view is None or not _has_loader(view) or session.mode != "measure":
             return
@@ -82,7 +82,7 @@ class LoaderAdoption:
                 self.announce(f"files that could not be restored, or whose author is unknown, are left in {again.path}")
 
     def trial(self, session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
-        """Try the Loader on the run's files; None where there is none to try."""
+        """Try the Loader on the run's files; None if there is none to try."""
         view = main_view_of(session)
         if view is None or not _has_loader(view):
             return None
@@ -90,12 +90,12 @@ class LoaderAdoption:
 
 
 def _cut_short(folder: Path, notes: Sequence[SessionNote]) -> list[SessionNote]:
-    """Return a note on a look that was begun and never ended, unless the process said why."""
+    """Return a note on an unfinished inspection, unless the process has reported one."""
     if not (folder / (LOOK_FILE + PARTIAL)).exists() or any(note.code == NO_LOOK for note in notes):
         return []
     return [SessionNote(NO_LOOK, "The process was ended while the dataset's samples were looked at.")]
 
 
 def _has_loader(view: TrainerView) -> bool:
-    """Tell whether the steps wait for a DataLoader that is not the Loader's already."""
+    """Return True if the steps wait for a DataLoader other than the Loader."""
     return bool(view.batch_production) and not view.batch_production[0].threads

@@ -1,4 +1,4 @@
-"""`headrace doctor`: its options, and what is done with them. The work is in run.py and report/."""
+"""`headrace doctor`: its options and commands. The work is in run.py and report/."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from headrace.errors import HeadraceError
 from .attach import DOCTOR_FAILED
 
 COMMAND = "headrace.doctor.command"
-"""Key of the context under which the words behind `--` wait for the callback."""
+"""Key of the context that passes the words after `--` to the callback."""
 PROVE_BUDGET_S = 120.0
-"""A script with steps of 100 ms is measured in about a minute, and proved in two."""
+"""Default time limit of `--prove`. A script with steps of 100 ms is measured in about a minute, and proved in two."""
 USAGE = "headrace doctor [options] -- python train.py"
 
 
 class _DoctorGroup(TyperGroup):
-    """Group of commands whose own options end at `--`: what follows is somebody else's command line.
+    """Group of commands with options up to `--`, which begins another command line.
 
-    (`ctx` is click's, or that of the copy of click which newer typers bring.)
+    (`ctx` is click's, or belongs to the copy of click in newer typers.)
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -238,7 +238,7 @@ def _refuse_options_before_command(ctx: typer.Context) -> None:
 
 
 def _or_failed(work: Any) -> int:
-    """Return the status of `work`; an error of ours is one readable message."""
+    """Return the status of `work`; an error of ours becomes one readable message."""
     try:
         return int(work())
     except HeadraceError as error:

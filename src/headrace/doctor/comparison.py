@@ -1,4 +1,4 @@
-"""Two sessions of one training side by side: what changed, beyond noise, and in which part of a step.
+"""Two sessions of one training side by side: what changed beyond noise, and in which part of a step.
 
 Figures are pure functions of the sessions. Times are microseconds.
 """
@@ -26,23 +26,23 @@ from .session.model import Session
 
 STEP = "step"
 LEAST_STEPS = 4
-"""Steps below which there are no two blocks to tell a spread by."""
+"""Number of steps below which there are no two blocks to estimate a spread."""
 COMPARED_FACTS = (
     *("num_workers", "threads", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory"),
     *("start_method", "in_order", "dataset", "length"),
 )
-"""Settings of a loader whose change is named."""
+"""Loader settings with reported changes."""
 
 
 @dataclass(frozen=True)
 class ComparedTime:
-    """Mean of one figure in both runs, and the 95 % confidence interval of their difference, after less before."""
+    """Mean of one figure in both runs, and the 95 % confidence interval of the difference, after minus before."""
 
     kind: str
-    """`step`, `part` of it, or `stage` of making a sample."""
+    """`step`, `part` of it, or `stage` of producing a sample."""
     name: str
     before_us: float | None
-    """None where a run has no such part."""
+    """Mean in the first run; None if it has no such part."""
     after_us: float | None
     low_us: float
     high_us: float
@@ -53,36 +53,35 @@ class ComparedTime:
 
     @property
     def is_certain(self) -> bool:
-        """True where the spread within the runs does not explain the difference, and it is at least 2 % of the time."""
+        """True if the spread in the runs does not explain the difference, and it is at least 2 % of the time."""
         least = LEAST_GAIN * max(self.before_us or 0.0, self.after_us or 0.0)
         return not self.low_us <= 0 <= self.high_us and abs(self.change_us) >= least
 
 
 @dataclass(frozen=True)
 class RunComparison:
-    """What changed between two runs. `verdict` comes first."""
+    """Changes between two runs. `verdict` comes first."""
 
     verdict: str
     step: ComparedTime
     parts: list[ComparedTime] = field(default_factory=list)
-    """Parts of a step, the largest change first."""
+    """Parts of a step, largest change first."""
     stages: list[ComparedTime] = field(default_factory=list)
-    """Stages of making one sample, for the loader that is waited for most; the largest change first."""
+    """Stages of producing one sample, for the most awaited loader; largest change first."""
     settings: list[tuple[str, str, str]] = field(default_factory=list)
-    """What was set otherwise: name, before, after."""
+    """Changed settings: name, before, after."""
     doubts: list[str] = field(default_factory=list)
     """Reasons why the runs may differ without any change of the program."""
 
     @property
     def sections(self) -> list[tuple[str, list[ComparedTime]]]:
-        """The times that every form shows, under their titles."""
         return [("Step", [self.step, *self.parts]), ("A sample, by stage", self.stages)]
 
 
 def compare(before: Session, after: Session) -> RunComparison:
-    """Compare two sessions: the trainer that waits for data most in each.
+    """Compare two sessions by the trainer with the longest data stall in each.
 
-    Raises SessionError where one of them measured no step.
+    Raises SessionError if one of them measured no step.
     """
     views = [main_view_of(one) for one in (before, after)]
     for name, view in zip(("first", "second"), views, strict=True):
@@ -101,13 +100,12 @@ def compare(before: Session, after: Session) -> RunComparison:
 
 
 def _parts(view: TrainerView) -> dict[str, list[float]]:
-    """Return what each part took in each step."""
     steps = [step_parts(view.training, step) for step in view.training.steps]
     return {name: [step.get(name, 0.0) for step in steps] for name in {name for step in steps for name in step}}
 
 
 def _stages(session: Session, view: TrainerView) -> dict[str, list[float]]:
-    """Return what each stage took a sample, batch by batch, for the loader that is waited for most."""
+    """Return the time per sample of each stage, batch by batch, for the most awaited loader."""
     if not view.batch_production:
         return {}
     number = view.batch_production[0].loader
@@ -128,7 +126,7 @@ def _stages(session: Session, view: TrainerView) -> dict[str, list[float]]:
 def _all_compared(
     kind: str, before: dict[str, list[float]], after: dict[str, list[float]], names: Sequence[str] | dict[str, object]
 ) -> list[ComparedTime]:
-    """Compare every figure that one of the runs has, the largest change first."""
+    """Compare every figure of either run, largest change first."""
     found = [
         _compared(kind, name, before.get(name, []), after.get(name, []))
         for name in names
@@ -146,7 +144,7 @@ def _compared(kind: str, name: str, before: Sequence[float], after: Sequence[flo
 
 
 def _mean_and_half(values: Sequence[float]) -> tuple[float | None, float]:
-    """Return the mean and half of its interval; what never happened took no time, certainly."""
+    """Return the mean and the half-width of its interval; without values, the time is certainly 0."""
     if not values:
         return None, 0.0
     mean, _, high = interval(values)
@@ -156,7 +154,6 @@ def _mean_and_half(values: Sequence[float]) -> tuple[float | None, float]:
 def _settings(
     before: Session, after: Session, first: TrainerView, second: TrainerView
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield what was set otherwise."""
     pairs: list[tuple[str, object, object]] = []
     if before.outcome.command != after.outcome.command:
         pairs.append(("command", " ".join(before.outcome.command), " ".join(after.outcome.command)))
@@ -205,7 +202,7 @@ def _doubts(before: Session, after: Session, first: TrainerView, second: Trainer
 
 
 def _verdict(step: ComparedTime, parts: Sequence[ComparedTime], stages: Sequence[ComparedTime]) -> str:
-    """Say how the step changed, and which part of it that came from."""
+    """Return how the step changed, and the part responsible."""
     before, after = step.before_us or 0.0, step.after_us or 0.0
     both = f"{duration(before)} before, {duration(after)} after"
     if not step.is_certain:
@@ -225,12 +222,11 @@ def _verdict(step: ComparedTime, parts: Sequence[ComparedTime], stages: Sequence
 
 
 def signed(us: float) -> str:
-    """Return a difference with its sign."""
     return f"{'-' if us < 0 else '+'}{duration(abs(us))}"
 
 
 def rows(compared: Sequence[ComparedTime]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield name, before, after, change and a remark of each time that took 0.1 % of the largest or more."""
+    """Yield name, before, after, change and a remark for each time of at least 0.1 % of the largest."""
     largest = max((max(one.before_us or 0.0, one.after_us or 0.0) for one in compared), default=0.0)
     for one in compared:
         if max(one.before_us or 0.0, one.after_us or 0.0) >= largest / 1000:
@@ -240,7 +236,6 @@ def rows(compared: Sequence[ComparedTime]) -> Iterator[tuple[str, str, str, str,
 
 
 def show_comparison(compared: RunComparison, console: Console) -> None:
-    """Print it for a terminal."""
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     page.sentence(compared.verdict, style="bold")
     for doubt in compared.doubts:
@@ -258,7 +253,6 @@ def show_comparison(compared: RunComparison, console: Console) -> None:
 
 
 def comparison_markdown(compared: RunComparison) -> str:
-    """Return it for a pull request."""
     lines = [f"**{escaped(compared.verdict)}**", ""]
     lines += [f"- {escaped(doubt)}" for doubt in compared.doubts] + [""] * bool(compared.doubts)
     for title, times in compared.sections:
@@ -270,9 +264,9 @@ def comparison_markdown(compared: RunComparison) -> str:
 
 
 def show_compared(before: Path, after: Path, form: str) -> int:
-    """Compare two saved sessions, print that as `terminal`, `markdown` or `json`, and return the exit status.
+    """Compare two saved sessions, print the result as `terminal`, `markdown` or `json`, and return the exit status.
 
-    Raises SessionError where one cannot be read, or has no steps.
+    Raises SessionError if one cannot be read, or has no steps.
     """
     compared = compare(saved_session(before), saved_session(after))
     if form == "terminal":
@@ -284,5 +278,5 @@ def show_compared(before: Path, after: Path, form: str) -> int:
 
 
 def comparison_json(compared: RunComparison) -> str:
-    """Return it for other programs; an interval without bounds has null."""
+    """Return a comparison for other programs; an unbounded interval has null."""
     return safe_json(msgspec.json.encode(compared).decode()) + "\n"

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 PROBE = "_headrace_probe"
-"""The name under which the probe is loaded, here as in an observed command."""
+"""Name under which the probe is loaded, here as in an observed command."""
 _PROBE_FILE = Path(__file__).parent / "probe" / "__init__.py"
 
 
 class Watch:
-    """Result of `with watch()`. All are None while the body runs, and where they could not be made."""
+    """Result of `with watch()`. All attributes are None while the body runs, and if they could not be computed."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
         self.diagnosis: Diagnosis | None = None
         self.prescription: Prescription | None = None
-        """Predicted remedies: nothing is replayed or proved in a process that is watched."""
+        """Predicted remedies: nothing is replayed or proved in a watched process."""
 
 
 @contextmanager
@@ -45,13 +45,13 @@ def watch(
 ) -> Iterator[Watch]:
     """Observe this process, and the workers that it starts, until the body ends; then print the report.
 
-    Hooks go in at the beginning and come out at the end: a DataLoader is seen if its iteration begins within. A watch
-    within another one, or in a script under `headrace doctor`, gives what has been measured up to its end. Exceptions
-    of the body pass through.
+    Hooks are installed at the beginning and removed at the end: a DataLoader is observed if its iteration begins in the
+    body. A watch inside another one, or in a script under `headrace doctor`, reports what has been measured up to its
+    end. Exceptions of the body pass through.
 
     Args:
         show: Print the report.
-        console: Where to print it; standard output by default.
+        console: Console for the report; standard output by default.
         verbose: Print the whole report.
         ranges: Name steps and stages for torch.profiler.
     """
@@ -78,8 +78,8 @@ def watch(
             raise
         finally:
             if folder is not None and why is not None:
-                if (held := _active_probe()) is not None:  # a watch around this one goes on
-                    held.training.closed.write()  # its probe writes short steps together
+                if (held := _active_probe()) is not None:  # a watch around this one continues
+                    held.training.closed.write()  # its probe batches the writing of short steps
                 duration_us = (time.monotonic_ns() - begun_ns) // 1000
                 outcome = CommandOutcome(command=[], status=None, why=why, duration=duration_us)
                 _guarded(lambda: _conclude(watched, folder, outcome, machines))
@@ -101,14 +101,14 @@ def _probe() -> ModuleType:
 
 
 def _active_probe() -> Any:
-    """Return the probe that is active in this process; None where none is."""
+    """Return the active probe of this process, or None."""
     probe = sys.modules.get(PROBE)
     return None if probe is None else probe.active()
 
 
 @contextmanager
 def _probe_in(folder: Path) -> Iterator[None]:
-    """Put the probe in here, and in each Python that is started meanwhile, spawned workers among them."""
+    """Run the probe here, and in each Python process started meanwhile, including spawned workers."""
     end_fork_server()
     before = dict(os.environ)
     probed = probe_environment(folder, before)
@@ -147,7 +147,7 @@ def _conclude(watched: Watch, folder: Path, outcome: CommandOutcome, machines: l
 
 
 def _prescribe(watched: Watch) -> None:
-    """Prescribe, after a look at the files that were read, for some seconds at most, as in an observed command."""
+    """Prescribe remedies, after reading files for a few seconds at most, as in an observed command."""
     if watched.session is None or watched.diagnosis is None:
         return
     from .adoption import survey_of
@@ -171,7 +171,7 @@ def _show(watched: Watch, console: Console | None, verbose: bool) -> None:
 
 
 def _guarded(work: Callable[[], None], *, what: str = "its report") -> None:
-    """Name a fault of the doctor's: it neither becomes an exception of the watched code nor hides one."""
+    """Report a fault of the doctor: it neither becomes an exception of the watched code nor hides one."""
     try:
         work()
     except Exception:

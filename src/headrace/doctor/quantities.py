@@ -1,10 +1,10 @@
-"""Text for quantities, with as many digits as a measurement bears. What was not measured is a dash, never 0."""
+"""Text for quantities, with as many digits as a measurement supports. An unknown value is a dash, never 0."""
 
 from __future__ import annotations
 
 ABSENT = "–"
 FINE = 1.95
-"""A speed-up below this is worth a second decimal."""
+"""Speed-up below which a second decimal is shown."""
 
 
 def duration(us: float | None) -> str:
@@ -40,7 +40,7 @@ def percent(part: float | None) -> str:
 
 
 def sizes(used: float | None, whole: float | None) -> str:
-    """Return `12 of 80 GB`, the unit once where it is the same."""
+    """Return `12 of 80 GB`, with a common unit only once."""
     first, second = size(used), size(whole)
     if used is not None and whole is not None and first.split(" ")[1] == second.split(" ")[1]:
         first = first.split(" ")[0]
@@ -48,7 +48,7 @@ def sizes(used: float | None, whole: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """Return bytes with decimal prefixes and two significant digits at least: `812 B`, `1.4 MB`, `23 GB`."""
+    """Return bytes with decimal prefixes and at least two significant digits: `812 B`, `1.4 MB`, `23 GB`."""
     if count is None:
         return ABSENT
     for unit in ("B", "kB", "MB", "GB"):
@@ -74,5 +74,5 @@ def counted(many: float, one: str) -> str:
 
 
 def times(speedup: float) -> str:
-    """Return how many times as fast, or as long: `2.6 ×`, `1.04 ×`."""
+    """Return a ratio of speeds or durations: `2.6 ×`, `1.04 ×`."""
     return f"{speedup:.2f} ×" if speedup < FINE else f"{number(speedup)} ×"

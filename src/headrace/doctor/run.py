@@ -1,4 +1,4 @@
-"""Run of a command with the probe in it, and the report of what it waited for."""
+"""Run of a command with the probe, and the report of its data stalls."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from .session.model import CommandOutcome, Machine, Session, SessionNote, Unreac
 
 Result = TypeVar("Result")
 REPLAY_STEPS = 40
-"""Steps of the replay window, and of that under load."""
+"""Steps of the replay window, and of the loaded replay window."""
 DRAIN_S = 10.0
 ENOUGH_STEPS = 20
-"""Measured steps after which a run that plainly waits for no data is ended, unless it was asked for more."""
+"""Measured steps after which a run that clearly waits for no data ends, unless more were requested."""
 
 
 @dataclass(frozen=True)
 class Examination:
-    """Request of one examination: the command, and how to look at it."""
+    """Request of one examination: the command, and its options."""
 
     command: list[str]
     steps: int | None = None
@@ -60,13 +60,13 @@ class Examination:
     keep: Path | None = None
     fail_above: float | None = None
     tries_loader: bool = True
-    """Whether Headrace's Loader is tried on the run's files."""
+    """True if Headrace's Loader is tried on the run's files."""
     prove_s: float | None = None
-    """Seconds that all proofs may take together; None for none."""
+    """Time limit of all proofs together, in seconds; None for none."""
 
 
 def examine(asked: Examination, outputs: Outputs) -> int:
-    """Run the command, put the report out, and return the exit status of docs/doctor/README.md.
+    """Run the command, write the report, and return the exit status of docs/doctor/README.md.
 
     Raises:
         UsageError: An output cannot be written; the command is not started.
@@ -94,7 +94,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
             folder.begin_again(**failed.left_out)
             ended, machines, progress = _announced_run(asked, folder, outputs)
         wait_share, status = None, ended.status
-        try:  # whatever goes wrong after the command has ended, its exit status comes through and its evidence stays
+        try:  # after the command has ended, no error may lose its exit status or its evidence
             with progress:
                 reported = _reported(asked, folder, ended, machines, progress, failures)
             wait_share = _put_out(outputs, folder, reported)
@@ -146,12 +146,12 @@ def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: f
 
 
 def watch_run(folder: Path, port: int) -> int:
-    """Serve the HTML report of a run that goes on, on this machine alone, until Ctrl-C; return the exit status.
+    """Serve the HTML report of a running command, only on this machine, until Ctrl-C; return the exit status.
 
     Raises:
-        UsageError: The folder is not that of a run with `--keep`, or the port is taken.
+        UsageError: The folder belongs to no run with `--keep`, or the port is taken.
     """
-    from .report.html.live_page import LivePageServer  # and jinja2, which nothing else needs
+    from .report.html.live_page import LivePageServer  # jinja2 is needed only here
 
     try:
         with LivePageServer(partial(live_page, folder), port) as server:
@@ -165,10 +165,10 @@ def watch_run(folder: Path, port: int) -> int:
 
 
 def live_page(folder: Path) -> str:
-    """Return the HTML report of what the probes of a run have written by now; of an ended run, its session's.
+    """Return the HTML report of a run's evidence so far, or of its session after the end.
 
     Raises:
-        UsageError: The folder is not that of a run with `--keep`.
+        UsageError: The folder belongs to no run with `--keep`.
     """
     from .report.html.page import html_page
 
@@ -187,10 +187,10 @@ def live_page(folder: Path) -> str:
 
 
 def restore_again(session: Path) -> int:
-    """Put back what a run changed whose doctor was killed, and return the exit status.
+    """Restore files changed by a run whose doctor was killed, and return the exit status.
 
     Raises:
-        UsageError: There is nothing to put back.
+        UsageError: There is nothing to restore.
     """
     put_back = restore_session(session)
     say(*([text for _, text in undo_notes(put_back)] or ["every file was as before"]))
@@ -198,7 +198,7 @@ def restore_again(session: Path) -> int:
 
 
 def restore_unfinished() -> None:
-    """Put back what an earlier doctor's command wrote in this folder, before more is written."""
+    """Restore files that an earlier doctor's command changed in this folder, before they change again."""
     for session in unfinished_sessions(Path(os.path.realpath(os.getcwd()))):
         say(f"an earlier doctor was killed in this folder; putting back what its command changed: {session}")
         say(*(text for _, text in undo_notes(restore_session(session))))
@@ -216,16 +216,16 @@ def _announced_run(
 
 
 def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedReplay | None:
-    """Return how the script ended in a window of repeated steps that measured nothing; None if it did not.
+    """Return how the script failed in a replay window that measured nothing; None if it did not.
 
-    None as well if files could not be restored: another run could overwrite them.
+    None also if files could not be restored: another run could overwrite them.
     """
     if ended.why != "failed" or not folder.settings.replay or not is_undone(folder.path):
         return None
     outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
     try:
         return FailedReplay.of(read_session(folder.path, outcome=outcome, mode="measure"))
-    except Exception:  # the report reads it again, and says what is wrong
+    except Exception:  # the report reads it again, and reports the error
         return None
 
 
@@ -234,8 +234,8 @@ def run_sampled(
 ) -> tuple[CommandResult, list[Machine]]:
     """Run the command, and sample the machine meanwhile.
 
-    Output passes through here unless the run is only observed: then it does not depend on the doctor. The live view
-    needs all of what goes to the terminal. Where some of it goes elsewhere there are lines on standard error, and the
+    Output passes through this process, unless the run is only observed, and so independent of the doctor. The live view
+    needs all output that goes to the terminal. If some goes elsewhere, the view prints lines to standard error, and the
     output is left alone.
     """
     samplers: list[MachineSampler] = []
@@ -274,9 +274,9 @@ def _reported(
     progress: ProgressLine,
     failures: Sequence[FailedReplay],
 ) -> Reported:
-    """Return what is to be reported of a run that has ended; `progress` shows what is done for it.
+    """Return the results of a run that has ended; `progress` shows the current work.
 
-    `failures` are how earlier runs ended on repeated batches, if there were any.
+    `failures` are the ends of earlier runs that failed on repeated batches, if any.
     """
     clock = PhaseClock(folder.clock.now_us, progress.begins)
     ended_us = folder.clock.now_us()
@@ -287,7 +287,7 @@ def _reported(
     if asked.tries_loader:
         with clock.phase("look"):
             _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
-    if session.machines:  # sampled, and so this one
+    if session.machines:  # sampled, and so this machine
         with clock.phase("survey"):
             session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed", progress)
     try:
@@ -308,7 +308,7 @@ def _reported(
     if prescription is not None and not prescription.stop and asked.prove_s is not None and ended.why == "finished":
         with clock.phase("prove"):
             _prove(asked, folder, session, prescription, progress)
-        diagnosis = diagnose(session)  # two runs without changes tell how noisy figures are
+        diagnosis = diagnose(session)  # two unchanged runs show the noise of figures
         with clock.phase("prescribe"):
             prescription = _prescribed(session, diagnosis)
     session.phases = [*run_phases(session, ended_us), *clock.rows]
@@ -318,7 +318,6 @@ def _reported(
 def _prove(
     asked: Examination, folder: SessionFolder, session: Session, prescription: Prescription, progress: ProgressLine
 ) -> None:
-    """Try remedies, and add their proofs to the session."""
     announce = progress.tells if progress.draws else say
     prover = Prover.of(session, asked.command, folder.settings, announce, asked.prove_s or 0.0)
     if prover is None:
@@ -331,7 +330,7 @@ def _prove(
 
 
 def _put_out(outputs: Outputs, folder: SessionFolder, reported: Reported) -> float | None:
-    """Put the report out, and return the share of a step that the run waits."""
+    """Write the report, and return the data stall as a share of a step."""
     session, diagnosis, prescription = reported
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     say(*outputs.put(session, diagnosis, prescription, saved=saved))
@@ -365,7 +364,7 @@ def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
 
 
 def _or_none(work: Callable[[], Result], failed: str, progress: ProgressLine | None = None) -> Result | None:
-    """Return what `work` gives. A fault in it is named, and costs no more than its result."""
+    """Return the result of `work`, or None after reporting a fault."""
     try:
         return work()
     except Exception:
@@ -377,7 +376,7 @@ def _or_none(work: Callable[[], Result], failed: str, progress: ProgressLine | N
 
 
 def _texts(arguments: list[str]) -> list[str]:
-    """Return arguments as Unicode; of one that is none, the bytes that are not are shown as such."""
+    """Return arguments as Unicode, with invalid bytes escaped."""
     return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
@@ -390,8 +389,7 @@ def _saved(
 
 
 def say(*messages: str) -> None:
-    """Print lines of the doctor's own on standard error."""
-    with suppress(OSError):  # a full disk, or a pipe that nobody reads: the exit status still comes through
+    with suppress(OSError):  # a full disk, or a closed pipe, must not lose the exit status
         for message in messages:
             sys.stderr.write(f"headrace: {message}\n")
         sys.stderr.flush()

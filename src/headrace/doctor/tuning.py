@@ -1,4 +1,4 @@
-"""`headrace tune`: the trials of `--prove` with the arguments of one DataLoader as their candidates."""
+"""`headrace tune`: the trials of `--prove` with the arguments of one DataLoader as candidates."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ from .session import session_folder
 from .session.model import Session
 
 REPLAY_STEPS = 20
-"""Steps of the replay window, and of that under load: a step without its loader bounds what can be gained."""
+"""Steps of the replay window, and of the loaded one. A step without its loader bounds the possible gain."""
 MOST_RUNS = 3
-"""A quarter of the time of a whole grid on two cores, the start of each run included: benchmarks/tune.py."""
+"""Default number of runs: a quarter of a whole grid's time on two cores, start-up included (benchmarks/tune.py)."""
 MOST_S = 120.0
 TRAINING_ARGUMENTS = "TrainingArguments"
-"""The class in which users of transformers' Trainer set the arguments of its loaders."""
+"""Class in which users of transformers' Trainer set the arguments of its loaders."""
 SEE_DOCTOR = "headrace doctor says what its steps wait for"
 
 
 def tune(
     command: list[str], outputs: Outputs, *, steps: int = STEPS, most_runs: int = MOST_RUNS, most_s: float = MOST_S
 ) -> TuneReport:
-    """Measure the command unchanged, predict, run it with what may be faster, and return what to propose.
+    """Measure the unchanged command, predict, run it with faster candidates, and return a proposal.
 
-    `steps` are measured in each of at most `most_runs`, the first one included. All together take `most_s` at most, but
-    for the first one, which goes to its steps. Files and code stay as they were: docs/doctor/attach.md.
+    `steps` are measured in each of at most `most_runs` runs, including the first. All runs together take at most
+    `most_s`, except for the first, which always completes its steps. Files and code stay unchanged:
+    docs/doctor/attach.md.
 
     Raises:
         UsageError: Another doctor measures in this folder.
@@ -63,7 +64,7 @@ def tune(
         search = SettingSearch(tuned_loader(session, diagnose(session), files_here()), most_runs)
         left_s = most_s - (time.monotonic() - began)
         prover = Prover.of(session, command, folder.settings, say, left_s, steps=steps, option="--max-seconds")
-        assert prover is not None  # of a loader that can be tuned, steps were measured
+        assert prover is not None  # a tunable loader implies measured steps
         prover.prove(search.attempts(prover))
     files = [] if ended.put_back is None else [text for _, text in undo_notes(ended.put_back)]
     files += [note.text for note in prover.notes if note.text not in files]
@@ -98,7 +99,7 @@ def tuned_loader(session: Session, diagnosis: Diagnosis, sources: ScriptSources)
 
 
 def report_of(command: list[str], search: SettingSearch, *, files: list[str], seconds: float) -> TuneReport:
-    """Return what to propose, and what it rests on."""
+    """Return the proposal with its evidence."""
     loader, runs, choice = search.loader, search.runs, chosen(search.runs)
     predictions, present, host = loader.predictions, loader.present, loader.case.host
     by_name = {str(one): made for one, made in predictions.items() if one != present}
@@ -147,7 +148,7 @@ def keywords_of(choice: Arguments, present: Arguments) -> dict[str, str]:
 
 
 def not_paying(choice: Arguments, search: SettingSearch) -> Iterator[str]:
-    """Yield what more of each argument would give: as measured, else as predicted and corrected by the runs."""
+    """Yield the effect of increasing each argument: as measured, or else as predicted and corrected by the runs."""
     predictions = corrected(search.loader.predictions, search.runs)
     known = {one: (prediction.step_us, "predicted") for one, prediction in predictions.items()}
     known |= {one: (fmean(proof.steps), "measured") for one, proof in search.runs.items() if proof.steps}
@@ -173,7 +174,6 @@ def not_paying(choice: Arguments, search: SettingSearch) -> Iterator[str]:
 
 
 def _reach(case: Case) -> Iterator[str]:
-    """Yield to what else the result applies, or does not."""
     ranks = len({trainer.rank for trainer in case.session.trainers})
     if ranks > 1:
         yield f"{ranks} ranks: each had the same arguments, and steps are those of the slowest"

@@ -27,49 +27,49 @@ if TYPE_CHECKING:
     pass
 
 NOTHING = "nothing"
-"""Kind of what a batch has not."""
+"""Kind of a leaf that a batch does not have."""
 ROUNDING, ROUNDED_SHARE = 0.02, 0.95
-"""Share of a picture's range by which values differ by rounding and by the filter of a resize; share of such values."""
+"""Maximum difference due to rounding and resize filters, as a share of an image's range; minimum share within it."""
 FLOAT_ROUNDING = 1e-5
-"""The same of other numbers, as a share of the largest."""
+"""The same for other numbers, as a share of the largest."""
 ALIKE = 0.25
-"""Share of the range of values drawn at random by which its ends may differ between two that are about the same."""
+"""Maximum difference between the ends of two random ranges that count as alike, as a share of the range."""
 NUMBERS = "biuf"
-"""Kinds of NumPy types whose values are compared as numbers."""
+"""Kinds of NumPy dtypes that are compared as numbers."""
 
 Leaf = npt.NDArray[Any] | str | bytes
-"""Array, or text, of a batch."""
+"""Array or text of a batch."""
 Verdict = Literal["same", "different", "not comparable"]
 
 
 @dataclass
 class LeafComparison:
-    """One array or text of the batches, as the script and as the Loader have it."""
+    """One array or text of the batches, from the script and from the Loader."""
 
     path: str
     """`0`, `image`, `meta.id`; empty for a batch that is one array."""
     script: list[str] = field(default_factory=list)
-    """Type and shape: `float32[1, 3, 224, 224]`, `str`."""
+    """Dtype and shape: `float32[1, 3, 224, 224]`, `str`."""
     loader: list[str] = field(default_factory=list)
     script_range: tuple[float, float] | None = None
     loader_range: tuple[float, float] | None = None
     largest: float | None = None
-    """Largest difference of two values; None where the script draws at random, or where they cannot be compared."""
+    """Largest difference of two values; None for random or incomparable values."""
     drawn: bool = False
-    """Whether the script's own values differ from one call to the next."""
+    """True if the script's own values vary between calls."""
     differs: str = ""
-    """The first difference of two texts, or of values that are not the same but for rounding."""
+    """First difference of two texts, or of values that differ by more than rounding."""
 
     @property
     def is_same_kind(self) -> bool:
-        """Tell whether types and shapes are the same in all samples."""
+        """True if dtypes and shapes are the same in all samples."""
         return self.script == self.loader
 
     @property
     def verdict(self) -> Verdict:
-        """The same but for rounding; different; or not comparable, where the script draws at random.
+        """The same except for rounding; different; or not comparable, if the script draws at random.
 
-        Kinds of what is drawn are compared, and the ends of its values, by `ALIKE` of their range.
+        For random values, dtypes and shapes are compared, and the ends of their ranges by `ALIKE`.
         """
         if not self.is_same_kind:
             return "different"
@@ -91,11 +91,11 @@ def compare_with_script(
     dataset: str = "",
     launched: bool = False,
 ) -> list[LeafComparison]:
-    """Load the same few samples both ways, print how they differ, and return it, one row an array of the batch.
+    """Load the same few samples both ways, print and return the differences, one row per array of the batch.
 
-    The script runs up to its first pass over a DataLoader whose dataset is of the class `dataset`; `launched` runs it
-    as the only rank of a launcher. Its trackers are offline, and what it writes to the current folder is undone. Raises
-    UsageError where it does not get there, or trains from a Loader already, or where a doctor measures in the folder.
+    The script runs up to its first pass over a DataLoader with a dataset of class `dataset`; with `launched`, as the
+    only rank of a launcher. Its trackers are offline, and its writes to the current folder are undone. Raises
+    UsageError if the script does not get there, already trains from a Loader, or a doctor measures in the folder.
     """
     with session_folder(None) as folder, hands_off_here(folder.settings):
         with patch.dict(os.environ, only_rank() if launched else {}):
@@ -116,12 +116,12 @@ def compare_with_script(
 def looked_rows(
     look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]
 ) -> Iterator[LeafComparison]:
-    """Make the samples of a look anew, and yield the comparison of each array and text of a batch of one.
+    """Make the inspected samples again, and yield the comparison of each array and text of a batch of one.
 
-    Of a dataset that makes batches itself, a batch is what it makes.
+    If the dataset makes batches, its own batches are compared.
 
     Raises:
-        ValueError: They are not among those of the Loader.
+        ValueError: The samples are not among the Loader's.
     """
     with (
         patch.object(hr, "RandomScale", partial(_middle_scale, hr.RandomScale)),
@@ -152,7 +152,7 @@ def looked_rows(
 
 
 def _batch_size(look: Look) -> int:
-    """Return the samples of a batch that the dataset itself makes; of any other 1, or 2 where samples are mixed."""
+    """Return the size of the dataset's own batches; otherwise 1, or 2 if samples are mixed."""
     if look.mixed:
         return 2
     arrays = look.samples[0].arrays.values() if look.is_batched and look.opened is None else ()
@@ -160,7 +160,7 @@ def _batch_size(look: Look) -> int:
 
 
 def _places(look: Look, made: Any) -> dict[int, int]:
-    """Return the places of samples that were looked at among those of a Loader, in its order."""
+    """Return the positions of inspected samples in a Loader's order."""
     indices = dict.fromkeys(each.index for each in look.samples)
     if look.length is not None or look.opened is None:
         chosen = {index: place for place, index in enumerate(look.chosen)} if look.chosen is not None else None
@@ -180,9 +180,9 @@ def _places(look: Look, made: Any) -> dict[int, int]:
 
 
 def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> dict[str, str]:
-    """Make the samples of a look anew, and return how each of the Loader's compares: `same`, `drawn` or `different`.
+    """Make the inspected samples again, and return how each leaf compares: `same`, `drawn` or `different`.
 
-    What the script draws at random is compared by type and shape.
+    Random values are compared by dtype and shape.
     """
     rows = looked_rows(look, make_loader, batches)
     return {row.path: _verified(row) for row in rows if {*row.loader} != {NOTHING}}
@@ -195,7 +195,7 @@ def _verified(row: LeafComparison) -> str:
 
 
 def _middle_scale(view: Callable[..., Any], short_sides: Sequence[int], **given: Any) -> Any:
-    """Return a RandomScale of the middle one: several would want shuffle=True, and another order than the script's."""
+    """Return a RandomScale of the middle scale only: several would require shuffle=True, and so another order."""
     return view(short_sides[len(short_sides) // 2 :][:1], **given)
 
 
@@ -207,7 +207,7 @@ def _first(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def leaves(batch: Any, path: str = "") -> Iterator[tuple[str, Leaf]]:
-    """Yield the arrays and texts of a batch, each with its path. None is what a Loader leaves to the script."""
+    """Yield the arrays and texts of a batch by path. None is skipped: the Loader leaves it to the script."""
     below = f"{path}." if path else ""
     if isinstance(batch, Mapping):
         for key, value in batch.items():
@@ -249,7 +249,7 @@ def _compare(row: LeafComparison, one: Leaf | None, again: list[Leaf | None], mi
 
 
 def _is_repeated(one: Leaf | None, other: Leaf | None) -> bool:
-    """Tell whether two makings of a sample are equal, but for the rounding of what mixes a sample with itself."""
+    """Return True if two repetitions are equal, except for rounding when a sample is mixed with itself."""
     if (
         isinstance(one, np.ndarray)
         and isinstance(other, np.ndarray)
@@ -273,10 +273,10 @@ def _is_close(
     difference: npt.NDArray[Any],
     ends: tuple[float, float] | None,
 ) -> bool:
-    """Compare a picture by most of its values, since a pixel at an edge may be rounded otherwise; others by all.
+    """Compare images by most of their values, since a pixel at an edge may round differently; others by all values.
 
-    `ends` are those of all samples' values: one picture may be nearly of one colour. Integers that are no picture, such
-    as labels and tokens, are the same only if they are equal.
+    `ends` are the range over all samples: one image may be nearly uniform. Integers other than images, such as labels
+    and tokens, must be equal.
     """
     is_picture = one.ndim > 2
     if one.dtype.kind in "biu" and not is_picture:
@@ -301,14 +301,14 @@ def _wider(known: tuple[float, float] | None, leaf: Leaf | None) -> tuple[float,
 
 
 def kind_of(leaf: Leaf | None) -> str:
-    """Return the type and shape of an array, the type of a text."""
+    """Return the dtype and shape of an array, or the type of a text."""
     if leaf is None:
         return NOTHING
     return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
 
 
 def described(row: LeafComparison) -> str:
-    """Return one line about an array: its verdict, and what that rests on."""
+    """Return one line about an array: its verdict and the evidence."""
     name = f"{row.path or 'batch'}: {row.verdict}"
     if not row.is_same_kind:
         script, loader = next(pair for pair in zip(row.script, row.loader, strict=True) if pair[0] != pair[1])

@@ -1,4 +1,4 @@
-"""Recipe of a Loader from what a look at the dataset's samples explains: fields, view, batch structure and manifest."""
+"""Recipe of a Loader from explained samples of a dataset: fields, view, batch structure and manifest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
 
 _PILLOWS = {each: each for each in ("bicubic", "lanczos", "box", "hamming")}
 _PILLOWS |= {"nearest-exact": "nearest", "nearest": "nearest", "cubic": "bicubic", "area": "box"}
-"""Filters by Pillow's names, where these are others than bilinear."""
+"""Filters by Pillow's names, except bilinear."""
 
 
 @dataclass
@@ -84,7 +84,6 @@ class _RecipeMaker(RecipeDraft):
         )
 
     def _image(self, view: str | None, augment: str | None) -> LookedImage | None:
-        """Return what the first picture is."""
         first = next((one for one in self.placed if one.made.is_image and one.name in self.fields), None)
         if first is None:
             return None
@@ -98,7 +97,7 @@ class _RecipeMaker(RecipeDraft):
         )
 
     def _mixing(self) -> str | None:
-        """Return the mixing of batches, as code; None if nothing is mixed, or one of the two leaves is left."""
+        """Return the mixing of batches as code; None if nothing is mixed, or one of the two leaves is not covered."""
         mixed = self.look.mixed or ()
         if self.mixing is None or any(path not in self.codes for path in mixed):
             for path in [one for one in mixed if one in self.codes]:
@@ -121,7 +120,7 @@ class _RecipeMaker(RecipeDraft):
         return f"{value.dtype}{[1, *value.shape]}" if hasattr(value, "dtype") else type(value).__name__
 
     def _keys(self) -> tuple[str, ...]:
-        """Return the columns to open, where values of JSON members are among them."""
+        """Return the columns to open, if any of them is a value in a JSON member."""
         names = [self.sources[name] for name in self.fields] if self.look.opened is not None else []
         return tuple(dict.fromkeys(names)) if any(map(self.is_key, names)) else ()
 
@@ -135,8 +134,6 @@ class _RecipeMaker(RecipeDraft):
         if chosen is None:
             return self.columns
         return {name: [values[index] for index in chosen] for name, values in self.columns.items()}
-
-    # Pixels.
 
     def _pixels(self, path: LeafPath, leaf: LeafExplanation) -> None:
         by = leaf.by
@@ -177,7 +174,7 @@ class _RecipeMaker(RecipeDraft):
         return PlacedField(path, name, made, view, by.placements, augment, by.filter, _shown(leaf))
 
     def _by_class(self, path: LeafPath, leaf: LeafExplanation) -> PlacedField:
-        """Take a picture whose values are drawn by a transform of a known library: no window tells how it was made."""
+        """Return the field of an image with values randomised by a known library's transform: no window is visible."""
         value: LeafValue = self.look.samples[0].leaves[path]
         shape: tuple[int, ...] = getattr(value.value, "shape", ())
         if len(shape) != 3 or not leaf.is_random:
@@ -204,7 +201,7 @@ class _RecipeMaker(RecipeDraft):
     def _transforms(
         self, size: tuple[int, int], placements: Sequence[LeafPlacement], sources: Sequence[tuple[int, ...]]
     ) -> list[LiveTransform]:
-        """Return the transforms of known libraries, all of which the Loader has, that draw leaves of this size."""
+        """Return the transforms of known libraries that make leaves of this size and that the Loader supports."""
         found: dict[tuple[object, ...], LiveTransform] = {}
         for each in self.look.transforms:
             try:
@@ -225,7 +222,7 @@ class _RecipeMaker(RecipeDraft):
         return f"the Loader lacks {names} of its transforms"
 
     def _of_its_own(self, path: LeafPath, fitting: Sequence[LiveTransform]) -> LiveTransform | None:
-        """Return which of several transforms makes a leaf: the one of its place, where as many leaves are alike."""
+        """Return which of several transforms makes a leaf: by position, if equally many leaves are alike."""
         if len(fitting) < 2:
             return next(iter(fitting), None)
         shape = self._shape(path)
@@ -250,14 +247,14 @@ class _RecipeMaker(RecipeDraft):
         self.parts += made.parts
 
     def _views(self) -> tuple[str | None, str | None]:
-        """Enter the fields of pixels, and return the view and the augmentations of the Loader.
+        """Add the pixel fields, and return the view and the augmentations of the Loader.
 
-        Pictures of other windows than the Loader's have a view of their own.
+        Images with other windows than the Loader's get their own view.
         """
         followers = [one for one in self.placed if not one.made.is_image]
         if not self.placed:
             return None, None
-        first = min(followers or self.placed, key=lambda one: len(steps_of(one.view)))  # not what is resized of another
+        first = min(followers or self.placed, key=lambda one: len(steps_of(one.view)))  # not one resized from another
         drawn = [one for one in self.placed if one.view == first.view and self._shares(one, first)]
         augment = next((one.augment for one in drawn if one.augment), None)
         for one in self.placed:
@@ -279,14 +276,14 @@ class _RecipeMaker(RecipeDraft):
         return first.view, augment
 
     def _drop(self, one: PlacedField) -> None:
-        """Take back the field of a leaf, its column, and what is said of it."""
+        """Remove the field of a leaf with its column and parts."""
         del self.codes[one.path]
         self.columns.pop(f"{one.name}__path", None)
         self.fields.pop(one.name, None)
         self.parts = [part for part in self.parts if part not in one.made.parts]
 
     def _is_resized(self, one: PlacedField, whole: PlacedField) -> bool:
-        """Make a picture of another field's, where it is that one at another size; return whether it is."""
+        """Make an image from another field's if it only differs in size; return True on success."""
         code = resized_code(one, whole)
         if code is None or self.sources[one.name] != self.sources[whole.name]:
             return False
@@ -297,7 +294,7 @@ class _RecipeMaker(RecipeDraft):
         return True
 
     def _leave_what_is_drawn_with_others(self) -> None:
-        """Leave drawn fields of pixels where others may be drawn with them, and stay in Python."""
+        """Leave random pixel fields to Python if fields left there may share their draws."""
         apart = [path for path in self.left if self.explained[path].is_random and len(self._shape(path)) > 1]
         for one in (each for each in self.placed if self.explained[each.path].is_random):
             name = next((path for path in apart if self._may_draw_with(one, self.explained[path])), None)
@@ -306,7 +303,7 @@ class _RecipeMaker(RecipeDraft):
                 self._leave(one.path, f"it may be drawn with {path_text(name)}, which stays in Python")
 
     def _shares(self, one: PlacedField, first: PlacedField) -> bool:
-        """Return whether two fields show the same windows: of one file, known ones; of two, none that differ."""
+        """Return True if two fields may show the same windows: equal in one file, or not known to differ in two."""
         if one is first or one.placements == first.placements != ():
             return True
         is_of_one_file = self.sources[one.name] == self.sources[first.name]
@@ -319,12 +316,12 @@ class _RecipeMaker(RecipeDraft):
 
 
 def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> LoaderRecipe:
-    """Return the recipe of the leaves that the Loader makes. Others are in `left`, each with a part that says why."""
+    """Return the recipe of the leaves that the Loader makes. Other leaves are in `left`, with a part that says why."""
     return _RecipeMaker(look, explained=explained).recipe()
 
 
 def _shown(leaf: LeafExplanation) -> Shown:
-    """Return where the windows of a drawn leaf begin; nothing where they are not known."""
+    """Return the window positions of a random leaf; empty if unknown."""
     placements = getattr(leaf.by, "placements", ()) if leaf.is_random else ()
     return tuple(shown_of(one, each.source.shape) for one, each in zip(placements, leaf.seen, strict=False))
 
@@ -335,9 +332,9 @@ def _listed(codes: Sequence[str]) -> str | None:
 
 
 def structure(codes: Mapping[LeafPath, str]) -> str:
-    """Return the expression of a batch whose leaves lie at these paths: dicts by texts, lists by numbers.
+    """Return the expression of a batch with these leaf paths: dicts for strings, lists for numbers.
 
-    Of a list, None stands for what is not among them.
+    Missing list elements are None.
     """
     if () in codes:
         return codes[()]

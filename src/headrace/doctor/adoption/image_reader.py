@@ -33,59 +33,58 @@ GEOMETRY = CROPS | COLOURS | {
     "HorizontalFlip", "OpenCV flip", "OpenCV resize", "Pillow resize", "Pillow transpose", "RandomHorizontalFlip",
     RESIZE, "torchvision hflip", "torchvision horizontal_flip", "torchvision resize",
 }  # fmt: skip
-"""Transforms that a view does, by the names of docs/doctor/measuring.md."""
+"""Transforms that a view covers, by the names of docs/doctor/measuring.md."""
 VALUES = {
     "ConvertImageDtype", "Normalize", "OpenCV normalize", "PILToTensor", "ToDtype", "ToImage", "ToTensor", "ToTensorV2",
     "torchvision convert_image_dtype", "torchvision normalize", "torchvision pil_to_tensor", "torchvision to_dtype",
     "torchvision to_image", "torchvision to_tensor",
 }  # fmt: skip
-"""Transforms that a dtype and `normalize=` do."""
+"""Transforms that a dtype and `normalize=` cover."""
 FILTERS = ("nearest", "bilinear", "bicubic", "box", "lanczos")
-"""Filters by their numbers in OpenCV, whose third is INTER_AREA."""
+"""Filters by their numbers in OpenCV; number 3 is INTER_AREA."""
 READER_FILTERS = {
     PILLOW: {"nearest": "nearest", "bilinear": "triangle", "bicubic": "bicubic", "lanczos": "lanczos"},
     OPENCV: {"bilinear": "linear"},
 }
-"""Filters that ImageReader has, by the library and the name of the script's filter."""
+"""ImageReader's filters, by library and name of the script's filter."""
 ROUNDS, ATTEMPTS = 3, 10
 Read = Callable[[], bytes]
 
 
 @dataclass(frozen=True)
 class ScriptView:
-    """What a script makes of an image: its window, and its values.
+    """View of an image in a script: its window and its values.
 
-    Steps and values are code, in which `hr` is headrace.
+    Steps and values are code with `hr` for headrace.
     """
 
     library: str
-    """By which images are decoded: Pillow or OpenCV."""
+    """Library that decodes images: Pillow or OpenCV."""
     steps: tuple[str, ...]
     """Steps of the view, `hr.RandomResizedCrop(192, scale=(0.5, 1.0))`; none for the whole image."""
     dtype: str = "uint8"
     normalize: str = ""
-    """`hr.IMAGENET`, or `hr.Normalize(mean, std)`; empty without."""
+    """`hr.IMAGENET`, or `hr.Normalize(mean, std)`; empty without normalization."""
     filter: str = "bilinear"
-    """By which the script resizes."""
+    """Resize filter of the script."""
     replaces: frozenset[str] = frozenset()
-    """Labels of the transforms that the view, the dtype and `normalize` do."""
+    """Labels of the transforms that the view, the dtype and `normalize` cover."""
     unread: str = ""
-    """Sentence about what of it is not known from the script's own transforms; empty where all of it is."""
+    """Sentence about assumed parameters; empty if all are known from the script's own transforms."""
 
     @property
     def window(self) -> str:
-        """Name of the first step that cuts or resizes; empty for the whole image."""
+        """Name of the first step that crops or resizes; empty for the whole image."""
         names = [step.removeprefix("hr.").partition("(")[0] for step in self.steps]
         return next((name for name in names if "Flip" not in name), "")
 
     @property
     def reader_filter(self) -> str | None:
-        """The script's filter, as ImageReader names it; None where it has not got that filter."""
+        """ImageReader's name of the script's filter; None if it lacks the filter."""
         return READER_FILTERS[self.library].get(self.filter)
 
     @property
     def code(self) -> str:
-        """The reader, as code."""
         steps = self.steps[0] if len(self.steps) == 1 else f"[{', '.join(self.steps)}]"
         values = [f'dtype="{self.dtype}"'] * (self.dtype != "uint8") + [f"normalize={self.normalize}"] * bool(
             self.normalize
@@ -97,10 +96,10 @@ class ScriptView:
 
 
 def script_view(session: Session, view: TrainerView) -> ScriptView | None:
-    """Return what the samples of the loader that a training waits for are made of; None where no image is decoded.
+    """Return the view of the images in the loader that a training waits for; None if no image is decoded.
 
-    It is what a look at the samples has found. Without one, stages and shapes tell the window and the size, and the
-    rest is a library's default.
+    It comes from inspected samples. Without them, stages and shapes give window and size, and library defaults the
+    rest.
     """
     if not view.batch_production:
         return None
@@ -116,7 +115,7 @@ def script_view(session: Session, view: TrainerView) -> ScriptView | None:
 
 
 def _shapes(view: TrainerView) -> list[int]:
-    """Return the numbers of the shapes of the batches that steps received, the most frequent first."""
+    """Return the numbers of the shapes of received batches, most frequent first."""
     seen = [shape for row in view.training.gets if (shape := view.trainer.gets.shape[row]) is not None]
     return sorted(set(seen), key=seen.count, reverse=True)
 
@@ -129,7 +128,7 @@ def _library(stages: Collection[str]) -> str | None:
 
 
 def _looked(library: str, image: LookedImage, labels: Collection[str]) -> ScriptView:
-    """Return the view that a look at the samples has found. Values lie behind augmentations, which a reader has not."""
+    """Return the view found in inspected samples. A reader has no augmentations, so values after them are left out."""
     return ScriptView(
         library=library,
         steps=tuple(image.steps),
@@ -141,7 +140,7 @@ def _looked(library: str, image: LookedImage, labels: Collection[str]) -> Script
 
 
 def _by_labels(library: str, labels: Collection[str], dtype: str, size: tuple[int, int]) -> ScriptView:
-    """Return the view that the names of stages tell, with a library's defaults for what they do not."""
+    """Return the view from the names of stages, with library defaults for unknown parameters."""
     window = next((one for one in (RANDOM_CROP, CENTER_CROP) if one in labels), "")
     if not window and any(RESIZE.lower() in one.lower() for one in labels):
         window = RESIZE
@@ -164,7 +163,7 @@ def _by_labels(library: str, labels: Collection[str], dtype: str, size: tuple[in
 
 
 def survey_of(session: Session) -> MachineSurvey:
-    """Survey the machine of a session, which must be this one, with images made as the script makes them."""
+    """Survey the session's machine, which must be this one, with images processed as in the script."""
     view = main_view_of(session)
     images = None if view is None else script_view(session, view)
     return surveyed(session.machines[0], session.opened, None if images is None else partial(timed_views, images))
@@ -173,9 +172,9 @@ def survey_of(session: Session) -> MachineSurvey:
 def timed_views(
     view: ScriptView, images: Iterable[tuple[str, Read]], is_time_left: Callable[[], bool]
 ) -> Calibration | None:
-    """Time each image to what the script makes of it, by the script's library and by `ImageReader`.
+    """Time the script's view of each image in the script's library and in `ImageReader`.
 
-    None without images, or where the doctor has not got that library.
+    None without images, or if the doctor's environment lacks the library.
     """
     steps = [evaluated(step) for step in view.steps]
     values = evaluated(view.normalize) if view.normalize else None
@@ -199,7 +198,7 @@ def timed_views(
             data = read()
             present_us = _best_us(lambda: _values(view, present(data, steps, random.Random(name)), values))  # noqa: B023  # called at once
             other_us = _best_us(lambda: reader(data, rng=len(calibration.files)))  # noqa: B023
-        except Exception:  # a file that is cut short, or no image whatever its name
+        except Exception:  # a truncated file, or no image despite its name
             continue
         calibration.files.append(name)
         calibration.present_us.append(present_us)
@@ -269,7 +268,7 @@ def _by_opencv(filter: str) -> Present:
 
 
 def _cut(step: Any, width: int, height: int, draw: random.Random) -> tuple[Box, tuple[int, int] | None]:
-    """Return the window (left, top, right, bottom) that a step of a view cuts, and the (width, height) that it gets."""
+    """Return the window (left, top, right, bottom) that a view step crops, and its new (width, height)."""
     if isinstance(step, hr.RandomResizedCrop):
         high, wide = _pair(step.size)
         return _random_box(step, width, height, draw), (wide, high)
@@ -310,7 +309,7 @@ def _is_mirrored(step: Any, draw: random.Random) -> bool:
 
 
 def _values(view: ScriptView, pixels: Any, normalize: Any) -> Any:
-    """Return pixels as the script's tensors hold them, channels first."""
+    """Return pixels as in the script's tensors, channels first."""
     import numpy
 
     planes = numpy.ascontiguousarray(pixels.transpose(2, 0, 1))

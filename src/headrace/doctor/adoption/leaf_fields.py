@@ -1,4 +1,4 @@
-"""Fields of the Loader, as code, for the leaves of a batch that are explained."""
+"""Loader fields, as code, for the explained leaves of a batch."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _EXACT = {
     "lanczos": "lanczos",
     "linear": "linear",
 }
-"""Filters that the Loader has: the value of `Image(filter=)`."""
+"""Filters of the Loader: the value of `Image(filter=)`."""
 _BYTE = 255.0
 _HALF_LEVEL = 0.5 / _BYTE
 _TOLD = 1e-4
-"""Difference of a mean or a deviation that shows in no pixel."""
+"""Difference of a mean or standard deviation that is invisible in pixels."""
 _OF_LAYOUT = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}
-"""What turns a batch [N, C, H, W] into the leaf's layout."""
+"""Code that converts a batch [N, C, H, W] to the leaf's layout."""
 
 
 class UnexplainedError(Exception):
-    """What keeps a leaf from being made by the Loader, in words."""
+    """Reason in words why the Loader cannot make a leaf."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +45,22 @@ class MadeField:
     """Class of the field: `Image`, `Mask` or `Depth`."""
     arguments: tuple[str, ...]
     code: str
-    """The leaf, as an expression of `batch`."""
+    """The leaf as an expression of `batch`."""
     size: tuple[int, int]
     """Height and width of the leaf."""
     parts: list[RecipePart] = field(default_factory=list)
 
     @property
     def is_image(self) -> bool:
-        """Whether it may have a view of its own."""
+        """True if it may have its own view."""
         return self.kind == "Image"
 
     def field(self, more: Sequence[str] = ()) -> str:
-        """Return the field, as code, with more arguments."""
         return f"hr.{self.kind}({', '.join([*self.arguments, *more])})"
 
 
 def values_of(by: ValueExplanation, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """Return the values of all samples that an explanation of some gives.
+    """Return the values of all samples by the explanation of some.
 
     Raises:
         UnexplainedError: No field makes values of this kind.
@@ -82,7 +81,7 @@ def values_of(by: ValueExplanation, columns: Mapping[str, Sequence[Any]]) -> lis
 def pixel_field(
     name: str, column: str, leaf: LeafExplanation, by: PictureExplanation | MaskExplanation | PlaneExplanation
 ) -> MadeField:
-    """Return the field of a leaf, named `name`, of a column of files.
+    """Return the field `name` of a leaf from a column of files.
 
     Raises:
         UnexplainedError: No field makes it.
@@ -97,10 +96,10 @@ def pixel_field(
 
 
 def image_by_class(name: str, column: str, transform: LiveTransform, dtype: str, layout: str) -> MadeField:
-    """Return the field of a picture that a transform of a known library makes, in the type that the batch has.
+    """Return the field of an image made by a known library's transform, with the dtype of the batch.
 
     Raises:
-        UnexplainedError: The transform gives another type.
+        UnexplainedError: The transform has another dtype.
     """
     image = evaluated(transform.image)
     if image.dtype != dtype:
@@ -171,7 +170,7 @@ def _plane(name: str, column: str, by: PlaneExplanation, size: tuple[int, int]) 
     elif abs(by.shift) > 1e-3 * abs(by.scale) or by.fill not in (None, 0):
         raise UnexplainedError(f"it is shifted by {by.shift:.4g}, and holds {by.fill} where no value is")
     scale = float(f"{by.scale:.6g}")
-    near = None if by.near is not None and by.near.least <= 0 else by.near  # 0 stands for no value anyway
+    near = None if by.near is not None and by.near.least <= 0 else by.near  # 0 is invalid anyway
     bounds = {which: bound.roundest(scale) for which, bound in (("near", near), ("far", by.far)) if bound is not None}
     if bounds:
         seen = ", ".join(f"{which}={value}" for which, value in bounds.items())
@@ -183,7 +182,7 @@ def _plane(name: str, column: str, by: PlaneExplanation, size: tuple[int, int]) 
 
 
 def is_filled_as_loader(by: PictureExplanation | MaskExplanation | PlaneExplanation) -> bool:
-    """Tell whether what lies out of the file holds what padding does: black, or any one class."""
+    """Return True if values outside the file equal the Loader's padding: black, or any one class."""
     if isinstance(by, PictureExplanation):
         return by.fill is not None and np.allclose(by.fill, by.shift, atol=0.5 * min(map(abs, by.scale)))
     return isinstance(by, MaskExplanation)
@@ -206,13 +205,13 @@ def _mask(name: str, column: str, leaf: LeafExplanation, by: MaskExplanation, si
 
 
 def _other_filter(name: str, filter: str | None, kind: str, ours: str) -> RecipePart:
-    """Return a part about a filter that the Loader has not: of pictures, fine detail then differs by many levels."""
+    """Return a part about a filter that the Loader lacks. In images, fine detail then differs by many levels."""
     note = f"the script resamples by {filter!r}, the Loader by {ours}"
     return RecipePart(name, f"hr.{kind}()", "check" if kind == "Image" else "differs", note)
 
 
 def _rounded(values: Sequence[float]) -> tuple[float, ...]:
-    """Return numbers as a recipe writes them: with as many digits as pixels tell."""
+    """Return numbers rounded to the digits that are visible in pixels."""
     return tuple(
         next((one for one in (round(value, digits) for digits in range(1, 6)) if abs(value - one) < _TOLD), value)
         for value in map(float, values)

@@ -1,4 +1,4 @@
-"""Files that the leaves of samples are made from: their paths, for all samples of the dataset."""
+"""Source files of the leaves: their paths for all samples of the dataset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..explain.pictures import Array
 from .leaf_fields import UnexplainedError, values_of
 
 _IMAGES = {"jpg", "jpeg", "png", "webp"}
-"""Extensions of members that the column `image` has."""
+"""Extensions of members in the column `image`."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class PictureSource:
     """Files of one input of the samples."""
 
     root: str | None
-    """Archive that holds them; None for paths, and for files in memory."""
+    """Archive that contains them; None for paths, and for files in memory."""
     names: Sequence[str | bytes]
-    """Paths, members, or whole files; none where a column of the dataset's own files holds them."""
+    """Paths, members, or whole files; empty if a column of the dataset's files holds them."""
     column: str | None = None
-    """That column."""
+    """The column."""
 
 
 def input_names(number: int, look: Look) -> PictureSource:
@@ -56,7 +56,7 @@ def input_names(number: int, look: Look) -> PictureSource:
 
 
 def _column(names: set[str | None]) -> str:
-    """Return the column of the files by these names: one, or that of images by any of theirs."""
+    """Return the column of files with these extensions: the only one, or `image` for several image extensions."""
     if len(names) == 1 and (name := next(iter(names))) is not None:
         return name
     if not names <= _IMAGES:
@@ -65,7 +65,7 @@ def _column(names: set[str | None]) -> str:
 
 
 def only_picture(samples: Sequence[LookedSample]) -> int:
-    """Return the number of the one input that holds pixels.
+    """Return the number of the only input with pixels.
 
     Raises:
         UnexplainedError: There are several, or none.
@@ -78,13 +78,13 @@ def only_picture(samples: Sequence[LookedSample]) -> int:
 
 
 def _are_held(number: int, look: Look, held: Array) -> bool:
-    """Tell whether an input of the samples is the picture that the dataset holds for each."""
+    """Return True if an input is the image that the dataset holds for each sample."""
     inputs = ((each.pictures[number].get("numpy"), held[each.index]) for each in look.samples)
     return all(array is not None and np.array_equal(array, picture.squeeze()) for array, picture in inputs)
 
 
 def _png(picture: Array) -> bytes:
-    """Return a picture as a file, which the Loader's threads decode without loss."""
+    """Return an image as a file that the Loader's threads decode without loss."""
     file = io.BytesIO()
     Image.fromarray(picture.squeeze()).save(file, "PNG", compress_level=1)
     return file.getvalue()

@@ -1,6 +1,6 @@
-"""The Python module that a recipe becomes: what the trial runs, a proof injects, and `--draft` writes.
+"""The Python module of a recipe, which the trial runs, a proof injects, and `--draft` writes.
 
-Whatever comes from the session is a literal there, or stands in a comment or docstring that it cannot end.
+Text from the session is a literal there, or inside a comment or docstring that it cannot terminate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def module_text(recipe: LoaderRecipe, files: Mapping[str, str]) -> str:
     """Return the module of a recipe, which opens these files by the constants that name them.
 
     Raises:
-        SyntaxError: The recipe holds something that is no Python.
+        SyntaxError: The recipe contains invalid Python.
     """
     environment = Environment(
         loader=PackageLoader("headrace.doctor.adoption"),
@@ -50,7 +50,7 @@ def module_text(recipe: LoaderRecipe, files: Mapping[str, str]) -> str:
 
 
 def with_environment(module: str, variables: Mapping[str, str]) -> str:
-    """Return a module with a comment above its first function: what the script is to be started with."""
+    """Return a module with a comment above its first function about the environment for the script."""
     names = " ".join(f"{name}={value}" for name, value in variables.items())
     said = (
         f"Start the script with {names} in the environment, which is read when torch is imported: threads that help "
@@ -60,18 +60,18 @@ def with_environment(module: str, variables: Mapping[str, str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that is part of one line, whatever it holds: what cannot be printed as Python escapes it."""
+    """Return a text as part of one line, with unprintable characters escaped as in Python."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _documented(text: str) -> str:
-    """Return a text that can stand inside of a docstring."""
+    """Return a text that is safe inside a docstring."""
     lines = (printable(line).replace("\\", "\\\\").replace('"""', "'''") for line in text.split("\n"))
     return "\n".join(line.rstrip() for line in lines).rstrip('"')
 
 
 def _braced(files: Sequence[str]) -> str | list[str]:
-    """Return files as `hr.open` takes them: in one text with braces, where their names count on."""
+    """Return files for `hr.open`: as one text with braces if their names are numbered consecutively."""
     heads, numbers, tails = (set[str](), list[str](), set[str]())
     for head, number, tail in (match.groups() for match in map(_COUNTED.fullmatch, files) if match):
         heads.add(head)
@@ -90,7 +90,7 @@ def _heading(recipe: LoaderRecipe) -> str:
 
 
 def _import_statements(recipe: LoaderRecipe, kind: str) -> list[str]:
-    """Return the imports of the standard library, or all others, in the order in which they are sorted."""
+    """Return the sorted imports of the standard library, or all others."""
     statements = sorted({*recipe.imports, "import headrace as hr"}, key=lambda one: (one.startswith("from"), one))
     is_standard = [one.split()[1].split(".")[0] in sys.stdlib_module_names for one in statements]
     return [one for one, standard in zip(statements, is_standard, strict=True) if standard == (kind == "standard")]
@@ -101,7 +101,6 @@ def _mapping(fields: Mapping[str, str]) -> str:
 
 
 def _remarks(recipe: LoaderRecipe, argument: Argument) -> Iterator[str]:
-    """Yield the comments about parts of one argument."""
     for part in recipe.parts:
         if part.argument == argument and part.certainty in _MARKS:
             yield from _wrapped(_remark(part), "# ", 4).split("\n")
@@ -113,6 +112,6 @@ def _remark(part: RecipePart) -> str:
 
 
 def _wrapped(text: str, prefix: str, indent: int) -> str:
-    """Return a text in lines of a module, each behind `prefix`."""
+    """Return a text in lines of a module, each after `prefix`."""
     lines = textwrap.wrap(printable(text), WIDTH - indent - len(prefix), break_on_hyphens=False) or [""]
     return "\n".join(f"{prefix}{line}" for line in lines)

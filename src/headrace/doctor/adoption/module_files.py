@@ -1,4 +1,4 @@
-"""Files that a drafted module opens: the samples' paths and values, a row each, and tokenizers."""
+"""Files that a drafted module opens: a table of the samples' paths and values, and tokenizers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MARK = {b"headrace": b"samples of a drafted Loader"}
 
 
 def write_files(recipe: LoaderRecipe, folder: Path) -> dict[str, str]:
-    """Write what the module of a recipe opens, and return the files by the constants that name them."""
+    """Write the files that the module of a recipe opens, and return them by the constants that name them."""
     files = {}
     if recipe.columns or not recipe.opened:
         files[MANIFEST] = str(folder / "manifest.parquet")
@@ -33,10 +33,10 @@ def write_files(recipe: LoaderRecipe, folder: Path) -> dict[str, str]:
 
 
 def files_beside(text: str, files: Mapping[str, str], module: Path) -> str:
-    """Copy the files that a module opens to beside it, and return its text, which opens the copies.
+    """Copy the files of a module next to it, and return its text with the copies' paths.
 
-    Of `draft.py` they are `draft.parquet` and `draft.tokenizer_0.json`. Text that opens none of them stays as it is.
-    Raises UsageError where a file is gone, or where another one has a copy's name.
+    For `draft.py` they are `draft.parquet` and `draft.tokenizer_0.json`. Text that opens none of them stays unchanged.
+    Raises UsageError if a file is missing, or another file has a copy's name.
     """
     for name, held in files.items():
         if literal(held) not in text:
@@ -54,7 +54,7 @@ def files_beside(text: str, files: Mapping[str, str], module: Path) -> str:
 
 
 def _may_be_replaced(path: Path, source: Path) -> bool:
-    """Tell a file that an earlier diagnosis wrote."""
+    """Return True for a file that an earlier diagnosis wrote."""
     if path.suffix != ".parquet":
         return filecmp.cmp(path, source, shallow=False)
     try:

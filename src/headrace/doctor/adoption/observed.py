@@ -1,4 +1,4 @@
-"""Data of one loader as a session has it: its facts, the batches that came out, and the script's command."""
+"""Data of one loader in a session: its facts, its batches, and the script's command."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ..session.trainers import LoaderFacts
 
 INTERPRETERS = ("python", "pypy")
 _WHOLE = ("SequentialSampler", "RandomSampler", "SeedableRandomSampler", "DistributedSampler", "SubsetRandomSampler")
-"""Samplers that take each sample once an epoch, of a list of samples the last; the third one is accelerate's."""
+"""Samplers that take each sample once per epoch, the last from a list of samples; the third is accelerate's."""
 
 
 @dataclass(frozen=True)
 class ScriptData:
-    """The loader that a training waits for, as the session has it."""
+    """The loader that a training waits for, as recorded in the session."""
 
     facts: Mapping[str, Any]
     batch: Mapping[str, OutputLeaf]
-    """Values of a batch as collate made it, by path, without the shapes that differ from batch to batch."""
+    """Values of a collated batch by path, without shapes that vary between batches."""
     command: Sequence[str]
-    """Of the training's own process, below any launcher."""
+    """Command of the training's own process, below any launcher."""
     is_launched: bool = False
-    """Whether it is one of several ranks."""
+    """True if it is one of several ranks."""
 
     @property
     def described(self) -> Mapping[str, Any]:
@@ -36,7 +36,7 @@ class ScriptData:
 
     @property
     def batch_size(self) -> int | None:
-        """Samples of a batch; of a dataset that makes its batches itself, of the batch that was seen."""
+        """Samples per batch; if the dataset makes batches, of the observed batch."""
         size = self.facts.get("batch_size")
         if isinstance(size, int) and not isinstance(size, bool):
             return size
@@ -44,18 +44,18 @@ class ScriptData:
 
     @property
     def sampler(self) -> str:
-        """Name of the class that draws the order; empty where it is not known."""
+        """Class name of the sampler; empty if unknown."""
         sampler = order_described(self.described)
         return str(sampler.get("class", "")).rpartition(".")[2] if isinstance(sampler, dict) else ""
 
     @property
     def is_shuffled(self) -> bool:
-        """Tell whether the order is drawn: by any sampler but the sequential one."""
+        """True if the order is random: for any sampler but the sequential one."""
         return any(word in self.sampler for word in ("Random", "Distributed", "Weighted", "Shuffle"))
 
     @property
     def takes_each_once(self) -> bool:
-        """Tell whether an epoch takes each sample once, as far as its sampler is known."""
+        """True if an epoch takes each sample once, as far as the sampler is known."""
         sampler = order_described(self.described)
         state = sampler.get("attributes", {}) if isinstance(sampler, dict) else {}
         is_drawn = state.get("replacement") or state.get("_num_samples") is not None
@@ -63,7 +63,7 @@ class ScriptData:
 
     @property
     def is_stream(self) -> bool:
-        """Tell a dataset that no sampler asks for its samples."""
+        """True if no sampler draws samples of the dataset."""
         return self.sampler == "_InfiniteConstantSampler"
 
     @property
@@ -85,9 +85,9 @@ def script_of(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def order_described(described: Mapping[str, Any]) -> Any:
-    """Return the description of what draws the order: the sampler inside a batch sampler that the script gave.
+    """Return the description of the sampler: the inner one of the script's batch sampler, if any.
 
-    Beside one of these, torch's DataLoader has a sequential sampler that nothing asks.
+    With a batch sampler, torch's DataLoader also has an unused sequential sampler.
     """
     given = described.get("batch_sampler")
     while isinstance(given, dict) and (name := str(given.get("class", "")).rpartition(".")[2]):
@@ -101,7 +101,7 @@ def order_described(described: Mapping[str, Any]) -> Any:
 
 
 def script_data(session: Session, view: TrainerView) -> ScriptData | None:
-    """Return the data of the loader that the steps take their batches from; None where it was not described."""
+    """Return the data of the loader that the steps take their batches from; None if it was not described."""
     loader = _described_loader(view)
     if loader is None:
         return None
@@ -116,7 +116,7 @@ def script_data(session: Session, view: TrainerView) -> ScriptData | None:
 
 
 def _steady(batches: Sequence[ObservedSample]) -> dict[str, OutputLeaf]:
-    """Return the values of a batch, without the shape of those whose shapes differ from batch to batch."""
+    """Return the values of a batch, without shapes that vary between batches."""
     shapes: dict[str, list[int] | None] = {}
     leaves = [(leaf.path, leaf.shape and leaf.shape[1:]) for batch in batches for leaf in batch.output]
     uneven = {path for path, shape in leaves if shapes.setdefault(path, shape) != shape}
@@ -127,7 +127,7 @@ def _steady(batches: Sequence[ObservedSample]) -> dict[str, OutputLeaf]:
 
 
 def _own_command(session: Session, pid: int) -> Sequence[str]:
-    """Return the command of a training's process, which a launcher may have started; that of the run if it is none."""
+    """Return the command of a training's process, which a launcher may have started, or else the run's command."""
     process = next((one for one in session.processes if one.pid == pid), None)
     began = {} if process is None else process.facts.get("process") or {}
     own = [str(word) for word in began.get("argv") or []]
@@ -135,7 +135,6 @@ def _own_command(session: Session, pid: int) -> Sequence[str]:
 
 
 def _described_loader(view: TrainerView) -> LoaderFacts | None:
-    """Return the loader of most batches among those that were described."""
     loaders = {
         loader.number: loader for loader in view.trainer.loaders if isinstance(loader.facts.get("described"), dict)
     }

@@ -1,4 +1,4 @@
-"""Fields of pixels with the windows that they show: which of them draw together, and how sure a drawn view is."""
+"""Pixel fields with their windows: which of them draw together, and how certain a random view is."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from .leaf_fields import MadeField
 from .recipe import Certainty, RecipePart
 
 _SAME_PLACE = 0.02
-"""Share of a file's sides by which two fields that draw together may begin elsewhere."""
+"""Maximum distance between the windows of fields that draw together, as a share of the file's sides."""
 _TORCH = {"triangle": "bilinear", "bicubic": "bicubic"}
-"""Filters that torch has, by its names."""
+"""Filters of torch, by its names."""
 _OWN = ("source=", "filter=")
-"""Arguments in which a field may differ from one that shows the same at another size."""
+"""Arguments that may differ between fields of the same image at other sizes."""
 Shown = tuple[tuple[float, ...], ...]
-"""Where the windows of drawn leaves begin, in shares of their files, and whether each is flipped."""
+"""Positions of random windows, as shares of their files, and whether each is flipped."""
 
 
 @dataclass
 class PlacedField:
-    """Field of pixels, and the windows that it shows."""
-
     path: LeafPath
     name: str
     made: MadeField
@@ -34,7 +32,7 @@ class PlacedField:
     placements: tuple[LeafPlacement, ...]
     augment: str | None = None
     filter: str | None = None
-    """As explanations name it."""
+    """Filter, by its name in explanations."""
     shown: Shown = ()
 
 
@@ -46,12 +44,12 @@ def shown_of(placement: LeafPlacement, source: tuple[int, ...]) -> tuple[float, 
 
 
 def are_drawn_together(one: Shown, other: Shown) -> bool:
-    """Tell whether windows show parts of the same places: a view of its own draws by itself."""
+    """Return True if windows are at the same places; a separate view would draw separately."""
     return bool(one) and len(one) == len(other) and bool(np.allclose(one, other, atol=_SAME_PLACE))
 
 
 def resized_code(one: PlacedField, whole: PlacedField) -> str | None:
-    """Return the code of a picture that is another field's at another size; None of any other picture."""
+    """Return the code of an image that is another field's image resized, or None."""
     size, mode = one.made.size, _TORCH.get(one.filter or "")
     is_byte = 'dtype="float32"' not in one.made.arguments
     is_cut = mode == "bicubic" and any(each.startswith("normalize=") for each in one.made.arguments)
@@ -66,7 +64,7 @@ def resized_code(one: PlacedField, whole: PlacedField) -> str | None:
 
 
 def drawn_otherwise(name: str, view: str, count: int) -> Iterator[RecipePart]:
-    """Yield what is to be said of a view that follows from the windows of a few samples."""
+    """Yield remarks about a view that was derived from the windows of a few samples."""
     if "pad_if_needed" in view:
         note = "small pictures lie anywhere in their padding, where the script may have its own place for them"
         yield RecipePart(name, "hr.RandomCrop", "check", note, "view")
@@ -79,5 +77,5 @@ def drawn_otherwise(name: str, view: str, count: int) -> Iterator[RecipePart]:
 
 
 def certainty_of(note: str) -> Certainty:
-    """Return how sure a part of a transform is, by what is noted of it."""
+    """Return the certainty of a transform's part, by its note."""
     return "check" if note == READ or note.startswith("resampled") else "differs" if note else "exact"

@@ -1,4 +1,4 @@
-"""Recipe of a Loader: what the script's Dataset and DataLoader would be, and how sure each part of that is."""
+"""Recipe of a Loader: the script's Dataset and DataLoader in Headrace, with the certainty of each part."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ from ..session.after_run import LookedImage
 from ..session.producers import OutputLeaf
 
 Certainty = Literal["exact", "differs", "check", "python", "no"]
-"""How sure a part is: the same result; the same with a difference that its note names; a reading of the samples that
-the script's author has to check; stays the script's own Python; or cannot be taken."""
+"""Certainty of a part.
+
+"exact": the same result; "differs": except for the difference in its note; "check": the script's author has to check
+it; "python": stays the script's own Python; "no": unsupported.
+"""
 Degree = Literal["exact", "part", "no"]
 Argument = Literal["fields", "view", "output", "loader"]
 
 
 ROW = "row"
-"""Column of a manifest that holds the rows which are taken of the opened files."""
+"""Manifest column with the row numbers used from the opened files."""
 
 
 @dataclass(frozen=True)
 class RecipePart:
-    """Part of the script, and what does it in the recipe."""
+    """Part of the script, and its counterpart in the recipe."""
 
     part: str
-    """As the script or its library writes it, or a leaf of its batch: in one line."""
+    """Its code in the script or library, or a leaf of the batch, in one line."""
     becomes: str
-    """Empty where nothing does."""
+    """Its counterpart; empty if there is none."""
     certainty: Certainty
     note: str = ""
     argument: Argument = "fields"
-    """What of the recipe it concerns."""
+    """Argument of the recipe that it concerns."""
 
 
 @dataclass(frozen=True)
 class LoaderRecipe:
-    """Arguments of `hr.open` and `hr.Loader` as Python expressions, and the batch that the script takes.
+    """Arguments of `hr.open` and `hr.Loader` as Python expressions, and the script's batch.
 
-    The values of `fields`, `view`, `augment` and `output` are code in which `hr` is headrace. `output` is an expression
-    of `batch`, the Loader's own dict.
+    The values of `fields`, `view`, `augment` and `output` are code with `hr` for headrace. `output` is an expression of
+    `batch`, the Loader's own dict.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -48,22 +51,22 @@ class LoaderRecipe:
     view: str | None = None
     augment: str | None = None
     mixing: str | None = None
-    """Of the samples of a batch."""
+    """Mixing of the samples in a batch."""
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Of the manifest, by name."""
+    """Columns of the manifest, by name."""
     opened: tuple[str, ...] = ()
     """Files to open in place of a manifest: tars or tables."""
     keys: tuple[str, ...] = ()
     """Columns to open of them; empty for all."""
     root: str | None = None
-    """Archive that the manifest's paths lead into; None where they are absolute."""
+    """Archive that contains the manifest's paths; None if they are absolute."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)
-    """Tokenizers as JSON, by the constants that the fields name their files by."""
+    """Tokenizers as JSON, by the constants that name their files."""
     parts: tuple[RecipePart, ...] = ()
     covered: tuple[str, ...] = ()
     """Leaves of the script's batch that the Loader makes."""
     left: Mapping[str, str] = field(default_factory=dict)
-    """Leaves that stay the script's own Python, and the kind of each: `float32[1, 3, 224, 224]`, `str`."""
+    """Leaves that stay the script's own Python, with their kinds: `float32[1, 3, 224, 224]`, `str`."""
     degree: Degree = "no"
     reason: str = ""
     """Why the degree is not higher, in one sentence; empty for `exact`."""
@@ -71,23 +74,23 @@ class LoaderRecipe:
     shuffle: bool = False
     drop_last: bool = False
     imports: tuple[str, ...] = ()
-    """Further import statements of the module."""
+    """Additional import statements of the module."""
     script: tuple[str, ...] = ()
-    """The script and its arguments, to be run for the comparison; empty where the command names no file."""
+    """The script and its arguments, to run the comparison; empty if the command names no file."""
     is_launched: bool = False
-    """Whether a launcher started it as one of several ranks."""
+    """True if a launcher started it as one of several ranks."""
     dataset: str = ""
-    """Class of the dataset that the DataLoader has, `ImageFolder`."""
+    """Class of the DataLoader's dataset, `ImageFolder`."""
     batch: Mapping[str, OutputLeaf] = field(default_factory=dict)
-    """Arrays and texts of the script's batch by path; empty where no batch was seen."""
+    """Arrays and texts of the script's batch by path; empty if no batch was seen."""
     image: LookedImage | None = None
-    """The first picture of a sample; None without any."""
+    """The first image of a sample; None without any."""
 
     def tried(self, made: Mapping[str, str], verified: Mapping[str, str]) -> LoaderRecipe:
-        """Return the recipe after a trial made a batch, and compared samples with those that were looked at.
+        """Return the recipe after a trial made a batch, and compared samples with the inspected ones.
 
-        Each array of the script's batch that is not `made`, or in another type or shape, is a part to check, and so is
-        each that `verified` says differs.
+        An array of the script's batch becomes a part to check if it is not `made`, has another dtype or shape, or
+        differs by `verified`.
         """
         if self.degree == "no" or not made:
             return self
@@ -103,7 +106,7 @@ class LoaderRecipe:
         return replace(self, parts=(*found, *self.parts), degree="part", reason=reason)
 
     def _other_leaves(self, made: Mapping[str, str]) -> Iterator[RecipePart]:
-        """Yield a part for each array of the script's batch that a batch of these kinds has not, or has otherwise."""
+        """Yield a part for each array of the script's batch that is missing in `made`, or has another kind there."""
         for path, leaf in self.batch.items():
             if any(path == one or path.startswith(f"{one}.") for one in self.left):
                 continue
@@ -124,19 +127,19 @@ def _named(path: str) -> str:
 
 
 def _of_a_sample(kind: str) -> str:
-    """Return the type and shape of an array without its first side, which is the number of samples."""
+    """Return the dtype and shape of an array without its batch dimension."""
     return re.sub(r"\[\d+(, )?", "[", kind, count=1)
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """What a script would be with a Loader: the recipe, and the Python module that makes it.
+    """Adoption of a Loader by a script: the recipe, and the Python module that implements it.
 
-    `module_text` is None where the degree is `no`. It defines `make_loader(batch_size, *, shuffle, seed, threads,
+    `module_text` is None if the degree is `no`. It defines `make_loader(batch_size, *, shuffle, seed, threads,
     device)`, which returns an `hr.Loader`, and `batches(loader)`, which yields its batches in the script's structure.
     """
 
     recipe: LoaderRecipe
     module_text: str | None
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files that it opens beside the script's own, by the constants that name them."""
+    """Files that it opens besides the script's own, by the constants that name them."""

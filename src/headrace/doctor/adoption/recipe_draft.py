@@ -1,4 +1,4 @@
-"""Draft of a recipe: the fields and columns that leaves have been given so far."""
+"""Draft of a recipe: the fields and columns assigned to leaves so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RecipeDraft:
     fields: dict[str, str] = field(default_factory=dict)
     columns: dict[str, Sequence[Any]] = field(default_factory=dict)
     sources: dict[str, Any] = field(default_factory=dict)
-    """Files of each field of pixels, and the columns of fields in files that are opened."""
+    """Files of each pixel field, and the columns of fields in opened files."""
     codes: dict[LeafPath, str] = field(default_factory=dict)
     placed: list[PlacedField] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
@@ -31,5 +31,5 @@ class RecipeDraft:
         return name if name not in taken else f"{name}_{len(taken)}"
 
     def is_key(self, column: str) -> bool:
-        """Return whether a column is a value of a JSON member of a tar."""
+        """Return True if a column is a value of a JSON member of a tar."""
         return self.look.is_stream and ".json." in f".{column}"

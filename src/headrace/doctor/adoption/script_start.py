@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class _LoaderFoundError(BaseException):
-    """The script has begun to iterate the loader that is looked for. No handler of the script's takes it."""
+    """Signal that the script has begun to iterate the wanted loader. No handler of the script catches it."""
 
 
 def only_rank() -> dict[str, str]:
-    """Return the variables by which a launcher tells a process that it is the only rank."""
+    """Return the variables with which a launcher makes a process the only rank."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -31,10 +31,10 @@ def only_rank() -> dict[str, str]:
 
 
 def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any] | hr.Loader:
-    """Run a script up to its first training pass over a DataLoader of such a dataset, and return that loader.
+    """Run a script up to its first training pass over a DataLoader of this dataset class, and return that loader.
 
-    A pass that begins with autograd off is an evaluation. A pass over Headrace's Loader counts whatever its dataset.
-    `script` is what follows `python` on its command line. Raises UsageError where the script ends before.
+    A pass that begins with autograd off is an evaluation. A pass over Headrace's Loader counts for any dataset.
+    `script` is the command line after `python`. Raises UsageError if the script ends first.
     """
     import torch
     from torch.utils.data import DataLoader
@@ -58,7 +58,7 @@ def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any] |
         if found:
             return found[0]
         raise UsageError(f"expected {script[0]} to iterate a DataLoader, got its end (exit {error.code})") from error
-    except BaseException:  # what a framework raises on its way out hides the loader
+    except BaseException:  # exceptions of a framework's own clean-up would hide the loader
         if not found:
             raise
     if found:

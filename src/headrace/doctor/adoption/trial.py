@@ -1,4 +1,4 @@
-"""Trial of a Loader on the run's own files: a process of its own, a deadline, and a watch over its memory."""
+"""Trial of a Loader on the run's own files: a separate process, a deadline, and a memory watch."""
 
 from __future__ import annotations
 
@@ -35,41 +35,41 @@ from .trial_process import IMPORTS, TrialOrder
 PROCESS = "from headrace.doctor.adoption.trial_process import main; main()"
 MODULE_FILE = "headrace_adopted_loader.py"
 EXPECTED_S = 10.0
-"""What a trial usually takes: importing torch, opening the data, two seconds alone and four alongside a step."""
+"""Usual duration of a trial: importing torch, opening the data, two seconds alone and four alongside a step."""
 PASSIVE_S = 6.0
-"""What it takes longer where it is tried once more with OpenMP's threads asleep."""
+"""Extra duration if it is repeated with OpenMP threads asleep."""
 PASSIVE_ALONE_S = 0.2
 HINDERED = 1.05
-"""Factor of a step beside the Loader from which threads that spin may be what makes it longer."""
+"""Slowdown of a step alongside the Loader above which spinning threads may be the cause."""
 LEAST_GAIN = 0.02
-"""Share of a step that their sleep gains at least where the module says how to have it."""
+"""Minimum gain from sleeping threads, as a share of a step, for the module to recommend it."""
 MOST_S = 15.0
-"""Time to import, and as much again for all that follows."""
+"""Time limit for imports, and again for everything that follows."""
 MEMORY_SHARE = 0.5
-"""Share of the memory that is available, above which a trial is out of memory."""
+"""Share of available memory above which a trial counts as out of memory."""
 WATCH_S = 0.05
-"""Between two looks at its memory: a process fills fresh memory at 2 GB/s or so."""
+"""Interval between memory readings: a process fills fresh memory at about 2 GB/s."""
 MOST_OUTPUT = 1 << 20
-"""Bytes of answers; more is none of ours."""
+"""Maximum bytes of answers; more come from something else."""
 LAST_BYTES = 2_000
-"""Bytes of what it prints that are kept for the reason."""
+"""Bytes of its output that are retained for the reason."""
 CLOSING_S = 2.0
 TRIED_AFTER = ("finished", "steps")
 """Ends of a run after which the Loader is tried."""
 NEEDS = "No module named 'headrace"
-"""What Python says where the interpreter has no headrace."""
+"""Python's message if the interpreter lacks headrace."""
 
 
 @dataclass(frozen=True)
 class LoaderTrialRequest:
-    """Request of a trial: the module, and the run in whose place it stands."""
+    """Request of a trial: the module, and the run that it replaces."""
 
     module: str
     """Text of the module."""
     look: str = ""
-    """File of the look that its batches are compared with; empty for none."""
+    """File of the look to compare its batches with; empty for none."""
     interpreters: Sequence[str] = (sys.executable,)
-    """Pythons to run it in, the best first: the next one where one has no headrace."""
+    """Python interpreters to run it in, best first; the next is used if one lacks headrace."""
     paths: Sequence[str] = ()
     """Folders of the script's own modules."""
     cores: int | None = None
@@ -79,18 +79,18 @@ class LoaderTrialRequest:
     batches_a_step: int = 1
     most_s: float = MOST_S
     most_bytes: int | None = None
-    """None for a share of what is available when it begins."""
+    """Memory limit; None for a share of the memory available at the start."""
     alone_s: float = TrialOrder.alone_s
     alongside_s: float = TrialOrder.alongside_s
     may_sleep: bool = False
-    """Whether it is tried once more with OpenMP's threads asleep while they wait, where the Loader hinders a step."""
+    """True if it may be repeated with OpenMP threads asleep while waiting, when the Loader slows down a step."""
     environment: Mapping[str, str] = field(default_factory=dict)
     pieces: int | None = None
-    """Pieces of work of a step of the stand-in, as `TrialOrder` has them."""
+    """Work units per step of the simulated training, as in `TrialOrder`."""
 
     @classmethod
     def of(cls, session: Session, pid: int, run: RecordedRun, module: str, look: str) -> LoaderTrialRequest:
-        """Return the request for the trainer `pid` of a session, whose recorded work is `run`."""
+        """Return the request for the trainer `pid` of a session with the recorded work `run`."""
         trainer = next((one for one in session.processes if one.pid == pid), None)
         known = {} if trainer is None else trainer.facts
         facts = known.get("process") or {}
@@ -120,9 +120,9 @@ def loader_trial(
     look: Path,
     announce: Callable[[str], None],
 ) -> LoaderTrial | None:
-    """Try the Loader that a measured run could have, where its steps wait for data; None where none is known.
+    """Try a Loader in place of a measured run's, if its steps wait for data; None if no Loader is known.
 
-    Its batches are compared with those of the file `look`. `announce` is told before it begins: it takes its time.
+    Its batches are compared with the file `look`. `announce` is called first, since the trial takes time.
     """
     if adoption is None:
         return None
@@ -159,7 +159,7 @@ def loader_trial(
 
 
 def tried_loader(request: LoaderTrialRequest) -> LoaderTrial:
-    """Try a module, and say what came of it: a fault of the module is an outcome, and never one of ours."""
+    """Try a module, and return the result. A fault of the module is a result, never an error of the doctor."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-trial-"))
     try:
         (folder / MODULE_FILE).write_text(request.module, encoding="utf-8")
@@ -182,21 +182,21 @@ def tried_loader(request: LoaderTrialRequest) -> LoaderTrial:
 
 
 def _is_hindered(trial: LoaderTrial) -> bool:
-    """Return whether a step takes longer beside the Loader than alone."""
+    """Return True if a step takes longer alongside the Loader than alone."""
     if not trial.loaded_us or trial.stand_in_us is None:
         return False
     return fmean(trial.loaded_us) > HINDERED * trial.stand_in_us
 
 
 def _asleep(request: LoaderTrialRequest, folder: Path, python: str, pieces: int) -> LoaderTrial:
-    """Try the same with OpenMP's threads asleep while they wait, beside as much work as before."""
+    """Repeat the trial with OpenMP threads asleep while waiting, alongside the same work."""
     asked = replace(request, alone_s=PASSIVE_ALONE_S, environment=PASSIVE_ENVIRONMENT, pieces=pieces)
     return _TrialWatch(asked, folder).run(python)
 
 
 @dataclass
 class _TrialWatch:
-    """One process, from its start until nothing of it is left."""
+    """Watch over one process, from its start until all of its processes have ended."""
 
     request: LoaderTrialRequest
     folder: Path
@@ -220,7 +220,7 @@ class _TrialWatch:
             _end(process)
 
     def _started(self, python: str) -> subprocess.Popen[bytes]:
-        """Start the process. It finds headrace where its own Python does, and writes nothing beside the user's data."""
+        """Start the process. It finds headrace by its own Python, and writes nothing next to the user's data."""
         request, environ = self.request, dict(os.environ)
         environ |= {
             "CUDA_VISIBLE_DEVICES": "",
@@ -253,7 +253,7 @@ class _TrialWatch:
             start_new_session=True,
         )
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended already, and what it printed says why
+        with contextlib.suppress(BrokenPipeError):  # it has already ended, and its output says why
             process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
             process.stdin.flush()
         return process
@@ -315,7 +315,7 @@ class _TrialWatch:
 
 
 def _pieces(process: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield what comes from the process, by stream, and nothing now and then; end where its answers do."""
+    """Yield the process's output by stream, and an empty piece now and then; stop at the end of its answers."""
     streams: dict[str, IO[bytes] | None] = {"stdout": process.stdout, "stderr": process.stderr}
     with selectors.DefaultSelector() as selector:
         for name, stream in streams.items():
@@ -336,7 +336,7 @@ def _pieces(process: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _memory(tree: psutil.Process) -> int:
-    """Return the resident bytes of a process and of all that it has started; what they share counts once each."""
+    """Return the resident bytes of a process and its descendants; shared memory counts for each."""
     total = 0
     with contextlib.suppress(psutil.Error):
         for one in [tree, *tree.children(recursive=True)]:
@@ -346,9 +346,9 @@ def _memory(tree: psutil.Process) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> bytes:
-    """End the process with all of its group, and return what it has printed last.
+    """Kill the process group, and return the last output.
 
-    The group is killed before anybody waits for the process: as long as nobody has, its number is no other's.
+    The group is killed before the process is waited for: until then, its number is not reused.
     """
     if process.returncode is not None:
         return b""

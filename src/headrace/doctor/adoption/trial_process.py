@@ -1,10 +1,10 @@
 """Process of a trial: runs the module of a Loader on the run's own files, and measures its batches.
 
-It takes one line of JSON from standard input (`TrialOrder`), and writes lines of JSON to standard output: what it is at
-(`at`), what it has measured so far (`measured`), or why it cannot go on (`failed`). Nothing is pickled. What the module
-or a library prints goes to standard error.
+It reads one line of JSON from standard input (`TrialOrder`), and writes lines of JSON to standard output: the current
+phase (`at`), the measurements so far (`measured`), or the reason for a failure (`failed`). Nothing is pickled. Output
+of the module or a library goes to standard error.
 
-When standard input closes, because the doctor has ended, its whole process group is killed.
+When standard input closes because the doctor has ended, the whole process group is killed.
 """
 
 from __future__ import annotations
@@ -28,49 +28,46 @@ IMPORTS, OPENING, FIRST, COMPARING, ALONE, ALONGSIDE = (
     "importing", "opening the data", "making the first batch", "comparing samples", "making batches",
     "making batches alongside a step",
 )  # fmt: skip
-"""What a trial is at, in this order."""
+"""Phases of a trial, in order."""
 MODULE = "headrace_adopted_loader"
-"""Name of the module while it is tried."""
+"""Name of the module during the trial."""
 MOST_BATCHES = 2_000
 LEAST_BATCHES = 4
-"""Batches of a phase, below which it may take twice its time."""
+"""Number of batches in a phase below which it may take twice its time."""
 SETTLING = 4
-"""Batches, or steps, that come from a queue which was full when a phase began."""
+"""Batches, or steps, from a queue that was full at the start of a phase."""
 STAND_IN_STEPS = 6
-"""Steps of the stand-in that are measured without a loader."""
+"""Steps of the simulated training that are measured without a loader."""
 WARM_S = 0.1
 SIDE, VALUES = 160, 1 << 18
-"""Size of the matrices that the stand-in multiplies, and of the vectors that it adds up: a training computes, and
-passes through memory."""
+"""Sizes of the multiplied matrices and added vectors: training both computes and uses memory bandwidth."""
 LAST_LINES = 6
 """Lines of a traceback that are reported."""
 
 
 @dataclass(frozen=True)
 class TrialOrder:
-    """Order of one trial."""
-
     module: str
     """File of the module."""
     look: str = ""
-    """File of the look whose samples are compared; empty for none."""
+    """File of the look with the samples to compare; empty for none."""
     paths: list[str] = field(default_factory=list)
-    """Folders in which the module finds what it imports of the script's own."""
+    """Folders in which the module finds the script's own modules."""
     cores: int | None = None
-    """Cores that the run's rank may use; None for all."""
+    """Cores for the run's rank; None for all."""
     alone_s: float = 2.0
     alongside_s: float = 4.0
     step_us: tuple[float, float] = (0.0, 0.0)
-    """Computing and waiting of one step of the training."""
+    """Computing and waiting of one training step."""
     team: int = 1
     """Threads that compute a step together."""
     batches_a_step: int = 1
     pieces: int | None = None
-    """Pieces of work of a step of the stand-in; None for as many as take as long as the step computes."""
+    """Work units per simulated step; None for as many as take as long as the step computes."""
 
 
 class Answers:
-    """Lines of JSON on what was standard output; everything that is printed goes to standard error from now on."""
+    """Writer of JSON lines to the original standard output; all prints go to standard error from now on."""
 
     def __init__(self) -> None:
         self._file: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -82,25 +79,25 @@ class Answers:
 
 
 def end_with_doctor() -> None:
-    """Arrange that this process, and all that it starts, end when the doctor does, however that comes.
+    """Ensure that this process and its children end with the doctor, for whatever reason.
 
-    A process of its own waits for standard input to close, which the doctor alone holds open, and kills the group. A
-    thread could not while a library holds the GIL, and the signal that the kernel sends at a parent's death would end
-    this process and leave those that it has started.
+    A separate process waits for standard input to close, which only the doctor holds open, and kills the group. A
+    thread could not while a library holds the GIL, and the kernel's parent-death signal would end this process but not
+    its children.
     """
     if os.getpgrp() != os.getpid() or os.fork():
         return
     for descriptor in (1, 2):
-        os.close(descriptor)  # or nobody would see that the trial has ended
+        os.close(descriptor)  # otherwise nobody would see the end of the trial
     while os.read(0, 4096):
         pass
     os.killpg(0, signal.SIGKILL)
 
 
 class TrainingStandIn:
-    """Steps that use the cores as the training's own did: the same threads, for as long, and the same waits.
+    """Simulated training steps that use the cores like the real ones: same threads, computing time and waits.
 
-    A step is so many pieces of work, not so much time: it takes longer where something else wants the cores.
+    A step is a number of work units, not a duration, so competition for the cores makes it longer.
     """
 
     def __init__(self, order: TrialOrder) -> None:
@@ -113,7 +110,7 @@ class TrainingStandIn:
         self._sum = torch.zeros(VALUES)
         self._addend = torch.rand(VALUES)
         self._wait_s = wait_us / 1e6
-        piece_us = self._piece_us()  # its threads are there then
+        piece_us = self._piece_us()  # its threads have started by now
         self.pieces = round(compute_us / piece_us) if order.pieces is None else order.pieces
         took = [_timed_us(self.step) for _ in range(STAND_IN_STEPS)][1:]
         self.step_us = sorted(took)[len(took) // 2]
@@ -130,7 +127,7 @@ class TrainingStandIn:
         self._torch.add(self._sum, self._addend, out=self._sum)
 
     def _piece_us(self) -> float:
-        """Return what a piece takes once the threads are there, and where nothing is in its way."""
+        """Return the undisturbed time of a work unit, once the threads have started."""
         until = time.monotonic() + WARM_S
         taken: list[float] = []
         while time.monotonic() < until or len(taken) < SETTLING:
@@ -145,7 +142,7 @@ def _timed_us(call: Callable[[], Any]) -> float:
 
 
 def cpu_s() -> float:
-    """Return the CPU time of this process and of all that it has started."""
+    """Return the CPU time of this process and its descendants."""
     import psutil
 
     own = os.times()
@@ -160,7 +157,7 @@ def cpu_s() -> float:
 
 
 def module_of(order: TrialOrder) -> Any:
-    """Import the module from its file, with the script's folders behind all others."""
+    """Import the module from its file, with the script's folders last on the path."""
     sys.path += [path for path in order.paths if path not in sys.path]
     spec = importlib.util.spec_from_file_location(MODULE, order.module)
     if spec is None or spec.loader is None:
@@ -171,7 +168,7 @@ def module_of(order: TrialOrder) -> Any:
 
 
 def endless(module: Any, loader: Any) -> Iterator[Any]:
-    """Yield batches as the script would get them, epoch after epoch."""
+    """Yield batches in the script's form, epoch after epoch."""
     batches = getattr(module, "batches", iter)
     while True:
         count = 0
@@ -184,13 +181,13 @@ def endless(module: Any, loader: Any) -> Iterator[Any]:
 
 @dataclass
 class PhaseTimes:
-    """Microseconds of each turn of a phase, without those at its beginning."""
+    """Microseconds of each turn of a phase, without the first ones."""
 
     turns: list[float]
 
     @classmethod
     def of(cls, turn: Callable[[], Any], seconds: float) -> PhaseTimes:
-        """Take turns for so long; for twice as long where they are few."""
+        """Repeat turns for `seconds`, or twice as long if there are few."""
         began = time.monotonic()
         taken: list[float] = []
         while len(taken) < MOST_BATCHES:
@@ -202,7 +199,7 @@ class PhaseTimes:
 
 
 def measure(order: TrialOrder, say: Callable[..., None]) -> None:
-    """Run the module: make its loader, take batches alone, then alongside a stand-in of the training step."""
+    """Run the module: make its loader, and take batches alone, then alongside simulated training steps."""
     say(at=IMPORTS)
     if order.cores is not None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: max(order.cores, 1)])
@@ -255,9 +252,8 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
 
 
 def main() -> None:
-    """Serve one order."""
     line = b""
-    while not line.endswith(b"\n"):  # by the descriptor: what lies in a buffer would never reach the one that watches
+    while not line.endswith(b"\n"):  # by descriptor: buffered input would never reach the watching process
         piece = os.read(0, 65536)
         if not piece:
             os._exit(1)
@@ -271,4 +267,4 @@ def main() -> None:
     except BaseException as error:
         lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
         answers.say(failed="\n".join(lines[-LAST_LINES:]))
-    os._exit(0)  # a loader's threads and processes are nobody's any more, and need no order to end in
+    os._exit(0)  # no orderly end is needed for a loader's threads and processes

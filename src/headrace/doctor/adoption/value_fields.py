@@ -1,4 +1,4 @@
-"""Fields of the Loader for leaves of a batch that are numbers or texts, and their code."""
+"""Loader fields for leaves that are numbers or texts, and their code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTED = "torch.stack([torch.as_tensor(each) for each in batch[{name!r}]])"
 
 
 class ValueFields:
-    """Maker of such fields, which are entered in a draft."""
+    """Maker of value fields, which are added to a draft."""
 
     def __init__(self, draft: RecipeDraft) -> None:
         self._draft = draft
@@ -33,10 +33,10 @@ class ValueFields:
         self.tokenizers: dict[str, str] = {}
         """Tokenizers as JSON, by the constants that name their files."""
         self.one_hot = ""
-        """Name of the field of labels that are mixed."""
+        """Name of the field of mixed labels."""
 
     def code(self, path: LeafPath, by: ValueExplanation | TokensExplanation) -> str:
-        """Enter the field of a leaf, and return the leaf as code.
+        """Add the field of a leaf, and return the leaf as code.
 
         Raises:
             UnexplainedError: No field makes it.
@@ -59,7 +59,7 @@ class ValueFields:
             self._draft.sources[name] = by.column
             self._draft.fields[name] = self._field_of_files(str(by.column), column)
         else:
-            # a manifest has no lists of truths
+            # a manifest has no lists of booleans
             is_list = leaf.kind == "array"
             self._draft.columns[name] = [list(map(_number, each)) for each in column] if is_list else column
         if leaf.kind == "array":
@@ -72,7 +72,7 @@ class ValueFields:
         return f"batch[{name!r}]" + ("" if is_same else cast)
 
     def _of_files(self, by: ValueExplanation) -> ValueExplanation:
-        """Return an explanation by a column that files hold as it is, also of what is constant in a few samples."""
+        """Return an explanation by an unmodified column, including for a leaf that is constant in few samples."""
         if by.kind == "constant":
             columns = self._draft.look.columns.items()
             seen = [each.index for each in self._draft.look.samples]
@@ -90,7 +90,7 @@ class ValueFields:
         return f"hr.Raw(source={name!r}{', text=True' if is_member else ''})"
 
     def _tokens(self, path: LeafPath, by: TokensExplanation) -> str:
-        """Return the tokens of a text, or which of them are there: both of one field."""
+        """Return the tokens of a text or their mask, both from one field."""
         constant = f"TOKENIZER_{by.tokenizer}"
         name = next(
             (name for name, one in self._texts.items() if replace(one, part=by.part, pad_id=by.pad_id) == by), None

@@ -1,4 +1,4 @@
-"""Views of the Loader as code: from windows that were seen, or from a transform of a known library."""
+"""Views of the Loader as code: from observed windows, or from a transform of a known library."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from ..explain import Box, LeafPlacement
 from ..explain.look import LiveTransform
 
 _MOST_CHOSEN = 4
-"""Different scales that count as chosen from a list; more are drawn from a range,"""
+"""Maximum number of distinct scales that count as chosen from a list; more are drawn from a range."""
 _SCALES = 16
-"""for which as many stand."""
+"""Number of scales that represent a range."""
 _LEAST_SEEN, _LEAST_SPREAD = 4, 0.2
-"""Windows, and how far apart at least so many begin that are drawn, as a share of where they may: one time in 500 of
-eight do not."""
+"""Minimum number of random windows, and the minimum spread of their positions, as a share of the possible range.
+
+Eight random windows miss the spread one time in 500.
+"""
 _SLACK = 0.03
-"""By which shares and ratios of windows may lie outside those that a view draws from: windows are whole pixels."""
+"""Tolerance of the shares and ratios of windows, which are whole pixels."""
 
 
 def view_code(
@@ -31,9 +33,10 @@ def view_code(
     is_random: bool,
     pads: bool = False,
 ) -> str | None:
-    """Return the view that gives these placements, as code; None where none of the Loader's does.
+    """Return the view that gives these placements, as code; None if the Loader has none.
 
-    `is_random`: whether a sample's makings differ, without which no view is drawn. `pads`: whether a view may pad.
+    `is_random`: True if repetitions of a sample differ, without which no view is random. `pads`: True if a view may
+    pad.
     """
     heights = {(shape[0], shape[1]) if layout != "CHW" else (shape[1], shape[2]) for shape in shapes}
     is_padded = any(one.is_padded(size) for one in placements for size in heights)
@@ -86,7 +89,7 @@ def _keeps_ratio(size: tuple[int, int], whole: Box) -> bool:
 
 
 def _spread(shorts: Sequence[int]) -> list[int]:
-    """Return the short sides of a random scale: those that were seen, or as many between their ends where they vary."""
+    """Return the short sides of a random scale: the observed ones, or evenly spaced values if there are many."""
     if len(shorts) <= _MOST_CHOSEN:
         return list(shorts)
     step = (shorts[-1] - shorts[0]) / (_SCALES - 1)
@@ -116,13 +119,13 @@ def _of_windows(
 
 
 def _drawn(pairs: Sequence[tuple[Box, Box]]) -> tuple[list[float], list[float]]:
-    """Return the share of each window in its picture, and its width by its height."""
+    """Return the area share of each window in its image, and its aspect ratio."""
     shares = [window.height * window.width / (whole.height * whole.width) for window, whole in pairs]
     return shares, [window.width / window.height for window, _ in pairs]
 
 
 def _are_anywhere(begins: Sequence[tuple[int, int]], over: Sequence[tuple[int, int]]) -> bool:
-    """Tell windows that begin anywhere on both sides, within what lies `over`, from those that begin at one place."""
+    """Return True if windows begin at varied positions on both axes, within the range `over`."""
     for side in (0, 1):
         shares = [begin[side] / by[side] for begin, by in zip(begins, over, strict=True) if by[side] > 1]
         if len(shares) >= _LEAST_SEEN and max(shares) - min(shares) < _LEAST_SPREAD:
@@ -144,7 +147,7 @@ def fits(
     placements: Sequence[LeafPlacement] = (),
     sources: Sequence[tuple[int, ...]] = (),
 ) -> bool:
-    """Return whether a transform may have made leaves of a size, of these windows where they are known."""
+    """Return True if a transform may have made leaves of a size, and of these windows if known."""
     steps = [evaluated(step) for step in transform.view]
     sides = next((_sides(step) for step in reversed(steps) if hasattr(step, "size")), None)
     if sides != size and (sides is not None or not sources or any(_made(steps, each) != size for each in sources)):
@@ -159,13 +162,12 @@ def fits(
 
 
 def draws(transform: LiveTransform) -> bool:
-    """Return whether a transform draws anything at random."""
     codes = (*transform.view, *transform.augment)
     return bool(transform.augment) or any("Random" in code or "flip=" in code for code in codes)
 
 
 def _made(steps: Sequence[Any], source: tuple[int, ...]) -> tuple[int, int]:
-    """Return the height and width that steps make of a source, where none of them says both."""
+    """Return the height and width that steps make of a source, if no step sets both."""
     height, width = source[:2]
     for step in steps:
         if isinstance(step, hr.Resize) and isinstance(step.size, int):
@@ -175,7 +177,7 @@ def _made(steps: Sequence[Any], source: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _sides(step: Any) -> tuple[int, int] | None:
-    """Return height and width of what a step makes; None where they depend on the picture."""
+    """Return height and width of a step's result; None if they depend on the image."""
     if not isinstance(step.size, int):
         return (step.size[0], step.size[1])
     return None if isinstance(step, hr.Resize) else (step.size, step.size)
@@ -186,22 +188,21 @@ def _are_within(values: Sequence[float], ends: tuple[float, float]) -> bool:
 
 
 def steps_of(code: str) -> list[str]:
-    """Return the steps of a view, each as code."""
     node = ast.parse(code, mode="eval").body
     return [ast.unparse(each) for each in (node.elts if isinstance(node, ast.List) else [node])]
 
 
 def argument_of(code: str, name: str) -> str:
-    """Return the code of an argument of a call; empty where it has none of this name."""
+    """Return the code of a call's keyword argument; empty if there is none."""
     node = ast.parse(code, mode="eval").body
     given = node.keywords if isinstance(node, ast.Call) else []
     return next((ast.unparse(each.value) for each in given if each.arg == name), "")
 
 
 def evaluated(code: str) -> Any:
-    """Return what a view, an augmentation or an image is, by its code: `hr.NAME(…)` of literals and of more such calls.
+    """Return the object of a view, augmentation or image from its code: `hr.NAME(…)` of literals and nested calls.
 
-    Nothing else is run.
+    Nothing else is executed.
 
     Raises:
         ValueError: The code is anything else.
@@ -210,7 +211,7 @@ def evaluated(code: str) -> Any:
 
 
 def _is_of_pictures(found: Any) -> bool:
-    """Tell what opens no file when it is made."""
+    """Return True for a class that opens no file on construction."""
     if not isinstance(found, type):
         return found is hr.IMAGENET
     return found in (hr.Image, hr.Normalize) or found.__module__.startswith(("headrace.views.", "headrace.augment."))

@@ -43,8 +43,6 @@ def exit_status(command: int | None, *, wait_share: float | None, fail_above: fl
 
 @dataclass(frozen=True)
 class CommandResult:
-    """Result of the command."""
-
     command: list[str]
     status: int
     """Exit status; 128 + n after signal n; 127 if not found, 126 if not executable."""

@@ -68,7 +68,7 @@ class UnreachedWatch:
         self.missed: dict[int, MissedProcess] = {}
 
     def look(self, descendants: Descendants) -> None:
-        """Check the processes whose turn it is."""
+        """Check the processes that are due."""
         written = {int(file.name.rsplit("-", 2)[1]) for file in self._evidence.glob("*-*-*.jsonl")}
         for pid in written.intersection(descendants.live) - self.reached:
             self.reached.add(pid)

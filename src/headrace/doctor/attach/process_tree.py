@@ -38,7 +38,7 @@ class ProcessStat:
 
     @property
     def has_ended(self) -> bool:
-        """Return True if it has ended, also as a zombie: its memory is gone, and only the exit status is left."""
+        """True if it has ended, even if still a zombie: its memory is gone, and only the exit status is left."""
         return self.state in ("Z", "X", "x")
 
 
@@ -124,7 +124,7 @@ class ProcessGroup:
 
 @contextlib.contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Become the parent of descendants whose parents end, in place of init, so that none is lost."""
+    """Adopt orphaned descendants in place of init, so that none is lost."""
     libc = ctypes.CDLL(None)
     before = ctypes.c_int(0)
     libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
@@ -174,7 +174,7 @@ class Descendants:
         while found := [now for now in unknown if self._is_ours(now, live)]:  # parents come before children
             live.update({now.pid: now for now in found if self._is_live(now)})
             unknown = [now for now in unknown if now not in found]
-        # A process that has ended, or whose parent seems gone, may still become an orphan: it is reparented in a
+        # A process that has ended, or seems to have lost its parent, may still become an orphan: it is reparented in a
         # moment.
         others = [now for now in unknown if not now.has_ended]
         parents = strangers.union((now.pid for now in others), (0, os.getpid()))

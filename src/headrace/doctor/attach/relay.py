@@ -51,7 +51,6 @@ class LastLines:
         self._on_line = on_line
 
     def feed(self, stream: int, data: bytes) -> None:
-        """Add data of a stream."""
         *whole, rest = (self._open.get(stream, b"") + data).split(b"\n")
         self._open[stream] = rest[-LINE_BYTES:]
         for line in whole:
@@ -70,7 +69,7 @@ def _shown(line: bytes) -> str:
 
 
 class _Stream(NamedTuple):
-    """One way from the command to a descriptor of ours."""
+    """One stream from the command to a descriptor of ours."""
 
     number: int
     reader: int

@@ -59,8 +59,6 @@ def undo_run(folder: UndoFolder, *, keep: bool) -> UndoReport:
 
 
 class _Undo:
-    """Restoration of one run's paths."""
-
     def __init__(self, root: Path, records: list[Record], written: Path, *, keep: bool) -> None:
         self._records: dict[str, list[Record]] = {}
         for record in records:
@@ -180,7 +178,7 @@ class _Undo:
         first, now = self._records[path][0], os.lstat(path)
         if (now.st_uid, now.st_gid) != (first.uid, first.gid):
             os.chown(path, first.uid, first.gid, follow_symlinks=False)
-        if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):  # not for symbolic links, whose modes are the same
+        if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):  # not for symbolic links: all have the same mode
             os.chmod(path, modes.S_IMODE(first.mode))
         if now.st_mtime_ns != first.mtime_ns:
             os.utime(path, ns=(first.atime_ns, first.mtime_ns), follow_symlinks=False)

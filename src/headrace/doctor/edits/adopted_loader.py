@@ -27,7 +27,7 @@ ITERATING = AROUND | {"iter", "zip", "list"}
 MODELLED = {"batch_size", "set_epoch", "state_dict", "load_state_dict"}
 """Attributes that the result of `as_dataloader()` has with the same meaning."""
 LIBRARIES = ("torchvision.", "timm.data.", "albumentations.", "torch.utils.data.", "torch.Generator", "webdataset.")
-"""Prefixes of names whose calls only create an object."""
+"""Prefixes of callables that only create an object."""
 LOOKING = {"dict", "glob.glob", "int", "len", "list", "os.listdir", "os.path.join", "range", "sorted", "str", "tuple"}
 """Functions without side effects."""
 BY_TEXT = ("__all__", "globals(", "locals(", "vars(", "eval(")
@@ -98,8 +98,8 @@ def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource], facts: Mapp
     timm's prefetcher stays, and receives the Loader's batches.
 
     Raises:
-        UncertainEditError: The loader may be used for something that only a DataLoader has, or which of timm's loaders
-        it is, is uncertain.
+        UncertainEditError: The loader may be used for something that only a DataLoader has, or timm's may prefetch to
+        the device.
     """
     source, call = found
     if not LoaderUses(source).are_known(call):

@@ -52,7 +52,7 @@ class WantedEdit:
     one_thread: bool = False
     """True if each worker is limited to one thread."""
     adopts: str = ""
-    """Text of the module whose Loader replaces the loader."""
+    """Text of the module with the Loader that replaces the DataLoader."""
 
     def with_(self, other: WantedEdit) -> WantedEdit:
         return WantedEdit(

@@ -37,8 +37,6 @@ class UncertainEditError(Exception):
 
 
 class LoaderCall(NamedTuple):
-    """Call that makes a DataLoader."""
-
     source: ScriptSource
     call: ast.Call
 
@@ -110,7 +108,7 @@ def loop_of(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> tuple[
 
 @dataclass(frozen=True)
 class ScriptOption:
-    """Call of `add_argument` whose value an expression reads."""
+    """Call of `add_argument` that sets the value of an expression."""
 
     source: ScriptSource
     flags: list[str]

@@ -31,8 +31,6 @@ def path_text(path: LeafPath) -> str:
 
 @dataclass(frozen=True)
 class LeafValue:
-    """One value of one sample."""
-
     kind: str
     value: Any
     """An array, a number, a text, bytes, or None."""

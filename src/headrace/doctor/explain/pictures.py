@@ -32,7 +32,7 @@ _CLOSE = 1.5
 _SAME = 0.02
 """Difference in levels of an unscaled window, below which the search ends."""
 _UNSCALED = "none"
-"""In place of a filter if all windows have the leaf's size; if some do not, any filter fits those that do."""
+"""Placeholder for a filter if all windows have the leaf's size; if only some have, any filter fits those."""
 _ALL = (_UNSCALED, *FILTERS)
 
 
@@ -50,7 +50,7 @@ class PictureExplanation:
     shift: tuple[float, ...]
     """Leaf = scale * source + shift, by channel."""
     is_scaled_by_sample: bool
-    """True if scale and shift vary between samples; then they are those of the first."""
+    """True if scale and shift vary between samples; those here are then the first sample's."""
     placements: tuple[LeafPlacement, ...]
     levels: float
     """Maximum over the samples of the difference in source levels that 99 % of pixels stay within."""

@@ -220,7 +220,6 @@ def _place_of(part: Floats, picture: Floats, spectrum: npt.NDArray[np.complex128
 
 
 def _window_sums(values: Floats, shape: tuple[int, ...]) -> Floats:
-    """Return the sum over each window of a shape."""
     sums = np.pad(values.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
     height, width = shape
     found: Floats = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]

@@ -115,7 +115,7 @@ def explain_plane(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | No
 def _tried(
     seen: Sequence[Sighting], leaves: Sequence[Array], shared: Sequence[LeafPlacement] | None
 ) -> Iterator[list[LeafPlacement]]:
-    """Yield placements of all samples: the shared ones, or else those that fit each sample separately."""
+    """Yield placements of all samples: the shared ones, or else ones that fit each sample separately."""
     if shared is not None:
         yield list(shared)
         return

@@ -92,7 +92,6 @@ def _explained_array(
 def _explained_value(
     path: LeafPath, samples: Sequence[LookedSample], columns: Mapping[str, Sequence[Any]], tokenizers: Sequence[Any]
 ) -> LeafExplanation:
-    """Explain a number, a text or tokens."""
     leaves = [each.leaves[path] for each in samples]
     is_random = _differs_by_making(samples, leaves)
     if any(leaf.kind == "object" for leaf in leaves):

@@ -44,7 +44,7 @@ def tokenizers_of(texts: Sequence[str]) -> list[Any]:
 def explain_tokens(
     leaves: Sequence[Array], indices: Sequence[int], columns: Mapping[str, Sequence[Any]], tokenizers: Sequence[Any]
 ) -> TokensExplanation | None:
-    """Return the column whose texts become these rows of one length; None if no tokenizer produces them."""
+    """Return the column of texts that become these rows of one length; None if no tokenizer produces them."""
     lengths = {leaf.shape for leaf in leaves}
     if len(lengths) > 1 or leaves[0].ndim != 1 or leaves[0].dtype.kind not in "iub":
         return None

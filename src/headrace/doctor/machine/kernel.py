@@ -94,7 +94,6 @@ def ratio(part: float | None, whole: float | None, *, most: float = inf) -> floa
 
 
 def scaled(value: float | None, factor: float) -> float | None:
-    """Return the value times the factor; None if unknown."""
     return None if value is None else value * factor
 
 

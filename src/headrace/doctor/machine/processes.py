@@ -16,7 +16,7 @@ from headrace.doctor.machine.kernel import Kernel, Rates, Readings, mount_of, to
 from headrace.system import Mount, is_whole, mounts, pairs
 
 MOST_NAMED_THREADS = 512
-"""Maximum number of threads per process whose names are read; each costs a file."""
+"""Maximum number of thread names read per process; each costs a file."""
 NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 

@@ -111,7 +111,6 @@ class MachineSampler:
         return self.machine()
 
     def machine(self) -> Machine:
-        """Return the measurements so far."""
         with self._lock:
             return self._last if self._last is not None else self._measured()
 

@@ -192,7 +192,7 @@ def images_in(path: str, size: int) -> int | None:
 
 
 def with_images(one: SeenFile) -> SeenFile:
-    """Count the images of a folder of images, and estimate those of a tar."""
+    """Count the images of a folder of images, and estimate their number in a tar."""
     if one.folder is not None:
         is_all = bool(one.folder.ends) and one.folder.is_whole and all(map(is_image, one.folder.ends))
         return replace(one, images=one.folder.files) if is_all else one
@@ -227,7 +227,7 @@ LISTING = 0.5
 """Share of the budget for listing folders."""
 MOST_IMAGES = 12
 MOST_SIZED = 256
-"""Images whose sizes are read. Sizes vary more between images than times do."""
+"""Maximum number of image sizes to read. Sizes vary more between images than times do."""
 
 
 def surveyed(

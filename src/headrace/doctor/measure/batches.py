@@ -41,8 +41,6 @@ class MadeBatch(NamedTuple):
 
 
 class LookedStages(NamedTuple):
-    """One traced sample of a producer."""
-
     maker: BatchProducer
     sample: InspectedSample
 
@@ -54,9 +52,8 @@ class LookedStages(NamedTuple):
 class Join:
     """Join of batches in the trainer with their production.
 
-    A pass names its workers and which of their epochs it is; epoch and index identify a batch. Indices go to the
-    workers in turn, unless one has run out (iterable datasets) or order does not matter, so the worker's id cannot be
-    computed.
+    A pass names its workers and which of their epochs it is; epoch and index identify a batch. The worker's id cannot
+    be computed: indices go to the workers in turn, unless one has run out (iterable datasets) or order does not matter.
     """
 
     def __init__(self, session: Session) -> None:
@@ -101,7 +98,7 @@ class Finder:
     is_thinned: bool
 
     def batch(self, index: int) -> MadeBatch | None:
-        """Return a batch by index, looking first in the worker whose turn it is."""
+        """Return a batch by index, starting the search at the worker next in turn."""
         count = len(self.makers)
         for offset in range(count):
             turn = (index + offset) % count
@@ -111,13 +108,11 @@ class Finder:
         return None
 
     def batches(self) -> Iterator[MadeBatch]:
-        """Yield all batches of the pass, by worker."""
         for maker, rows in zip(self.makers, self.rows, strict=True):
             if maker is not None:
                 yield from (MadeBatch(maker, row) for row in rows.values())
 
     def looks(self) -> Iterator[LookedStages]:
-        """Yield the traced samples of the pass."""
         for maker in self.makers:
             if maker is not None:
                 yield from (LookedStages(maker, one) for one in maker.looks if one.epoch == self.epoch)

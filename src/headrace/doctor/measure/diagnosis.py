@@ -70,8 +70,6 @@ class StagePart:
 
 @dataclass(frozen=True)
 class SlowSampleFinding:
-    """One of the slowest samples of all producers."""
-
     key: str
     wall_us: float
     times: float
@@ -93,7 +91,7 @@ class SampleFunction:
     """Function that takes part in batch production: a library's, or the script's own Python."""
 
     category: str
-    """`call` (numpy, torch, scipy and others without a stage), `getitem` (the script's own Python), or its stage's."""
+    """`call` (numpy, torch and others without a stage), `getitem` (the script's own Python), or a stage's."""
     name: str
     """`numpy.percentile`, `Pillow resize`, or the name of the script's function."""
     places: list[str]
@@ -112,8 +110,6 @@ class SampleFunction:
 
 @dataclass(frozen=True)
 class LoaderProduction:
-    """Production of one loader's batches."""
-
     trainer: int
     """Pid of the trainer."""
     loader: int
@@ -154,15 +150,13 @@ class LoaderProduction:
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank alongside the others."""
-
     rank: int
     pid: int
     step_us: float
     late: float
     """Share of the steps in which it arrived last."""
     lateness_us: float
-    """Mean time that the others waited for it in those steps."""
+    """Mean time that the others waited for it when it was last."""
     peer_wait_us: float | None
     """Mean wait per step for a peer; None with one rank, or if unknown."""
     collective_us: float | None

@@ -52,7 +52,6 @@ class Host:
         return self.machine.facts
 
     def known(self, column: str) -> list[float]:
-        """Return the known values of a column."""
         values = self.machine.columns.get(column, [])
         return [value for row in self.rows if row < len(values) and (value := values[row]) is not None]
 
@@ -74,7 +73,6 @@ class Host:
         return None if total is None else total - (self.peak("shm_used_bytes") or 0.0)
 
     def fact(self, name: str) -> float | None:
-        """Return a numeric fact; None for any other."""
         value = self.facts.get(name)
         return float(value) if isinstance(value, (int, float)) else None
 
@@ -95,7 +93,6 @@ class Host:
         return [maker for maker in self.makers if maker.worker is not None]
 
     def figures(self, pid: int) -> Figures:
-        """Return the sampler's figures of a process."""
         return self.machine.processes.get(pid, {})
 
     def summed(self, makers: list[BatchProducer], figure: str) -> float | None:
@@ -154,7 +151,7 @@ class Host:
 
     @property
     def is_busy(self) -> bool:
-        """Return True if hardly any core was idle."""
+        """True if hardly any core was idle."""
         busy = self.mean("cpu_cores_busy")
         return busy is not None and busy >= BUSY_CORES * (self.cores or float("inf"))
 

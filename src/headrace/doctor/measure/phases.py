@@ -37,13 +37,11 @@ REPORT_S = 6.0
 """Usual seconds of survey, simulations and report together."""
 FEWEST_OBSERVED, MOST_SUGGESTED = 3, 40
 MADE_UP = (WARM_UP, OBSERVE, REPLAY, LOAD, DRAIN)
-"""Phases of a run whose length depends on its steps, in order."""
+"""Phases of a run with lengths that depend on its steps, in order."""
 
 
 @dataclass(frozen=True)
 class DiagnosisPlan:
-    """Plan of a measured run, as requested."""
-
     steps: int
     warmup: int | None
     replay: int

@@ -14,7 +14,7 @@ from .steps import WAIT, MeasuredStep
 from .view import TrainerView
 
 OFTEN = 1.5
-"""Multiple of its turn from which a rank is last too often: of n equal ranks each is last in 1/n of the steps."""
+"""Multiple of its fair share (1/n of the steps with n equal ranks) above which a rank is last too often."""
 MUCH = 0.01
 """Minimum mean lateness, as a share of a step."""
 BY_DATA = 0.5
@@ -70,7 +70,6 @@ class RanksTogether:
         return _known([one.ready for one in self.moments(number)])
 
     def moments(self, number: int) -> list[StepMoments]:
-        """Return the moments of a step, by rank."""
         found = []
         for view, step, ahead in zip(self.views, self.steps[number], self.ahead, strict=True):
             steps = view.trainer.steps

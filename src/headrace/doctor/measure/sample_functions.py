@@ -5,9 +5,9 @@ Three measurements are combined without double counting:
 - Stages were timed in all batches. A function that is a stage has the stage's share, distributed over the lines that
   called it, as the calls of inspected samples show.
 - Functions that are no stages (numpy, torch, scipy) were timed in inspected samples. They belong to the enclosing
-  stage, mostly the dataset's own code, which bounds them, as do the stack samples of their line.
-- Stack samples of a line beyond these calls are the script's own Python, whose sum is bounded by
-  what is left of the dataset's own code.
+  stage, mostly the dataset's own code, and are bounded by it, and by the stack samples of their line.
+- Stack samples of a line beyond these calls are the script's own Python, whose sum is bounded by what is left of the
+  dataset's own code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OF_A_BATCH = ("collate",)
 LEFT_OUT = ("read", "remote", "lookup", "scan", "wait", "other", "serialise")
 """Categories of file access and the loader itself, which have findings of their own."""
 LONGEST = 2.0
-"""Multiple of the median call that counts at most: a thread that lost its core says nothing of the function."""
+"""Multiple of the median call that caps longer calls: a lost core says nothing about the function."""
 LEAST = 0.005
 """Share of batch production below which a function is left out."""
 

@@ -154,7 +154,6 @@ class MeasuredTraining:
 
     @property
     def gets(self) -> list[int]:
-        """Rows of the gets in measured steps."""
         return [row for step in self.steps for row in step.gets]
 
     @cached_property
@@ -166,13 +165,12 @@ class MeasuredTraining:
 
     @property
     def until(self) -> float:
-        """End of the undisturbed run, where the windows after the observed one begin."""
+        """End of the undisturbed run, and start of the windows after the observed one."""
         observed = window(self.trainer, OBSERVE)
         return inf if observed is None else observed.end
 
     @property
     def durations(self) -> list[int]:
-        """Durations of the measured steps, in microseconds."""
         return [step.duration for step in self.steps]
 
     @property
@@ -180,7 +178,7 @@ class MeasuredTraining:
         return sum(self.durations)
 
     def waits_in(self, step: MeasuredStep) -> list[TimeSpan]:
-        """Return the waits that overlap a step, without those of an evaluation."""
+        """Return the waits that overlap a step, outside its evaluations."""
         first = bisect_right(self._reached, step.start)
         last = bisect_left(self.waits, float(step.end), key=_start)
         return [span for span in self.waits[first:last] if not _within(span.start, step.evaluations)]

@@ -191,7 +191,6 @@ class TrainerView:
 
     @property
     def has_gpu(self) -> bool:
-        """True if the GPU's data stalls were measured."""
         return self.budget is not None and self.budget.device is not None
 
     @cached_property
@@ -266,7 +265,6 @@ def main_view(views: Sequence[TrainerView]) -> TrainerView | None:
 
 
 def main_view_of(session: Session) -> TrainerView | None:
-    """Measure a session's trainers, and return the main view."""
     join = Join(session)
     return main_view([TrainerView.of(session, trainer, join) for trainer in session.trainers])
 

@@ -40,7 +40,7 @@ _HOMES = {
 """Module of each name that the doctor uses from the probe. Each module is imported on first use."""
 
 UNDO = os.path.join("scratch", "undo", "owner")
-"""File in the session folder whose presence means that the run can be undone."""
+"""File in the session folder that exists if the run can be undone."""
 _active: Probe | None = None
 _fork_is_watched = False
 

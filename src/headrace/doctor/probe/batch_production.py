@@ -105,7 +105,6 @@ class BatchRecorder:
         return batch
 
     def current(self) -> ProducedBatch | None:
-        """Return the batch that this thread is producing."""
         account = self._stages.current()
         return None if account is None else self.open.get(account)
 
@@ -177,7 +176,6 @@ class BatchRecorder:
         self.sampler.stop()
 
     def forked(self) -> None:
-        """Reset in the child of a fork."""
         self.lines.take()
         self.opened.forked()
         self.remote.forked()
@@ -250,7 +248,7 @@ class SlowestSamples:
         self._offered += 1
         stages = [(stage, wall // 1000) for stage, (_, wall, _) in totals.items()]
         timed_ns, cpu_ns = (sum(total[column] for total in totals.values()) for column in (1, 2))
-        own_us = wall_ns * cpu_ns // max(timed_ns, 1) // 1000  # of one sample, where several were timed together
+        own_us = wall_ns * cpu_ns // max(timed_ns, 1) // 1000  # of one sample, if several were timed together
         record = ("slow", epoch, index, key_text(key), wall_ns // 1000, stages, own_us)
         entry = (wall_ns, self._offered, record)
         if len(self._worst) < MOST_SLOWEST:
@@ -290,7 +288,6 @@ class FullCollections:
             gc.callbacks.remove(self._called)
 
     def forked(self) -> None:
-        """Reset in the child of a fork."""
         self._begun = None
         self._count = self._spent_ns = self._longest_ns = 0
 
@@ -315,7 +312,7 @@ class FullCollections:
 
 
 def key_text(key: Any) -> str:
-    """Return a sample's key as short text. Keys are user objects, whose repr may be long or raise."""
+    """Return a sample's key as short text. Keys are user objects with a repr that may be long or raise."""
     if type(key) is int:
         return str(key)
     try:

@@ -13,7 +13,7 @@ from .described_values import class_name
 
 Facts = dict[str, Any]
 _OF_VALUES = ("call", "decode", "transform")
-"""Categories whose calls are distinguished by the values that they take or return."""
+"""Categories of calls distinguished by the values that they take or return."""
 
 
 def facts_before(stage: str, subject: Any, args: tuple[Any, ...], kwargs: Facts) -> Facts | None:

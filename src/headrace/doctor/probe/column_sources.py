@@ -27,7 +27,7 @@ LEAVES = (
     *(str, bytes, int, float, complex, type(None)),
     *(type, ModuleType, FunctionType, BuiltinFunctionType, MethodType),
 )
-"""Types whose objects hold no columns."""
+"""Types of objects that hold no columns."""
 COMPOSED = ""
 """Label of the dataset that a wrapper takes its samples from; wrapper and dataset share column names."""
 _COMPOSERS = {
@@ -84,7 +84,6 @@ class Column(Sequence[Any]):
         return self._take([place * (self._length - 1) // max(count - 1, 1) for place in range(count)])
 
     def part(self, label: str, take_part: Callable[[Any], Any]) -> Column:
-        """Return the column of one part of each element."""
         return Column(self.name + label, self._length, lambda indices: list(map(take_part, self._take(indices))))
 
     def picked(self, picks: array[int]) -> Column:
@@ -92,13 +91,12 @@ class Column(Sequence[Any]):
         return Column(self.name, len(picks), lambda indices: self._take(_elements(picks.__getitem__, indices)))
 
     def looked_up(self, name: str, mapping: dict[Any, Any]) -> Column:
-        """Return the column of dict elements whose keys are this column's values."""
+        """Return the column of elements that a dict maps this column's values to."""
         by_key = partial(dict.get, mapping)
         return Column(name, self._length, lambda indices: list(map(by_key, plain_values(self._take(indices)))))
 
     @staticmethod
     def concatenated(name: str, columns: Sequence[Column]) -> Column:
-        """Return the column of concatenated datasets."""
         ends = list(accumulate(map(len, columns)))
         parts = [(column, end - len(column)) for column, end in zip(columns, ends)]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 
 def class_name(kind: type) -> str:
-    """Return the module and qualified name of a class."""
     return f"{type.__getattribute__(kind, '__module__')}.{type.__getattribute__(kind, '__qualname__')}"
 
 

@@ -53,7 +53,6 @@ class CudaDevice:
         return not self.captures and bool(mark.query())
 
     def elapsed_us(self, earlier: Any, later: Any) -> float:
-        """Return the microseconds between two completed marks."""
         return float(earlier.elapsed_time(later)) * 1000.0
 
 
@@ -135,7 +134,6 @@ class ProfilerRanges:
         self._end_step: Callable[[], None] = nothing
 
     def step(self, number: int) -> None:
-        """End the previous step and begin this one."""
         self._end_step()
         self._end_step = self._start(f"headrace: step {number}")
 

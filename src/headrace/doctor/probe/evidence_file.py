@@ -128,7 +128,6 @@ class EvidenceFile:
         return 0 if free * 2 > self._usual_bytes else 2 * halves
 
     def close(self) -> None:
-        """Stop writing."""
         with self._lock:
             self._is_over = True
             self._let_go()
@@ -293,9 +292,9 @@ def _plain(value: Any) -> Any:
 def is_kept(block: int, halvings: int) -> bool:
     """Return True if a block is among the 1 in 2 ** `halvings` that are written, a sample on which all processes agree.
 
-    Each halving drops one of two neighbouring blocks left by the previous halvings, so the blocks of a higher exponent
-    are a subset of those of a lower one. A hash picks the neighbour: with every second block, a run with epochs of that
-    length would never show the start of an epoch.
+    Each halving drops one of two neighbouring remaining blocks, so a higher exponent selects a subset of a lower one's
+    blocks. A hash picks the neighbour: with every second block, a run with epochs of that length would never show the
+    start of an epoch.
     """
     for level in range(1, halvings + 1):
         # Finaliser of MurmurHash3 (Austin Appleby, public domain).

@@ -62,7 +62,7 @@ EVENTS = {
 Other events have a method.
 """
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-"""Open flags of which any file has at least one unless it is only read."""
+"""Open flags, none of which is set when a file is only read."""
 _journal: UndoJournal | None = None
 _is_hooked = False
 
@@ -79,7 +79,6 @@ def start(session: str) -> None:
 
 
 def active() -> UndoJournal | None:
-    """Return the journal of this process, or None."""
     return _journal
 
 
@@ -124,7 +123,7 @@ class UndoJournal:
         """Recorded paths, with True if the record holds the complete former state."""
         self._made: set[str] = set()
         self._linked: dict[int, dict[str, str]] = {}
-        """Saved name of each path whose former file was linked, by inode; no name of such a file may be written to."""
+        """Paths with a linked former file and its saved name, by inode; no name of such a file may be written to."""
         self._read = 0
         self._thread = _thread._local()
 

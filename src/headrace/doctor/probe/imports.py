@@ -79,11 +79,9 @@ class ImportWatch:
         self._finding: set[str] = set()  # the import lock is held whenever finders are called
 
     def attach(self) -> None:
-        """Insert before all other finders."""
         sys.meta_path.insert(0, self)
 
     def detach(self) -> None:
-        """Remove the finder and forget all callbacks."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         self._callbacks.clear()

@@ -1,4 +1,4 @@
-"""Choice of the loader whose samples are inspected."""
+"""Choice of the loader for sample inspection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class LookedLoader:
         self._owners: dict[int, Callable[[], Any]] = {}
 
     def fed_by(self, pass_: ObservedPass) -> None:
-        """Count a batch of a pass."""
         self._counts[pass_.loader] += 1
         self._owners[pass_.loader] = pass_.owner
 

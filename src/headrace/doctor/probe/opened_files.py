@@ -15,9 +15,9 @@ MOST_FOLDERS = 16
 MOST_ENDS = 8
 """Suffixes recorded per folder. With more, the suffixes do not name file formats."""
 MOST_HASHES = 64
-"""Smallest hashes retained per folder, whose density gives the number of distinct names."""
+"""Smallest hashes retained per folder. Their density gives the number of distinct names."""
 MOST_KNOWN = 4096
-"""Maximum number of folder names whose location is cached."""
+"""Maximum number of folder names with a cached location."""
 LEAST_DEPTH = 2
 """Minimum depth of a folder that stands for all its subfolders: the root or /home would stand for everything."""
 
@@ -28,7 +28,7 @@ _CALLS = 16
 
 
 class LeastHashes:
-    """Smallest hashes of a set of names, whose density gives the number of distinct names."""
+    """Smallest hashes of a set of names. Their density gives the number of distinct names."""
 
     __slots__ = ("hashes", "limit", "untold")
 

@@ -22,10 +22,10 @@ MOST_STEP_SHARE = 0.01
 ALWAYS_NS = 100_000
 """Cost of observation allowed in any case, in ns, however short a step is."""
 AIM = 0.2
-"""Share of these bounds that is targeted.
+"""Target as a share of these bounds.
 
-Observation costs half as much again as the hooks measure, since user code then finds the probe's data in the caches,
-and unobserved steps are not free either (benchmarks/doctor_overhead.py --in-turns).
+Observation costs half as much again as the hooks measure: user code then finds the probe's data in the caches.
+Unobserved steps are not free either (benchmarks/doctor_overhead.py --in-turns).
 """
 MOST_HALVINGS = 8
 NOBODY = -1
@@ -56,7 +56,6 @@ def price_ns(hooked: Callable[[], Any], plain: Callable[[], Any] = nothing, call
 
 
 def price_of_a_stage_ns() -> int:
-    """Return the nanoseconds of entering and leaving a stage."""
     stages = Stages(raise_)
     stages.open()
 
@@ -69,15 +68,15 @@ def price_of_a_stage_ns() -> int:
 
 
 def raise_(error: Exception) -> None:
-    """Raise the error, for stages whose failure ends a price measurement."""
+    """Raise the error, to end a price measurement when a stage fails."""
     raise error
 
 
 class TrainingCost:
     """Cost of the hooks in the training thread.
 
-    Hooks add their own duration between two clock readings. In a run that sleeps or waits for a device between calls,
-    they find the CPU caches cold and take ten times as long as in a loop.
+    Hooks add their own duration between two clock readings. In a run that sleeps or waits between calls, they find the
+    CPU caches cold and take ten times as long as in a loop.
     """
 
     def __init__(self) -> None:
@@ -96,7 +95,6 @@ class TrainingCost:
         self.measured_ns += time.monotonic_ns() - begun
 
     def take(self) -> int:
-        """Return the nanoseconds since the last call."""
         total = max(self.measured_ns, 0)  # a wait that was subtracted may not have been added yet
         self.measured_ns -= total
         conversions, self.conversions = self.conversions, 0
@@ -169,7 +167,6 @@ class PauseSchedule:
         self._walls_ns: list[int] = []
 
     def observed(self, wall_ns: int) -> None:
-        """Count an observed step."""
         self._walls_ns.append(wall_ns)
 
     def spent(self, cost_ns: int) -> None:

@@ -85,7 +85,7 @@ def told_by_calls(part: Any) -> list[Any] | None:
 
 
 def _picture() -> Any:
-    """Return a noise image, whose standard deviation measures how much it was blurred."""
+    """Return a noise image; its standard deviation measures how much it was blurred."""
     image, numpy = importlib.import_module("PIL.Image"), importlib.import_module("numpy")
     return image.fromarray(numpy.random.RandomState(0).randint(0, 256, (_SIDE, _SIDE, 3)).astype("uint8"))
 

@@ -75,8 +75,8 @@ class Patches:
     def needs(self, module: ModuleType, kind: str, attributes: dict[str, str]) -> None:
         """Check at startup that objects of a library class have the attributes that a hook reads.
 
-        An attribute that no code of the class or its bases names counts as unknown; `attributes` says what goes
-        unobserved without it.
+        An attribute that no code of the class or its bases names is unknown; `attributes` says what then goes
+        unobserved.
         """
         bases = getattr(getattr(module, kind, None), "__mro__", ())
         functions = [inspect.unwrap(value) for base in bases for value in vars(base).values() if callable(value)]
@@ -132,7 +132,7 @@ class Patches:
 
 
 def around(call: Function) -> Callable[[Function], Function]:
-    """Return a decorator whose function calls `call(original, *args, **kwargs)` under the original's name."""
+    """Return a decorator that makes a function of the same name, which calls `call(original, *args, **kwargs)`."""
 
     def make(original: Function) -> Function:
         @functools.wraps(original)

@@ -44,12 +44,11 @@ class Probe:
             settings, self.evidence, self.clock, self.last, note=self.note, fault=self.fault, batches=self.batches
         )
         self.digests: BatchDigests | None = None
-        """Digests of batches in a run whose samples are compared with another run's."""
+        """Digests of batches in a run to be compared with another."""
         self.used: set[str] = set()
         """Libraries with a hooked function that this process has called."""
 
     def detach(self) -> None:
-        """Remove every hook and close the evidence."""
         self.training.stop()
         self.last.write()
         self.imports.detach()

@@ -36,7 +36,7 @@ class RawSamples:
         """Facts of how the dataset selects and orders samples, other than once each in file order."""
 
     def makers(self, count: int) -> list[tuple[dict[str, Any], Made]] | None:
-        """Return raw samples spread over a stream's files, each with its maker; None if samples have indices."""
+        """Return raw samples spread over a stream's files, each with a function that makes it; None with indices."""
         return None
 
     def members(self, index: int) -> dict[str, bytes]:
@@ -131,7 +131,6 @@ def _is_shuffle(stage: Any) -> bool:
 
 
 def _argument(stage: Any, place: int, name: str, default: Any = None) -> Any:
-    """Return an argument of a stage."""
     own = attributes_of(stage)
     if "args" not in own:
         return own.get(name, default)

@@ -79,7 +79,6 @@ class RemoteReadCounts:
             self._spent_ns += time.monotonic_ns() - now
 
     def more(self, place: str, size: int) -> None:
-        """Add bytes of an answer that began earlier."""
         with self._lock:
             self._store(place).bytes += size
 

@@ -89,7 +89,6 @@ class SampleCalls:
         return row, time.monotonic_ns()
 
     def _end(self, begun: tuple[int, int], result: Any) -> None:
-        """Note the end of a call that `begin` returned."""
         row, start = begun
         taken = time.monotonic_ns() - start
         while self._open and self._open[-1][0] >= row:
@@ -163,7 +162,6 @@ class WatchedFunctions:
 
 
 def called(path: str) -> str:
-    """Return the public name of a function."""
     return next((name for start, name in CALLED.items() if path.startswith(start)), path)
 
 

@@ -24,12 +24,12 @@ from .stages import Account, Stages
 MOST_SAMPLES = 8
 """Samples traced per dataset and process."""
 FIRST_COMPARED, LAST_COMPARED = 1, 2
-"""First and last batch of a fetcher, counted from 0, whose samples are traced.
+"""First and last batch of a fetcher with traced samples, counted from 0.
 
 Batch 0 opens files and fills caches; later batches are measured.
 """
 MOST_COLLATED = 2
-"""Batches per process whose collation is traced."""
+"""Batches with traced collation per process."""
 MOST_NS = 500_000_000
 """Time above which a sample is not produced again."""
 
@@ -124,7 +124,7 @@ class SampleComparison:
         self._begin_collate, self._end_collate = self._guard(self._begin_batch), self._guard(self._end_batch)
         self._watched = WatchedFunctions(stages, evidence.name, HookGuard(fault, "functions of numpy and torch"))
         self._collated = 0
-        """Batches whose collation was traced."""
+        """Batches with traced collation so far."""
 
     def is_known(self, dataset: Any) -> None:
         """Mark a dataset as traced by existing workers, so that workers forked from now on skip it."""

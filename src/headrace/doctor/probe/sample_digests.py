@@ -124,7 +124,6 @@ class BatchDigests:
         self._write_of_pass = guard(self._write_content)
 
     def install(self, patches: Patches, dataloader: Any) -> None:
-        """Hook torch.utils.data.dataloader."""
         iterator = dataloader._BaseDataLoaderIter
         patches.around(iterator, "__next__", self._next)
         patches.around(iterator, "_next_index", self._next_index)
@@ -184,7 +183,6 @@ class BatchDigests:
 
 
 def _tensors(batch: Any) -> Iterator[Any]:
-    """Yield the tensors of a nested batch in order."""
     if isinstance(batch, sys.modules["torch"].Tensor):
         yield batch
     elif isinstance(batch, (Mapping, list, tuple)):
@@ -239,7 +237,6 @@ class RandomDraws:
         self._file = ""
 
     def install(self, patches: Patches, fetch: Any) -> None:
-        """Hook torch.utils.data._utils.fetch."""
         for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
             patches.around(getattr(fetch, name), "fetch", self._fetch)
 

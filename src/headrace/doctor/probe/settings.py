@@ -92,7 +92,6 @@ class SessionClock:
         return (time.monotonic_ns() - self._zero_ns) // 1000
 
     def us(self, monotonic_ns: int) -> int:
-        """Convert a reading of time.monotonic_ns()."""
         return (monotonic_ns - self._zero_ns) // 1000
 
 

@@ -111,7 +111,7 @@ class Stages:
         return self._making is not None
 
     def enter(self, stage: int) -> Account | None:
-        """Begin a stage and return the object whose `leave` ends it; None if the stage does not count."""
+        """Begin a stage and return its account, to `leave` at the end; None if the stage does not count."""
         try:
             account: Account | None = getattr(self._local, "account", None)
             if account is None:
@@ -136,7 +136,6 @@ class Stages:
         return account
 
     def back(self, account: Account) -> None:
-        """Restore `account` as this thread's account."""
         self._local.account = account
 
     def forked(self) -> None:
@@ -321,7 +320,6 @@ def call_looked_at(
 
 
 def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
-    """Return a decorator that makes a function's timed stand-in."""
     return lambda original: stand_in(original, timed_call(stages, stage, original))
 
 

@@ -61,7 +61,6 @@ class _Content:
         """True if something did not fit."""
 
     def takes(self, count: int) -> bool:
-        """Return True if there is room for `count` bytes."""
         self.is_full = self.is_full or self.size + count > MOST_BYTES
         return not self.is_full
 
@@ -181,7 +180,6 @@ def _mixed(makers: SampleMakers, loader: Any) -> list[list[Any]] | None:
 
 
 def _values_of(batch: Any) -> dict[str, tuple[list[Any], Any]]:
-    """Return the arrays of a batch by path."""
     found: dict[str, tuple[list[Any], Any]] = {}
 
     for path, value in _parts(batch, []):

@@ -50,7 +50,6 @@ class ValueTrace:
         """Content, archive and name of each archive member that was read."""
 
     def begin(self) -> None:
-        """Hook the functions of imported libraries."""
         for module, names in _DECODERS.items():
             for name in names:
                 self._follow(module, name, self._decoded, None)
@@ -108,7 +107,7 @@ class ValueTrace:
         if len(self.inputs) >= MOST_INPUTS:
             return
         if isinstance(source, (str, os.PathLike)):
-            path = os.path.join(os.getcwd(), os.fsdecode(source))  # the script's own texts hold its end
+            path = os.path.join(os.getcwd(), os.fsdecode(source))  # the script may name only its end
             with open(path, "rb") as file:
                 self._take(file.read(MOST_INPUT_BYTES + 1), path)
         elif hasattr(source, "read") and hasattr(source, "seek"):
@@ -235,7 +234,7 @@ _GEOMETRY: dict[str, dict[str, Callable[[Any, Any], tuple[Any, Any]]]] = {
 }
 """Geometry functions by module, and the function that finds a call's window and size.
 
-Not those of torchvision v2, which looks up kernels by the functions themselves.
+torchvision v2 is excluded, since it looks up kernels by the functions themselves.
 """
 _MEMBERS: dict[str, dict[str, Callable[[Any, Any, Any], list[tuple[bytes, str, str]]]]] = {
     "tarfile": {"TarFile.extractfile": _tar_member},

@@ -20,7 +20,7 @@ ROUNDED_SHARE = 0.95
 RANGE = 0.25
 """Maximum difference between the ends of two ranges that count as alike, as a share of the range."""
 LEFT_OUT = 0.1
-"""Share of an epoch's samples by which two loaders may differ, such as the last batch."""
+"""Maximum share of an epoch's samples that only one of two loaders delivers, such as a last batch."""
 STEPS = 60
 """Measured steps per proof, if time allows: 6 s of steps of 100 ms."""
 FEWEST_STEPS = 20
@@ -31,7 +31,7 @@ SLACK = 3.0
 """Multiple of its expected time after which a run counts as hung."""
 LEAST_PATIENCE_S = 30.0
 GRACE_S = 15.0
-"""Time by which all proofs may exceed their limit, if the machine is slower than before."""
+"""Extra time for all proofs, if the machine is slower than before."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _first_epoch(digests: Sequence[BatchDigest]) -> list[BatchDigest]:
 
 
 def _is_told(digests: Sequence[BatchDigest], place: int) -> bool:
-    """Return True if a tensor holds labels or tokens, whose rows do not depend on augmentation."""
+    """Return True if a tensor holds labels or tokens, which augmentation does not change."""
     kind = digests[0].tensors[place][0]
     return kind.startswith(("int", "uint16", "uint32")) and kind.count(",") == 0
 

@@ -31,8 +31,6 @@ LOADER = "loader"
 
 @dataclass(frozen=True)
 class Attempt:
-    """One planned run."""
-
     remedies: list[str]
     """Codes of remedies, or the setting in words; empty for the unchanged command."""
     changes: dict[str, Any]

@@ -35,7 +35,6 @@ class Arguments:
 
     @property
     def in_flight(self) -> int:
-        """Return the maximum number of prefetched batches."""
         return self.num_workers * (self.prefetch_factor or 0)
 
     def changes(self) -> dict[str, Any]:
@@ -126,11 +125,9 @@ class TunedLoader:
 
     @cached_property
     def predictions(self) -> dict[Arguments, Prediction]:
-        """Predicted steps of the grid."""
         return {one: made for one in self.grid if (made := self.predict(one)) is not None}
 
     def predict(self, wanted: Arguments) -> Prediction | None:
-        """Predict the mean step with these arguments."""
         newly_pinned = wanted.pin_memory and not self.present.pin_memory
 
         def change(setup: FeedSetup) -> FeedSetup:

@@ -88,7 +88,7 @@ def _listed(path: Path, patterns: list[str], deadline: float) -> _StagedSource:
 
 
 def sweep(root: Path) -> None:
-    """Remove our folders whose processes have ended together with their janitors."""
+    """Remove folders left by processes that ended together with their janitors."""
     own = _own_prefix()
     for folder in root.glob(f"{own}*-*-*"):
         parts = folder.name[len(own) :].split("-")

@@ -29,7 +29,7 @@ DETAIL_LINES = 12
 MAKING = {"native_decode", "cache", "indexed_tar"}
 """Keys of changes that affect how samples are produced."""
 PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
-"""Patience with processes that outlive the command, whose fate is not reported."""
+"""Patience with processes that outlive the command; their fate is not reported."""
 Execute = Callable[[list[str], ProbeSettings, dict[str, str], float], CommandResult]
 """Runs a command to its end: command, settings (written), environment variables, and time limit in seconds."""
 
@@ -40,7 +40,7 @@ def used_s() -> float:
 
 
 class Others:
-    """Cores used by other processes since construction, besides this process and those that it waited for."""
+    """Cores used since construction by processes other than this one and its waited-for children."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ SEVERAL = 1.5
 COMPUTING = ("decode", "transform", "tokenise", "collate")
 """Categories of stages that wait only for a core, unless more is known."""
 SHARED = (*COMPUTING, "getitem")
-"""Categories whose work several threads may share."""
+"""Categories of work that several threads may share."""
 Row = dict[str, tuple[float, float]]
 """Computing and waiting by stage."""
 

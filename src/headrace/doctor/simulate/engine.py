@@ -64,13 +64,11 @@ class Engine:
         self._order = 0
 
     def start(self, behaviour: Behaviour) -> SimulatedProcess:
-        """Begin a process now."""
         process = SimulatedProcess(behaviour)
         self._resume(process)
         return process
 
     def wake(self, process: SimulatedProcess | None) -> None:
-        """Resume a process if it is parked."""
         if process is not None and process.is_parked:
             process.is_parked = False
             self._resume(process)

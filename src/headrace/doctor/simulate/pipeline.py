@@ -9,7 +9,7 @@ from .engine import PARKED, Behaviour, Engine, Request, SimulatedProcess, comput
 from .work import BatchWork, FeedSetup, NativeFeed, SimulatedWork
 
 LEAD = 1
-"""Steps by which the training thread can run ahead of its device before it waits, for example to read a loss."""
+"""Steps that the training thread can run ahead of its device before it waits, for example to read a loss."""
 
 
 class SimulatedWorkers:
@@ -57,13 +57,11 @@ class SimulatedWorkers:
             yield from self._send()
 
     def end(self) -> Behaviour:
-        """Simulate the `next()` at the end of the pass."""
         if not self.setup.persistent:
             yield compute(self.work.passes.shut_down * len(self._workers))
             self._workers = []
 
     def get(self) -> Behaviour:
-        """Simulate `next()`."""
         while (number := self._next()) is None:
             if self._arrived and not self.setup.pinned:
                 yield from self._receive()
@@ -187,11 +185,9 @@ class SimulatedFeed:
         yield compute(0.0)
 
     def end(self) -> Behaviour:
-        """Simulate the `next()` at the end of the pass."""
         yield compute(0.0)
 
     def get(self) -> Behaviour:
-        """Simulate `next()`."""
         while not self._ready:
             yield PARKED
         self._ready -= 1

@@ -65,8 +65,8 @@ ASSUMED_ERROR = 0.08
 WORKERS_ERROR = 0.1
 """Error if the number of workers changes.
 
-It covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more than 80 of the pairs of a script that it was
-not chosen by (tests/doctor/simulate/test_workers_promises.py).
+It covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more than 80 of 100 pairs of a held-out script
+(tests/doctor/simulate/test_workers_promises.py).
 """
 OTHERS_ERROR = 0.3
 """Share of the cores used by other programs, which may differ in the next run."""
@@ -75,8 +75,6 @@ WIDTH = 1.6
 
 
 class SimulatedRound(NamedTuple):
-    """Result of one simulated round."""
-
     step_us: float
     """Mean step."""
     others_cores: float

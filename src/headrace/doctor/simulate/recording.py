@@ -114,7 +114,7 @@ def _peers_us(ranks: Sequence[RankView], trainer: Trainer) -> float:
 
 
 def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
-    """Return the batches of a pass: the loader's length, or those of its longest complete pass."""
+    """Return the batches per pass: the loader's length, or the count in its longest complete pass."""
     length = whole_fact(loader.facts, "length")
     if length is not None and length > 0:
         return length
@@ -149,8 +149,6 @@ def _used_here(
 
 
 class OwnWork(NamedTuple):
-    """Work of the training thread."""
-
     steps: StepColumns
     team: int
     """Threads that compute together."""
@@ -243,7 +241,7 @@ def _pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> Pass
     if not passes:
         return None
     new = [one for one in passes if one.epoch == 0]
-    new = new[1:] or new  # the very first loads and compiles what later passes reuse
+    new = new[1:] or new  # the very first pass also loads and compiles code
     fork = _mean((one.ready - one.start) / len(one.workers) for one in new)
     ends = [one for one, following in pairwise(passes) if following.epoch == 0]
     return PassCosts(

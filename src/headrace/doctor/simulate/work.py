@@ -57,7 +57,7 @@ class NativeFeed:
     error: float = 0.0
     """Standard error of the factor, as a logarithm."""
     asleep: NativeFeed | None = None
-    """The same alongside training whose threads sleep while waiting; None if not measured."""
+    """The same alongside training with threads that sleep while waiting; None if not measured."""
 
     @property
     def mean_us(self) -> float:
@@ -334,7 +334,6 @@ class RecordedRun:
 
     @property
     def training_cpu_us(self) -> float:
-        """CPU time of a step itself."""
         return float(self.steps.compute.mean()) * self.team
 
     def sharing_us(self) -> float:

@@ -109,7 +109,6 @@ def _leaf(value: Any, kind: type) -> Leaf | None:
 
 
 def is_eager(kind: type) -> bool:
-    """Return True for TensorFlow's class of eager tensors."""
     return kind.__name__ == "EagerTensor" and kind.__module__ == "tensorflow.python.framework.ops"
 
 
@@ -143,7 +142,6 @@ class PaddingLooks:
         self._looks = 0
 
     def look(self, pass_: int, index: int, batch: Any) -> None:
-        """Check a batch if its turn has come."""
         if index % EVERY or self._looks >= MOST_LOOKS:
             return
         begun = time.monotonic_ns()
@@ -172,7 +170,7 @@ def counted(batch: Any) -> Counted | None:
 
 
 def _of_tokens(tokens: Any) -> Counted | None:
-    """Return None for a matrix whose last value occurs all over it, such as the 0 of sparse 0/1 labels."""
+    """Return None for a matrix with its last value all over it, such as the 0 of sparse 0/1 labels."""
     import numpy
 
     values, counts = numpy.unique(tokens[:, -1], return_counts=True)
@@ -186,7 +184,6 @@ def _of_tokens(tokens: Any) -> Counted | None:
 
 
 def _counted(is_filled: Any) -> Counted | None:
-    """Return None if nothing is filled."""
     lengths = is_filled.sum(axis=1)
     if not lengths.any():
         return None

@@ -52,7 +52,7 @@ SOURCE_LIBRARIES: dict[str, SourceLibrary] = {
 SOURCE_FAMILIES: dict[str, tuple[str, str]] = {
     "grain": ("grain._src.python.dataset.dataset", "DatasetIterator"),
 }
-"""Module and name of base classes whose subclasses each define `__next__`, by the package that imports them all.
+"""Module and name of base classes with a `__next__` in each subclass, by the package that imports them all.
 
 Only the outermost call counts.
 """

@@ -25,6 +25,7 @@ from .replayed_batches import replayed, replayed_elsewhere
 from .worker_queues import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
+"""Attribute of a DataLoader: the evidence file that describes it, and its number there."""
 _LOADER = "_headrace_owner"
 """Attribute of an iterator: its DataLoader, so that the loader stays alive."""
 _PROBES_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -34,7 +35,6 @@ UNSEEN_BATCHES = "the batches of its loaders were"
 def install_dataloader(
     patches: Patches, training: TrainingObserver, comparison: SampleComparison, dataloader: ModuleType
 ) -> None:
-    """Hook torch.utils.data.dataloader."""
     iterators = getattr(dataloader, "_BaseDataLoaderIter", None)
     if not isinstance(iterators, type):
         patches.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
@@ -80,7 +80,6 @@ class LoaderHooks:
         self._padding = PaddingLooks(training.evidence, training.costs)
 
     def iter(self, original: Function, loader: Any) -> Any:
-        """Begin a pass."""
         training = self._training
         if training.replay.is_on:
             file, number = getattr(loader, NUMBER, (None, 0))
@@ -127,7 +126,6 @@ class LoaderHooks:
         return iterator
 
     def next(self, original: Function, iterator: Any) -> Any:
-        """Fetch a batch from an iterator."""
         training, thread, replay = self._training, self._training.thread, self._training.replay
         pass_ = getattr(iterator, ATTRIBUTE, None)
         if pass_ is None or pass_.training is not training or not thread.is_on:
@@ -196,7 +194,7 @@ class LoaderHooks:
             self._training.readers.pop(get_ident(), None)
 
     def _fetch_while_paused(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
-        """Keep counting batches while paused, and note those that arrive early for a step that will be observed."""
+        """Count batches while paused, and note early arrivals for a step that will be observed."""
         thread = self._training.thread
         if thread.is_fetching or get_ident() != thread.paused:
             return original(iterator)
@@ -359,7 +357,7 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
 
 
 def _wrapper_of(loader: Any) -> Any:
-    """Return the library object whose `__iter__` iterates the loader, such as timm's PrefetchLoader, or None."""
+    """Return the library object, such as timm's PrefetchLoader, that iterates the loader in `__iter__`, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PROBES_FILES):
         frame = frame.f_back

@@ -36,8 +36,6 @@ def install_fetchers(
 
 
 class _Fetches:
-    """State of one fetcher for one hook."""
-
     __slots__ = ("collate", "collate_fn", "fetched", "hook", "made", "pass_")
 
     def __init__(self, hook: _FetchHook, pass_: int) -> None:
@@ -203,7 +201,6 @@ class _Fetch:
                 setattr(fetcher, name, value)
 
     def _begin(self) -> None:
-        """Start to time the dataset's own code."""
         self.account.begin_part(self._rest)
 
     def _end(self, key: Any, samples: int | None) -> None:
@@ -226,7 +223,6 @@ class _Fetch:
 
 
 def _sample_price_ns(timer: CallTimer, batches: BatchRecorder) -> int:
-    """Return the cost of timing one sample."""
     stages = Stages(raise_)
     stages.categories = timer.stages.categories
     fetch = _Fetch(batches, timer.stage("getitem", "rest"), ProducedBatch(0, 0, stages.open()))

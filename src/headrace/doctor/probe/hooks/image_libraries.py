@@ -22,9 +22,9 @@ BILINEAR = 2
 NATIVE_DECODE = "native_decode"
 """Key of the remedy."""
 FROM_UNREAD = "_headrace_unread"
-"""Attribute of an image converted from an image of which no pixel had been read."""
+"""Attribute of an image converted from an image without any decoded pixel."""
 PILLOW_LOADERS = [f"PIL.{name}ImagePlugin" for name in ("Avif", "Eps", "Gif", "Icns", "Ico", "Jpeg2K", "Tiff", "WebP")]
-"""Plugins whose classes override `load` to decode."""
+"""Plugins that override `load` to decode."""
 PILLOW_TRANSFORMS = (
     *("crop", "reduce", "resize", "rotate", "thumbnail", "transform", "transpose"),
     *("convert", "filter", "quantize"),
@@ -52,7 +52,7 @@ IMAGE_CALLS: dict[str, list[TimedCall]] = {
         ("open", "decode", "Pillow open"),
         *((f"Image.{name}", "transform", f"Pillow {name}") for name in PILLOW_TRANSFORMS),
     ],
-    # OpenCV's functions use their own threads, whose CPU time is not measured.
+    # OpenCV's functions use their own threads; CPU time of these is not measured.
     "cv2": [
         *((name, "decode", f"OpenCV {name}") for name in OPENCV_DECODES),
         *((name, "transform", f"OpenCV {name}") for name in OPENCV_TRANSFORMS),
@@ -76,7 +76,7 @@ IMAGE_CALLS: dict[str, list[TimedCall]] = {
 
 
 def install_pillow_plugin(timer: CallTimer, plugin: ModuleType) -> None:
-    """Hook a plugin whose classes override `load` to decode."""
+    """Hook a plugin that overrides `load` to decode."""
     for value in list(vars(plugin).values()):
         if isinstance(value, type) and value.__module__ == plugin.__name__ and "load" in vars(value):
             _time_load(timer, value)
@@ -170,7 +170,6 @@ def install_opencv(timer: CallTimer, opened: OpenedFiles, used: set[str], cv2: A
 
 
 def install_torchvision_io(timer: CallTimer, opened: OpenedFiles, io: Any) -> None:
-    """Hook torchvision's decoders."""
     _time_functions(timer, io, TORCHVISION_DECODES, "decode")
     for name, (category, argument) in BY_PATH.items():
         _time_functions(timer, io, [name], category, counted(timer.stages, opened, argument))

@@ -1,4 +1,4 @@
-"""Hooks on the life of a process: start, forks, errors and end, and the files that it saves.
+"""Hooks on the lifetime of a process: start, forks, errors and end, and the files that it saves.
 
 A missing `end` record shows that a process was killed or called os._exit.
 """
@@ -164,7 +164,7 @@ def _asked(ask: Callable[[], Any]) -> Any:
 SAVES: dict[str, list[tuple[str, Function]]] = {
     "torch.serialization": [("save", lambda obj, f, *_, **__: f)],
     "torch.jit._serialization": [("save", lambda obj, f, *_, **__: f)],
-    "torch.jit._script": [  # of a scripted module, and of a traced one, whose class has a copy
+    "torch.jit._script": [  # of a scripted module, and of the copy in the class of a traced one
         ("RecursiveScriptModule.save", lambda self, f, *_, **__: f),
         ("ScriptModule.save", lambda self, f, *_, **__: f),
     ],

@@ -50,7 +50,6 @@ class CountedCalls:
         )
 
     def call(self, what: str, waits: bool, caller: FrameType, original: Function, *args: Any, **kwargs: Any) -> Any:
-        """Call `original` and count the call."""
         calls = self._calls
         calls.is_inside = True
         start = time.monotonic_ns()

@@ -58,7 +58,6 @@ class ModelCalls:
         """Modules without parameters, such as transforms, by id."""
 
     def watch(self) -> None:
-        """Observe the next calls."""
         self._function.__code__ = _HOOKED_CODE
 
     def ignore(self) -> None:
@@ -66,13 +65,11 @@ class ModelCalls:
         self._function.__code__ = self._code
 
     def remove(self) -> None:
-        """Remove all traces of the hook."""
         self.ignore()
         self._training.work.is_hooked = False
         self._function.__globals__.pop(NAME, None)
 
     def called(self, *args: Any, **kwargs: Any) -> Any:
-        """Run in place of a module's call."""
         try:
             self._look(args[0])
         except Exception as error:

@@ -113,7 +113,6 @@ class _Feeds:
 def install_thread_tasks(
     timer: CallTimer, batches: BatchRecorder, training: TrainingObserver, batch_task: ModuleType
 ) -> None:
-    """Hook headrace.dropins.thread_loader.batch_task."""
     hooks, unseen = _ThreadHooks(timer, batches, training), "what the threads of a ThreadDataLoader do was"
     for name, call in (("__init__", hooks.new_task), ("load", hooks.load), ("collate", hooks.collate)):
         timer.patches.hook_around(batch_task, f"BatchTask.{name}", call, unseen)
@@ -204,7 +203,7 @@ class _ThreadHooks:
 
 
 def install_prefetcher(patches: Patches, training: TrainingObserver, prefetcher: ModuleType) -> None:
-    """Hook headrace.device.prefetcher, whose iterator passes on the batches of its own thread in order."""
+    """Hook headrace.device.prefetcher: its iterator passes on the batches of its own thread in order."""
 
     def take(original: Function, iterator: Any) -> Any:
         training.elsewhere.is_handed_over = True

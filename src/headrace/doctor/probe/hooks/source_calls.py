@@ -46,7 +46,6 @@ class _SourcePass:
         self._call: tuple[Function, list[Callable[[], Any]], dict[str, Any]] | None = None
 
     def called(self, original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note a call that returned a batch."""
         self.pass_.index += 1
         self._call = original, [_weakly(value) for value in args], kwargs
 
@@ -109,7 +108,7 @@ class SourceCalls:
         self._begin: tuple[Function, Callable[[], Any]] | None = None
         """Function that returned the latest iterator, and its argument."""
         self._passes: dict[tuple[str, bool], _SourcePass] = {}
-        """Passes by evidence file and gradient mode. A fork starts anew."""
+        """Passes by evidence file and gradient mode. A fork starts with none."""
 
     @property
     def has_given(self) -> bool:
@@ -117,7 +116,6 @@ class SourceCalls:
         return bool(self._passes)
 
     def call(self, original: Function, *args: Any, **kwargs: Any) -> Any:
-        """Run in place of a call of the source."""
         if original.__name__ != "__iter__":
             return self.timed(original, *args, **kwargs)
         if self._is_elsewhere():

@@ -21,7 +21,7 @@ MOST_FUNCTIONS = 8
 MOST_EVENTS = 1_000_000
 """Calls and returns after which a watch ends. Some steps make millions."""
 _NOT_SOURCES = ("torch", "builtins", "math", "time", "tqdm")
-"""Packages whose functions return no batches."""
+"""Packages without functions that return batches."""
 
 
 class BatchSource(NamedTuple):
@@ -38,8 +38,6 @@ class BatchSource(NamedTuple):
 
 
 class SourceWatch:
-    """Watch of the calling thread until `end`."""
-
     def __init__(self, is_none: Callable[[Any], bool]) -> None:
         """`is_none` returns True for a value with tensors that is no batch."""
         self._is_none = is_none
@@ -54,7 +52,6 @@ class SourceWatch:
             sys.setprofile(self._watch)
 
     def end(self) -> list[BatchSource]:
-        """End the watch, and return the sources found."""
         if sys.getprofile() == self._watch:
             sys.setprofile(None)
         self._made.clear()

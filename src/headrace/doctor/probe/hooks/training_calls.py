@@ -218,7 +218,7 @@ def _first_bytes(args: tuple[Any, ...]) -> int | None:
     return sum(sizes) if sizes else None
 
 
-# Ways to train whose steps or devices torch's own hooks do not show.
+# Ways to train with steps or devices that torch's own hooks do not show.
 
 
 def install_data_parallel(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:

@@ -235,7 +235,7 @@ class _IndexQueue:
 
 
 class _DataQueue:
-    """Hook on the loop's data queue, whose feeder thread pickles and sends the batches."""
+    """Hook on the loop's data queue. Its feeder thread pickles and sends the batches."""
 
     def __init__(self, patches: Patches, batches: BatchRecorder, queue: Any) -> None:
         self._batches = batches

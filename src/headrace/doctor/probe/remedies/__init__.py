@@ -64,7 +64,7 @@ class InjectedRemedy:
 
     @functools.cached_property
     def headrace(self) -> Any:
-        """Return the package, or None, with a refusal, if the command's environment lacks it."""
+        """The package; None, with a refusal, if the command's environment lacks it."""
         try:
             import headrace
         except ImportError as error:

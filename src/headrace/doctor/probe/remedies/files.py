@@ -41,8 +41,6 @@ def install_indexed_tar(remedy: InjectedRemedy, _: bool) -> None:
 
 
 class _Tars:
-    """Archives of a process with their indices."""
-
     def __init__(self, cache: str, remedy: InjectedRemedy) -> None:
         self._cache = cache
         self._remedy = remedy

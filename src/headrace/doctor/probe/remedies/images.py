@@ -158,7 +158,7 @@ class _Decoder:
             self._remedy.refused(OTHER_FILTER)
 
     def _pixels(self, deferred: Any) -> Any:
-        """Decode an image whose pixels are needed unchanged."""
+        """Decode an image for use of its unchanged pixels."""
         pixels = self._decoded(deferred.data, "RGB") if deferred.data.startswith(b"\x89PNG") else None
         if pixels is not None:
             return self._image.fromarray(pixels).im
@@ -181,7 +181,7 @@ class _Decoder:
 
 
 def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
-    """Return a class of RGB images whose pixels are decoded on first use.
+    """Return a class of RGB images with pixels decoded on first use.
 
     All of Pillow's methods call `load` first, as they must for a file.
     """

@@ -19,7 +19,7 @@ ARGUMENTS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory
 PREFETCH = 2
 """DataLoader's default of batches in flight per worker."""
 _CHANGED = "_headrace_changed"
-"""Attribute of a DataLoader whose arguments have been changed."""
+"""Attribute of a DataLoader with changed arguments."""
 
 
 def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]) -> None:

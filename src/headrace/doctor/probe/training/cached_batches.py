@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 MOST_CACHED = 16
 """Maximum number of cached batches. More say nothing new about step time, and each costs the observed run a copy."""
 IN_WARMUP = 8
-"""Maximum number cached during warm-up, whose step times are not reported.
+"""Maximum number cached during warm-up: step times are not reported there.
 
 Copying 20 MB takes as long as many a step.
 """
@@ -29,8 +29,9 @@ Memo = dict[int, Any]
 class CachedBatches:
     """Cached batches of one DataLoader: few, and in the proportions of all batches seen.
 
-    Cached are the first batches of the warm-up, the first of each shape, and, after a short warm-up, one at regular
-    intervals, as long as there is room. Each then stands for the measured batches of its shape, or of the nearest size.
+    Cached are the first batches of the warm-up and the first of each shape. After a short warm-up, further ones follow
+    at regular intervals, as long as there is room. Each then stands for the measured batches of its shape, or of the
+    nearest size.
     """
 
     def __init__(self, every: int, room_bytes: int, most: int = MOST_CACHED) -> None:

@@ -97,7 +97,7 @@ class FeedingLoader:
 
 
 class ObservedLoaders:
-    """DataLoaders whose batches are collected in the observed steps, for the windows that follow."""
+    """DataLoaders of the observed steps, with batches collected for the windows that follow."""
 
     def __init__(self, steps: int) -> None:
         self._asked = steps
@@ -110,7 +110,6 @@ class ObservedLoaders:
         """Maximum number of batches in a step."""
 
     def add(self, pass_: ObservedPass, new_source: Callable[[], HeldIterator]) -> None:
-        """Add a pass that has returned a batch."""
         if pass_.number not in self._by_pass:
             source = new_source()
             loader = self._by_number.setdefault(pass_.loader, FeedingLoader(source, pass_))
@@ -179,7 +178,7 @@ class BackgroundLoad(threading.Thread):
 
 
 def drain(loaders: list[FeedingLoader], steps: int, deadline_s: float) -> list[FetchedBatch]:
-    """Take the batches of `steps` steps as fast as they come, after those already waiting.
+    """Take the batches of `steps` steps as fast as they come, after the batches already waiting.
 
     There are fewer if the first source or the time ends. Takes at most one batch's time longer than `deadline_s`.
     """

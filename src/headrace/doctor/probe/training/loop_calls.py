@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..evidence_file import Record
 
 FEW_CALLS = 16
-"""Number of calls per step whose cost is always acceptable."""
+"""Number of calls per step at an always acceptable cost."""
 REST_STEPS = 64
 """Steps that pass unwatched after one in which watching cost too much."""
 MOST_TURNS = 8
@@ -47,7 +47,7 @@ class LoopCalls:
         self.is_evaluating = False
         """True if the current batch arrived while autograd was off."""
         self.is_inside = False
-        """True during a counted call, whose inner calls do not count."""
+        """True during a counted call. Its inner calls do not count."""
         self.rest = 0.0
         """Remaining steps to pass unwatched."""
         self._name = name
@@ -97,7 +97,6 @@ class LoopCalls:
             self.ignore()
 
     def forked(self) -> None:
-        """Reset in the child of a fork."""
         self._rows.clear()
         self._steps = self._calls = self._cost_ns = 0
         self.is_inside = self.is_evaluating = False

@@ -135,13 +135,11 @@ class LoopWork:
         self._sampler.stop()
 
     def forked(self) -> None:
-        """Reset in the child of a fork."""
         self.drop()
         self.calls.forked()
         self._lines.take()
 
     def cost_ns(self) -> int:
-        """Return the cost of sampling since the last call."""
         before, self._told_cost_ns = self._told_cost_ns, self._sampler.cost_ns
         return self._told_cost_ns - before
 

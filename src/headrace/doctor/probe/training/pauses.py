@@ -41,7 +41,6 @@ class PausedTraining:
             state.thread.pause()
 
     def optimizer_stepped(self) -> None:
-        """Count an optimizer step of the paused training thread."""
         begun = time.monotonic_ns()
         self._left -= 1
         if not self._left:

@@ -49,7 +49,6 @@ class RankGroup:
         """torch.distributed, once imported."""
 
     def world_size(self) -> int:
-        """Return the number of joined ranks."""
         is_joined = self.distributed is not None and self.distributed.is_initialized()
         return int(self.distributed.get_world_size()) if is_joined else 1
 

@@ -14,7 +14,7 @@ MOST_READ = 4096
 MOST_ELSEWHERE = 1024
 """Maximum number of stored batches of other threads."""
 MOST_EXPECTED = 128
-"""Maximum number of those batches that the training thread may still take over."""
+"""Maximum number of stored batches that the training thread may still take over."""
 
 
 class FetchedBatch(NamedTuple):
@@ -110,7 +110,6 @@ class HandedOverBatches:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all batches and threads."""
         self._batches.clear()
         self.threads.clear()
         self._most_ahead = 0
@@ -126,7 +125,6 @@ class HandedOverBatches:
             self._first.append(call)
 
     def add(self, batch: FetchedBatch) -> None:
-        """Record a batch that the calling thread has received."""
         self._batches.append(batch)
         self._most_ahead = max(self._most_ahead, len(self._batches))
         self._newest = batch

@@ -52,7 +52,7 @@ class LoopReplay:
     # Control by the windows.
 
     def hold(self, loaders: dict[int, FeedingLoader], most_gets: int) -> None:
-        """Set the loaders to replace, of which a step requested at most `most_gets` batches."""
+        """Set the loaders to replace, and the maximum number of batches per step."""
         self.let_go()
         self.loaders, self._most_gets = loaders, most_gets
 
@@ -81,7 +81,6 @@ class LoopReplay:
         wait_until(lambda: all(source.is_idle() is not False for source in sources))
 
     def held(self) -> list[FeedingLoader]:
-        """Return the loaders whose iterators still exist."""
         return [loader for loader in self.loaders.values() if loader.source.held is not None]
 
     def renew(self, steps: float) -> None:
@@ -123,7 +122,7 @@ class LoopReplay:
             total, at = getattr(scheduler, "total_steps", None), getattr(scheduler, "last_epoch", None)
             if not isinstance(total, int) or not isinstance(at, int):
                 continue
-            # The end of the loader would have kept the scheduler from its own. It follows the step that has just ended.
+            # The loader would have ended before the scheduler. The scheduler steps after the step that has just ended.
             a_step = at / max(state.steps_seen - 1, 1)
             if at + a_step * (steps + 1) > total:
                 return f"{type(scheduler).__name__} ends after {total - at} more of its steps, and raises beyond that"

@@ -19,8 +19,6 @@ from .thread import TrainingThread
 
 
 class TrainingState:
-    """State of a process's training."""
-
     def __init__(
         self,
         settings: ProbeSettings,

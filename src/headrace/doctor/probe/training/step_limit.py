@@ -89,7 +89,7 @@ class StepLimit:
         self._batches = self._waited_ns = self._lasted_ns = self._observed = 0
 
     def prefetches(self, batches: int) -> None:
-        """Count a new DataLoader whose workers may prefetch `batches` batches."""
+        """Count a new DataLoader that may prefetch `batches` batches."""
         self._prefetched = max(self._prefetched, batches)
 
     def settle(self, number: int, gets: int) -> bool:

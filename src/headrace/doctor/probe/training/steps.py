@@ -47,7 +47,7 @@ class OptimizerStep:
         self.spans: list[Span] = []
         self.gets: list[FetchedBatch] = []
         self.evaluated: set[int] = set()
-        """Passes whose batches were for an evaluation."""
+        """Passes that fed an evaluation."""
         self.collectives: list[tuple[int, int, Any]] = []
         self.ready: int | None = None
         self.use: tuple[int, int | None] | None = None
@@ -102,7 +102,6 @@ class StepTimeline:
             step.end = end
 
     def worked(self, kind: str, start: int, end: int) -> None:
-        """Record work between a batch and the model."""
         work = self.begin(start).work
         if len(work) < self._most_spans:
             work.append((kind, start, end))
@@ -124,7 +123,6 @@ class StepTimeline:
         return bool(self._open)
 
     def is_within(self, kind: str) -> bool:
-        """Return True inside a span of the given kind."""
         return any(kind == outer for outer, _ in self._open)
 
     def note(self, event: PassEvent) -> OptimizerStep:

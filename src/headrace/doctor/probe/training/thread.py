@@ -24,7 +24,6 @@ class TrainingThread:
         """True inside a `next()` or `iter()` of a DataLoader."""
 
     def pause(self) -> None:
-        """Pause its observation."""
         self.observed, self.paused = NOBODY, self.observed
 
     def go_on(self) -> None:

@@ -29,10 +29,10 @@ MARKED_COPIES = 4
 FLUSH_GETS = 64
 """Number of batches written together while no optimizer has stepped."""
 FLUSH_AFTER_NS = 1_000_000_000
-"""Time after the first of those batches at which they are written in any case.
+"""Maximum delay of these batches in ns.
 
 A run that never trains may be ended by a signal at any time. Does not apply with autograd off, as in a check of the
-validation loader before the first step, whose batches belong to no step.
+validation loader before the first step: its batches belong to no step.
 """
 
 
@@ -94,7 +94,6 @@ class TrainingObserver:
         return number
 
     def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
-        """Record a pass whose iterator exists."""
         self.pass_failed()
         if get_ident() == self.thread.observed:
             self.state.steps.note(PassEvent(BEGUN, number, start, now(), with_grad))
@@ -156,7 +155,6 @@ class TrainingObserver:
         self.evidence.write(("last", number, self.clock.us(start), (end - start) // 1000))
 
     def got_elsewhere(self, batch: FetchedBatch, thread: str) -> None:
-        """Record a batch of another thread."""
         self.state.may_pause = False
         self.elsewhere.add(batch)
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")

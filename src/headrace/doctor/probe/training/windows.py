@@ -41,7 +41,7 @@ AFTER = {
 }
 """Possible next windows; the first that can begin does."""
 KEEPING, REPLAYING = {OBSERVE}, {EARLY, REPLAY, LOAD, DRAIN}
-"""Windows in which batches are cached, and windows that replay them, whose first steps settle."""
+"""Windows that cache batches, and windows that replay them after a few settling steps."""
 
 
 class Windows:
@@ -301,7 +301,6 @@ class Windows:
         self._loads = []
 
     def _ended(self) -> int:
-        """Return the time at which the last step ended."""
         step = self._state.steps.step
         return now() if step is None or step.end is None else step.end
 
