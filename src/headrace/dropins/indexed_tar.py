@@ -111,7 +111,7 @@ class _MemberFile(io.RawIOBase):
         self._at = start + offset
         return self._at
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader passes a memoryview
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader hands a memoryview
         data = self._take(len(buffer))
         buffer[: len(data)] = data
         return len(data)
