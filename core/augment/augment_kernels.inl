@@ -1,9 +1,9 @@
-// The loops of augment_kernels.hpp, compiled once a level. src/headrace/device/colour_operations.py takes the same
-// steps on a device, and a test holds both equal. Included in an unnamed namespace; plain loops that compilers
-// turn into vectors of the file's instruction set.
+// Loops of augment_kernels.hpp, compiled once per level. src/headrace/device/colour_operations.py performs the same
+// steps on a device, and a test checks that both are equal. Included in an anonymous namespace; plain loops that
+// compilers vectorize for the file's instruction set.
 
 
-// Not std::max: a template emitted with this file's instruction set could replace its twin of another file.
+// Replaces std::max: a template compiled for this file's instruction set could replace its twin in another file.
 template <class T>
 inline T larger(T a, T b) {
     return a > b ? a : b;
@@ -22,8 +22,8 @@ inline std::uint32_t pack(int red, int green, int blue) {
            static_cast<std::uint32_t>(blue) << 16;
 }
 
-// 0.2989, 0.587 and 0.114 in 1/2^22, and a bias with which the sum cut to a whole number is torchvision's, in floats, for
-// all but 20 of the 2^24 colours.
+// 0.2989, 0.587 and 0.114 in 1/2^22, and a bias with which the truncated sum equals torchvision's float result for all
+// but 20 of the 2^24 colours.
 constexpr int kLumaShift = 22, kLumaRed = 1253677, kLumaGreen = 2462056, kLumaBlue = 478151, kLumaBias = 256;
 
 inline int luma_of(std::uint32_t pixel) {
@@ -31,8 +31,8 @@ inline int luma_of(std::uint32_t pixel) {
            kLumaShift;
 }
 
-// Multiplies whole differences of bytes: floor(difference * share), the share in 1/2^(16 - shift) so that 16 bits hold
-// it. A difference shifted to the left by `shift` fits 16 bits too, and the high half of their product is the floor.
+// Multiplication of differences of bytes: floor(difference * share), with the share in 1/2^(16 - shift) so that it fits
+// 16 bits. A difference shifted left by `shift` fits 16 bits too, and the high half of their product is the floor.
 struct Share {
     int shift = 1;
     std::int16_t share = 0;
@@ -84,18 +84,18 @@ void saturation(std::uint8_t* bytes, std::size_t count, float factor) {
     }
 }
 
-// With the hue h in sixths of a circle from cyan, -3 to 3, and the range of a pixel's bytes, red is the least byte and
-// range * (|h| - 1), green range * (2 - |h + 1|), blue range * (2 - |h - 1|), each cut to the range. So range * h is all
-// that is needed, and no division; in sixteenths of a level it fits 16 bits.
+// With the hue h in sixths of a circle from cyan, -3 to 3, and the range of a pixel's bytes, red is the minimum byte
+// plus range * (|h| - 1), green range * (2 - |h + 1|), blue range * (2 - |h - 1|), each clamped to the range. So only
+// range * h is needed, without a division; in sixteenths of a level it fits 16 bits.
 constexpr int kHueShift = 4;
 
-// Sixteenths of a level that a range of one level turns by, in 1/256.
+// Rotation of a range of one level, in sixteenths of a level, in 1/256.
 inline int hue_turn(float shift) {
     const float turn = 6.0F * shift * 4096.0F;
     return static_cast<int>(turn < 0 ? turn - 0.5F : turn + 0.5F);
 }
 
-// torchvision multiplies fractions of one by 255.999 and cuts: by 1 + 257/65536 here.
+// torchvision multiplies fractions by 255.999 and truncates: here, a factor of 1 + 257/65536.
 constexpr int kHueScale = 257;
 
 inline int hue_byte(int sixteenths) { return (sixteenths + (sixteenths * kHueScale >> 16)) >> kHueShift; }
@@ -212,7 +212,7 @@ void histogram(const std::uint8_t* bytes, std::size_t count, std::uint32_t* coun
     }
 }
 
-// A thirteenth in 1/2^16, exact for sums of 13 bytes.
+// 1/13 in 1/2^16, exact for sums of 13 bytes.
 constexpr int kThirteenth = 5042;
 
 void sharpness(const std::uint8_t* bytes, int width, int height, float factor, std::uint8_t* out) {
@@ -225,7 +225,7 @@ void sharpness(const std::uint8_t* bytes, int width, int height, float factor, s
         for (std::size_t i = 4; i + 4 < stride; ++i) {
             const std::uint8_t *up = row - stride + i, *at = row + i, *down = row + stride + i;
             const int sum = up[-4] + up[0] + up[4] + at[-4] + 5 * at[0] + at[4] + down[-4] + down[0] + down[4];
-            const int mean = ((sum + 6) * kThirteenth) >> 16;  // to the nearest: a thirteenth is never a half
+            const int mean = ((sum + 6) * kThirteenth) >> 16;  // to nearest: multiples of 1/13 are never ties
             to[i] = static_cast<std::uint8_t>(cut(at[0] + rest.of(mean - at[0])));
         }
     }
@@ -237,7 +237,7 @@ inline int reflected(int at, int size) {
     return at;
 }
 
-// Writes the margins of a row of pixels, reflected about its first and its last one.
+// Writes the margins of a row of pixels, reflected at its first and last pixel.
 inline void reflect_ends(std::int16_t* line, int width, int taps) {
     for (int k = 1; k < taps; ++k) {
         std::memcpy(line - 4 * k, line + 4 * reflected(-k, width), 8);
@@ -245,7 +245,7 @@ inline void reflect_ends(std::int16_t* line, int width, int taps) {
     }
 }
 
-// Values of 1/64 level in 16 bits: the sum of two neighbours fits, and each product is rounded to 1/64.
+// Uses 16-bit values in 1/64 level: the sum of two neighbours fits, and each product is rounded to 1/64.
 void blur(std::uint8_t* bytes, int width, int height, const std::int16_t* across, int across_taps,
           const std::int16_t* down, int down_taps, std::int16_t* rows) {
     const std::size_t stride = 4 * static_cast<std::size_t>(width);

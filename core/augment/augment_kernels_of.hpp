@@ -1,4 +1,4 @@
-// The tables of augment_kernels.hpp, by level.
+// Tables of augment_kernels.hpp, by level.
 #pragma once
 
 #include <cstring>

@@ -13,8 +13,8 @@
 namespace headrace {
 namespace {
 
-// Half of a Gaussian kernel of `size` taps, the middle first, in 1/32768: the weights of both sides sum to one. Taps
-// that round to nothing are left out.
+// Returns half of a Gaussian kernel of `size` taps, centre first, in 1/32768: the full kernel sums to one. Taps that
+// round to zero are omitted.
 std::vector<std::int16_t> gaussian_taps(int size, double sigma) {
     std::vector<double> weights;
     double sum = 0;
@@ -49,7 +49,7 @@ void Augmenter::start(const Placement& place, const std::uint8_t* fill) {
     auto* const canvas = reinterpret_cast<std::uint32_t*>(canvas_);
     const auto pad = [&](std::size_t first, std::size_t last) { std::fill(canvas + first, canvas + last, pixel); };
     std::size_t padded = 0;
-    for (int y = 0; y < height_; ++y) {  // up to each row of the window, in the canvas's order
+    for (int y = 0; y < height_; ++y) {  // pad up to each row of the window, in canvas order
         const int row = place.canvas_row(y) - place.inner_y;
         if (row < 0 || row >= place.inner_height || place.inner_width == 0) continue;
         const std::size_t first = place.pixel(row);
@@ -76,7 +76,7 @@ void Augmenter::load(const Format& format, const std::uint8_t* bytes) {
         for (std::size_t i = 0; i < count; ++i)
             to[i] = red[i] | static_cast<std::uint32_t>(green[i]) << 8 | static_cast<std::uint32_t>(blue[i]) << 16;
     } else {
-        // Four bytes at a time, the next pixel's red for X; the last pixel has none behind it.
+        // Four bytes at a time, with the next pixel's red as X; the last pixel has no next pixel.
         for (std::size_t i = 0; i + 1 < count; ++i) std::memcpy(to + i, bytes + 3 * i, 4);
         std::memcpy(to + count - 1, bytes + 3 * (count - 1), 3);
     }
@@ -130,7 +130,7 @@ void Augmenter::apply(const DrawnOp& op, bool grey) {
         case kElastic:
             return warp(op);
         case kErase:
-            return;  // of the batch's values, once they are there
+            return;  // runs later, on the batch's values
         case kMixBegin:
             sums_.assign(4 * pixels(), 0.0F);
             original_.assign(canvas_, canvas_ + 4 * pixels());
@@ -164,7 +164,7 @@ void Augmenter::contrast(float factor, bool grey) {
     kernels_->contrast(canvas_, pixels(), factor, static_cast<float>(mean));
 }
 
-// Each channel stretched to 0…255; a constant channel stays.
+// Stretches each channel to 0…255; a constant channel is unchanged.
 void Augmenter::autocontrast() {
     std::uint8_t low[3], high[3];
     kernels_->range(canvas_, pixels(), low, high);
@@ -181,7 +181,8 @@ void Augmenter::autocontrast() {
     kernels_->lookup(canvas_, pixels(), tables.data());
 }
 
-// As Pillow and torchvision equalize: by the histogram of each channel, its last filled bin left out of the step.
+// Equalizes like Pillow and torchvision: by the histogram of each channel, with its last non-empty bin excluded from
+// the step.
 void Augmenter::equalize() {
     std::array<std::uint32_t, 3 * 256> counts{};
     kernels_->histogram(canvas_, pixels(), counts.data());
@@ -249,7 +250,7 @@ void Augmenter::erase(const Format& format, const DrawnOp& op, std::uint8_t* at)
     std::vector<float> line(width * channels);
     std::vector<std::uint8_t> stored(line.size() * size);
     for (std::size_t y = 0; y < height; ++y) {
-        if (y == 0 || noisy) {  // the rows of a constant are one
+        if (y == 0 || noisy) {  // constant rows are equal
             for (std::size_t x = 0; x < width; ++x)
                 for (std::size_t channel = 0; channel < channels; ++channel)
                     line[planes > 1 ? channel * width + x : x * channels + channel] =

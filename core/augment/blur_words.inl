@@ -1,8 +1,7 @@
-// Gaussian blur by vectors of 16-bit words, for levels that multiply them to a rounded high half. Included after
-// augment_kernels.inl, whose `blur` gives the same bits. Sums stay in registers while the taps pass by.
+// Gaussian blur with vectors of 16-bit words, for levels with a rounding high multiply. Included after
+// augment_kernels.inl, which has a `blur` with the same bits. Sums stay in registers over all taps.
 
-// Columns that are blurred downwards at a time: rows of so many words, twice as many as there are taps, fit the
-// first-level cache.
+// Width in words of the strips for the vertical blur: twice as many rows of it as taps fit in the L1 cache.
 constexpr std::size_t kStrip = 256;
 
 template <class Words>
@@ -22,7 +21,7 @@ void blur_across(const std::int16_t* line, std::size_t size, const std::int16_t*
     }
 }
 
-// Bytes of two vectors, the first `left` of them.
+// Narrows two vectors to bytes and stores the first `left`.
 template <class Words>
 inline void narrow_both(Words a, Words b, std::size_t left, std::uint8_t* to) {
     constexpr std::size_t kStep = Words::kCount;
@@ -33,7 +32,7 @@ inline void narrow_both(Words a, Words b, std::size_t left, std::uint8_t* to) {
     if (at == last) std::memcpy(to, last, left);
 }
 
-// `row_at(k)` is the distance to the row k below, or above where k is negative.
+// `row_at(k)` is the offset of the row k below, or above for negative k.
 template <class Words, class RowAt>
 void blur_down(const std::int16_t* middle, std::size_t from, std::size_t end, const std::int16_t* taps, int count,
                std::uint8_t* to, RowAt row_at) {
@@ -52,8 +51,8 @@ void blur_down(const std::int16_t* middle, std::size_t from, std::size_t end, co
     }
 }
 
-// The same of two rows, none of whose neighbours lies outside: the lower one's row k above is the upper one's row k - 1
-// above, and so on, so that each row is loaded once for both.
+// The same for two rows with all neighbours inside the image: the lower row's neighbour k above is the upper row's
+// neighbour k - 1 above, and so on, so each row is loaded once for both.
 template <class Words>
 void blur_two_down(const std::int16_t* middle, std::ptrdiff_t step, std::size_t from, std::size_t end,
                    const std::int16_t* taps, int count, std::uint8_t* to, std::size_t stride) {

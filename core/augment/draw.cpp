@@ -79,7 +79,7 @@ private:
             reached += program_[child].weight;
             if (at < reached) return child;
         }
-        return children.back();  // where rounding left the sum below the last draw
+        return children.back();  // rounding may leave the sum below the draw
     }
 
     double draw(const Parameter& p) {
@@ -109,8 +109,8 @@ private:
         }
     }
 
-    // Marsaglia and Tsang, "A simple method for generating gamma variables", 2000. A shape below 1 is raised by 1, and
-    // the result multiplied by u^(1 / shape).
+    // Marsaglia and Tsang, "A simple method for generating gamma variables", 2000. A shape below 1 is increased by 1,
+    // and the result multiplied by u^(1 / shape).
     double gamma(double shape) {
         double factor = 1;
         if (shape < 1) {
@@ -185,9 +185,9 @@ private:
         }
     }
 
-    // Attempt a takes two draws: the area's share (first) and the ratio's logarithm (second), then top (first) and left
-    // (second). Ten failures leave the image as it is, as torchvision does. Normal values take one draw more, the key
-    // of their noise, whose first three are a rectangle's colour.
+    // Each attempt takes two draws: the fraction of the area (first) and the ratio's logarithm (second), then top
+    // (first) and left (second). Ten failures leave the image unchanged, like in torchvision. Normal values take one
+    // more draw, the key of their noise; its first three values are the colour of a rectangle.
     void erase(const AugmentNode& node) {
         const double* c = node.constants;
         const double area = static_cast<double>(width_) * height_;

@@ -1,6 +1,6 @@
-// The loops of elastic displacements: noise, and its weighted sums. Included by warp_kernels.inl.
+// Loops of elastic displacements: noise and its weighted sums. Included by warp_kernels.inl.
 
-// A multiple of 2^-23, from the upper 24 bits.
+// Returns a multiple of 2^-23 in [-1, 1), from the upper 24 bits.
 inline float signed_unit(std::uint32_t word) {
     return static_cast<float>(static_cast<std::int32_t>(word >> 8)) * 0x1p-23F - 1.0F;
 }
@@ -29,7 +29,7 @@ constexpr int kBlocks = 8;
 #else
 constexpr int kBlocks = 4;
 #endif
-// A block a lane of 64 bits: products fill it, and of what is multiplied the lower half counts.
+// One block per 64-bit lane: products fill it, and only the lower half of an operand counts.
 using Lanes = std::uint64_t __attribute__((vector_size(8 * kBlocks)));
 using LaneInts = std::int32_t __attribute__((vector_size(8 * kBlocks)));
 using LaneFloats = float __attribute__((vector_size(8 * kBlocks)));
@@ -44,14 +44,14 @@ inline Lanes products(Lanes lanes, std::uint64_t by) {
 #endif
 }
 
-// The lower halves of `even` and of `odd`, taken in turn.
+// Stores the lower halves of `even` and `odd`, interleaved.
 inline void put_units(Lanes even, Lanes odd, float* out) {
     const auto words = reinterpret_cast<LaneInts>((even & 0xFFFFFFFF) >> 8 | (odd & 0xFFFFFF00) << 24);
     const LaneFloats units = __builtin_convertvector(words, LaneFloats) * 0x1p-23F - 1.0F;
     std::memcpy(out, &units, sizeof(units));
 }
 
-// Returns the count of values that are done: of whole vectors of blocks.
+// Fills whole vectors of blocks. Returns the number of values done.
 inline std::size_t noise_of_lanes(std::uint64_t key, std::size_t count, float* xs, float* ys) {
     Lanes counters{};
     for (int lane = 0; lane < kBlocks; ++lane) counters[lane] = static_cast<std::uint64_t>(lane);
@@ -82,7 +82,7 @@ void noise(std::uint64_t key, std::size_t count, float* xs, float* ys) {
     for (std::size_t i = noise_of_lanes(key, count, xs, ys); i + 1 < count; i += 2) noise_of_block(key, i, xs, ys);
 }
 
-// A register of floats: compilers keep sums of plain loops in memory.
+// Explicit vector of floats: compilers keep the sums of plain loops in memory.
 #if defined(__AVX512F__)
 constexpr int kFloats = 16;
 #elif defined(__AVX2__)

@@ -25,7 +25,8 @@ double cos_series(double x) {
     return sum;
 }
 
-// Gauss' elimination with partial pivoting of 8 equations; a singular system keeps the identity map.
+// Gaussian elimination with partial pivoting of 8 equations; returns false for a singular system, and the caller keeps
+// the identity map.
 bool solve(double (&rows)[8][9]) {
     for (int column = 0; column < 8; ++column) {
         int pivot = column;
@@ -72,7 +73,8 @@ Map affine_map(const double* p, Translation unit, bool corner, bool tangents, in
     const double centre_x = corner ? 0 : width * 0.5, centre_y = corner ? 0 : height * 0.5;
     const SinCos turn = exact_sin_cos(p[0]), across = exact_sin_cos(p[4]), down = exact_sin_cos(p[5]);
     const double tan_x = tangents ? p[4] : across.sin / across.cos, tan_y = tangents ? p[5] : down.sin / down.cos;
-    // Rotation, shear y, shear x as torchvision multiplies them: [a b; c d]. The map is its inverse, over the scale.
+    // Rotation, shear y, shear x, multiplied like in torchvision: [a b; c d]. The map is its inverse divided by the
+    // scale.
     const double a = turn.cos + turn.sin * tan_y, b = -a * tan_x - turn.sin;
     const double c = turn.sin - turn.cos * tan_y, d = -c * tan_x + turn.cos;
     Map m{d / p[3], -b / p[3], 0, -c / p[3], a / p[3], 0, 0, 0, 1};

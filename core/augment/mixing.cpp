@@ -15,9 +15,9 @@ namespace {
 
 constexpr float kShare = 1.0f / kMixOne;
 
-// Loops that compilers make vectors of, once for each set of instructions: they are inlined into functions of either.
+// Loops that compilers vectorize, once per instruction set: they are inlined into the functions of each.
 
-// a = b + round((a - b) w) is pmulhrsw, an instruction for 16 pixels.
+// a = b + round((a - b) w) compiles to pmulhrsw, one instruction for 16 values.
 HEADRACE_INLINE void blend(std::uint8_t* __restrict a, std::uint8_t* __restrict b, std::size_t count, int weight) {
     const auto w = static_cast<std::int16_t>(weight);
     for (std::size_t i = 0; i < count; ++i) {
@@ -106,7 +106,7 @@ void mix_pair(T* a, const MixShape& shape, const PairMix& pair, void (*blend_val
     if (pair.swaps()) swap_box(a, b, shape, pair);
 }
 
-// A number for each value of a row, for each plane.
+// Repeats the channels' numbers for each value of a row, per plane.
 std::vector<float> spread(std::span<const float> channels, const MixShape& shape) {
     std::vector<float> numbers;
     numbers.reserve(shape.planes * std::max<std::size_t>(shape.row(), kPeriod));
@@ -118,7 +118,7 @@ std::vector<float> spread(std::span<const float> channels, const MixShape& shape
     return numbers;
 }
 
-// Writes of floats row by row, in any type.
+// Writer of rows of floats in any type.
 class FloatRows {
 public:
     FloatRows(const MixShape& shape, std::span<const float> subtract, std::span<const float> divide, DType dtype,
@@ -173,7 +173,7 @@ private:
     const DType dtype_;
     const Kernels& kernels_;
     const Loops loops_;
-    std::vector<float> floats_;  // two rows, where they are to be halved
+    std::vector<float> floats_;  // two rows, for conversion to 16-bit types
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
-// MixUp and CutMix of a batch: image 2k with image 2k + 1, and the reverse. A batch lies in memory as
-// [images, planes, height, width, values]: planes of pixels of one value, or one plane of pixels of all channels.
+// MixUp and CutMix of a batch: image 2k with image 2k + 1, and vice versa. A batch's memory layout is
+// [images, planes, height, width, values]: planes of single-value pixels, or one plane of pixels of all channels.
 //
-// Every level gives the same bits. A weight is a multiple of 2^-15, so that a blend of two bytes is exact in float32
-// and in fixed point: bytes are rounded half up once, floats of bytes not at all before they are normalised.
+// Every level produces the same bits. A weight is a multiple of 2^-15, so that a blend of two bytes is exact in float32
+// and in fixed point: bytes are rounded half up once, floats are not rounded before normalization.
 #pragma once
 
 #include <cstddef>
@@ -23,23 +23,22 @@ struct MixShape {
     std::size_t image() const { return row() * planes * height; }
 };
 
-// What happens to a pair of images: a blend, pixels that change places, or nothing.
+// Mixing of a pair of images: a blend, an exchange of pixels, or nothing.
 struct PairMix {
     int weight = kMixOne;                          // of an image's own pixels; kMixOne: no blend
-    int left = 0, top = 0, right = 0, bottom = 0;  // a box within the image; empty: none
+    int left = 0, top = 0, right = 0, bottom = 0;  // exchanged box inside the image; empty: none
 
     bool blends() const { return weight != kMixOne; }
     bool swaps() const { return left < right && top < bottom; }
 };
 
-// Mixes images in their place, one pair after another.
+// Mixes consecutive pairs of images in place.
 void mix(std::uint8_t* images, const MixShape&, std::span<const PairMix>, Level);
-// As a w + b (1 - w), each operation rounded.
+// The same as a w + b (1 - w), with each operation rounded.
 void mix(float* images, const MixShape&, std::span<const PairMix>, Level);
 
-// Writes what mixing `count` images of bytes gives as (value - subtract) / divide, in `dtype` and in the same layout.
-// `subtract` and `divide` hold a number for each channel. Images beyond the pairs are only converted; bytes are
-// overwritten.
+// Mixes `count` images of bytes and writes (value - subtract) / divide, in `dtype` and the same layout. `subtract` and
+// `divide` have one number per channel. Images beyond the pairs are only converted; the bytes are overwritten.
 void mix_to_floats(std::uint8_t* images, std::size_t count, const MixShape&, std::span<const PairMix>,
                    std::span<const float> subtract, std::span<const float> divide, DType dtype, std::uint8_t* out,
                    Level);

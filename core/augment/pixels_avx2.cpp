@@ -1,4 +1,4 @@
-// AVX2: what the compiler makes of the common source, and blur by words.
+// AVX2: the common source, vectorized by the compiler, and blur by words.
 #if defined(__x86_64__)
 #include <immintrin.h>
 

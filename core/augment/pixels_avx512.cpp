@@ -1,5 +1,5 @@
 // AVX-512 with byte permutes and dot products of bytes (VBMI and VNNI; Ice Lake, Zen 4 and later): 64 bytes at a time.
-// What is not here the compiler makes of the common source. Vectors that reach past the end are masked.
+// The other kernels are the common source, vectorized by the compiler. Vectors that extend past the end are masked.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -12,7 +12,7 @@ namespace {
 #include "augment/blur_words.inl"
 #include "augment/warp_kernels.inl"
 
-// Loads 64 bytes of `bytes`, gives them to `make`, stores what it returns; the last ones under a mask.
+// Applies `make` to `bytes` in vectors of 64 bytes, the last one under a mask.
 template <class Make>
 inline void each_vector(std::uint8_t* bytes, std::size_t size, Make make) {
     std::size_t i = 0;
@@ -22,7 +22,7 @@ inline void each_vector(std::uint8_t* bytes, std::size_t size, Make make) {
     _mm512_mask_storeu_epi8(bytes + i, rest, make(_mm512_maskz_loadu_epi8(rest, bytes + i)));
 }
 
-// 256 bytes, looked up by a permute of each half.
+// Table of 256 bytes, with lookup by a permute of each half.
 struct Table {
     __m512i a, b, c, d;
 
@@ -73,7 +73,7 @@ void permute_by_shuffles(std::uint8_t* bytes, std::size_t count, int red, int gr
     each_vector(bytes, 4 * count, [&](__m512i v) { return _mm512_shuffle_epi8(v, order); });
 }
 
-// Weights of luma in digits of 256, -128 to 127, which are what dot products of bytes take.
+// Weights of luma in base-256 digits of -128 to 127, the operands of byte dot products.
 struct LumaDigits {
     static constexpr int digit(int weight, int place) {
         for (;; --place) {
@@ -107,7 +107,7 @@ std::uint64_t luma_sum_by_dots(const std::uint8_t* bytes, std::size_t count) {
         for (std::size_t i = first; i < end; i += 16) {
             const std::size_t left = end - i;
             const auto mask = static_cast<__mmask16>(left >= 16 ? 0xFFFF : (1U << left) - 1);
-            // Absent pixels are black: their luma is the bias, cut to nothing.
+            // Absent pixels are black: their luma is the bias, truncated to zero.
             part = _mm512_add_epi32(part, luma(_mm512_maskz_loadu_epi32(mask, bytes + 4 * i)));
         }
         alignas(64) std::uint32_t lanes[16];
@@ -128,7 +128,7 @@ void grayscale_by_dots(std::uint8_t* bytes, std::size_t count) {
     each_vector(bytes, 4 * count, [&](__m512i v) { return _mm512_shuffle_epi8(luma(v), order); });
 }
 
-// `at` moved towards `to` by the share of their difference, in words.
+// Moves `at` towards `to` by the share of their difference, in words.
 struct Blend {
     __m512i share;
     __m128i shift;
@@ -152,7 +152,7 @@ void saturation_by_dots(std::uint8_t* bytes, std::size_t count, float factor) {
     });
 }
 
-// Words of one channel of 32 pixels: `at` picks its bytes, every fourth one, from two vectors.
+// Returns words of one channel of 32 pixels: `at` selects its bytes, every fourth one, from two vectors.
 inline __m512i channel_words(__m512i first, __m512i second, __m512i at) {
     return _mm512_maskz_permutex2var_epi8(0x5555555555555555, first, at, second);
 }
@@ -245,7 +245,7 @@ void sharpness_by_words(const std::uint8_t* bytes, int width, int height, float 
             __m512i sum = _mm512_add_epi16(_mm512_add_epi16(three(row - stride), three(row + stride)), three(row));
             sum = _mm512_add_epi16(_mm512_add_epi16(sum, _mm512_slli_epi16(at, 2)), half);
             const __m512i value = blend(at, _mm512_mulhi_epu16(sum, by));
-            // Cut to bytes: negative words first, for the narrowing takes them for large ones.
+            // Clamped to bytes: negative words first, since the unsigned narrowing treats them as large.
             const __m512i positive = _mm512_max_epi16(value, _mm512_setzero_si512());
             _mm256_mask_storeu_epi8(to + i, mask, _mm512_cvtusepi16_epi8(positive));
         }

@@ -10,9 +10,9 @@ namespace headrace {
 namespace {
 
 constexpr double kMost = 1e6;
-constexpr double kLeastScale = 1e-3;  // of an image, and of a blur in pixels
+constexpr double kLeastScale = 1e-3;  // of an image's scale, and of a blur in pixels
 constexpr double kMostShear = 89;     // degrees
-constexpr double kLeastAlpha = 0.1;   // keeps the exponent of a gamma draw below where exact_exp ends
+constexpr double kLeastAlpha = 0.1;   // keeps the exponent of a gamma draw in the range of exact_exp
 
 [[noreturn]] void refuse(std::size_t row, const std::string& why) {
     throw Fault(Code::view, "node " + std::to_string(row) + " of the augmentation: " + why);
@@ -41,7 +41,7 @@ Parameter parse_parameter(const double* at, std::size_t row) {
     return p;
 }
 
-// Whether every number that it can give lies between these.
+// True if all possible values of the parameter are in [low, high].
 bool lies_in(const Parameter& p, double low, double high) {
     const double last = p.distribution == kFixed ? p.low : p.high;
     double from = std::min(p.low, last), to = std::max(p.low, last);
@@ -52,7 +52,7 @@ bool lies_in(const Parameter& p, double low, double high) {
     return p.offset + from >= low && p.offset + to <= high;
 }
 
-// What the arithmetic behind each kind can take.
+// Checks the limits of each kind's arithmetic.
 void check_constants(const AugmentNode& node, std::size_t row) {
     const double* c = node.constants;
     const Parameter* p = node.parameters;
@@ -102,7 +102,7 @@ AugmentNode parse_node(const double* at, std::size_t row) {
     return node;
 }
 
-// Sets `end` of the node and those below it; returns how many operations it can add to a chain.
+// Sets `end` of the node and its descendants; returns the maximum number of operations that it can add to a chain.
 std::size_t close_node(AugmentProgram& program, std::size_t at, std::size_t depth, int& next) {
     if (at >= program.size()) refuse(at, "expected more children");
     if (depth > kMaxDepth) refuse(at, "groups are nested too deep");
@@ -126,7 +126,7 @@ std::size_t close_node(AugmentProgram& program, std::size_t at, std::size_t dept
     if (node.kind == kChoice && !(weights > 0)) refuse(at, "expected a child of weight above 0");
     if (node.kind == kChoice && node.constants[1] != 0 && weighted < node.constants[0])
         refuse(at, "expected as many children of weight above 0 as are drawn");
-    // An empty sequence takes a turn, too: there may be no more of these than of operations.
+    // An empty sequence counts as an operation, so that their number is limited too.
     std::size_t longest = is_group(node.kind) ? std::max<std::size_t>(all, 1) : 1;
     if (node.kind == kChoice) longest = most * static_cast<std::size_t>(node.constants[0]);
     if (node.kind == kAugMix)

@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-// Half of a Gaussian kernel of int(8 sigma + 1) taps, one more if that is even: the middle first.
+// Returns half of a Gaussian kernel of int(8 sigma + 1) taps, one more if that is even, centre first.
 std::vector<float> half_gaussian(double sigma) {
     const int reach = sigma > 0 ? static_cast<int>(8 * sigma + 1) / 2 : 0;
     std::vector<double> weights;
@@ -25,7 +25,7 @@ std::vector<float> half_gaussian(double sigma) {
     return half;
 }
 
-// The edge pixel comes once.
+// Reflects an index without repeating the edge pixel.
 int reflected(int at, int size) {
     if (size == 1) return 0;
     while (at < 0 || at >= size) at = at < 0 ? -at : 2 * size - 2 - at;
@@ -88,7 +88,7 @@ void Warper::start(const DrawnOp& op, int width, int height) {
 
 Warper::Turn Warper::turn_at(int x, int y) const {
     const double* m = op_.args + 4;
-    double a = m[0], b = m[1], c = m[3], d = m[4];  // d(source) / d(output), but for a positive factor
+    double a = m[0], b = m[1], c = m[3], d = m[4];  // d(source) / d(output), up to a positive factor
     if (op_.kind == kPerspective) {
         const double at_x = x + 0.5, at_y = y + 0.5;
         const auto row = [&](int k) { return m[k] * at_x + m[k + 1] * at_y + m[k + 2]; };
@@ -114,7 +114,7 @@ Warper::Turn Warper::turn_at(int x, int y) const {
         c = slope(down_, false);
         d = 1 + slope(down_, true);
     }
-    // The orthogonal factor of the polar decomposition of two rows.
+    // Orthogonal factor of the polar decomposition of two rows.
     const bool mirrors = a * d - b * c < 0;
     const double first = mirrors ? a - d : a + d, second = mirrors ? b + c : b - c;
     const double length = std::sqrt(first * first + second * second);
@@ -133,7 +133,7 @@ void Warper::follow(double& x, double& y) const {
         }
         return;
     }
-    const double* m = op_.args + 4;  // times the inverse, but for the determinant
+    const double* m = op_.args + 4;  // times the inverse, up to the determinant
     const double across = (m[4] * m[8] - m[5] * m[7]) * x + (m[2] * m[7] - m[1] * m[8]) * y + m[1] * m[5] - m[2] * m[4];
     const double down = (m[5] * m[6] - m[3] * m[8]) * x + (m[0] * m[8] - m[2] * m[6]) * y + m[2] * m[3] - m[0] * m[5];
     const double by = (m[3] * m[7] - m[4] * m[6]) * x + (m[1] * m[6] - m[0] * m[7]) * y + m[0] * m[4] - m[1] * m[3];
@@ -141,7 +141,7 @@ void Warper::follow(double& x, double& y) const {
     y = down / by;
 }
 
-// Between pixel middles, which lie at halves.
+// Interpolates between pixel centres, which are at half-integers.
 Warper::Displacement Warper::displacement_at(double x, double y) const {
     if (!std::isfinite(x) || !std::isfinite(y)) return {0, 0};
     const double at_x = std::clamp(x - 0.5, 0.0, width_ - 1.0), at_y = std::clamp(y - 0.5, 0.0, height_ - 1.0);
@@ -186,7 +186,7 @@ void Warper::nearest(std::size_t bytes, const std::uint8_t* from, std::uint8_t* 
     }
 }
 
-// True where each row is a part of one of the source's: of translations, and of shears along x.
+// True if each row is a part of one source row: for translations, and for shears along x.
 bool Warper::by_rows() const {
     const double* m = op_.args + 4;
     return op_.kind == kAffine && m[0] == 1 && m[3] == 0 && m[4] == 1 && std::isfinite(m[1] + m[2] + m[5]);
@@ -250,11 +250,11 @@ void Warper::find_row(int y) {
     kernels_->perspective(from, step, width_, xs_.data(), ys_.data());
 }
 
-// Noise of each pixel, blurred, times alpha / 2: torchvision's displacement of alpha / size is of a grid from -1 to 1.
+// Blurs noise per pixel and multiplies by alpha / 2: torchvision's displacement, alpha / size, is on a grid of -1 to 1.
 void Warper::displace() {
     const double* p = op_.args + 4;
     const bool same = std::equal(p, p + 6, displaced_.args + 4) && width_ == displaced_width_;
-    if (displaced_.kind == kElastic && same && height_ == displaced_height_) return;  // of another field of the sample
+    if (displaced_.kind == kElastic && same && height_ == displaced_height_) return;  // of another field
     displaced_ = op_;
     displaced_width_ = width_;
     displaced_height_ = height_;

@@ -1,4 +1,4 @@
-// Resamples one image, or the values of one, at places that an operation maps its pixels to.
+// Resampling of an image, or of per-pixel values, by a geometric operation.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,29 @@
 
 namespace headrace {
 
-// One a thread. Places are computed in float32, as torchvision does.
+// One per thread. Coordinates are computed in float32, like in torchvision.
 class Warper {
 public:
     explicit Warper(Level level) : kernels_(&warp_kernels(level)) {}
 
-    // `op` is geometric, and of images of this size: those of all that follows until the next start.
+    // Sets a geometric operation for images of this size, until the next start().
     void start(const DrawnOp& op, int width, int height);
 
-    // RGBX bytes. Both have kRowSlack pixels behind them, which are lost.
+    // Warps RGBX bytes. Both buffers have kRowSlack pixels after their end, which are overwritten.
     void picture(std::uint8_t* from, std::uint8_t* to);
 
-    // Values of `bytes` each, by the nearest; `from` has the value for places outside behind its last.
+    // Warps values of `bytes` bytes by nearest; the value for coordinates outside follows the last value of `from`.
     void nearest(std::size_t bytes, const std::uint8_t* from, std::uint8_t* to);
 
-    // The directions of an output pixel's two axes in the source, as a rotation or reflection: what is left of the map
-    // there once scale and shear are taken out. A vector of the source becomes its product with the rows' transpose.
+    // Directions of an output pixel's two axes in the source, as a rotation or reflection: the local map without scale
+    // and shear. A vector of the source is multiplied with the transpose.
     struct Turn {
         double xx, xy, yx, yy;
     };
     Turn turn_at(int x, int y) const;
 
-    // Moves a place of the source, pixel middles at halves, to where the operation shows it. What is shown nowhere
-    // becomes no number.
+    // Maps a point of the source, with pixel centres at half-integers, to the output. A point without an image becomes
+    // NaN.
     void follow(double& x, double& y) const;
 
 private:
@@ -45,12 +45,12 @@ private:
     std::size_t pixels() const { return static_cast<std::size_t>(width_) * static_cast<std::size_t>(height_); }
     void displace();
     void smooth(std::vector<float>& field, double sigma_x, double sigma_y, double alpha);
-    // Where an affine map takes the first pixel of a row, and what each further one adds.
+    // Source coordinates of a row's first pixel under an affine map, and the step per pixel.
     struct AffineRow {
         float from[2], step[2];
     };
     AffineRow affine_row(int y) const;
-    // The places of a row's pixels in the source, and the numbers of the source's pixels there.
+    // Compute the source coordinates of a row's pixels, and the indices of the source pixels there.
     void find_row(int y);
     void find_numbers(int y);
     bool by_rows() const;
@@ -61,7 +61,7 @@ private:
     int width_ = 0, height_ = 0;
     std::vector<float> xs_, ys_, line_;
     Scratch padded_;
-    std::vector<float> across_, down_;  // displacements in pixels of `displaced_`, a row after the other
+    std::vector<float> across_, down_;  // displacements of `displaced_` in pixels, row by row
     DrawnOp displaced_{};
     int displaced_width_ = 0, displaced_height_ = 0;
     std::vector<std::int32_t> numbers_;

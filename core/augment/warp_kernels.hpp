@@ -1,5 +1,5 @@
-// The inner loops of geometric operations, one table of functions an instruction-set level, from one source
-// (warp_kernels.inl). Every level gives the same bits.
+// Inner loops of geometric operations, one function table per instruction-set level, from one source
+// (warp_kernels.inl). Every level produces the same bits.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,11 @@
 
 namespace headrace {
 
-// Rows are worked on in blocks of so many pixels: buffers are that much longer than a row, and rows of pixels may be
-// written so far beyond their end.
+// Pixels per block: buffers are longer than a row by a block, and rows of pixels may be written a block past their end.
 inline constexpr int kWarpBlock = 16;
 
-// Places of the source are in pixels, 0 in the middle of the first. Functions that take `count` places read and write
-// up to the end of the last block.
+// Source coordinates are in pixels, with 0 at the centre of the first. Functions with a `count` read and write up to
+// the end of the last block.
 struct WarpKernels {
     // x + i dx, y + i dy.
     void (*affine)(const float* from, const float* step, int count, float* xs, float* ys);
@@ -22,15 +21,15 @@ struct WarpKernels {
     void (*perspective)(const float* from, const float* step, int count, float* xs, float* ys);
     // i + across[i], y + down[i].
     void (*displaced)(const float* across, const float* down, float y, int count, float* xs, float* ys);
-    // Numbers of the nearest pixels; width * height where that lies outside, or is no number.
+    // Indices of the nearest pixels; width * height for coordinates outside, or NaN.
     void (*nearest)(const float* xs, const float* ys, int count, int width, int height, std::int32_t* numbers);
-    // The same of the places that affine() gives.
+    // The same for the coordinates of affine().
     void (*nearest_affine)(const float* from, const float* step, int count, int width, int height,
                            std::int32_t* numbers);
-    // Four bytes of each number.
+    // Copies the four bytes at each index.
     void (*take_pixels)(const std::int32_t* numbers, int count, const std::uint8_t* from, std::uint8_t* to);
-    // Bilinear values of an RGBX canvas. At its edge as torchvision: pixels outside count as 0, and what comes out is
-    // blended with `fill` by the weight of those inside.
+    // Bilinear values of an RGBX canvas. Edges are like torchvision's: pixels outside count as 0, and the result is
+    // blended with `fill` by the weight of the pixels inside.
     void (*bilinear)(const std::uint8_t* canvas, int width, int height, const float* xs, const float* ys, int count,
                      std::uint32_t fill, std::uint8_t* out);
     // Uniform values in [-1, 1): words 2 (i % 2) and 2 (i % 2) + 1 of the Philox block of counter i / 2, for even

@@ -1,4 +1,4 @@
-// The loops of warp_kernels.hpp, compiled once a level. Included in an unnamed namespace.
+// Loops of warp_kernels.hpp, compiled once per level. Included in an anonymous namespace.
 
 namespace warping {
 
@@ -30,13 +30,13 @@ void displaced(const float* across, const float* down, float y, int count, float
     }
 }
 
-// What is no number becomes `low`.
+// Clamps the value; NaN becomes `low`.
 inline float bounded(float value, float low, float high) {
     value = value > low ? value : low;
     return value < high ? value : high;
 }
 
-// The number of the pixel at (x, y), `outside` beyond the image. `right` and `bottom` are its size plus one.
+// Returns the index of the pixel at (x, y), or `outside`. `right` and `bottom` are the image's size plus one.
 inline std::int32_t number_at(float x, float y, float right, float bottom, int width, int height,
                               std::int32_t outside) {
     const int column = static_cast<int>(bounded(x + 1.5F, 0.0F, right)) - 1;
@@ -61,8 +61,8 @@ void nearest_affine(const float* from, const float* step, int count, int width, 
     }
 }
 
-// Four to a store, inserted into a vector one by one: faster than word by word, and than the levels' gathers
-// (benchmarks/augmentations.py, "rotation, nearest").
+// Four pixels per store, inserted into a vector one by one: faster than word by word, and than the levels' gather
+// instructions (benchmarks/augmentations.py, "rotation, nearest").
 void take_pixels(const std::int32_t* numbers, int count, const std::uint8_t* from, std::uint8_t* to) {
     const auto pixel = [&](int i) {
         std::int32_t value;
@@ -84,8 +84,8 @@ void take_pixels(const std::int32_t* numbers, int count, const std::uint8_t* fro
     }
 }
 
-// The upper left of four pixels of the source for each pixel of a block, and the weights of the right and lower ones in
-// 1/32768, once in each half of a word.
+// Upper left of four source pixels for each pixel of a block, and the weights of the right and lower pixels in 1/32768,
+// repeated in both halves of a word.
 struct Corners {
     std::int32_t x[kWarpBlock], y[kWarpBlock], number[kWarpBlock];
     std::uint32_t across[kWarpBlock], down[kWarpBlock];
@@ -94,7 +94,7 @@ struct Corners {
 
 inline void find_corners(const float* xs, const float* ys, int width, int height, Corners& corners) {
     const auto right = static_cast<float>(width) + 2.0F, bottom = static_cast<float>(height) + 2.0F;
-    std::int32_t beyond = 0, apart = -1;  // negative where any is partly outside, where all are wholly outside
+    std::int32_t beyond = 0, apart = -1;  // negative if any is partly outside; if all are entirely outside
     for (int i = 0; i < kWarpBlock; ++i) {
         const float x = bounded(xs[i] + 2.0F, 0.0F, right), y = bounded(ys[i] + 2.0F, 0.0F, bottom);
         const int whole_x = static_cast<int>(x), whole_y = static_cast<int>(y);
@@ -112,7 +112,7 @@ inline void find_corners(const float* xs, const float* ys, int width, int height
     corners.any_inside = apart >= 0;
 }
 
-// The upper two and the lower two of the four pixels of each of a block, side by side; X is 255, or all 0 outside.
+// Upper two and lower two of the four source pixels for each pixel of a block, adjacent; X is 255, or all 0 outside.
 struct Taps {
     std::uint32_t top[2 * kWarpBlock], low[2 * kWarpBlock];
 };
@@ -166,17 +166,17 @@ inline void take_taps(const std::uint8_t* canvas, int width, int height, const C
 
 constexpr std::int32_t kInTaps[kWarpBlock] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
 
-// Two rows of pixels, and where in them the left ones of a block are.
+// Two rows of pixels, and the indices of a block's left pixels in them.
 struct Rows {
     const std::uint8_t *top, *low;
     const std::int32_t* numbers;
 };
 
-// Values are in 1/64 level from here on: 0 to 16320, in 16 bits. Products are cut, so that a value is at most 1/20
-// below the exact one. Down first, then across.
+// Values are in 1/64 level from here on: 0 to 16320, in 16 bits. Products are truncated, so a value is at most 1/20
+// below the exact one. Vertical first, then horizontal.
 #if defined(__AVX2__)
 
-// Two pixels at each of two places, side by side.
+// Loads two pixels at each of two indices, adjacent.
 inline __m128i pairs_at(const std::uint8_t* row, const std::int32_t* numbers) {
     const std::uint8_t *first = row + 4 * static_cast<std::ptrdiff_t>(numbers[0]),
                        *second = row + 4 * static_cast<std::ptrdiff_t>(numbers[1]);
@@ -209,7 +209,7 @@ inline Words down_of(const std::uint32_t* weights) {
     return _mm512_permutexvar_epi32(each, _mm512_castsi128_si512(four));
 }
 
-// In the order of pixels that `left` and `right` give: 0 4 1 5 2 6 3 7.
+// Weights in the pixel order of `left` and `right`: 0 4 1 5 2 6 3 7.
 inline Words across_of(const std::uint32_t* weights) {
     const __m512i each = _mm512_setr_epi32(0, 0, 4, 4, 1, 1, 5, 5, 2, 2, 6, 6, 3, 3, 7, 7);
     const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
@@ -265,7 +265,7 @@ inline Words down_of(const std::uint32_t* weights) {
     return _mm256_permutevar8x32_epi32(_mm256_castsi128_si256(two), _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
 }
 
-// In the order of pixels that `left` and `right` give: 0 2 1 3.
+// Weights in the pixel order of `left` and `right`: 0 2 1 3.
 inline Words across_of(const std::uint32_t* weights) {
     const __m128i four = _mm_loadu_si128(reinterpret_cast<const __m128i*>(weights));
     return _mm256_permutevar8x32_epi32(_mm256_castsi128_si256(four), _mm256_setr_epi32(0, 0, 2, 2, 1, 1, 3, 3));
@@ -331,7 +331,7 @@ inline void blend_edge(const Rows& rows, const Corners& corners, std::uint32_t f
 
 inline int weight_of(std::uint32_t both) { return static_cast<int>(both & 0xFFFF); }
 
-// The four values of pixel `i`.
+// Computes the four values of pixel `i`.
 inline void blended(const Rows& rows, const Corners& corners, int i, int* values) {
     const std::uint8_t *top = rows.top + 4 * static_cast<std::ptrdiff_t>(rows.numbers[i]),
                        *low = rows.low + 4 * static_cast<std::ptrdiff_t>(rows.numbers[i]);

@@ -19,7 +19,7 @@ std::uint8_t* map(std::size_t bytes, int file, std::size_t offset) {
     const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, static_cast<off_t>(offset));
     if (at == MAP_FAILED) throw std::bad_alloc();
-    if (bytes >= kHugePage) ::madvise(at, bytes, MADV_HUGEPAGE);  // a hint: refused, it costs page faults only
+    if (bytes >= kHugePage) ::madvise(at, bytes, MADV_HUGEPAGE);  // a hint: a refusal only costs page faults
     return static_cast<std::uint8_t*>(at);
 }
 
@@ -33,7 +33,7 @@ BlockPool::~BlockPool() {
 
 BlockPool::Block BlockPool::make(std::size_t bytes) {
     if (file_ < 0) return {map(bytes, file_, 0), bytes, 0};
-    // Never back: what lay before is a hole once it is freed, and a worker may still have it mapped.
+    // Offsets are never reused: a freed block becomes a hole, and a worker may still have it mapped.
     if (::ftruncate(file_, static_cast<off_t>(file_bytes_ + bytes)) != 0)
         throw std::system_error(errno, std::generic_category());
     Block block{map(bytes, file_, file_bytes_), bytes, file_bytes_};
@@ -42,8 +42,8 @@ BlockPool::Block BlockPool::make(std::size_t bytes) {
 }
 
 void BlockPool::free(const Block& block) const {
-    // Unmapping alone would leave the pages in the file for as long as anybody has any part of it. A forked child's
-    // copy is the parent's file.
+    // Unmapping alone would leave the pages in the file as long as any process maps any part of it. A forked child must
+    // not free pages of the parent's file.
     if (file_ >= 0 && ::getpid() == owner_) ::madvise(block.at, block.bytes, MADV_REMOVE);
     ::munmap(block.at, block.bytes);
 }
@@ -80,7 +80,7 @@ void BlockPool::release(std::uint8_t* at) {
 
 void BlockPool::drop_idle_beyond(std::size_t most) {
     while (idle_.size() > most) {
-        free(idle_.front());  // the oldest: its size may be out of use
+        free(idle_.front());  // the oldest: its size may no longer be used
         idle_.erase(idle_.begin());
     }
 }

@@ -1,4 +1,4 @@
-// Memory of batches, used again once nobody holds it.
+// Pool of batch memory, reused once a batch is no longer referenced.
 #pragma once
 
 #include <cstddef>
@@ -8,28 +8,28 @@
 
 namespace headrace {
 
-// Blocks whose pages are already there: a new 150 MB batch would cost 37,000 page faults. Thread-safe. In a forked
-// child it does nothing: another thread may have held its mutex at the fork.
+// Pool of blocks with resident pages: a new 150 MB batch would cost 37,000 page faults. Thread-safe. In a forked child
+// it does nothing: another thread may have held its mutex at the fork.
 class BlockPool {
 public:
-    // Keeps at most `most_idle` blocks that nobody uses. Given an open file of no name (memfd), of which nobody else
-    // changes the size, blocks lie one after the other in it, and other processes map them by their offset.
+    // Retains at most `most_idle` unused blocks. With an open anonymous file (memfd), which no one else may resize,
+    // blocks are consecutive in it, and other processes map them by offset.
     explicit BlockPool(std::size_t most_idle, int file = -1);
     ~BlockPool();
     BlockPool(const BlockPool&) = delete;
     BlockPool& operator=(const BlockPool&) = delete;
 
-    // At least `bytes` and, if it was there before, at most twice as many: batches of changing shapes share blocks.
-    // Page aligned, contents undefined. Throws std::bad_alloc, std::system_error where the file cannot grow, and
-    // std::logic_error in a forked child.
+    // Returns at least `bytes` bytes; a reused block has at most twice as many, so that batches of changing shapes
+    // share blocks. Page aligned, undefined contents. Throws std::bad_alloc, std::system_error if the file cannot grow,
+    // and std::logic_error in a forked child.
     std::uint8_t* acquire(std::size_t bytes);
     void release(std::uint8_t* block);
 
-    // Where a block that is in use begins in the file. Throws std::out_of_range for any other address.
+    // File offset of a block in use. Throws std::out_of_range for any other address.
     std::size_t offset(const std::uint8_t* block) const;
-    // Keeps so many idle blocks from now on: the others give their memory back to the system, in the file too.
+    // Sets the maximum number of idle blocks: the others return their memory to the system, including file pages.
     void set_most_idle(std::size_t most_idle);
-    // Keeps none from now on.
+    // Retains no idle blocks from now on.
     void retire() { set_most_idle(0); }
 
     struct Usage {

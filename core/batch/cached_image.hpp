@@ -1,4 +1,4 @@
-// What a job keeps of a field, and how what was kept becomes what the batch holds.
+// Caching of a job's fields, and conversion of cached pixels to the batch's.
 #pragma once
 
 #include <cstdint>
@@ -9,31 +9,31 @@
 
 namespace headrace {
 
-// How far a sample is made when it is kept: not at all; its bytes as they were read; decoded and shrunk; or as it is in
-// the batch, before flips and before pixels become floats.
+// Processing stage at which a sample is cached: not at all; the bytes read; decoded and shrunk; or as in the batch,
+// before flips and conversion to floats.
 enum class Cut : std::uint8_t { none, file, shrunk, final };
 
-// Where a field's entries lie: that of the sample with base id i is number first + i.
+// Location of a field's entries: the sample with base id i has entry first + i.
 struct CacheUse {
     std::shared_ptr<Store> store;
     std::uint64_t first = 0;
     Cut cut = Cut::none;
 };
 
-// One or more planes of pixels, one after the other.
+// One or more consecutive planes of pixels.
 struct Canvas {
     std::uint8_t* data;
     std::size_t planes, height, width, pixel_bytes;
 };
 
-// Turns a canvas over, in its place, as a view that flips would have made it.
+// Flips a canvas in place, equal to the result of a view with flips.
 void mirror(const Canvas&, bool from_left_to_right, bool upside_down);
 
 struct SourceSize {
     int width, height;
 };
 
-// Of a copy whose short side is at most `short_side`, to the nearest pixel; the size itself where it is no more.
+// Size of a copy with a short side of at most `short_side`, rounded to the nearest pixel; unchanged if already smaller.
 SourceSize shrunk_size(SourceSize, int short_side);
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// What the core's threads spent their time on.
+// Time spent by the core's threads, by stage.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@ namespace headrace {
 
 inline constexpr int kStages = 5;
 
-// One stage's totals. High nanoseconds beside the other stages' name the bottleneck; nanoseconds / items is the cost
-// of one image.
+// Totals of one stage. The stage with the most nanoseconds is the bottleneck; nanoseconds / items is the cost of one
+// image.
 struct StageTotals {
     std::int64_t nanoseconds = 0, items = 0, bytes = 0;
 };

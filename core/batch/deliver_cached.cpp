@@ -1,4 +1,4 @@
-// Images that are kept for later epochs, and those that were.
+// Delivery of cached images, and caching of new ones.
 #include <algorithm>
 
 #include "batch/sample_worker.hpp"
@@ -8,7 +8,7 @@ namespace headrace {
 
 namespace {
 
-// Pictures that something happens to after what is kept of them: they become floats, or are augmented.
+// True for pictures that are processed after the cached stage: converted to floats, or augmented.
 bool is_made_of_kept(const ImageField& field, const Chain& chain) {
     return field.content == Content::picture && (field.format.dtype != DType::uint8 || !chain.empty());
 }
@@ -22,7 +22,7 @@ bool is_in_memory(const ImageField& field, int sample) {
     return !field.memory.empty() && field.memory[sample].data != nullptr;
 }
 
-// As it lies in the batch, or, of pictures that become floats, as bytes.
+// Canvas in the batch's format, or in bytes for pictures that become floats.
 Canvas canvas_of(const ImageField& field, std::uint8_t* data) {
     const auto width = static_cast<std::size_t>(field.format.width),
                height = static_cast<std::size_t>(field.format.height);
@@ -167,7 +167,7 @@ void SampleWorker::finish_kept(const ImageField& field, int sample, const View& 
     counters_[static_cast<int>(Stage::resample)].add(now_ns() - since, 0, 0);
 }
 
-// The copy but for its pixels.
+// Describes the shrunk copy, without its pixels.
 SampleWorker::Image SampleWorker::shrunk_of(const ImageField& field, const Image& image) {
     const SourceSize size = shrunk_size({image.width, image.height}, field.shrink_to);
     const int channels = field.format.channels;

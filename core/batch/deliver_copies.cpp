@@ -1,4 +1,4 @@
-// Several pictures of one decoded image: fields of one column, each with its own view and as many copies as it has.
+// Delivery of several pictures from one decoded image: fields of one column, each with its own view and copies.
 #include <algorithm>
 
 #include "batch/sample_worker.hpp"
@@ -9,7 +9,7 @@ namespace headrace {
 
 namespace {
 
-// The finest scale that any of the pictures needs, so that none has less detail than alone.
+// Returns the scale that the picture needs; the finest of all is used, so that none has less detail than alone.
 int scale_of(const ImageField& field, const View& view) {
     return is_antialiased(field.filter) ? dct_scale(view, field.dct_margin) : 8;
 }
@@ -77,7 +77,7 @@ void SampleWorker::decode_to_memory(const Image& image, bool to_grey, int eighth
     spent(Stage::decode, since, image.bytes);
 }
 
-// As deliver_picture does, from rows that are there already.
+// Like deliver_picture, from decoded rows.
 void SampleWorker::cut_picture(const Picture& picture, const Image& image, int eighths) {
     const auto& [field, out, view, key] = picture;
     const std::int64_t since = now_ns();

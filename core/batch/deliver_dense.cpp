@@ -1,4 +1,4 @@
-// Masks, depth and normals: what a source has to be, and how its window reaches the batch.
+// Delivery of masks, depth and normals: checks of the source, and resampling of its window into the batch.
 #include <cmath>
 #include <string>
 
@@ -63,7 +63,7 @@ void check_normals(const Image& image) {
         refuse("normals of three channels, 8-bit or floats", image, "save others as .npy of floats");
 }
 
-// Rows of the source as they will come, from its first column on.
+// Format of the source's rows, from its first column on.
 WideSampler::Source wide_source(const Image& image, const Format& format) {
     const bool whole = format.dtype == DType::uint8 || format.dtype == DType::uint16;
     if (image.kind == Image::Kind::jpeg) return {PixelType::u8, 3, 4, 0, 0};
@@ -77,7 +77,7 @@ WideSampler::Source wide_source(const Image& image, const Format& format) {
     return {image.pixels.type, image.pixels.channels, image.pixels.channels, 0, 0};
 }
 
-// Arrays have the channels that they have; the colours of pictures are known, and alpha is the last of 2 or 4.
+// Arrays must match; pictures have known colours, and alpha is the last of 2 or 4 channels.
 Channels channels_of(const Image& image, int source, int wanted) {
     if (source == wanted) return Channels::same;
     if (wanted == 1 && source == 2) return Channels::first;
@@ -111,7 +111,7 @@ void SampleWorker::deliver_depth(const ImageField& field, int sample, const Imag
     if (lands_nowhere(view)) return;
     const Window window = scaled_window(view, image.width, image.height, 8);
     const Reach reach = reach_of(window, Filter::nearest);
-    const bool counts = field.depth.quantiles && type == PixelType::u16;  // every row, whatever the window
+    const bool counts = field.depth.quantiles && type == PixelType::u16;  // needs every row, whatever the window
     nearest_.start(window, size_of(type), counts ? 0 : reach.top, 0, depth_);
     if (counts) depth_counter_.start(image.width, nearest_);
     RowSink& sink = counts ? static_cast<RowSink&>(depth_counter_) : nearest_;

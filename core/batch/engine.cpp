@@ -24,7 +24,7 @@ Engine::Engine(int threads, const Limits& limits, Level level, std::vector<std::
     try {
         std::lock_guard lock(mutex_);
         start(threads);
-    } catch (...) {  // the system refused a thread: those that run must not outlive this
+    } catch (...) {  // a thread could not start: running threads must not outlive this
         stop();
         throw;
     }
@@ -35,7 +35,7 @@ Engine::~Engine() {
     stop();
 }
 
-// Under the mutex.
+// Call with the mutex held.
 void Engine::start(int threads) {
     while (static_cast<int>(threads_.size()) < threads) {
         threads_.emplace_back([this, i = static_cast<int>(threads_.size())] { work(i); });
@@ -47,7 +47,7 @@ void Engine::stop() {
     {
         std::lock_guard lock(mutex_);
         stopping_ = true;
-        working_.store(most_threads(), std::memory_order_relaxed);  // who rests helps to empty the queue, and ends
+        working_.store(most_threads(), std::memory_order_relaxed);  // resting threads help to empty the queue, then end
     }
     wake_.notify_all();
     rest_.notify_all();
@@ -68,7 +68,7 @@ int Engine::set_threads(int threads) {
         }
     }
     rest_.notify_all();
-    wake_.notify_all();  // one that waits for a job may have to rest
+    wake_.notify_all();  // a thread that waits for a job may have to rest
     return this->threads();
 }
 
@@ -103,8 +103,8 @@ StageTotals Engine::totals(Stage stage) const {
     return totals;
 }
 
-// The oldest job that may have samples left, or null when the engine stops and nothing is queued. It is in progress
-// until the thread lets go of it.
+// Returns the oldest job that may have samples left, or null when the engine stops and nothing is queued. The job is in
+// progress until the thread releases it.
 std::shared_ptr<Job> Engine::next_job(int index) {
     std::unique_lock lock(mutex_);
     while (rests(index) || queue_.empty()) {
@@ -122,7 +122,7 @@ std::shared_ptr<Job> Engine::next_job(int index) {
     return in_progress_[index] = queue_.front();
 }
 
-// A job of which a thread left samples, to rest, stays in the queue for the others.
+// Releases the thread's job. A job with samples left, because the thread must rest, stays in the queue for the others.
 void Engine::let_go(int index) {
     std::lock_guard lock(mutex_);
     const auto& job = in_progress_[index];

@@ -1,5 +1,5 @@
-// Threads that work on several jobs at once, oldest first, so that the last slow image of one batch does not idle the
-// others. How many of them work may change at any time.
+// Thread pool that works on several jobs at once, oldest first, so that the last slow image of a batch does not idle
+// the other threads. The number of working threads may change at any time.
 #pragma once
 
 #include <atomic>
@@ -21,32 +21,32 @@ namespace headrace {
 
 class Engine {
 public:
-    // `threads` start at once and are called "headrace-N"; `set_threads` takes up to `most_threads` (0: no more than
-    // these). `retry_waits` are the pauses before further attempts at a read that failed for a reason that may pass.
-    // Throws std::invalid_argument for a level that is not there.
+    // Starts `threads` threads named "headrace-N"; `set_threads` accepts up to `most_threads` (0: `threads`).
+    // `retry_waits` are the delays before further attempts at a read with a transient error. Throws
+    // std::invalid_argument for an unsupported level.
     Engine(int threads, const Limits& limits, Level level, std::vector<std::chrono::nanoseconds> retry_waits,
            int most_threads = 0);
-    // Cancels all jobs, lets samples in progress end, joins. Nothing waits in a job for longer than that.
+    // Cancels all jobs, waits for samples in progress, and joins. Threads that wait for a job return by then.
     ~Engine();
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
     void submit(std::shared_ptr<Job> job);
-    // So many threads work from now on, from 1 to most_threads(). Others end the sample that they are at and rest;
-    // those that do not exist yet are started. Returns how many work: fewer where the system refuses a thread. Throws
-    // std::invalid_argument for other numbers.
+    // Sets the number of working threads, from 1 to most_threads(). Other threads finish their sample and rest; missing
+    // threads are started. Returns the number of working threads: fewer if a thread could not start. Throws
+    // std::invalid_argument for numbers out of range.
     int set_threads(int threads);
-    // Cancels every job that is queued or in progress, and each that is submitted from now on.
+    // Cancels every job that is queued or in progress, and every job submitted later.
     void cancel();
     StageTotals totals(Stage) const;
-    // Time that all threads together waited for work, waits that go on included; those that rest do not wait. High: the
-    // core is not what limits.
+    // Total time that threads waited for work, including current waits; resting threads do not count. High: the core is
+    // not the bottleneck.
     std::int64_t idle_ns() const;
-    // What decoding takes, also that of others who share it.
+    // Memory budget of decoding, which other decoders may share.
     MemoryBudget& memory() { return memory_; }
-    // Attempts at reading beyond the first. High: a disk or a network that fails now and then.
+    // Read attempts beyond the first. High: a disk or network with intermittent failures.
     std::int64_t retries() const { return retries_.made.load(std::memory_order_relaxed); }
-    // Threads that work, or would if there were any.
+    // Threads that work, or would if there were work.
     int threads() const { return working_.load(std::memory_order_relaxed); }
     int most_threads() const { return static_cast<int>(counters_.size()); }
 
@@ -60,19 +60,19 @@ private:
 
     const Limits limits_;
     const Level level_;
-    std::vector<Counters> counters_;  // one set a thread
+    std::vector<Counters> counters_;  // one set per thread
     Retries retries_;
     MemoryBudget memory_;
     mutable std::mutex mutex_;
-    std::int64_t idle_ns_ = 0;  // less the moments at which the present waits began
+    std::int64_t idle_ns_ = 0;  // minus the start times of current waits
     int idle_threads_ = 0;
-    std::condition_variable wake_;            // of threads that wait for a job
-    std::condition_variable rest_;            // of threads that rest
-    std::atomic<int> working_{0};             // changed under the mutex; a thread looks at it between two samples
-    std::deque<std::shared_ptr<Job>> queue_;  // jobs that may have samples left
-    std::vector<std::shared_ptr<Job>> in_progress_;  // what each thread works on, or null
+    std::condition_variable wake_;                   // for threads that wait for a job
+    std::condition_variable rest_;                   // for resting threads
+    std::atomic<int> working_{0};                    // changed under the mutex; threads check it between samples
+    std::deque<std::shared_ptr<Job>> queue_;         // jobs that may have samples left
+    std::vector<std::shared_ptr<Job>> in_progress_;  // current job of each thread, or null
     bool stopping_ = false, cancelled_ = false;
-    std::vector<std::thread> threads_;  // last: started when all else stands; grows under the mutex
+    std::vector<std::thread> threads_;  // last member: started after all others are initialized; grows under the mutex
 };
 
 }  // namespace headrace

@@ -9,7 +9,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// Weights of red, green and blue in 1/65536.
+// Computes luma with weights of red, green and blue in 1/65536.
 std::uint32_t luma(std::uint32_t rgbx) {
     const std::uint32_t red = rgbx & 0xFF, green = rgbx >> 8 & 0xFF, blue = rgbx >> 16 & 0xFF;
     return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16;

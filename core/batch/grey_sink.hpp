@@ -1,4 +1,4 @@
-// Colour to grey, band by band, before resampling.
+// Conversion of colour to grey, band by band, before resampling.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace headrace {
 
-// Hands on each RGBX pixel's luma in all three channels: ITU-R 601, rounded as Pillow's convert("L") rounds it.
+// Passes on each RGBX pixel's luma in all three channels: ITU-R 601, rounded like Pillow's convert("L").
 class GreySink final : public RowSink {
 public:
     // `sink` receives rows of `width` pixels until the next start().

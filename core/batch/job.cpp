@@ -57,7 +57,7 @@ bool Job::done() const { return left_.load() == 0; }
 
 void Job::cancel() {
     {
-        std::lock_guard lock(mutex_);  // or one that has just looked would sleep on
+        std::lock_guard lock(mutex_);  // otherwise a waiter between its check and its wait would miss the wake-up
         cancelled_.store(true, std::memory_order_relaxed);
     }
     cancelled_now_.notify_all();
@@ -75,7 +75,7 @@ void Job::fail(Failure failure) {
 
 void Job::finish_one() {
     if (left_.fetch_sub(1) != 1) return;
-    std::lock_guard lock(mutex_);  // a waiter that saw 1 is asleep by now
+    std::lock_guard lock(mutex_);  // a waiter that saw 1 is waiting by now
     all_done_.notify_all();
 }
 

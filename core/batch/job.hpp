@@ -1,4 +1,4 @@
-// One batch of work: what to read, how to cut it, where to put it, and what came of each sample.
+// One batch of work: its sources, views and destinations, and the outcome of each sample.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace headrace {
 
 enum class Stage : std::uint8_t { read = 0, probe = 1, decode = 2, resample = 3, augment = 4 };
 
-// Bytes or pixels that the caller already holds, instead of a range. Borrowed until the job is done.
+// Bytes or pixels in the caller's memory, instead of a range. Borrowed until the job is done.
 struct Memory {
     const std::uint8_t* data = nullptr;
     std::size_t size = 0;                     // bytes
@@ -36,17 +36,17 @@ struct Memory {
     PixelType type = PixelType::u8;           // of pixels
 };
 
-// What the pixels of a field are.
+// Kind of a field's pixels.
 enum class Content : std::uint8_t { picture, mask, depth, normals, wide };
 
 inline constexpr int kMostCopies = 64;
 
-// One image of each sample, or several pictures of one.
+// One image per sample, or several pictures of one image.
 struct ImageField {
     Ranges ranges;
-    std::vector<Memory> memory;  // empty, or one a sample; one without data is read from its range
+    std::vector<Memory> memory;  // empty, or one per sample; an item without data is read from its range
     Content content = Content::picture;
-    Format format;                  // its size; all of it for pictures and normals
+    Format format;                  // the size for all kinds; the rest for pictures and normals
     MaskFormat mask;                // of a mask
     DepthFormat depth;              // of a depth map
     WideFormat wide;                // of a wide picture
@@ -54,18 +54,18 @@ struct ImageField {
     std::uint8_t* valid = nullptr;  // of a depth map, or null: samples times pixels()
     Filter filter = Filter::triangle;
     double dct_margin = 0;  // see dct_scale
-    bool y_up = false;      // of normals: y grows upwards
-    bool orient = false;    // honour EXIF: a turned image is declined
-    int shrink_to = 0;      // above 0: pixels of a picture are taken from a copy with a short side of at most that
+    bool y_up = false;      // normals: y points up
+    bool orient = false;    // respect EXIF: a rotated image is declined
+    int shrink_to = 0;      // above 0: a picture is sampled from a copy with a short side of at most this
     CacheUse cache;
-    std::uint64_t name_hash = 0;                    // what draws of its own are keyed by
+    std::uint64_t name_hash = 0;                    // key of the field's own draws
     std::shared_ptr<const AugmentProgram> augment;  // of a picture, after the job's, or null
-    // Of a picture. With a view of its own it does not follow the job's, and each copy draws another.
+    // For pictures. With its own view the field does not follow the job's, and each copy draws separately.
     bool own_view = false;
     std::vector<ViewOp> program;  // of its own view
-    int copies = 1;               // one after the other in `out`
-    // The field, this one or one before it, with which it is decoded: both are pictures of one column. -1: alone, row
-    // by row as they leave the decoder; it has one copy then.
+    int copies = 1;               // consecutive in `out`
+    // Index of the field, this one or an earlier one, that shares its decode: both are pictures of one column. -1: no
+    // sharing; rows are processed as they leave the decoder, and there is one copy.
     int decoded_with = -1;
 
     std::size_t pixels() const { return static_cast<std::size_t>(format.width) * format.height; }
@@ -85,7 +85,7 @@ struct RawField {
 
 struct Failure {
     std::int32_t sample;
-    std::int32_t field;  // images first, then raw fields, in the order in which they were added
+    std::int32_t field;  // images first, then raw fields, in order of addition
     Code code;
     Stage stage;
     std::string why;
@@ -95,32 +95,32 @@ struct Failure {
 // inner_height, hflip, vflip.
 inline constexpr int kViewRow = 16;
 void write_view(const View& view, double* row);
-View read_view(const double* row);  // throws Fault view for numbers that are not whole where they have to be
+View read_view(const double* row);  // throws Fault(view) for fractions in integer fields
 
-// Described by one thread, then run by an engine's threads, then read by the first again after wait().
+// Batch job: described by one thread, run by an engine's threads, then read by the first thread after wait().
 class Job {
 public:
     // --- the description, fixed before submission ---
     int samples = 0;
-    const std::int64_t* ids = nullptr;       // base sample ids: what caches are keyed by
-    const std::int64_t* draw_ids = nullptr;  // what random draws are keyed by (rng/stream.hpp)
+    const std::int64_t* ids = nullptr;       // base sample ids: keys of caches
+    const std::int64_t* draw_ids = nullptr;  // keys of random draws (rng/stream.hpp)
     const std::uint32_t* passes = nullptr;
-    const std::uint8_t* keeps = nullptr;  // 0 for a sample that caches are not to keep; null: they keep all
+    const std::uint8_t* keeps = nullptr;  // 0 for samples that must not be cached; null: all may be
     std::uint64_t key = 0;
     std::uint16_t dataset = 0;
     std::vector<ViewOp> program;
     std::shared_ptr<const AugmentProgram> augment;  // of the sample: one draw for all fields, or null
-    const double* given_views = nullptr;            // kViewRow doubles a sample, instead of drawing from the program
-    bool probe_only = false;                        // only the size of the first image field, turned as its EXIF says
-    // The view is drawn from the size of the first. Those with views of their own come after those that follow it.
+    const double* given_views = nullptr;            // kViewRow doubles per sample, instead of draws from the program
+    bool probe_only = false;                        // only the size of the first image field, after EXIF rotation
+    // The view is drawn from the size of the first field. Fields with their own views come after those that follow it.
     std::vector<ImageField> images;
     std::vector<RawField> raws;
 
-    // --- the outcome, to be read after wait() ---
-    std::vector<double> views;        // kViewRow a sample
-    std::vector<std::int32_t> sizes;  // width, height of the first image field, 2 a sample
+    // --- the outcome, valid after wait() ---
+    std::vector<double> views;        // kViewRow per sample
+    std::vector<std::int32_t> sizes;  // width, height of the first image field, per sample
     std::vector<Failure> failures;    // in no order
-    std::atomic<int> narrowed{0};     // pictures of 16 bits a channel of which the high byte was taken
+    std::atomic<int> narrowed{0};     // pictures with 16-bit channels reduced to the high byte
 
     bool may_keep(int sample) const { return keeps == nullptr || keeps[sample] != 0; }
     // Sizes the outcome and makes the job ready to run.
@@ -128,23 +128,23 @@ public:
     // Blocks until every sample is done or cancelled.
     void wait();
     bool done() const;
-    // Samples not yet begun are skipped; those in progress end normally, those in a pause at once.
+    // Samples not yet begun are skipped; samples in progress end normally, or immediately if in a pause.
     void cancel();
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
-    // What a picture's own draws are keyed by: its view, where it has one, and its augmentation.
+    // Key of a picture's own draws: of its own view, if any, and its augmentation.
     std::uint64_t key_of(const ImageField& field, int copy) const {
         return hash64(hash64(key, field.name_hash), static_cast<std::uint64_t>(copy));
     }
 
     // --- for the engine ---
-    // The next sample to work on, or `samples` when none is left.
+    // Takes the next sample; returns `samples` when none is left.
     int take() { return std::min(next_.fetch_add(1, std::memory_order_relaxed), samples); }
-    // Whether none is left.
+    // True if no sample is left.
     bool all_taken() const { return next_.load(std::memory_order_relaxed) >= samples; }
     void fail(Failure failure);
     void finish_one();
-    // Waits. Returns false, at once, when the job is cancelled.
+    // Sleeps. Returns false, immediately, when the job is cancelled.
     bool pause(std::chrono::nanoseconds);
 
 private:

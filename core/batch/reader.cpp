@@ -13,8 +13,8 @@ namespace headrace {
 
 namespace {
 
-// Room for a name and extra fields. Where the next member follows at once, as it does in most zips, its place is the
-// bound instead, and nothing is read in vain.
+// Room for a name and extra fields. If the next member follows directly, as in most zips, its offset is the bound
+// instead, and no bytes are read in vain.
 constexpr std::int64_t kZipAhead = 512;
 
 void check_length(std::int64_t length, std::int64_t max_file_bytes) {
@@ -36,12 +36,12 @@ ZipEntry zip_entry(const Ranges& ranges, std::size_t item) {
 
 }  // namespace
 
-// An open file, or the part of one that is in memory, and how messages call it.
+// Open file, or a part of a file in memory, and its name in messages.
 struct Reader::Source {
     const Paths& paths;
     std::int64_t path_id;
     const HeldPart* held;
-    std::shared_ptr<const Paths::File> file;  // of none that is held
+    std::shared_ptr<const Paths::File> file;  // null for a part in memory
 
     std::string path() const { return paths.path(path_id); }
 

@@ -1,5 +1,5 @@
-// Reads one sample's item: a file, a range of one, or a member of an archive, checked against what was indexed. What
-// the caller holds in memory is checked alike, and not copied.
+// Reader of one sample's item: a file, a range of a file, or an archive member, checked against the index. Items in the
+// caller's memory are checked too, but not copied.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +15,29 @@
 
 namespace headrace {
 
-// One a thread; keeps its memory between items.
+// One per thread; reuses its memory between items.
 class Reader {
 public:
-    // `retries` is shared by the readers of an engine, and outlives them.
+    // `retries` is shared by an engine's readers and outlives them.
     explicit Reader(Retries& retries) : retries_(retries) {}
 
-    // The item's bytes, valid until the next call. What fails for a reason that may pass is tried again after a pause,
-    // which ends with the job. Throws Fault: io (open, read), changed (shorter than indexed, or another header), limit
-    // (max_file_bytes), corrupt (no such member, or a damaged one), unsupported (a zip's encryption or method),
+    // Returns the item's bytes, valid until the next call. Retries transient failures after a pause, which ends with
+    // the job. Throws Fault: io (open, read), changed (shorter than indexed, or another header), limit
+    // (max_file_bytes), corrupt (no such member, or a corrupt one), unsupported (a zip's encryption or method),
     // cancelled.
     std::span<const std::uint8_t> read(const Ranges& ranges, std::size_t item, std::int64_t max_file_bytes, Job& job) {
         return read_start(ranges, item, std::numeric_limits<std::size_t>::max(), max_file_bytes, job).bytes;
     }
 
-    // An item's beginning, and how long the whole item is.
+    // Prefix of an item, and the whole item's size.
     struct Start {
         std::span<const std::uint8_t> bytes;
-        std::size_t of = 0;  // bytes
+        std::size_t of = 0;  // size of the whole item in bytes
 
         bool is_all() const { return bytes.size() == of; }
     };
-    // As read(), of `most` bytes if the item has more: what is before the data is checked all the same, what only the
-    // whole data tells (a zip's CRC) is not. A zip's deflated member comes whole.
+    // Like read(), but at most `most` bytes: checks headers before the data, but not the whole data (a zip's CRC). A
+    // deflated zip member is read whole.
     Start read_start(const Ranges&, std::size_t item, std::size_t most, std::int64_t max_file_bytes, Job&);
 
 private:
@@ -50,7 +50,7 @@ private:
     std::span<const std::uint8_t> load(const Source&, std::int64_t offset, std::size_t count);
     static std::span<const std::uint8_t> load_held(const Source&, std::int64_t offset, std::size_t count);
 
-    // One huge file must not pin its size for the pass.
+    // A single huge file must not keep its memory allocated for the pass.
     static constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
     Retries& retries_;
     Scratch buffer_{kKeptBytes};

@@ -1,4 +1,4 @@
-// Rows of a decoded image that stay, for those who cut it more than once.
+// Buffer of a decoded image's rows, for several crops.
 #pragma once
 
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// A part of a decoded image as RGBX bytes: `rows` rows from `first_row` on, `columns` pixels from `first_column` on.
+// Part of a decoded image as RGBX bytes: `rows` rows from `first_row` on, `columns` pixels from `first_column` on.
 class RowCollector final : public RowSink {
 public:
     void start(int first_row, int rows, int first_column, int columns) {

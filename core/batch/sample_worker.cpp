@@ -14,14 +14,14 @@ namespace headrace {
 
 namespace {
 
-// Nearly every header lies in the first; in the second lies one with a preview and a colour profile.
+// Nearly every header is in the first 8 KB; a header with a preview and a colour profile is in the first 128 KB.
 constexpr std::size_t kHeaderBytes = 8 << 10, kHeaderGrowth = 16;
 
 SampleWorker::Image image_of(const Store::Item& item) {
     return {SampleWorker::Image::Kind::pixels, static_cast<int>(item.width), static_cast<int>(item.height), {}, {}, 0};
 }
 
-// What a decoder takes, if that is worth a lock: images of ordinary size need none.
+// Returns a decoder's memory if it is worth a lock; images of ordinary size need none.
 std::int64_t costly(std::int64_t bytes) { return bytes < (std::int64_t{32} << 20) ? 0 : bytes; }
 
 View draw_view(const Job& job, int sample, std::span<const ViewOp> program, std::uint64_t key,
@@ -29,7 +29,7 @@ View draw_view(const Job& job, int sample, std::span<const ViewOp> program, std:
     try {
         return sample_view(program, key, static_cast<std::uint64_t>(job.draw_ids[sample]), job.passes[sample],
                            job.dataset, image.width, image.height, copy);
-    } catch (const Fault& fault) {  // the program was checked before: what does not fit is this image
+    } catch (const Fault& fault) {  // the program was checked before, so this image does not fit
         throw Fault(Code::unfit, fault.what());
     }
 }
@@ -85,7 +85,7 @@ void SampleWorker::run_raw(Job& job, int sample, RawField& raw) {
 
 void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
     const ImageField& field = job.images[index];
-    if (field.decoded_with >= 0 && field.decoded_with != index) return;  // done with that one
+    if (field.decoded_with >= 0 && field.decoded_with != index) return;  // delivered with that field
     const std::optional<Store::Item> kept = find_kept(job, field, sample, true);
     Image image = kept ? image_of(*kept) : probe(job, field, sample);
     if (index == 0) {
@@ -96,7 +96,7 @@ void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
             write_view(scene.view, job.views.data() + static_cast<std::size_t>(sample) * kViewRow);
         }
     }
-    // Pictures that share a decode are cut from all of it, as RGBX.
+    // Pictures that share a decode are cropped from the whole image as RGBX.
     const std::int64_t shared = field.decoded_with == index ? std::int64_t{4} * image.width * image.height : 0;
     const MemoryShare share(memory_, costly(image.whole_bytes + shared));
     if (field.decoded_with == index) return deliver_copies(job, sample, index, image, scene, kept);
@@ -109,7 +109,7 @@ void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
     deliver(job, field, sample, image, view);
 }
 
-// Reads no more of the image than its header takes.
+// Reads only the image's header.
 SampleWorker::Image SampleWorker::measure(Job& job, const ImageField& field, int sample) {
     if (is_of_pixels(field, sample)) return probe(job, field, sample);
     if (const auto kept = find_kept(job, field, sample, false)) return image_of(*kept);
@@ -276,7 +276,7 @@ void SampleWorker::draw(const Job& job, const ImageField& field, int sample, std
         for (const DrawnOp& op : drawn)
             if (is_picture || is_geometric(op.kind)) chain_.push_back(op);
     };
-    // What does not follow the sample's view does not follow its draw either.
+    // A field that does not follow the sample's view does not follow its augmentation draws either.
     if (job.augment) append(*job.augment, field.own_view ? hash64(key, 1) : job.key);
     if (field.augment) append(*field.augment, key);
 }
@@ -295,7 +295,7 @@ void SampleWorker::send_picture(const ImageField& field, const Format& format, c
                                 int eighths, PixelRows& out) {
     const Reach reach = reach_of(window, field.filter);
     const std::int64_t since = now_ns();
-    const bool to_grey = format.channels == 1;  // a grey image passes unchanged
+    const bool to_grey = format.channels == 1;  // grey images pass unchanged
     JpegDecoder::Columns columns{0, image.width};
     if (image.kind == Image::Kind::jpeg) columns = jpeg_.begin(eighths, reach.left, reach.right);
     RowSink& sampler = start_sampler(field.filter, window, reach.top, columns.first, columns.count, out);

@@ -1,4 +1,4 @@
-// Everything that happens to one sample, on one thread: read, probe, view, decode, resample, write.
+// Processing of one sample on one thread: read, probe, view, decode, resample, write.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@
 
 namespace headrace {
 
-// One a thread; keeps decoders and buffers between samples.
+// One per thread; reuses decoders and buffers between samples.
 class SampleWorker {
 public:
     SampleWorker(Level level, const Limits& limits, Counters& counters, Retries& retries,
@@ -47,31 +47,31 @@ public:
           vectors_(kernels(level)),
           wide_(kernels(level)) {}
 
-    // Records what goes wrong as failures of the job; throws nothing but std::bad_alloc.
+    // Records errors as failures of the job; throws only std::bad_alloc.
     void run(Job& job, int sample);
 
-    // Decodes the job's one image of its one sample at the size that its view has: the format's size is set, then
-    // `allocate` gives format.bytes() of memory. For callers that wait in their own thread. Throws Fault.
+    // Decodes the job's single image of its single sample at its view's size: sets the format's size, then calls
+    // `allocate` for format.bytes() of memory. For callers that wait in their own thread. Throws Fault.
     using Allocate = std::function<std::uint8_t*(const Format&)>;
     void decode_one(Job& job, const Allocate& allocate);
 
-    // One image, probed.
+    // Probed image.
     struct Image {
         enum class Kind { jpeg, png, pixels } kind;
         int width = 0, height = 0;
         Memory pixels;
         PngInfo png;
         std::size_t bytes = 0;
-        std::int64_t whole_bytes = 0;  // memory of a decoder that cannot go row by row; 0 for one that can
+        std::int64_t whole_bytes = 0;  // memory of a decoder that cannot stream rows; 0 if it can
     };
 
 private:
-    // The first image of a sample and the job's view of it, which the other fields follow.
+    // First image of a sample and the job's view of it, which the other fields follow.
     struct Scene {
         Image image{};
         View view;
     };
-    // A copy of a picture that is cut from a decoded image: where it goes, and what its draws are keyed by.
+    // Copy of a picture to crop from a decoded image: its destination, and the key of its draws.
     struct Picture {
         const ImageField* field;
         std::uint8_t* out;
@@ -83,21 +83,22 @@ private:
     static void note_size(Job& job, int sample, const Image& image);
     Image measure(Job& job, const ImageField& field, int sample);
     Reader::Start fetch(Job& job, const ImageField& field, int sample, std::size_t most);
-    // From the cache, or else from the source, and then kept if the cut says so. Valid until the next call.
+    // Reads from the cache, or else from the source and caches the bytes if the cut is `file`. Valid until the next
+    // call.
     std::span<const std::uint8_t> read_all(Job& job, const Ranges& ranges, const CacheUse& cache, int sample);
     Image probe(Job& job, const ImageField& field, int sample);
     Image open(const Reader::Start& start, const ImageField& field, bool for_pixels);
     View choose_view(const Job& job, int sample, const Image& image) const;
-    // Checked against the image and the batch.
+    // Returns the view, checked against the image and the batch.
     View view_of(const Job& job, int sample, const ImageField& field, int copy, const Image& image,
                  const Scene& scene) const;
     void deliver(Job& job, const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_content(Job& job, const ImageField& field, int sample, const Format& format, std::uint8_t* out,
                          const Image& image, const View& view, const Chain& chain);
-    // What comes before the draw, as kept pixels do, has an empty chain.
+    // The chain is empty for pixels before augmentation, such as cached ones.
     void deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
                          const View& view, const Chain& chain);
-    // Takes the rows of a picture: the batch's memory, or the canvas on which the chain is run.
+    // Returns the sink for a picture's rows: the batch's memory, or the canvas on which the chain runs.
     PixelRows& start_picture(const Format& format, std::uint8_t* out, const View& view, const Chain& chain);
     // --- several pictures of one decode (deliver_copies.cpp) ---
     void deliver_copies(Job& job, int sample, int field, const Image& image, const Scene& scene,
@@ -108,33 +109,34 @@ private:
     void deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void deliver_depth(const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_vectors(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
-    // Runs the chain on the values of a mask, depth or normals, which are in the batch.
+    // Runs the chain on a mask, depth or normals in the batch.
     void warp_dense(const ImageField& field, int sample);
     void warp_values(const ImageField& field, std::size_t bytes, const std::uint8_t* outside, std::uint8_t* values);
     void turn_normals(const ImageField& field, std::uint8_t* normals);
     void deliver_wide(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
-    // Draws the chain of one image of this size: the sample's operations, then the field's. Empty where it has none.
+    // Draws the chain of one image of this size: the sample's operations, then the field's; empty if it has none.
     void draw(const Job& job, const ImageField& field, int sample, std::uint64_t key);
-    // The canvas of the augmenter, with the chain run on it, as the batch has it.
+    // Runs the chain on the augmenter's canvas and writes the result in the batch's format.
     void finish_augmented(const Format& format, std::uint8_t* out, const Chain& chain);
-    // --- what is kept (deliver_cached.cpp) ---
-    // The parts of an entry: where the sample lies in the batch, or `canvas_` for pictures that become floats.
+    // --- caching (deliver_cached.cpp) ---
+    // Parts of an entry: the sample's memory in the batch, or `canvas_` for pictures that become floats.
     struct Kept {
         Part parts[kMostParts];
         std::size_t count;
     };
     static std::uint64_t entry_of(const Job& job, const CacheUse& cache, int sample);
-    // Of pixels; bytes of files are looked up where they are read.
+    // Finds cached pixels; bytes of files are looked up in read_all().
     static std::optional<Store::Item> find_kept(const Job& job, const ImageField& field, int sample, bool counts);
     Kept kept_of(const ImageField& field, int sample);
-    // False where what was found is damaged.
+    // Delivers a cached entry; returns false if it is corrupt.
     bool take_kept(const Job& job, const ImageField& field, int sample, const Store::Item& item, const View& view);
     void deliver_and_keep(Job& job, const ImageField& field, int sample, const Image& image, const View& view);
     void finish_kept(const ImageField& field, int sample, const View& view);
     std::span<const std::uint8_t> read_kept(const Job& job, const CacheUse& cache, int sample);
     static Image shrunk_of(const ImageField& field, const Image& image);
     Image shrink(const ImageField& field, const Image& image);
-    // What was kept of it; nothing where that is damaged. And a new one, which is then kept, if the cut says so.
+    // Reads a cached shrunk copy; nothing if it is corrupt. shrink_and_keep() makes a new one and caches it if the cut
+    // is `shrunk`.
     std::optional<Image> read_shrunk(const Job& job, const ImageField& field, int sample, const Store::Item& item);
     Image shrink_and_keep(const Job& job, const ImageField& field, int sample, const Image& image);
     void deliver_shrunk(const ImageField& field, const Format& format, std::uint8_t* out, const Image& source,
@@ -142,21 +144,21 @@ private:
 
     void send_picture(const ImageField& field, const Format& format, const Image& image, const Window& window,
                       int eighths, PixelRows& out);
-    // The rows from top to bottom, each of `type`; counted as decoding, less what the sink takes.
+    // Sends the rows from top to bottom, of `type`; counted as decoding, without the sink's time.
     void send_samples(const Image& image, PixelType type, const Window& window, int top, int bottom, RowSink& sink);
-    // Decodes to rows of RGBX bytes.
+    // Sends decoded rows of RGBX bytes.
     void send_rows(const Image& image, const Reach& reach, RowSink& sink);
     RowSink& start_sampler(Filter filter, const Window& window, int first_row, int first_column, int columns,
                            PixelRows& out);
     void send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink);
-    // A decoder and the sink that took its rows: nanoseconds, bytes read and bytes made.
+    // Counts a decoder and the sink of its rows: nanoseconds, bytes read and bytes produced.
     void count_rows(std::int64_t since, std::int64_t sink_ns, std::size_t bytes, std::int64_t made);
     void spent(Stage stage, std::int64_t since, std::size_t bytes) {
         counters_[static_cast<int>(stage)].add(now_ns() - since, 1, static_cast<std::int64_t>(bytes));
     }
 
     const Limits& limits_;
-    MemoryBudget* memory_;  // null: nobody else decodes beside this
+    MemoryBudget* memory_;  // null: no other thread decodes
     const Kernels* kernels_;
     Counters& counters_;
     Stage stage_ = Stage::read;
@@ -168,7 +170,7 @@ private:
     Target target_;
     Augmenter augmenter_;
     Warper warper_;
-    Chain chain_;  // drawn for the image that is delivered
+    Chain chain_;  // drawn for the current image
     MaskTarget mask_;
     DepthTarget depth_;
     DepthCounter depth_counter_;

@@ -1,4 +1,4 @@
-// Where the samples' bytes lie: files by number, and ranges in them.
+// Locations of the samples' bytes: files by number, and ranges in them.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace headrace {
 
-// The files of a dataset: names below a root, held as one blob with offsets (borrowed, not copied). There may be very
-// many of them, so each name and its offsets are checked when it is asked for, none when these are made.
+// Files of a dataset: names relative to a root, as one borrowed blob with offsets. There may be very many, so a name
+// and its offsets are checked on use, not at construction.
 class Paths {
 public:
-    // `keep_open` suits archives, which are read again and again: up to kOpenFiles descriptors stay open.
-    // `inside`: a name that leads out of the root is a fault; otherwise an absolute name stands for itself.
+    // `keep_open` is for archives, which are read repeatedly: up to kOpenFiles descriptors stay open.
+    // `inside`: a name that leads out of the root is a fault; otherwise an absolute name is used directly.
     Paths(std::string root, std::span<const std::uint8_t> names, std::span<const std::uint64_t> offsets, bool keep_open,
           bool inside);
 
     std::size_t size() const { return offsets_.size() - 1; }
-    // Throws Fault changed (no such index, or damaged offsets), corrupt (no name: the sample has no such file),
-    // missing (a name with a NUL byte, which would end it early), outside.
+    // Throws Fault: changed (no such index, or corrupt offsets), corrupt (no name: the sample has no such file),
+    // missing (a name with a NUL byte, which would truncate it), outside.
     std::string path(std::int64_t index) const;
 
-    // Owns a descriptor; shared by the readers that use it now.
+    // Owner of a descriptor, shared by its current readers.
     struct File {
         int fd;
         explicit File(int fd_) : fd(fd_) {}
@@ -34,12 +34,11 @@ public:
         File& operator=(const File&) = delete;
         ~File();
     };
-    // Throws TransportFault, and what `path` throws.
+    // Throws TransportFault, and the errors of `path`.
     std::shared_ptr<const File> open(std::int64_t index) const;
-    // Lets go of a descriptor kept open, so that the next `open` opens the file again. Readers that use it now keep it
-    // for as long.
+    // Releases an open descriptor, so that the next `open` reopens the file. Current readers keep the old one.
     void forget(std::int64_t index) const;
-    // Lets go of all of them.
+    // Releases all open descriptors.
     void close();
 
 private:
@@ -59,32 +58,32 @@ private:
     mutable std::unordered_map<std::int64_t, Entry> open_;
 };
 
-// Lengths that stand for none: the sample has no such member; a name was given, and no archive holds it.
+// Lengths that mark missing bytes: the sample has no such member; no archive has a member of the given name.
 constexpr std::int64_t kAbsent = -1, kMissing = -2;
-// What the central directories of zips say of a batch's members, one a sample. Without it, bytes lie there as they are.
+// Central directory entries of a batch's zip members, one per sample. Without them, bytes are stored plainly.
 struct ZipRanges {
     const std::int64_t* packed = nullptr;  // bytes in the zip
-    const std::int64_t* room = nullptr;    // bytes from the local header to where the next one begins
+    const std::int64_t* room = nullptr;    // bytes from the local header to the start of the next
     const std::uint32_t* method = nullptr;
     const std::uint32_t* crc = nullptr;
     const std::uint32_t* flags = nullptr;
 };
 
-// A part of a file that the caller holds in memory: its bytes from `first` on. Borrowed until the job is done.
+// Part of a file in the caller's memory: its bytes from `first` on. Borrowed until the job is done.
 struct HeldPart {
     std::span<const std::uint8_t> bytes;
     std::int64_t first = 0;
 };
 
-// Byte ranges of a batch, one a sample. A null array stands for its default.
+// Byte ranges of a batch, one per sample. A null array means its default.
 struct Ranges {
     std::shared_ptr<const Paths> paths;
     const std::int64_t* path_id = nullptr;
-    const std::int64_t* offset = nullptr;  // default 0; in a zip that of the local header
+    const std::int64_t* offset = nullptr;  // default 0; in a zip, of the local header
     const std::int64_t* length = nullptr;  // default: the whole file; kAbsent or kMissing
-    const std::uint32_t* check = nullptr;  // of the header before the data (tar, zip); default: none is checked
-    ZipRanges zip;                         // null arrays: no zip. Else offset, length and check are there
-    // Which of `held` has the sample's bytes; negative: none has, and the file is read. Default: none is held.
+    const std::uint32_t* check = nullptr;  // of the header before the data (tar, zip); default: no check
+    ZipRanges zip;                         // null arrays: no zip. Otherwise offset, length and check are set
+    // Index in `held` of the sample's bytes; negative: the file is read. Default: all files are read.
     const std::int64_t* held_in = nullptr;
     std::vector<HeldPart> held;
 

@@ -1,4 +1,4 @@
-// Decoding and what takes its rows, counted apart.
+// Separate timing of decoding and of the receiver of its rows.
 #pragma once
 
 #include "batch/counters.hpp"
@@ -6,7 +6,7 @@
 
 namespace headrace {
 
-// Hands rows on and measures how long the receiver takes, since decoding and resampling alternate band by band.
+// Passes rows on and measures the receiver's time, since decoding and resampling alternate band by band.
 class TimedSink final : public RowSink {
 public:
     explicit TimedSink(RowSink& sink) : sink_(sink) {}

@@ -1,4 +1,4 @@
-// Errors of reading that are no fault of what is read: which may pass, and how often reading is tried again.
+// Read errors unrelated to content: classification of transient errors, and retries.
 #pragma once
 
 #include <atomic>
@@ -11,28 +11,28 @@
 
 namespace headrace {
 
-// Opening or reading failed with this errno.
+// Failure to open or read, with its errno.
 struct TransportFault : Fault {
     int error;
     // `what` failed: "cannot open PATH".
     TransportFault(int error_, const std::string& what);
 };
 
-// Whether an errno tells of a disk, a network or a server, which may answer the next time. A name that is not there, a
-// right that is missing and the like stay as they are.
+// True if an errno may be transient: a disk, network or server that may respond next time. Missing names, missing
+// permissions and the like are permanent.
 bool may_pass(int error);
 
-// Whether it has taken the descriptor with it, so that only opening the file again can help.
+// True if the error invalidated the descriptor, so that only reopening the file can help.
 bool loses_descriptor(int error);
 
-// The pause before each further attempt. A server that is restarted, or a path that changes over, takes seconds; what
-// takes longer stops the run, and its state is resumed.
+// Pause before each further attempt. A server restart or a path failover takes seconds; longer outages stop the run,
+// which can be resumed from its state.
 inline const std::vector<std::chrono::nanoseconds> kRetryWaits{
     std::chrono::milliseconds(50), std::chrono::milliseconds(200), std::chrono::milliseconds(800),
     std::chrono::milliseconds(3200)};
 
-// What the readers of one engine share. Once a read has failed at every attempt the run is going to stop: the others do
-// not try again, or a mount that is gone would take their pauses once for each sample of a batch.
+// Retry state shared by an engine's readers. Once a read has failed at every attempt, the run will stop, so other
+// readers do not retry: with a lost mount, they would pause for every sample of a batch.
 struct Retries {
     std::vector<std::chrono::nanoseconds> waits = kRetryWaits;
     std::atomic<std::int64_t> made{0};  // attempts beyond the first

@@ -1,4 +1,4 @@
-// Masks, depth and normals under the geometric operations of their sample.
+// Geometric operations of a sample on its masks, depth and normals.
 #include <bit>
 #include <cstring>
 #include <vector>
@@ -27,14 +27,14 @@ float load_float(DType dtype, const std::uint8_t* at) {
     return dtype == DType::float16 ? half_value(bits) : std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-// The value of places outside: the batch's own, 12 bytes or fewer.
+// Value for coordinates outside, in the batch's type, at most 12 bytes.
 struct Outside {
     std::uint8_t bytes[16] = {};
 };
 
 Outside outside_of(const ImageField& field, const Kernels& kernels) {
     Outside outside;
-    if (field.content == Content::mask) std::memcpy(outside.bytes, &field.mask.ignore, 8);  // the lowest byte first
+    if (field.content == Content::mask) std::memcpy(outside.bytes, &field.mask.ignore, 8);  // lowest byte first
     if (field.content == Content::depth) {
         const auto invalid = static_cast<float>(field.depth.invalid);
         store_floats(kernels, field.depth.dtype, &invalid, 1, outside.bytes);
@@ -70,7 +70,7 @@ void SampleWorker::warp_values(const ImageField& field, std::size_t bytes, const
     warper_.nearest(bytes, from, values);
 }
 
-// Vectors keep their length and z. Where y grows upwards, a turn is the other way around.
+// Rotates vectors, preserving length and z. If y points up, the rotation is reversed.
 void SampleWorker::turn_normals(const ImageField& field, std::uint8_t* normals) {
     const std::size_t bytes = size_of(field.format.dtype), row = 3 * static_cast<std::size_t>(field.format.width);
     const double sign = field.y_up ? -1 : 1;

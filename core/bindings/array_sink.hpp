@@ -1,4 +1,4 @@
-// Decoded rows into one array, for the bindings that decode a single image.
+// Sink of decoded rows into one array, for bindings that decode a single image.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// Bands one below another, without row padding.
+// Appends bands without row padding.
 class ArraySink final : public RowSink {
 public:
     ArraySink(int height, std::size_t row_bytes)

@@ -84,7 +84,7 @@ Chain geometric(const AugmentProgram& program, const Stream& stream, int width, 
     return chain;
 }
 
-// Draws of the samples of a batch, whose places follow one another sample by sample.
+// Draws for the samples of a batch, with places grouped by sample.
 struct Draws {
     const AugmentProgram& program;
     std::uint64_t key;
@@ -92,7 +92,7 @@ struct Draws {
     Passes passes;
     int width, height;
 
-    // Calls move(warper, first, last) for each operation of each sample that has places.
+    // Calls move(warper, first, last) for each geometric operation of each sample with places.
     template <typename Move>
     void each(const Rows& rows, const Move& move) const {
         Warper warper(best_level());
@@ -116,8 +116,8 @@ struct Draws {
     }
 };
 
-// The box around its moved corners, cut at the image. Returns which share of that area is in the image; 0 of a box with
-// a corner that is shown nowhere.
+// Replaces the box by the bounding box of its moved corners, clipped to the image. Returns the fraction of that area
+// inside the image; 0 for a box with a corner that the operation does not map.
 double move_box(const Warper& warper, double* box, double width, double height) {
     double least[2], most[2];
     for (int corner = 0; corner < 4; ++corner) {

@@ -1,4 +1,4 @@
-// One registration function an area; module.cpp calls them all. Python types appear only in this folder.
+// One registration function per area; module.cpp calls them all. Python types appear only in this folder.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -52,7 +52,7 @@ struct Mapping {
     std::size_t bytes;
 };
 
-// A part of a file that processes share, as bytes; it needs no descriptor once it is mapped.
+// Maps a part of a file that processes share; the mapping needs no descriptor afterwards.
 nb::object map_file(int file, std::size_t offset, std::size_t bytes) {
     void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
     if (at == MAP_FAILED) {
@@ -67,7 +67,7 @@ nb::object map_file(int file, std::size_t offset, std::size_t bytes) {
     return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(at, {bytes}, owner));
 }
 
-// One step, whatever processes do it at once; what was there before.
+// Adds atomically across processes and returns the previous value.
 std::int64_t fetch_add(nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> counters,
                        std::size_t index, std::int64_t value) {
     if (index >= counters.size()) throw nb::index_error("expected the index of a counter");

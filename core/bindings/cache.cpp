@@ -80,7 +80,7 @@ nb::object get(PyStore& self, std::uint64_t index) {
     return whole ? bytes : nb::none();
 }
 
-// A view of whatever has one, released at the end.
+// Scoped buffer view of a Python object.
 struct Buffer {
     explicit Buffer(nb::handle object) {
         if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
@@ -110,7 +110,7 @@ Ints indices_of(const Store& store, const In<std::int64_t>& indices) {
     return all;
 }
 
-// Appends what is kept under a number. Its bytes, or -1.
+// Appends the entry with a number. Returns its size in bytes, or -1 if absent.
 std::int64_t append(Store& store, std::uint64_t index, std::string& data) {
     const std::optional<Store::Item> item = store.find(index);
     if (!item) return -1;

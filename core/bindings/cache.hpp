@@ -1,4 +1,4 @@
-// A cache as Python holds it, for jobs that use it.
+// Python's handle of a cache, for jobs that use it.
 #pragma once
 
 #include <memory>

@@ -46,7 +46,7 @@ public:
 
     void close() {
         if (::getpid() != owner_) {
-            (void)engine_.release();  // its threads are the parent's
+            (void)engine_.release();  // the threads belong to the parent
             return;
         }
         nb::gil_scoped_release released;

@@ -24,8 +24,8 @@ namespace {
 using Table = nb::ndarray<const double, nb::shape<-1, kProgramColumns>, nb::c_contig, nb::device::cpu>;
 using Pixels = nb::ndarray<const std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-// The buffers and decoders of one thread, for every ImageDecoder that it uses. A lock would be dead in a forked child
-// of a process whose other threads decode; a thread's own state is whole there.
+// Buffers and decoders of one thread, for every ImageDecoder that it uses. A lock could be inherited locked by a forked
+// child if another thread was decoding; a thread's own state is consistent there.
 SampleWorker& worker_of_this_thread(const Limits& limits) {
     struct Own {
         Limits limits;
@@ -35,11 +35,11 @@ SampleWorker& worker_of_this_thread(const Limits& limits) {
     };
     thread_local Own own;
     own.limits = limits;
-    own.retries.given_up.store(false);  // images that are decoded one by one are no run that stops
+    own.retries.given_up.store(false);  // independent single images: an earlier failure must not disable retries
     return own.worker;
 }
 
-// Any object with a contiguous buffer. Taken and let go with the GIL held.
+// Scoped buffer of any object with a contiguous buffer. Acquire and release it with the GIL held.
 class Buffer {
 public:
     explicit Buffer(nb::handle object) {
@@ -50,7 +50,7 @@ public:
     Buffer& operator=(const Buffer&) = delete;
 
     Memory memory() const {
-        static const std::uint8_t nothing = 0;  // a null pointer would stand for "read it from the range"
+        static const std::uint8_t nothing = 0;  // a null pointer would mean "read it from the range"
         const auto* data = static_cast<const std::uint8_t*>(view_.buf);
         return {.data = data == nullptr ? &nothing : data, .size = static_cast<std::size_t>(view_.len)};
     }
@@ -74,7 +74,7 @@ nb::object array_of(std::unique_ptr<std::uint8_t[]> memory, const Format& format
     return nb::cast(nb::ndarray<nb::numpy>(at, shape.size(), shape.data(), owner, nullptr, dtype_of(format.dtype)));
 }
 
-// Decodes, cuts and resizes one image at a time in the calling thread. Immutable, so any thread may use it.
+// Decoder that crops and resizes one image at a time in the calling thread. Immutable, so any thread may use it.
 class ImageDecoder {
 public:
     ImageDecoder(const Table& program, const PyImageOptions& options, const Limits& limits)
@@ -138,7 +138,7 @@ private:
 
     std::vector<ViewOp> program_;
     Limits limits_;
-    ImageField field_;  // what is the same for every image
+    ImageField field_;  // common to all images
 };
 
 }  // namespace

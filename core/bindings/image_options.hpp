@@ -1,4 +1,4 @@
-// What Python says about an image field, as the core takes it; and what the core says, as Python takes it.
+// Conversion of an image field's options from Python to the core, and of the core's messages to Python.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace headrace {
 
-// Which of the names it is.
+// Returns the enumerator with this name. Throws ValueError for other names.
 template <typename Enum, std::size_t count>
 Enum parse_name(const std::string& name, const char* const (&names)[count], const char* expected) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -54,7 +54,7 @@ inline DepthFormat parse_depth(const DepthNumbers& numbers) {
     return f;
 }
 
-// The format but for its size. ValueError for what does not fit.
+// Parses the format, without its size. Throws ValueError for invalid values.
 inline Format parse_format(int channels, const std::string& dtype, bool planar, const std::vector<float>& subtract,
                            const std::vector<float>& divide, const std::vector<int>& fill) {
     Format f;
@@ -73,8 +73,8 @@ inline Format parse_format(int channels, const std::string& dtype, bool planar, 
     return f;
 }
 
-// Of a wide picture: subtract, divide and fill of each channel (dense/wide_sampler.hpp). ValueError for what does not
-// fit.
+// Parses the format of a wide picture: subtract, divide and fill of each channel (dense/wide_sampler.hpp). Throws
+// ValueError for invalid values.
 using WideNumbers = std::tuple<std::vector<double>, std::vector<double>, std::vector<double>>;
 
 inline Format parse_wide(const WideNumbers& numbers, const std::string& dtype, bool planar, WideFormat& wide) {
@@ -95,21 +95,21 @@ inline Filter parse_filter(const std::string& name) {
                               "expected filter triangle, nearest, bicubic, linear or lanczos");
 }
 
-// bytes of a value, ignore, and the table of MaskFormat.
+// Bytes per value, ignore, and the table of MaskFormat.
 using MaskTable = nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 using ViewTable =
     nanobind::ndarray<const double, nanobind::shape<-1, kProgramColumns>, nanobind::c_contig, nanobind::device::cpu>;
 using MaskNumbers = std::tuple<int, std::int64_t, MaskTable>;
 
-// A program of augmentations, parsed once.
+// Program of augmentations, parsed once.
 struct PyAugmentation {
     std::shared_ptr<const AugmentProgram> program;
 };
 
-// What an image field becomes: described once, the same for every batch.
+// Description of an image field, the same for every batch.
 struct PyImageOptions {
     ImageField field;
-    std::optional<MaskTable> table;  // of a mask, which the field borrows
+    std::optional<MaskTable> table;  // of a mask; the field borrows it
 
     void take_augment(const PyAugmentation* augment) {
         if (augment == nullptr) return;
@@ -117,7 +117,7 @@ struct PyImageOptions {
         field.augment = augment->program;
     }
 
-    // The view and copies of a field that does not follow the job's view.
+    // Sets the view and copies of a field that does not follow the job's view.
     void take_view(const std::optional<ViewTable>& view, int copies, int decoded_with) {
         if (copies < 1 || copies > kMostCopies) throw nanobind::value_error("expected 1 to 64 copies");
         field.copies = copies;
@@ -159,7 +159,7 @@ struct PyImageOptions {
     }
 };
 
-// Paths in messages need not be UTF-8.
+// Converts a message to str; paths in it may not be UTF-8.
 inline nanobind::object text_of(const std::string& why) {
     return nanobind::steal<nanobind::object>(
         PyUnicode_DecodeUTF8(why.data(), static_cast<Py_ssize_t>(why.size()), "backslashreplace"));

@@ -43,7 +43,7 @@ PyJob::PyJob(Array<std::int64_t> ids, Array<std::uint32_t> passes, std::uint64_t
 
 PyJob::~PyJob() {
     if (!submitted_ || ::getpid() != owner_) {
-        if (submitted_) new std::shared_ptr<Job>(job_);  // threads of the parent: nothing here may wait for them
+        if (submitted_) new std::shared_ptr<Job>(job_);  // the threads are the parent's, so never wait for them here
         return;
     }
     job_->cancel();

@@ -1,4 +1,4 @@
-// A job as Python holds it, and where the bytes of its fields lie.
+// Python's handle of a job, and the locations of its fields' bytes.
 #pragma once
 
 #include <memory>
@@ -24,21 +24,21 @@ using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using Table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using PixelArray = nb::ndarray<nb::ro, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-// The core borrows arrays; these wrappers hold them for as long.
+// The core borrows arrays; these wrappers keep them alive.
 struct PyPaths {
     std::shared_ptr<Paths> paths;
     Array<std::uint8_t> names;
     Array<std::uint64_t> offsets;
 };
 
-// Where the bytes of a field lie in a batch, as headrace.data.Location has it.
+// Locations of a field's bytes in a batch, from headrace.data.Location.
 struct PyRanges {
     using Ints = std::optional<Array<std::int64_t>>;
     using Words = std::optional<Array<std::uint32_t>>;
-    // packed, room, method, crc, flags: as ZipRanges.
+    // packed, room, method, crc, flags of ZipRanges.
     using Zipped = std::optional<std::tuple<Array<std::int64_t>, Array<std::int64_t>, Array<std::uint32_t>,
                                             Array<std::uint32_t>, Array<std::uint32_t>>>;
-    // Parts of files in memory, the first byte of each in its file, and the part that each sample lies in, or -1.
+    // Parts of files in memory, the file offset of each, and the index of each sample's part, or -1.
     using Held =
         std::optional<std::tuple<std::vector<Array<std::uint8_t>>, std::vector<std::int64_t>, Array<std::int64_t>>>;
     std::optional<PyPaths> paths;
@@ -48,10 +48,10 @@ struct PyRanges {
     Held held;
 };
 
-// Where a field's entries are cached: the store, the first one, and what is cached of it.
+// Cache of a field's entries: the store, the number of the first entry, and the cached form.
 using CachePlace = std::optional<std::tuple<const PyStore*, std::uint64_t, std::string>>;
 
-// A job as Python holds it. Its arrays live until the core is done with them.
+// Python's handle of a job. It keeps the arrays alive until the core is done.
 class PyJob {
 public:
     PyJob(Array<std::int64_t> ids, Array<std::uint32_t> passes, std::uint64_t key, std::uint16_t dataset, Table program,
@@ -90,7 +90,7 @@ private:
     Ranges ranges(const PyRanges& at);
     void take_held(const PyRanges::Held::value_type& held, Ranges& r);
 
-    // Kept until the job is done.
+    // Keeps the array alive until the job is done.
     template <typename T>
     const T* borrow(const std::optional<Array<T>>& array, const char* name) {
         if (!array) return nullptr;
@@ -103,14 +103,14 @@ private:
         return array->data();
     }
 
-    // Fields of one column that are decoded together are pictures of one kind.
+    // Checks that fields of one column that are decoded together are pictures of one kind.
     void check_place(const ImageField& field) const;
     void take_outputs(ImageField& field, Bytes& out, std::optional<Bytes>& valid);
 
     static Memory memory_of(const PixelArray& pixels);
 
-    // Items are None (read from the range), bytes (encoded), or arrays [H, W, 1 or 3], of wide pictures of any number
-    // of channels, of uint8, uint16 or float32.
+    // Items are None (read from the range), bytes (encoded), or arrays [H, W, 1 or 3] (any number of channels for wide
+    // pictures) of uint8, uint16 or float32.
     void take_memory(const nb::list& items, ImageField& field);
 
     const Job& finished() const {

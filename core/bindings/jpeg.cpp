@@ -40,7 +40,7 @@ JpegPath path_named(const std::string& name) {
     throw nb::value_error(("expected path auto, native, fast or libjpeg, got " + name).c_str());
 }
 
-// One decoder a level and a path; what tests and benchmarks ask for in turns stays warm.
+// One decoder per level and path, so that tests and benchmarks that alternate keep all decoders warm.
 JpegDecoder& decoder_for(Level level, JpegPath path) {
     thread_local std::unique_ptr<JpegDecoder> decoders[kLevels][3];
     auto& decoder = decoders[static_cast<int>(level)][static_cast<int>(path)];
@@ -81,7 +81,7 @@ std::tuple<int, Pixels> decode_jpeg(const nb::bytes& data, int eighths, const st
     }
 }
 
-// Nanoseconds that one decode takes, header included.
+// Returns the nanoseconds of one decode, including the header.
 std::int64_t time_jpeg(const nb::bytes& data, const std::optional<Box>& window, const std::string& path,
                        const std::string& level) {
     using Clock = std::chrono::steady_clock;

@@ -32,7 +32,7 @@ Bounds bounds_of(const Limits& limits) {
             limits.max_decode_bytes, limits.formats,        limits.max_decode_s};
 }
 
-// Upper-case, each once, in order: equal limits are equal however they were written. Throws std::invalid_argument.
+// Normalizes names to upper case, unique and sorted, so that equal limits compare equal. Throws std::invalid_argument.
 std::vector<std::string> known_formats(std::vector<std::string> formats) {
     for (std::string& name : formats) {
         for (char& c : name) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;

@@ -1,4 +1,4 @@
-// What the core is told of, and asks of, the machine: instruction-set levels, codecs, freed memory.
+// Bindings for the machine: instruction-set levels, codecs, freed memory.
 #include <string>
 #include <vector>
 

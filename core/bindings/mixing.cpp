@@ -19,7 +19,7 @@ namespace {
 template <typename T>
 using Images = nb::ndarray<T, nb::ndim<5>, nb::c_contig, nb::device::cpu>;
 using Block = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-// A row for each pair: weight, left, top, right, bottom.
+// One row per pair: weight, left, top, right, bottom.
 using Pairs = nb::ndarray<const std::int32_t, nb::shape<-1, 5>, nb::c_contig, nb::device::cpu>;
 
 template <typename T>

@@ -1,7 +1,7 @@
 #include "bindings.hpp"
 
 NB_MODULE(_core, m) {
-    // A forked child cannot free what the frames of its parent's threads hold; that is no news to its user.
+    // A forked child cannot free objects in the frames of its parent's threads; its user need not know.
     nanobind::set_leak_warnings(false);
     m.doc() = "Headrace's native core: what touches pixels or must not hold the GIL.";
     headrace::bind_machine(m);

@@ -41,7 +41,7 @@ nb::tuple build(BytesIn names, OffsetsIn offsets) {
     return nb::make_tuple(to_numpy(std::move(table.starts)), to_numpy(std::move(table.order)));
 }
 
-// Keeps the arrays that it looks into.
+// Lookup that keeps its arrays alive.
 class PyNameLookup {
 public:
     PyNameLookup(BytesIn names, OffsetsIn offsets, StartsIn starts, IdsIn order)
@@ -80,7 +80,7 @@ private:
     IdsIn order_;
 };
 
-// Without the GIL, with what it throws as Python has it: ValueError what is damaged, OSError what cannot be read.
+// Runs `work` without the GIL and translates its errors: ValueError for corrupt data, OSError for failed reads.
 template <typename Work>
 void read_released(Work work) {
     try {

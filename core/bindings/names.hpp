@@ -1,4 +1,4 @@
-// Names as Python hands them over: one blob and its offsets.
+// Names from Python: one blob and its offsets.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -19,7 +19,7 @@ inline std::string_view text_of(const BytesIn& names) {
     return {reinterpret_cast<const char*>(names.data()), names.shape(0)};
 }
 
-// Throws Fault(corrupt) unless the offsets divide the names.
+// Throws Fault(corrupt) unless the offsets ascend and are within the names.
 inline void check_offsets(std::string_view names, std::span<const std::uint64_t> offsets) {
     if (offsets.empty()) throw Fault(Code::corrupt, "expected at least one name offset");
     for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
@@ -27,7 +27,7 @@ inline void check_offsets(std::string_view names, std::span<const std::uint64_t>
             throw Fault(Code::corrupt, "name_offsets must rise and stay within names");
 }
 
-// A fault as a Python exception. Messages carry names, which need not be UTF-8.
+// Raises a fault as a Python exception. Messages contain names, which may not be UTF-8.
 [[noreturn]] void raise(PyObject* kind, const Fault& fault);
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// Containers of the core as numpy arrays.
+// Conversion of the core's containers to NumPy arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-// Hands a container over to numpy without a copy.
+// Moves a container to a NumPy array without a copy.
 template <typename Container>
 auto to_numpy(Container&& from) {
     using Held = std::remove_cvref_t<Container>;

@@ -44,7 +44,7 @@ void paint_polygons(const Masks& masks, const Values<double>& xy, const Values<s
     const PickedPixels picked = picked_of(rows, columns, masks.shape(1), masks.shape(2));
     const std::span<const double> corners = span_of(xy);
     if (owners.size() != ends.size()) throw nb::value_error("expected an instance for each polygon");
-    for (const double place : corners)  // far beyond, edges overflow to crossings that are no numbers
+    for (const double place : corners)  // for larger values, edges overflow to NaN crossings
         if (!(std::abs(place) <= kFarthestCorner))
             throw nb::value_error("expected corners within 2^31 pixels of the image's first");
     std::int64_t begin = 0;

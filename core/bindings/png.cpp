@@ -45,7 +45,7 @@ void decode_without_gil(PngDecoder& decoder, int top, int bottom, Layout layout,
     decoder.decode(top, bottom, layout, sink);
 }
 
-// One a level: what tests and benchmarks ask for in turns stays warm.
+// One decoder per level, so that tests and benchmarks that alternate keep all decoders warm.
 PngDecoder& decoder_for(Level level) {
     thread_local std::unique_ptr<PngDecoder> decoders[kLevels];
     auto& decoder = decoders[static_cast<int>(level)];

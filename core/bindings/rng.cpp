@@ -45,7 +45,7 @@ nb::ndarray<nb::numpy, std::int64_t> permute(std::uint64_t n, std::uint64_t key,
     return owned(std::move(out), {count});
 }
 
-// As permute, each position in a permutation of its own: that of range(lengths[i]) under hash64(key, streams[i]).
+// Like permute, with a separate permutation for each position: of range(lengths[i]) under hash64(key, streams[i]).
 nb::ndarray<nb::numpy, std::int64_t> permute_each(const Positions& lengths, std::uint64_t key, const Positions& streams,
                                                   const Positions& positions) {
     const std::size_t count = positions.shape(0);
@@ -61,7 +61,7 @@ nb::ndarray<nb::numpy, std::int64_t> permute_each(const Positions& lengths, std:
         for (std::size_t first = 0, end; first < count; first = end) {
             const std::int64_t length = n[first], number = stream[first];
             for (end = first + 1; end < count && n[end] == length && stream[end] == number;) ++end;
-            // A walk in range(4) that ends at 0 only: four times the work of others, for what is known.
+            // The walk in range(4) ends only at 0: four times the usual work for a known result.
             if (length == 1) {
                 std::fill(&out[first], out.get() + end, 0);
                 continue;

@@ -54,7 +54,7 @@ nb::tuple group_names(BytesIn names, OffsetsIn offsets, BytesIn types) {
                           to_numpy(std::move(samples.folder_of)), skipped);
 }
 
-// Keeps the arrays that it looks into.
+// Finder that keeps its arrays alive.
 class PySampleFinder {
 public:
     void add(BytesIn names, OffsetsIn offsets, In<std::uint32_t> first, In<std::int32_t> member, BytesIn extension) {
@@ -102,7 +102,7 @@ private:
     std::vector<std::tuple<BytesIn, OffsetsIn, In<std::uint32_t>, In<std::int32_t>, BytesIn>> kept_;
 };
 
-// Several arrays read as one, without a copy of them.
+// Several arrays read as one without a copy.
 template <typename T>
 class PyJoined {
 public:

@@ -17,7 +17,7 @@ namespace nb = nanobind;
 namespace headrace {
 namespace {
 
-// Headers between two looks at pending signals: some milliseconds of work.
+// Headers between two checks for pending signals: a few milliseconds of work.
 constexpr int headers_per_slice = 4096;
 
 TarMembers scan(TarScanner& scanner) {
@@ -58,7 +58,7 @@ nb::tuple scan_tar(nb::bytes path) {
     }
 }
 
-// Calls `read(offset, length)`, which returns bytes, with the GIL, of which the scan around it has none.
+// Calls `read(offset, length)`, which returns bytes, with the GIL; the scan runs without it.
 RangeReader python_reader(nb::callable read) {
     return [read](std::uint8_t* to, std::int64_t offset, std::int64_t length) {
         nb::gil_scoped_acquire acquire;

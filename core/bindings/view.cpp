@@ -79,7 +79,7 @@ View read_row(const double* row) {
             .vflip = row[15] != 0};
 }
 
-// Fills one row of a table of views for each i; a Fault becomes a ValueError that names the row.
+// Fills one row of a table of views per index; a Fault becomes a ValueError that names the row.
 template <typename MakeView>
 nb::ndarray<nb::numpy, double> table_of(std::size_t count, const MakeView& make_view) {
     auto out = std::make_unique_for_overwrite<double[]>(count * kViewColumns);

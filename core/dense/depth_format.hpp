@@ -1,4 +1,4 @@
-// What a depth field makes of a source's numbers.
+// Conversion of a depth field from the source's numbers to the batch's.
 #pragma once
 
 #include <cmath>
@@ -8,15 +8,15 @@
 
 namespace headrace {
 
-// The same for every depth map of a field.
+// Format of all depth maps of a field.
 struct DepthFormat {
     DType dtype = DType::float32;
     double scale = 1;    // from the source's unit to the batch's
-    double invalid = 0;  // the source's number for "not measured", and the batch's for what is not valid
-    double near = -INFINITY, far = INFINITY;  // valid lies between, in the batch's unit
+    double invalid = 0;  // the source's number for "not measured", and the batch's for invalid pixels
+    double near = -INFINITY, far = INFINITY;  // bounds of valid depths, in the batch's unit
     bool quantiles = false;
-    double low = 0, high = 1;              // which quantiles of the valid depths ...
-    double range_low = 0, range_high = 1;  // ... become which numbers
+    double low = 0, high = 1;              // quantiles of the valid depths ...
+    double range_low = 0, range_high = 1;  // ... that are mapped to these numbers
     bool clip = false;
 
     bool valid(double number) const {
@@ -25,11 +25,11 @@ struct DepthFormat {
     }
 };
 
-// depth -> depth * multiply + add, bounded. Without quantiles: itself.
+// depth -> depth * multiply + add, clamped. Without quantiles: the identity.
 struct DepthMap {
     double multiply = 1, add = 0, least = -INFINITY, most = INFINITY;
 
-    // `low` and `high`: the quantiles' depths, in the batch's unit.
+    // `low` and `high` are the depths of the quantiles, in the batch's unit.
     static DepthMap between(const DepthFormat& f, double low, double high) {
         DepthMap map;
         map.multiply = high > low ? (f.range_high - f.range_low) / (high - low) : 0;

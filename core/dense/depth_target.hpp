@@ -1,4 +1,4 @@
-// Depths on their way into a batch: kept as the source's numbers until it is known what they become.
+// Writer of depths into a batch. It buffers the source's numbers until the mapping is known.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ class DepthTarget final : public PixelRows {
 public:
     explicit DepthTarget(const Kernels& kernels) : kernels_(&kernels) {}
 
-    // A depth a pixel goes below `at`; 1 or 0 a pixel, whether it is valid, below `valid`, unless that is null.
+    // Writes one depth per pixel at `at`, and 1 (valid) or 0 per pixel at `valid` unless null.
     void start(const DepthFormat&, std::uint8_t* at, std::uint8_t* valid, const Placement&, PixelType);
-    // A row of u16 or f32.
+    // Takes a row of u16 or f32.
     void write(int y, const std::uint8_t* pixels) override;
-    // Once every row is written.
+    // Call after the last row.
     void finish(const DepthMap&);
 
 private:

@@ -1,4 +1,4 @@
-// Classes on their way into a batch: looked up in a table, and widened to the batch's type.
+// Writer of masks into a batch: maps classes by a table and widens them to the batch's type.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,27 @@
 
 namespace headrace {
 
-// The same for every mask of a field.
+// Format of all masks of a field.
 struct MaskFormat {
     static constexpr int kValues = 1 << 16;
-    static constexpr std::int64_t kNoPlace = INT64_MIN;  // a source's value that the batch has no value for
+    static constexpr std::int64_t kNoPlace = INT64_MIN;  // marks source values without a value in the batch
 
-    int bytes = 1;                        // of a value in the batch: 1 (unsigned), 2, 4 or 8 (signed)
+    int bytes = 1;                        // per value in the batch: 1 (unsigned), 2, 4 or 8 (signed)
     std::int64_t ignore = 255;            // padding
-    const std::int64_t* table = nullptr;  // kValues: what becomes of each value of a source; borrowed
+    const std::int64_t* table = nullptr;  // kValues: the batch's value of each source value; borrowed
 };
 
 class MaskTarget final : public PixelRows {
 public:
-    // Writes `format.bytes` a pixel below `at`. Padding becomes `ignore` at once.
+    // Writes `format.bytes` bytes per pixel at `at`. Padding is set to `ignore` immediately.
     void start(const MaskFormat&, std::uint8_t* at, const Placement&, PixelType);
-    // A row of u8 or u16. Throws Fault(corrupt) for a value without a place.
+    // Takes a row of u8 or u16. Throws Fault(corrupt) for a value with kNoPlace.
     void write(int y, const std::uint8_t* pixels) override;
 
 private:
     template <typename Value>
     void write_as(std::uint8_t* out, const std::uint8_t* pixels) const;
-    // Bytes to bytes that stay as they are: what most masks are.
+    // True if bytes are copied unchanged, as for most masks.
     bool is_copied() const;
 
     MaskFormat format_{};

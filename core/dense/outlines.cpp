@@ -8,7 +8,7 @@ namespace headrace {
 
 namespace {
 
-// The x at which the polygon's edges cross a horizontal line, in rising order.
+// Finds the x at which the polygon's edges cross a horizontal line, in ascending order.
 void crossings(std::span<const double> xy, double y, std::vector<double>& found) {
     found.clear();
     const std::size_t corners = xy.size() / 2;
@@ -19,7 +19,7 @@ void crossings(std::span<const double> xy, double y, std::vector<double>& found)
     std::sort(found.begin(), found.end());
 }
 
-// The first picked column whose middle is not left of x.
+// Returns the first picked column with its centre not left of x.
 std::size_t first_column(std::span<const std::int32_t> columns, double x) {
     const auto at = std::partition_point(columns.begin(), columns.end(), [x](std::int32_t c) { return c + 0.5 < x; });
     return static_cast<std::size_t>(at - columns.begin());

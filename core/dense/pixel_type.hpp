@@ -1,4 +1,4 @@
-// What a pixel of a source is, where it is not a colour.
+// Type of a source's pixels, if they are not colours.
 #pragma once
 
 #include <cstdint>

@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::size_t kBins = std::size_t{1} << 16;
 
-// An order statistic that is not a whole one: between number `below` (from 0) and the next.
+// Fractional order statistic: between number `below` (from 0) and the next.
 struct Rank {
     std::uint64_t below;
-    double share;  // of the way to the next
+    double share;  // fraction of the way to the next
 };
 
 Rank rank_of(double quantile, std::uint64_t count) {
@@ -26,7 +26,7 @@ Rank rank_of(double quantile, std::uint64_t count) {
     return {static_cast<std::uint64_t>(below), rank - below};
 }
 
-// `at(k)` is the order statistic number k.
+// Interpolates the quantiles; `at(k)` returns order statistic k.
 template <typename At>
 DepthQuantiles interpolate(const DepthFormat& format, std::uint64_t count, std::size_t pixels, At at) {
     if (count == 0) {
@@ -43,7 +43,7 @@ DepthQuantiles interpolate(const DepthFormat& format, std::uint64_t count, std::
     return {low, between(format.high)};
 }
 
-// Unsigned numbers that rise as the floats do.
+// Maps floats to unsigned numbers in the same order.
 std::uint32_t rising(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     return bits ^ (bits >> 31 ? 0xFFFF'FFFFU : 0x8000'0000U);
@@ -51,7 +51,7 @@ std::uint32_t rising(float value) {
 
 float back(std::uint32_t rising) { return std::bit_cast<float>(rising ^ (rising >> 31 ? 0x8000'0000U : 0xFFFF'FFFFU)); }
 
-// The bin that holds number k, which becomes its number in that bin.
+// Returns the bin that holds number k, and makes k relative to that bin.
 std::size_t find(const std::vector<std::uint32_t>& bins, std::uint64_t& k) {
     std::size_t bin = 0;
     while (k >= bins[bin]) k -= bins[bin++];
@@ -107,7 +107,7 @@ DepthQuantiles quantiles_of(std::span<const float> numbers, const DepthFormat& f
         ++upper[rising(number) >> 16];
         ++count;
     }
-    std::size_t counted = kBins;  // the upper half that `lower` is of
+    std::size_t counted = kBins;  // upper half that `lower` was counted for
     return interpolate(format, count, numbers.size(), [&](std::uint64_t k) {
         const std::size_t bin = find(upper, k);
         if (bin != counted) {

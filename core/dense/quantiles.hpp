@@ -1,5 +1,5 @@
-// The depths that a share of a map's valid ones lie below, exactly: values are counted, not sampled. Between two order
-// statistics it interpolates, as numpy.quantile and torch.quantile do by default.
+// Exact quantiles of a map's valid depths: values are counted, not sampled. They interpolate between order statistics,
+// like numpy.quantile and torch.quantile by default.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +16,25 @@ struct DepthQuantiles {
     double low, high;  // in the batch's unit
 };
 
-// Counts the 16-bit numbers of rows, and hands the rows on.
+// Counter of the 16-bit numbers in rows, which passes the rows on.
 class DepthCounter final : public RowSink {
 public:
     // Rows have `width` numbers each.
     void start(int width, RowSink& sink);
     void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override;
-    // Throws Fault(corrupt) where none is valid.
+    // Throws Fault(corrupt) if no number is valid.
     DepthQuantiles quantiles(const DepthFormat&) const;
 
 private:
-    // Neighbours often are equal: a counter of their own each lets the next not wait for the last.
+    // Neighbours are often equal: with alternating counters, an increment does not wait for the previous one.
     static constexpr int kTables = 2;
     std::vector<std::uint32_t> counts_;
     std::size_t width_ = 0;
     RowSink* sink_ = nullptr;
 };
 
-// Of floats, by two passes of counting over each order statistic that is needed. Throws Fault(corrupt) where none is
-// valid.
+// Computes quantiles of floats by two counting passes for each required order statistic. Throws Fault(corrupt) if no
+// number is valid.
 DepthQuantiles quantiles_of(std::span<const float> numbers, const DepthFormat&);
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// Directions that are floats already, on their way into a batch.
+// Writer of float directions into a batch.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class VectorTarget final : public PixelRows {
 public:
     explicit VectorTarget(const Kernels& kernels) : kernels_(&kernels) {}
 
-    // Three values of `dtype` (not uint8) a pixel go below `at`. x and y are multiplied by 1 or -1. Padding becomes 0.
+    // Writes three values of `dtype` (not uint8) per pixel at `at`; x and y are multiplied by 1 or -1. Padding is 0.
     void start(DType dtype, std::uint8_t* at, const Placement&, float x_sign, float y_sign);
-    // A row of three floats a pixel.
+    // Takes a row of three floats per pixel.
     void write(int y, const std::uint8_t* pixels) override;
 
 private:

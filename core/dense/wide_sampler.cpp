@@ -122,14 +122,14 @@ void WideSampler::take(const std::uint8_t* rows, std::size_t stride, int count) 
             const int tap = next_row_ - rows_.start[i];
             if (tap >= rows_.count[i]) continue;
             const double weight = rows_.weight[static_cast<std::size_t>(i) * rows_.stride + tap];
-            if (weight == 0) continue;  // so that no NaN comes in by it
+            if (weight == 0) continue;  // so that it adds no NaN
             double* const sum = sums_.data() + i * values;
             for (std::size_t k = 0; k < values; ++k) sum[k] += weight * resampled_[k];
         }
     }
 }
 
-// The columns that any output needs, as shares, in the output's channels.
+// Reads the columns that outputs need, as fractions, in the output's channels.
 void WideSampler::read(const std::uint8_t* row) {
     const std::size_t skipped = static_cast<std::size_t>(first_ - source_.first_column) * source_.step;
     const int pixels = last_ - first_, outputs = format_.channels;

@@ -1,5 +1,5 @@
-// Pictures of any number of channels and of values that bytes do not hold: resampled in double precision, one path for
-// all instruction sets.
+// Resampling of pictures with any number of channels or with values wider than bytes, in double precision, with one
+// code path for all instruction sets.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +18,21 @@ namespace headrace {
 
 inline constexpr int kMostChannels = 512;
 
-// What a value of the source becomes, by channel of the output. Bytes and words count as shares of the largest that
-// their type holds, floats as they are. A float of the batch is (share - subtract) / divide; a whole number is the
-// share of its own type's largest, rounded.
+// Conversion of values, per output channel. Source bytes and words are fractions of their type's maximum, floats are
+// unchanged. A float of the batch is (fraction - subtract) / divide; an integer is the fraction of its own type's
+// maximum, rounded.
 struct WideFormat {
     std::vector<double> subtract, divide;
-    std::vector<double> fill;  // shares
+    std::vector<double> fill;  // fractions
 };
 
-// Where a channel of the output comes from.
+// Conversion of channels from source to output.
 enum class Channels : std::uint8_t {
-    same,         // as many as the source has
+    same,         // unchanged
     first,        // grey + alpha to grey
-    luma,         // RGB or RGBA to grey: (19595 red + 38470 green + 7471 blue) / 65536, as bytes have it
+    luma,         // RGB or RGBA to grey: (19595 red + 38470 green + 7471 blue) / 65536, as for bytes
     color,        // RGBA to RGB
-    grey_color,   // grey, with alpha or not, to RGB
+    grey_color,   // grey, with or without alpha, to RGB
     opaque,       // RGB to RGBA
     grey_opaque,  // grey to RGBA
     grey_alpha,   // grey + alpha to RGBA
@@ -42,14 +42,14 @@ class WideSampler final : public RowSink {
 public:
     explicit WideSampler(const Kernels& kernels) : kernels_(&kernels) {}
 
-    // Rows taken from now on are source rows `first_row`, first_row + 1, … of whole pixels of `channels` values, each
-    // `step` values after the one before, from column `first_column` on. They must cover reach_of(window, filter).
+    // The next rows are source rows `first_row`, first_row + 1, … of pixels with `channels` values, `step` values
+    // apart, from column `first_column` on. They must cover reach_of(window, filter).
     struct Source {
         PixelType type;
         int channels, step;
         int first_row, first_column;
     };
-    // `format` as of the batch's image, which lies at `at`; padding is written at once.
+    // `format` is the format of the batch's image at `at`; padding is written immediately.
     void start(const Format& format, const WideFormat& wide, std::uint8_t* at, const Placement& place);
     void begin(const Window& window, Filter filter, const Source& source, Channels channels);
     void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override;

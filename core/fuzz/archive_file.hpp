@@ -1,4 +1,4 @@
-// An archive that exists in memory alone, and reading its members as a loader does.
+// In-memory archive, and reading of its members as in a loader.
 #pragma once
 
 #include <sys/mman.h>
@@ -35,9 +35,9 @@ public:
         require(bytes.empty() || pwrite(fd_, bytes.data(), bytes.size(), 0) == size, "pwrite");
     }
     const std::string& path() const { return path_; }
-    // This file alone, as number 0.
+    // Contains only this file, as number 0.
     std::shared_ptr<const Paths> paths() const { return paths_; }
-    // Valid until the next call. Throws Fault.
+    // Reads a member; valid until the next call. Throws Fault.
     Bytes read(const Ranges& ranges, std::size_t item) const {
         static Retries retries;
         static Reader reader(retries);

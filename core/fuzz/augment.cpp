@@ -1,5 +1,5 @@
-// Augmentations: any program is refused, or draws chains of bounded length and finite numbers from any key and size;
-// and every level makes the same bits and the same faults of a picture and a mask by them.
+// Augmentations: any program is rejected, or draws chains of bounded length and finite numbers for any key and size;
+// and every level produces the same bits and faults from a picture and a mask.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -25,7 +25,7 @@ constexpr int kKinds[] = {kSequence,     kChoice,   kOrder,       kAugMix,      
                           kAutoContrast, kEqualize, kSharpness,   kGaussianBlur, kPermuteChannels, kErase,
                           kSolarizeAdd,  kAffine,   kPerspective, kElastic};
 
-// Constants that programs have, so that most of what follows is reached; now and then any at all.
+// Returns typical constants, so that most of the code is reached; occasionally arbitrary ones.
 std::vector<double> constants_of(Input& input, int kind) {
     if (input.byte() % 8 == 0) return numbers(input, kConstants);
     const auto some = [&](int count) { return static_cast<double>(input.byte() % count); };
@@ -88,7 +88,7 @@ void add_node(Input& input, std::vector<double>& table, int depth) {
     for (int child = 0; child < children; ++child) add_node(input, table, depth - 1);
 }
 
-// Null where the core refuses what was made up.
+// Returns a random program; null if the core rejects it.
 std::shared_ptr<const AugmentProgram> program_of(Input& input) {
     std::vector<double> table;
     for (int roots = 1 + input.byte() % 3; roots > 0; --roots) add_node(input, table, 3);
@@ -116,7 +116,7 @@ struct Picture {
 Picture picture_of(Input& input, std::uint64_t seed) {
     Picture made{input.between(1, kMostSide), input.between(1, kMostSide), input.byte() % 3 == 0 ? 1 : 3, {}};
     made.pixels.resize(static_cast<std::size_t>(made.width) * made.height * made.channels);
-    // Of a few values only, where the seed says so: histograms with gaps, and channels of one value.
+    // Few distinct values for some seeds: histograms with gaps, and constant channels.
     const auto mask = static_cast<std::uint8_t>(seed % 3 == 0 ? 0x80 : seed % 3 == 1 ? 0 : 0xFF);
     std::uint64_t state = seed | 1;
     for (std::uint8_t& value : made.pixels) {
@@ -131,7 +131,7 @@ struct Outcome {
     std::string failures;
 };
 
-// The table of a mask that keeps its values.
+// Identity table of a mask.
 const std::vector<std::int64_t>& every_value() {
     static const std::vector<std::int64_t> table = [] {
         std::vector<std::int64_t> values(MaskFormat::kValues);
@@ -156,7 +156,7 @@ Outcome augmented(Worker& worker, const Picture& picture, const Format& format,
     job.augment = of_sample;
     Outcome outcome;
     const Memory memory{picture.pixels.data(), picture.pixels.size(), picture.width, picture.height, picture.channels};
-    // Exactly as much as the fields take, so that a byte beyond them is a finding.
+    // Exactly the size of the fields, so that a write past them is detected.
     outcome.bytes.assign(format.bytes(), 0xA5);
     outcome.mask.assign(static_cast<std::size_t>(format.width) * format.height, 0xA5);
     ImageField field;

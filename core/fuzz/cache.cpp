@@ -1,5 +1,5 @@
-// Cache files: whatever one holds, looking up, reading and writing entries stays inside it; what is put comes back;
-// what comes back has the checksum that its entry says.
+// Cache files: for any content, finding, reading and writing entries stays inside the file; entries that were put are
+// returned; and returned data matches its entry's checksum.
 #include <libdeflate.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ void sign(std::vector<std::uint8_t>& file, std::uint64_t at, auto change, auto..
     std::memcpy(file.data() + at, &value, sizeof value);
 }
 
-// With right checksums, so that what lies behind them is reached.
+// Sets correct checksums, so that the code after their checks is reached.
 void sign_all(std::vector<std::uint8_t>& file, std::uint32_t version) {
     sign<CacheHeader>(file, 0, [version](CacheHeader& header) {
         std::memcpy(header.magic, "hr-cache", sizeof header.magic);

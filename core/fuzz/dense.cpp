@@ -1,5 +1,5 @@
-// Masks, depth and normals: whatever the numbers and the view, each pixel of the batch is what its source pixel is by
-// definition, padding is padding, quantiles are those of sorted numbers, and nothing is written beside the output.
+// Masks, depth and normals: for any numbers and view, each pixel of the batch follows its definition from the source,
+// padding is padding, quantiles equal those of sorted numbers, and nothing is written outside the output.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -38,7 +38,7 @@ struct Source {
     }
 };
 
-// Of few different values, or of any bits at all.
+// Returns a source with few distinct values, or with arbitrary bits.
 Source source_of(Input& input) {
     Source source{source_size(input), static_cast<PixelType>(input.byte() % 3), input.byte() % 3 == 0 ? 3 : 1, {}};
     const bool few = input.byte() % 2 == 0;
@@ -82,7 +82,7 @@ DepthMap map_of(const Source& source, const DepthFormat& f) {
             if (f.valid(source.at(x, y, 0))) valid.push_back(source.at(x, y, 0) * f.scale);
         }
     }
-    if (valid.empty()) return {};  // all of the batch is padding, or this were a fault
+    if (valid.empty()) return {};  // the batch is all padding, otherwise this would be a fault
     std::sort(valid.begin(), valid.end());
     return DepthMap::between(f, quantile(valid, f.low), quantile(valid, f.high));
 }
@@ -92,7 +92,7 @@ int picked(double from, double to, int low, int high, int outputs, int i) {
     return static_cast<int>(std::clamp(centre, static_cast<double>(low), high - 1.0));
 }
 
-// Calls check(output pixel, source x, source y), with -1 for padding.
+// Calls check(output pixel, source x, source y) for each pixel, with -1 for padding.
 template <typename Check>
 void for_each_pixel(const View& v, Check check) {
     for (int y = 0; y < v.height; ++y) {
@@ -180,7 +180,7 @@ void run(Input input) {
     if (std::int64_t{view.width} * view.height > kMostPixels) return;
     field.format.width = view.width;
     field.format.height = view.height;
-    // Exactly as much as the field takes, so that a byte beyond it is a finding.
+    // Exactly the size of the field, so that a write past it is detected.
     std::vector<std::uint8_t> out(field.bytes()), valid(field.pixels());
     field.out = out.data();
     field.valid = field.content == Content::depth ? valid.data() : nullptr;

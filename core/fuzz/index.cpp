@@ -1,6 +1,6 @@
-// Indexes from files that anyone may have written: names, their hash table and samples of members. Whatever their
-// numbers, looking something up gives an answer that is there, or says that they are damaged. Checksums of blocks are
-// those of libdeflate however the bytes were added, and one changed byte is noticed where it is looked at, alone there.
+// Indexes from untrusted files: names, their hash table and samples of members. For any numbers, a lookup returns a
+// valid answer or reports corruption. Checksums of blocks equal libdeflate's however the bytes were added, and a
+// changed byte is detected in its block, and only there.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@
 namespace headrace::fuzz {
 namespace {
 
-// Mostly small numbers, as those of a small index are; some of any size.
+// Returns mostly small numbers, as in a small index, and some of any size.
 template <typename T>
 std::vector<T> numbers(Input& input, std::size_t most) {
     std::vector<T> values(input.byte() % (most + 1));
@@ -34,7 +34,7 @@ std::vector<T> numbers(Input& input, std::size_t most) {
     return values;
 }
 
-// Numbers that rise, as sound offsets do, unless they are told not to.
+// Returns ascending numbers, like valid offsets, in three of four cases.
 template <typename T>
 std::vector<T> offsets(Input& input, std::size_t most) {
     std::vector<T> values = numbers<T>(input, most);
@@ -137,7 +137,7 @@ void run(Input input) {
     }
     const auto name_offsets = offsets<std::uint64_t>(input, 24);
     const bool samples = input.byte() % 2 == 1;
-    // The text is made of the same bytes as the numbers that follow: neither knows of the other.
+    // The text reuses the bytes of the numbers that follow; they are independent.
     const std::string text(input.rest().begin(), input.rest().end());
     samples ? find_samples(input, text, name_offsets) : find_names(input, text, name_offsets);
 }

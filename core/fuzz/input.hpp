@@ -1,4 +1,4 @@
-// How a target reads the bytes that libFuzzer made up: options first, the content last.
+// Reader of libFuzzer's bytes for a target: options first, content last.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ public:
 
     bool empty() const { return left_.empty(); }
 
-    // Little-endian; zeros beyond the end.
+    // Takes a little-endian value; bytes past the end are zero.
     template <typename T>
     T take() {
         T value{};
@@ -26,9 +26,9 @@ public:
         return value;
     }
     std::uint8_t byte() { return take<std::uint8_t>(); }
-    // From `low` to `high`, both included.
+    // Takes a number from `low` to `high`, inclusive.
     int between(int low, int high) { return low + take<std::uint16_t>() % (high - low + 1); }
-    // All that was not yet taken.
+    // All remaining bytes.
     Bytes rest() const { return left_; }
 
 private:

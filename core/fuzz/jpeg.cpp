@@ -1,5 +1,5 @@
-// JPEG: the decoder of our own has the bits and the refusals of libjpeg-turbo, at every level; a window, at every DCT
-// scale, those of the full decode; and a beginning that holds the header tells what the whole file does.
+// JPEG: the native decoder has the bits and errors of libjpeg-turbo, at every level; a window, at every DCT scale,
+// equals the full decode; and probing a prefix with the header agrees with the whole file.
 #include <array>
 
 #include "common/limits.hpp"
@@ -10,11 +10,11 @@
 namespace headrace::fuzz {
 namespace {
 
-// Small, so that a second has thousands of runs.
+// Small, for thousands of runs per second.
 const Limits kLimits{.max_pixels = 1 << 14, .max_jpeg_scans = 12};
 constexpr std::array kScales = {8, 4, 2, 1};
 
-// In 256ths of the image, so that they mean the same after a change of its size.
+// In 256ths of the image, so that a change of its size preserves their meaning.
 struct Window {
     std::uint8_t left, top, right, bottom;
 };
@@ -58,7 +58,7 @@ void require_probe(Bytes file, JpegDecoder& decoder, std::size_t bytes) {
     try {
         whole = decoder.open(file, kLimits, true);
         part = decoder.probe(file.first(bytes), file.size(), kLimits, true);
-    } catch (const Fault&) {  // of a damaged file, or of one whose header goes on
+    } catch (const Fault&) {  // a corrupt file, or a longer header
         return;
     }
     require(part.width == whole.width && part.height == whole.height && part.orientation == whole.orientation,
@@ -79,7 +79,7 @@ void run(Input input) {
     require_same(whole, decode(file, scalar, 8, kWhole), "scalar against libjpeg");
     require_same(whole, decode(file, best, 8, kWhole), "best level against libjpeg");
     const Picture scaled = eighths == 8 ? whole : decode(file, libjpeg, eighths, kWhole);
-    if (scaled.fault) {  // damage may lie outside the window; no more than that is asked of these
+    if (scaled.fault) {  // the corruption may be outside the window, so only decode without comparing
         decode(file, usual, eighths, window);
         decode(file, best, 8, window);
         return;

@@ -1,4 +1,4 @@
-// What a decoder made of one file: rows of bytes, or a fault.
+// Result of decoding one file: rows of bytes, or a fault.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ struct Picture {
     std::optional<Code> fault;
     std::string why;
     int width = 0, height = 0, pixel_bytes = 0;
-    std::vector<std::uint8_t> bytes;  // rows without padding; the fourth byte of RGBX, which nobody specifies, is 0
+    std::vector<std::uint8_t> bytes;  // rows without padding; the unspecified fourth byte of RGBX is 0
 };
 
-// Keeps the rows that it is handed, [first, first + width) of their pixels.
+// Sink that stores pixels [first, first + width) of its rows.
 class PictureSink final : public RowSink {
 public:
     PictureSink(Picture& picture, int first) : picture_(picture), first_(first) {}
@@ -45,7 +45,7 @@ private:
     int first_;
 };
 
-// Rows [top, bottom) and columns [left, right) of a picture.
+// Returns rows [top, bottom) and columns [left, right) of a picture.
 inline Picture cut(const Picture& whole, int left, int top, int right, int bottom) {
     Picture part{{}, {}, right - left, bottom - top, whole.pixel_bytes, {}};
     const std::size_t stride = static_cast<std::size_t>(whole.width) * whole.pixel_bytes;

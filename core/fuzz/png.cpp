@@ -1,4 +1,4 @@
-// PNG files, whose chunks may be signed anew after a change: without that, damage gets no further than its CRC.
+// PNG files, with chunk CRCs optionally recomputed after a mutation: otherwise the CRC check would hide the rest.
 #include <libdeflate.h>
 
 #include <vector>
@@ -14,7 +14,7 @@ std::uint32_t big_endian(const std::uint8_t* p) {
     return std::uint32_t{p[0]} << 24 | std::uint32_t{p[1]} << 16 | std::uint32_t{p[2]} << 8 | p[3];
 }
 
-// Gives each chunk that is whole the CRC of what it holds.
+// Sets the correct CRC of each complete chunk.
 void sign_chunks(std::vector<std::uint8_t>& file) {
     for (std::size_t at = kSignatureBytes; file.size() - at >= kFrameBytes;) {
         const std::size_t length = big_endian(file.data() + at);

@@ -1,4 +1,4 @@
-// What must hold for any PNG file: levels agree, and a window is a part of the whole.
+// Properties of any PNG file: levels agree, and a window equals the same part of the whole.
 #pragma once
 
 #include "common/limits.hpp"
@@ -49,7 +49,7 @@ inline void check_png(Bytes file, RowRange range) {
         require_same(whole, decode_png(file, best, layout, {0, 255}), "best level against scalar");
         const Picture part = decode_png(file, best, layout, range);
         require_same(decode_png(file, scalar, layout, range), part, "best level against scalar in a window");
-        if (whole.fault) continue;  // damage may lie below the window
+        if (whole.fault) continue;  // the corruption may be below the window
         const int top = range.top * whole.height / 256;
         require_same(cut(whole, 0, top, whole.width, top + part.height), part, "a window against the whole");
     }

@@ -1,5 +1,5 @@
-// PNG rows: any filters and samples in a file that is right around them, for every colour type, depth and interlacing.
-// Bytes that a mutation changes are rows, which no compressor hides.
+// PNG rows: any filters and samples in an otherwise valid file, for every colour type, depth and interlacing.
+// Mutations change the uncompressed rows directly.
 #include <libdeflate.h>
 
 #include <array>
@@ -34,7 +34,7 @@ constexpr std::array<Kind, 15> kKinds = {{{0, 1},
                                           {4, 16},
                                           {6, 8},
                                           {6, 16}}};
-constexpr int kMostSide = 80;  // beyond four bands of rows and four blocks of the widest vectors
+constexpr int kMostSide = 80;  // more than four bands of rows and four blocks of the widest vectors
 
 void put_word(File& file, std::uint32_t value) {
     for (int shift = 24; shift >= 0; shift -= 8) file.push_back(static_cast<std::uint8_t>(value >> shift));
@@ -56,7 +56,7 @@ File compressed(Bytes rows) {
     return out;
 }
 
-// The image data in as many chunks as `pieces`.
+// Writes the image data in `pieces` chunks.
 void put_data(File& file, Bytes data, std::size_t pieces) {
     const std::size_t each = data.size() / pieces;
     for (std::size_t i = 0; i + 1 < pieces; ++i, data = data.subspan(each)) put_chunk(file, "IDAT", data.first(each));

@@ -1,5 +1,5 @@
-// A property that must hold for any input. Where one does not, the target ends as after a sanitizer's report, and
-// libFuzzer keeps the input.
+// Assertion of a property for any input. On failure the target aborts as after a sanitizer report, and libFuzzer saves
+// the input.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// Tars: what a scan reports lies in the file and reads back, and its samples are made of its members. Headers may get
-// their checksums anew after a change: without that, damage gets no further than the checksum.
+// Tars: members that a scan reports are inside the file and read back, and samples consist of members. Header checksums
+// may be recomputed after a mutation: otherwise the checksum would hide the rest.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -29,10 +29,10 @@ void sign_header(std::uint8_t* block) {
     for (std::size_t i = 0; i < kBlock; ++i) sum += block[i];
     char digits[8];
     std::snprintf(digits, sizeof digits, "%06o", sum);
-    std::copy_n(digits, 7, block + kChecksumAt);  // with the zero that ends them
+    std::copy_n(digits, 7, block + kChecksumAt);  // with the terminating zero
 }
 
-// Gives the headers their checksums, from one to the next by the sizes that they say.
+// Sets the correct checksum of each header, following the sizes in the headers.
 void sign_headers(std::vector<std::uint8_t>& file) {
     for (std::size_t at = 0; at + kBlock <= file.size();) {
         std::uint8_t* block = file.data() + at;
@@ -40,7 +40,7 @@ void sign_headers(std::vector<std::uint8_t>& file) {
         std::size_t size = 0;
         try {
             size = is_zero_block(block) ? 0 : static_cast<std::size_t>(read_tar_header(block).size);
-        } catch (const Fault&) {  // the size is none
+        } catch (const Fault&) {  // invalid size
         }
         if (size > file.size()) return;
         at += kBlock + (size + kBlock - 1) / kBlock * kBlock;
@@ -74,7 +74,7 @@ void check_members(const TarMembers& m, Bytes file) {
     }
 }
 
-// By key and extension, the last member of that name: what groups of members must come to.
+// Expected result of grouping: the last member by key and extension.
 using Named = std::map<std::pair<std::string, std::string>, std::int64_t>;
 
 Named named(const Names& names, const std::vector<std::uint8_t>& types) {
@@ -113,7 +113,7 @@ void check_samples(const Samples& s, const TarMembers& m) {
     require(seen == expected.size() && seen == s.member.size(), "every member in one sample");
 }
 
-// Regular members come back from a reader as they lie in the file.
+// Checks that a reader returns regular members exactly as stored in the file.
 void check_reading(const TarMembers& m, Bytes file, const ArchiveFile& archive) {
     const std::vector<std::int64_t> path_id(m.size.size(), 0);
     const Ranges ranges{archive.paths(), path_id.data(), m.data_offset.data(), m.size.data(), m.check.data(), {}};

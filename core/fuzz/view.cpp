@@ -1,6 +1,6 @@
-// Views and resampling: any program, any given view and any size makes a view that lies in its image, or a fault; and
-// every level cuts the same bits and the same faults from the same pixels. What is cut from a decoded image in memory
-// has the bits of what is cut from its rows as they come.
+// Views and resampling: any program, given view and size results in a view inside its image, or a fault; and every
+// level produces the same bits and faults from the same pixels. Crops of a decoded image in memory equal crops of its
+// streamed rows.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,8 +21,8 @@
 namespace headrace::fuzz {
 namespace {
 
-// More would only take longer: pixels of an output, and of the rows between, which are as many as the source's and as
-// wide as the output.
+// Maximum pixels of an output, and of the intermediate rows (the source's height times the output's width). More would
+// only take longer.
 constexpr int kMostPixels = 1 << 12, kMostBetween = 1 << 13;
 
 void check_axis(double from, double to, int low, int high, int source, int size, int inner_at, int inner,
@@ -40,7 +40,7 @@ void check_view(const View& v, Size source) {
     check_axis(v.y0, v.y1, v.top, v.bottom, source.height, v.height, v.inner_y, v.inner_height, "y");
 }
 
-// Sizes as large as headers can say: no pixel is touched.
+// Checks sizes as large as headers allow, without touching pixels.
 void check_large(const std::vector<ViewOp>& program, std::uint64_t key, Size source) {
     try {
         const View view = sample_view(program, key, 1, 0, 0, source.width, source.height);
@@ -90,12 +90,12 @@ Options options_of(Input& input) {
     return o;
 }
 
-// What a level makes of one sample: of the first source alone, of the same in memory, of the second source, whose views
-// are one; and copies of the first, with a view each.
+// A level's results for one sample: the first source, the same from memory, and the second source, all with one view;
+// and copies of the first, with a view each.
 struct Outcome {
     std::vector<std::uint8_t> bytes;
     std::string failures;
-    bool in_memory = false;  // that one was made
+    bool in_memory = false;  // true if the image from memory was delivered
 };
 
 Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vector<ViewOp>& program,
@@ -112,7 +112,7 @@ Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vec
     Outcome outcome;
     const int copies = copies_of(program).value_or(2), fields = given_view == nullptr ? 4 : 3;
     const std::size_t one = options.format.bytes();
-    // Exactly as much as the fields take, so that a byte beyond them is a finding.
+    // Exactly the size of the fields, so that a write past them is detected.
     outcome.bytes.assign((fields == 4 ? 3 + static_cast<std::size_t>(copies) : 3) * one, 0xA5);
     for (int i = 0; i < fields; ++i) {
         ImageField field;
@@ -135,7 +135,7 @@ Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vec
     return outcome;
 }
 
-// The output's size; false where it is none or too large to be made here.
+// Sets the output's size; returns false if it is invalid or too large for this test.
 bool set_size(Format& format, double width, double height, const std::array<Source, 2>& sources) {
     const int rows = std::max(sources[0].size.height, sources[1].size.height);
     if (!(width >= 1 && height >= 1 && width * height <= kMostPixels && width * rows <= kMostBetween)) return false;

@@ -1,4 +1,4 @@
-// Views and sizes that libFuzzer made up.
+// Views and sizes from libFuzzer's input.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace headrace::fuzz {
 
-// The longest side of a source; more would only take longer.
+// Maximum side of a source; more would only take longer.
 inline constexpr int kMostLong = 1 << 15;
 
 struct Size {
     int width, height;
 };
 
-// Mostly small whole numbers and fractions, as programs have them; now and then any double at all.
+// Returns mostly small integers and fractions, as in programs; occasionally an arbitrary double.
 inline double number(Input& input) {
     const int kind = input.byte() % 8;
     if (kind < 4) return input.byte();
@@ -42,7 +42,7 @@ inline std::vector<double> program_table(Input& input) {
     return table;
 }
 
-// Small sides; or one long side, as panoramas and damaged headers have.
+// Returns small sides, or one long side, as in panoramas and corrupt headers.
 inline Size source_size(Input& input) {
     const int kind = input.byte() % 16;
     if (kind < 14) return {input.between(1, 64), input.between(1, 64)};

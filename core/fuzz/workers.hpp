@@ -1,4 +1,4 @@
-// Threads' workers at every instruction-set level, which have to agree.
+// Sample workers at every instruction-set level, which must agree.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace headrace::fuzz {
 
 inline const Limits kLimits{};
 
-// Kept, as an engine's threads keep theirs: what one picture leaves behind must not show in the next.
+// Reused between runs, like in an engine's threads: state left by one picture must not affect the next.
 struct Worker {
     Counters counters;
     Retries retries;

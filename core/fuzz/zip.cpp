@@ -1,5 +1,4 @@
-// Zips: what the directory says has one form and one length, and each member reads as bytes with the CRC that it has
-// there, or not at all.
+// Zips: the directory's arrays are consistent, and each member reads as bytes with the directory's CRC, or fails.
 #include <libdeflate.h>
 
 #include <algorithm>
@@ -28,7 +27,7 @@ void check_members(const ZipMembers& m) {
     for (std::size_t i = 0; i < count; ++i) require(m.size[i] >= 0 && m.packed[i] >= 0, "sizes of 0 or more");
 }
 
-// Bytes from each local header to the next one by place, or to the directory.
+// Returns the bytes from each local header to the next by offset, or to the directory.
 std::vector<std::int64_t> room_of(const ZipMembers& m) {
     std::vector<std::size_t> by_place(m.offset.size());
     std::iota(by_place.begin(), by_place.end(), 0);
@@ -47,7 +46,7 @@ void check_reading(const ZipMembers& m, Bytes file, const ArchiveFile& archive) 
     const Ranges ranges{archive.paths(), path_id.data(), m.offset.data(), m.size.data(), m.check.data(), zip};
     const auto file_bytes = static_cast<std::int64_t>(file.size());
     for (std::size_t i = 0; i < m.size.size(); ++i) {
-        // As an index is checked before anything is read by it.
+        // The checks of an index before reads.
         const bool inside = m.offset[i] >= 0 && m.packed[i] <= file_bytes && m.offset[i] <= file_bytes - m.packed[i];
         if (!inside || room[i] < 0 || m.offset[i] + room[i] > file_bytes) continue;
         try {

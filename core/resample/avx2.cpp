@@ -38,7 +38,7 @@ void horizontal(const std::uint8_t* rows, std::size_t stride, int count, const P
                 const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight + 16 * c));
                 const __m256i a = load_pair(row + 4 * (start[0] + 4 * c), row + 4 * (start[2] + 4 * c));
                 const __m256i b = load_pair(row + 4 * (start[1] + 4 * c), row + 4 * (start[3] + 4 * c));
-                // w holds, a lane: (w0 w1)(w2 w3) of its first output, then of its second.
+                // Each lane of w holds (w0 w1)(w2 w3) of its first output, then of its second.
                 const __m256i sum_a =
                     _mm256_add_epi32(_mm256_madd_epi16(_mm256_shuffle_epi8(a, first), _mm256_shuffle_epi32(w, 0x00)),
                                      _mm256_madd_epi16(_mm256_shuffle_epi8(a, second), _mm256_shuffle_epi32(w, 0x55)));
@@ -77,7 +77,7 @@ void vertical_exact(const std::int16_t* const* rows, const std::int16_t* weight,
         __m256i words[2];
         for (int i = 0; i < 2; ++i) {
             __m256i low = half, high = half;
-            for (int k = 0; k < taps; k += 2) {  // two rows a product; an odd one is paired with itself by zero
+            for (int k = 0; k < taps; k += 2) {  // two rows per product; an odd last row has a partner of weight 0
                 const int next = std::min(k + 1, taps - 1);
                 const int pair = (weight[k] & 0xffff) | (next == k ? 0 : weight[next] * 65536);
                 const __m256i w = _mm256_set1_epi32(pair);
@@ -106,7 +106,7 @@ void pack_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* out) {
     scalar::pack_rgb(rgbx + 4 * i, pixels - i, out + 3 * i);
 }
 
-// Eight pixels become 8 bytes each of R, G, B and X; four such vectors are then transposed in units of 8 bytes.
+// Splits eight pixels into 8 bytes each of R, G, B and X, then transposes four such vectors in units of 8 bytes.
 void split_rgb(const std::uint8_t* rgbx, int pixels, std::uint8_t* const* planes) {
     const __m256i by_channel =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));

@@ -17,8 +17,8 @@ __m512i pixel_pairs(int base) {
         _mm_setr_epi8(o, z, o + 4, z, o + 1, z, o + 5, z, o + 2, z, o + 6, z, o + 3, z, o + 7, z));
 }
 
-// The four outputs of a group usually lie within 16 pixels: then one load and one permutation bring every output's
-// four pixels to its lane. Otherwise (scales above 4) each lane is loaded by itself.
+// The four outputs of a group usually span at most 16 pixels: then one load and one permutation bring every output's
+// four pixels to its lane. Otherwise (scales above 4) each lane is loaded separately.
 struct Pixels16 {
     const std::uint8_t* base;
     __m512i lanes;
@@ -48,7 +48,7 @@ struct PixelsApart {
     }
 };
 
-// One group of four outputs over all rows of the band. Chunks is a constant so that the weights stay in registers.
+// Computes one group of four outputs over all rows of the band. A constant Chunks keeps the weights in registers.
 template <int Chunks, typename Source>
 void group(const Source& source, std::size_t stride, int count, const std::int16_t* weight, std::int32_t start_sum,
            std::int16_t* const* out, std::size_t at) {
@@ -78,7 +78,7 @@ void groups(const std::uint8_t* rows, std::size_t stride, int count, const Packe
         const std::int32_t* start = taps.start + 4 * g;
         const std::int16_t* weight = taps.weight + static_cast<std::size_t>(g) * Chunks * 16;
         const std::size_t at = 16 * static_cast<std::size_t>(g);
-        const auto [least, most] = std::minmax({start[0], start[3]});  // starts rise or fall steadily
+        const auto [least, most] = std::minmax({start[0], start[3]});  // starts are monotonic
         if (most - least <= 12) {
             group<Chunks>(Pixels16(rows, start, least), stride, count, weight, taps.start_sum, out, at);
         } else {
@@ -91,7 +91,7 @@ void groups(const std::uint8_t* rows, std::size_t stride, int count, const Packe
 
 void horizontal(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps& taps,
                 std::int16_t* const* out) {
-    if (taps.chunks > 4) return avx2::horizontal(rows, stride, count, taps, out);  // weights would leave registers
+    if (taps.chunks > 4) return avx2::horizontal(rows, stride, count, taps, out);  // weights would spill from registers
     switch (taps.chunks) {
         case 1:
             return groups<1>(rows, stride, count, taps, out);

@@ -1,4 +1,4 @@
-// Declares each level's set of kernels; kernels.hpp says what they do. Private to this folder.
+// Declarations of each level's set of kernels, documented in kernels.hpp. Private to this folder.
 #pragma once
 
 #include "resample/kernels.hpp"
@@ -16,7 +16,7 @@
 namespace headrace::scalar {
 HEADRACE_KERNEL_SET
 }
-// Compilers make vectors of the scalar twin's other kernels by themselves.
+// Compilers vectorize the scalar twin's other kernels.
 namespace headrace::portable {
 void horizontal(const std::uint8_t*, std::size_t, int, const PackedTaps&, std::int16_t* const*);
 void vertical(const std::int16_t* const*, const std::int16_t*, int, int, std::uint8_t*);

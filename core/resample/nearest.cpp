@@ -11,7 +11,7 @@ namespace {
 template <std::size_t bytes>
 void pick_pixels(const std::uint8_t* row, const std::vector<std::int32_t>& columns, int first_column,
                  std::uint8_t* out) {
-    // By value: a write of bytes may otherwise change the vector, as far as the compiler knows.
+    // Copied: otherwise the compiler must assume that writes of bytes may change the vector.
     const std::int32_t* const column = columns.data();
     const std::size_t count = columns.size();
 #pragma GCC unroll 8

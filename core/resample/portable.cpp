@@ -1,6 +1,6 @@
-// The passes of resampling for processors without a level of their own, in vectors that are NEON on aarch64
-// and SSE2 on x86-64, where benchmarks/resample_levels.py shows their gain. Products stay within 16 bits, the only
-// ones that all of them have: a weight is split into parts whose products with a byte fit.
+// Resampling passes for CPUs without a specific level, in vectors that compile to NEON on aarch64 and SSE2 on x86-64;
+// benchmarks/resample_levels.py measures the gain. Only 16-bit products are available on all of them, so a weight is
+// split into parts with products with a byte that fit.
 #include "common/vectors.hpp"
 #include "resample/levels.hpp"
 
@@ -8,8 +8,8 @@ namespace headrace::portable {
 
 namespace {
 
-// Weights of a chunk for one output, those of pixels 0 and 1 and of 2 and 3, each repeated for the pixel's four
-// channels: weight = 128 * high + low.
+// Weights of a chunk for one output, of pixels 0 and 1 and of 2 and 3, each repeated for the pixel's four channels:
+// weight = 128 * high + low.
 struct Weights {
     u16x8 high[2], low[2];
 
@@ -24,10 +24,9 @@ struct Weights {
     }
 };
 
-// The sum of bytes times weights, plus what it starts with, as 128 * high + low; two partial sums of RGBX. The high one
-// may be negative, or leave 16 bits on its way: its end fits them, and what is beyond them cancels. Each chunk adds two
-// products of at most 255 * 127 to a lane of the low sum, which fits because what it holds beyond 127 is carried
-// before.
+// Sum of bytes times weights plus a start value, as 128 * high + low; two partial sums of RGBX. The high sum may be
+// negative or overflow 16 bits in between: its final value fits, and the overflow cancels. Each chunk adds two products
+// of at most 255 * 127 to a lane of the low sum, which fits because its excess over 127 is carried first.
 class Sum {
 public:
     explicit Sum(std::int32_t start) {
@@ -45,11 +44,11 @@ public:
         low_ &= 127;
     }
 
-    // Two sums of RGBX in Q7.
+    // Returns two sums of RGBX in Q7.
     static u16x8 finished(const Sum& a, const Sum& b) { return added(a.high_, b.high_) + (added(a.low_, b.low_) >> 7); }
 
 private:
-    // The halves of each added up.
+    // Adds the two halves of each vector.
     static u16x8 added(u16x8 a, u16x8 b) {
         const u8x16 x = as<u8x16>(a), y = as<u8x16>(b);
         return as<u16x8>(interleave<8>(x, y)) + as<u16x8>(interleave_high<8>(x, y));
@@ -58,10 +57,10 @@ private:
     u16x8 high_ = {}, low_ = {};
 };
 
-// Beyond this many, weights would need more room than a stack should give.
+// Maximum chunks: more weights would need too much stack.
 constexpr int kMostChunks = 32;
 
-// Outputs two at a time over all rows of the band. Where Chunks is a constant the weights stay in registers.
+// Computes two outputs at a time over all rows of the band. A constant Chunks keeps the weights in registers.
 template <int Chunks>
 void outputs(const std::uint8_t* rows, std::size_t stride, int count, const PackedTaps& taps,
              std::int16_t* const* out) {
@@ -87,7 +86,7 @@ void outputs(const std::uint8_t* rows, std::size_t stride, int count, const Pack
     }
 }
 
-// (row * weight / 2^15), rounded, of lanes below 2^15: with both split into bytes each product fits 16 bits.
+// row * weight / 2^15, rounded, for lanes below 2^15: with both split into bytes, each product fits 16 bits.
 struct RowWeight {
     std::uint16_t high, low;
 
@@ -118,8 +117,8 @@ void horizontal(const std::uint8_t* rows, std::size_t stride, int count, const P
     }
 }
 
-// No sum leaves 16 bits: weights add up to at most 2^15, and few enough taps come here for their rounding to stay below
-// half a level.
+// No sum overflows 16 bits: weights total at most 2^15, and the number of taps is limited so that rounding errors stay
+// below half a level.
 void vertical(const std::int16_t* const* rows, const std::int16_t* weight, int taps, int values, std::uint8_t* out) {
     for (int x = 0; x < values; x += 32) {
         u16x8 sum[4];

@@ -9,15 +9,15 @@ namespace headrace {
 
 namespace {
 
-// Source rows converted between two emissions: enough to keep weights in registers, few enough to stay in cache.
+// Source rows converted between two emissions: enough to keep weights in registers, few enough to fit in cache.
 constexpr int kBand = 16;
 
-// Kernels round each tap's product to 1/128 level: beyond this many, their errors could add up to half a level.
+// Kernels round each tap's product to 1/128 level: with more taps, the errors could total half a level.
 constexpr int kMostRoundedTaps = 64;
 
-// Of a filter with lobes the weights of both passes are Q14, since they exceed 1 beside an edge. Horizontal sums begin
-// 128 levels down, which keeps what overshoots within 16 bits; the rows are then whole levels, as Pillow has them
-// between its passes.
+// With a lobed filter the weights of both passes are Q14, since they exceed 1 next to an edge. Horizontal sums start
+// 128 levels lower, which keeps overshoots within 16 bits; the rows are then whole levels, like between Pillow's
+// passes.
 constexpr int kLobedShift = 14;
 constexpr std::int32_t kLobedStart = -128 * kHorizontalOne;
 static_assert(kHorizontalOne == 1 << kLobedShift);
@@ -35,7 +35,7 @@ int round_up(int value, int to) { return (value + to - 1) / to * to; }
 
 void span_of(double from, double to, int low, int high, int outputs, Filter filter, int* first, int* last) {
     const double reach = reach_beyond(filter, from, to, outputs);
-    // One pixel more than the arithmetic asks for, so that no rounding of it can fall outside.
+    // One pixel more than computed, so that rounding cannot fall outside.
     *first = std::max<double>(low, std::floor(from - reach) - 1);
     *last = std::min<double>(high, std::ceil(to + reach) + 1);
     *first = std::min(*first, high - 1);
@@ -78,10 +78,10 @@ void Resampler::pack_horizontal(int first_column, int columns) {
     weights_.assign(static_cast<std::size_t>(groups) * chunks * 16, 0);
     for (int i = 0; i < 4 * groups; ++i) {
         const int from = std::min(i, across_.outputs - 1);
-        // Groups of four slots are read whole: moved left where they would leave the row.
+        // Groups of four slots are read whole: moved left if they would exceed the row.
         const int own = across_.start[from] - first_column;
         starts_[i] = std::min(own, std::max(0, columns - 4 * chunks));
-        if (from != i) continue;  // a filler of weight zero
+        if (from != i) continue;  // padding of weight zero
         const int shift = own - starts_[i];
         for (int k = 0; k < across_.count[i]; ++k) {
             const int slot = k + shift;

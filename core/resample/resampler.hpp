@@ -1,5 +1,5 @@
-// Streams rows of a source window into an output image: rows come in top to bottom while they are hot in cache,
-// finished output rows leave at once, and only as many intermediate rows are kept as the filter is tall.
+// Streams rows of a source window into an output image: rows arrive top to bottom while hot in cache, finished output
+// rows are written immediately, and intermediate rows are stored only for the filter's height.
 #pragma once
 
 #include <cstdint>
@@ -11,35 +11,35 @@
 
 namespace headrace {
 
-// Receives finished rows, y from 0 up; of RGBX bytes unless it says otherwise. The row has kRowSlack readable pixels
-// behind it.
+// Receiver of finished rows, y from 0 up; RGBX bytes unless stated otherwise. Each row has kRowSlack readable pixels
+// after its end.
 class PixelRows {
 public:
     virtual ~PixelRows() = default;
     virtual void write(int y, const std::uint8_t* pixels) = 0;
 };
 
-// What to resample, in pixels of the source that the rows are cut from.
+// Window to resample, in source pixels.
 struct Window {
     double x0, y0, x1, y1;
-    int left, top, right, bottom;  // taps stay inside
+    int left, top, right, bottom;  // bounds of the taps
     int width, height;             // of the output
-    bool mirror;                   // left to right
+    bool mirror;                   // horizontal flip
 };
 
-// The rows and columns of the source that a window needs.
+// Rows and columns of the source that a window needs.
 struct Reach {
     int left, top, right, bottom;
 };
 Reach reach_of(const Window&, Filter);
 
-// With every filter but nearest.
+// Resampler for all filters except nearest.
 class Resampler final : public RowSink {
 public:
     explicit Resampler(const Kernels& kernels) : kernels_(&kernels) {}
 
-    // Rows taken from now on are source rows `first_row`, first_row + 1, … and hold `columns` source pixels from
-    // `first_column` on. They must cover reach_of(window, filter) and be readable kReadableBeyond bytes past their end.
+    // The next rows are source rows `first_row`, first_row + 1, … with `columns` source pixels from `first_column` on.
+    // They must cover reach_of(window, filter) and be readable kReadableBeyond bytes past their end.
     void start(const Window&, Filter filter, int first_row, int first_column, int columns, PixelRows& out);
     void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override;
     bool finished() const { return next_output_ == window_.height; }

@@ -1,6 +1,5 @@
-// The reference for every level: plain loops, same bits. Those from vertical_exact() on are written so that compilers
-// turn them into vectors: 3 to 20 times fewer instructions on aarch64 than with the tests and pointers inside the
-// loops.
+// Reference for every level: plain loops, same bits. The loops from vertical_exact() on are written so that compilers
+// vectorize them: 3 to 20 times fewer instructions on aarch64 than with the tests and pointers inside the loops.
 #include "resample/levels.hpp"
 
 #include <algorithm>
@@ -81,7 +80,7 @@ void to_float(const std::uint8_t* values, int count, const float* subtract, cons
     }
 }
 
-// Round to nearest even, subnormal halves included; beyond 65504 becomes infinity.
+// Rounds to nearest even, including subnormal halves; values beyond 65504 become infinity.
 void to_half(const float* values, int count, std::uint16_t* out) {
     for (int i = 0; i < count; ++i) {
         const auto bits = std::bit_cast<std::uint32_t>(values[i]);

@@ -16,7 +16,7 @@ int clamp_to(double value, int low, int high) {
 
 int rounded(double value) { return static_cast<int>(value < 0 ? value - 0.5 : value + 0.5); }
 
-// Pixels on each side of the centre that have a weight, where the kernel is not stretched.
+// Returns the support in pixels on each side of the centre of an unstretched kernel.
 double radius_of(Filter filter) {
     switch (filter) {
         case Filter::nearest:
@@ -47,7 +47,7 @@ double cubic(double x) {
 double sinc(double x) { return x == 0 ? 1 : std::sin(std::numbers::pi * x) / (std::numbers::pi * x); }
 double lanczos(double x) { return x < 3 ? sinc(x) * sinc(x / 3) : 0; }
 
-// Weights of the pixels first, first + 1, … about a centre; returns their sum.
+// Computes the weights of the pixels first, first + 1, … around a centre; returns their sum.
 template <double (*kernel)(double)>
 double weigh(double centre, double stretch, int first, int count, double* weight) {
     double sum = 0;
@@ -82,7 +82,7 @@ Blend::Blend(Filter filter, double from, double to, int low, int high, int outpu
       most_(std::min(high - low, 2 * static_cast<int>(std::ceil(reach_)) + 1)) {}
 
 Blend::Span Blend::taps_of(int output, double* weight) const {
-    // Where the window lies beyond the bounds, the nearest pixel inside counts most.
+    // If the window extends beyond the bounds, the nearest pixel inside has the greatest weight.
     const double centre = std::clamp<double>(from_ + (output + 0.5) * scale_, low_, high_);
     const int first = clamp_to(centre - reach_ + 0.5, low_, high_ - 1);
     const int last = std::min(first + most_, std::max(clamp_to(centre + reach_ + 0.5, low_, high_), first + 1));
@@ -102,7 +102,7 @@ void Taps::blend(const Blend& axis, int slots, int one, bool reversed) {
     for (int i = 0; i < outputs; ++i) {
         const auto [first, all] = axis.taps_of(i, exact_.data());
         const int at = reversed ? outputs - 1 - i : i;
-        // Integer weights whose sum is exact: the rounding error goes to the largest.
+        // Integer weights with an exact sum: the rounding error is added to the largest weight.
         std::int16_t* out = weight.data() + static_cast<std::size_t>(at) * stride;
         int total = 0, peak = 0;
         for (int k = 0; k < all; ++k) {
@@ -113,7 +113,7 @@ void Taps::blend(const Blend& axis, int slots, int one, bool reversed) {
         }
         if (std::abs(one - total) <= one / 256) {
             out[peak] = static_cast<std::int16_t>(std::min(32767, out[peak] + one - total));
-        } else {  // thousands of taps, most of them below half a unit: the rounded sums' steps add up by themselves
+        } else {  // thousands of taps, most below half a unit: differences of rounded prefix sums total `one` exactly
             double until = 0;
             for (int k = 0, given = 0; k < all; ++k) {
                 until += exact_[k];
@@ -124,7 +124,7 @@ void Taps::blend(const Blend& axis, int slots, int one, bool reversed) {
         }
         int taps = all;
         while (taps > 1 && out[taps - 1] == 0) --taps;
-        int skip = 0;  // not of a kernel that is zero between its lobes: starts would no longer rise
+        int skip = 0;  // not for kernels with zeros between lobes: starts would not be monotonic
         while (!has_lobes(axis.filter()) && skip < taps - 1 && out[skip] == 0) ++skip;
         if (skip > 0) {
             std::copy(out + skip, out + taps, out);
@@ -142,7 +142,7 @@ void Taps::nearest(double from, double to, int low, int high, int outputs_, bool
     count.assign(outputs, 1);
     weight.clear();
     for (int i = 0; i < outputs; ++i) {
-        // Multiplied before it is divided: exact for whole windows, where a centre may fall between two pixels.
+        // Multiplied before dividing: exact for whole windows, where a centre may be between two pixels.
         const double centre = from + (2.0 * i + 1) * (to - from) / (2.0 * outputs);
         start[reversed ? outputs - 1 - i : i] = clamp_to(std::floor(centre), low, high - 1);
     }

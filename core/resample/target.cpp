@@ -105,7 +105,7 @@ void Target::put_values(const std::uint8_t* bytes, int count, std::size_t value_
         std::memcpy(out, bytes, count);
         return;
     }
-    // Rows of an image start wherever the width puts them, so floats are made aside when they are to be halved only.
+    // float32 is written in place: rows need no alignment. Other types need a separate buffer of floats.
     float* floats = format_.dtype == DType::float32 ? reinterpret_cast<float*>(out) : floats_.data();
     kernels_->to_float(bytes, count, subtract_[channel], divide_[channel], floats);
     store_floats(*kernels_, format_.dtype, floats, count, out);

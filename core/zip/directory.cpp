@@ -104,7 +104,7 @@ private:
         fail("expected a zip, got a file without the end record of one");
     }
 
-    // True if `bytes` ends with a ZIP64 end record and its locator.
+    // True if `bytes` holds a ZIP64 end record followed by its locator.
     bool is_large(std::string_view bytes) const {
         if (static_cast<std::int64_t>(bytes.size()) < kEnd64Bytes + kLocator64Bytes) return false;
         return bytes.starts_with(kEnd64Signature) && bytes.substr(kEnd64Bytes).starts_with(kLocator64Signature);

@@ -122,7 +122,7 @@ class ImageReader:
             raise UsageError("dtype: numpy has no bfloat16; use output='torch' or dtype='float32'")
         if self.output == "torch":
             try:
-                import torch  # noqa: F401  # imported here to fail before any work
+                import torch  # noqa: F401  # asked for here, so that the error comes before any work
             except ImportError as error:
                 raise UsageError("output='torch' needs PyTorch: pip install torch; or pass output='numpy'") from error
         if self.dtype not in DTYPES:  # uint16: Loader only

@@ -50,7 +50,7 @@ def content_of(source: bytes | bytearray | memoryview | BinaryFile, max_bytes: i
     UsageError for anything but an image source, LimitError beyond `max_bytes`, and the errors of `read`.
     """
     try:
-        view = memoryview(source)  # type: ignore[arg-type]  # TypeError without a buffer
+        view = memoryview(source)  # type: ignore[arg-type]  # what has no buffer says so
     except TypeError:
         view = memoryview(_read(source, max_bytes))  # type: ignore[arg-type]  # `_read` checks
     if view.ndim != 1 or view.itemsize != 1:

@@ -17,10 +17,10 @@ _BUFFER_BYTES = 1 << 16
 class IndexedTar(IndexedArchive[TarMember]):
     """Tar archive with O(1) lookup by name and random access, under the method names of `tarfile`.
 
-    The first open scans the headers and writes an index, `NAME.tar.headrace`, next to the tar, or to the cache folder
-    (`cache`, else the default) if the tar's folder is not writable. Later opens map the index without a scan. Any
-    number of threads and of forked or spawned processes may read concurrently. Each read checks the member's header, so
-    a tar that is replaced or truncated while in use raises ChangedError.
+    The first open scans the headers and writes an index, `NAME.tar.headrace`, next to the tar. If the tar's folder is
+    not writable, the index goes to the cache folder (`cache`, else the default). Later opens map the index without a
+    scan. Any number of threads and of forked or spawned processes may read concurrently. Each read checks the member's
+    header, so a tar that is replaced or truncated while in use raises ChangedError.
 
     The last of several members with one name counts, as in `tarfile`. Links are followed inside the tar. "./a" and "a"
     name the same member unless both exist. Compressed tars are rejected.
@@ -111,7 +111,7 @@ class _MemberFile(io.RawIOBase):
         self._at = start + offset
         return self._at
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader passes a memoryview
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader hands a memoryview
         data = self._take(len(buffer))
         buffer[: len(data)] = data
         return len(data)

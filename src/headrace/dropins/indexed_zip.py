@@ -13,9 +13,9 @@ from headrace.errors import ChangedError, DamagedMemberError, MemberLimitError, 
 class IndexedZip(IndexedArchive[ZipMember]):
     """Zip archive with O(1) lookup by name and random access, under the method names of `zipfile`.
 
-    The first open parses the central directory and writes an index, `NAME.zip.headrace`, next to the zip, or to the
-    cache folder (`cache`, else the default) if the zip's folder is not writable. Later opens map the index. Any number
-    of threads and of forked or spawned processes may read concurrently.
+    The first open parses the central directory and writes an index, `NAME.zip.headrace`, next to the zip. If the zip's
+    folder is not writable, the index goes to the cache folder (`cache`, else the default). Later opens map the index.
+    Any number of threads and of forked or spawned processes may read concurrently.
 
     Each read checks the member's local header and CRC. `max_member_bytes` bounds the size that a member may declare,
     compressed or not, and no more than that is ever inflated. Overlapping members, as in zip bombs, and encrypted

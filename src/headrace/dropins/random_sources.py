@@ -137,7 +137,7 @@ def draw_keys(rng: RandomSource | None, output: Output, count: int) -> list[int]
     if rng is None or (torch is not None and isinstance(rng, torch.Generator)):
         return [int(torch.empty((), dtype=torch.int64).random_(generator=rng)) for _ in range(count)]
     try:
-        seed = operator.index(rng)  # type: ignore[arg-type]  # TypeError unless an integer
+        seed = operator.index(rng)  # type: ignore[arg-type]  # what is no whole number says so
     except TypeError:
         seed = -1
     if not 0 <= seed < 1 << 64:

@@ -94,7 +94,7 @@ class SharedList(Sequence[T], Generic[T]):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # like list
+    __hash__ = None  # type: ignore[assignment]  # as a list
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedList[T]:
         return self  # immutable, and each item read is a new object

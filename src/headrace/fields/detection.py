@@ -24,10 +24,10 @@ class Boxes(KnownArguments, of="field"):
     below `min_size` output pixels, if less than the fraction `min_visible` of its area remains, or if it has no area.
     Coordinates are pixel edges: pixel 0 spans 0 to 1.
 
-    `source` is a column of lists of four numbers per box, or of their JSON, in the layout that `format` names ("xywh"
-    is COCO's `bbox`, "cxcywh" starts with the centre). `beside` names columns of lists with one item per box, such as
-    `label`, `iscrowd` or `area`. Each is in the batch as the field's name + "_" + the column's name, without the items
-    of dropped boxes.
+    `source` is a column of lists of four numbers per box, or of their JSON. `format` is their layout ("xywh" is COCO's
+    `bbox`, "cxcywh" starts with the centre). `beside` names columns of lists with one item per box, such as `label`,
+    `iscrowd` or `area`. Each is in the batch as the field's name + "_" + the column's name, without the items of
+    dropped boxes.
 
     Non-finite numbers and lists whose lengths differ raise DatasetError.
     """

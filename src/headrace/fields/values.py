@@ -111,9 +111,9 @@ class Array(KnownArguments, of="field"):
     None: the field's own name. `dtype` converts to the same or a wider kind of number: floats do not become integers,
     and values beyond float16's range become infinite. None: the saved dtype, which must be the same within a batch.
 
-    A sample is bad if its array is missing, corrupt, of Python objects (never unpickled), of a kind that `dtype` does
-    not accept, or not of the given `shape`. Without `shape`, arrays of several shapes in one batch raise UsageError,
-    and a rank without a sample in a short last batch gets [0].
+    A sample is bad if its array is missing or corrupt, or holds Python objects (never unpickled). So is an array of a
+    kind that `dtype` does not accept, or of another shape than a given `shape`. Without `shape`, arrays of several
+    shapes in one batch raise UsageError, and a rank without a sample in a short last batch gets [0].
     """
 
     _: KW_ONLY

@@ -86,7 +86,7 @@ def tell_worker_info(info: WorkerInfo) -> None:
     _info.value, _info.asked = info, set()
 
 
-class EndOfData(Exception):  # noqa: N818  # the regular end of an iterable dataset, not an error
+class EndOfData(Exception):  # noqa: N818  # how an iterable dataset ends, no error
     """Signal that an iterable dataset has no further batch."""
 
 
@@ -194,7 +194,7 @@ class IterableFetcher:
                 raise EndOfData
             enter(SampleRandom(self._key, step, len(samples)))
             try:
-                samples.append(next(self._samples))  # type: ignore[arg-type]  # opened by `load`
+                samples.append(next(self._samples))  # type: ignore[arg-type]  # `load` has opened it
             except StopIteration:
                 self._ended = True
                 warn_of_lost_shards(self._workers)

@@ -352,7 +352,7 @@ class ThreadLoaderSource:
         if isinstance(loader.dataset, IterableDataset) or loader.drop_last or not hasattr(self._sampler, "left_out"):
             return len(loader) * self.batch_size * self.world_size
         left_out: int = self._sampler.left_out
-        return len(loader.dataset) - left_out  # type: ignore[arg-type]  # the sampler needed its length
+        return len(loader.dataset) - left_out  # type: ignore[arg-type]  # the sampler has had its length
 
     @property
     def epoch(self) -> int:

@@ -111,7 +111,7 @@ class FunctionEncoder:
         return row.ids if row.mask is None else row.ids[row.mask]
 
     def _padding_shown(self) -> RowPadding | None:
-        """Detect how the function pads by encoding two probe texts; return None if it does not pad."""
+        """Detect how the function pads by encoding two probe texts; return None if they show no padding."""
         try:
             (alone,) = self._rows(["a"])
             # As many words as the row has ids, so that the row is full even if max_length is smaller.

@@ -34,7 +34,7 @@ class WorthComparison:
     title: str
     """Name of the technique."""
     without: str
-    """Side of bench/peer.py without the technique, as `with_it` is the side with it."""
+    """Side (see bench/peer.py) without the technique; `with_it` is the side with it."""
     with_it: str
     basis: str
     """One sentence that describes the two sides."""

@@ -204,7 +204,7 @@ def stream_tar(path: str, compression: str) -> Iterator[StreamedMember]:
             # Opened as a plain file: tarfile's streams copy their buffer for each header.
             with tarfile.TarFile(fileobj=file) as tar:  # type: ignore[arg-type]
                 while (info := tar.next()) is not None:
-                    tar.members.clear()  # type: ignore[attr-defined]  # tarfile stores each
+                    tar.members.clear()  # type: ignore[attr-defined]  # each would be kept
                     if file.block[257:265] == tarfile.GNU_MAGIC:
                         # An incremental dump has times in the field of POSIX's name prefix.
                         times = tarfile.nts(file.block[345:500], tar.encoding, tar.errors)  # type: ignore[attr-defined]
