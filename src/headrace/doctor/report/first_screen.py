@@ -68,8 +68,8 @@ def first_screen(diagnosis: Diagnosis, prescription: Prescription | None) -> Fir
         faster = f"{verdict.rstrip('.')}; {found.speed}."
         verdict = faster if len(faster.split()) <= MOST_WORDS else verdict
     before, after = ([one.text for one in some] for some in (diagnosis.ending, diagnosis.statements))
-    sentence, *others = [*before, verdict, *_slowed(diagnosis, prescription), *after]
-    return FirstScreen(sentence, others[:MOST_BULLETS], found, others[MOST_BULLETS:])
+    texts: list[str] = [*before, verdict, *_slowed(diagnosis, prescription), *after]
+    return FirstScreen(texts[0], texts[1 : 1 + MOST_BULLETS], found, texts[1 + MOST_BULLETS :])
 
 
 def _slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
