@@ -91,8 +91,10 @@ struct Failure {
     std::string why;
 };
 
-// A view as a row of numbers: x0, y0, x1, y1, left, top, right, bottom, width, height, inner_x, inner_y, inner_width,
-// inner_height, hflip, vflip.
+// Columns of a view as a row of numbers.
+enum class ViewColumn : int {
+    x0, y0, x1, y1, left, top, right, bottom, width, height, inner_x, inner_y, inner_width, inner_height, hflip, vflip
+};
 inline constexpr int kViewRow = 16;
 void write_view(const View& view, double* row);
 View read_view(const double* row);  // throws Fault(view) for fractions in integer fields

@@ -6,6 +6,7 @@
 namespace headrace {
 
 void bind_machine(nanobind::module_&);
+void bind_constants(nanobind::module_&);
 void bind_limits(nanobind::module_&);
 void bind_blocks(nanobind::module_&);
 void bind_rng(nanobind::module_&);

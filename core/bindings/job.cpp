@@ -81,10 +81,12 @@ std::shared_ptr<Job> PyJob::submit() {
     return job_;
 }
 
-std::vector<std::tuple<int, int, int, int, nb::object>> PyJob::failures() {
-    std::vector<std::tuple<int, int, int, int, nb::object>> list;
+nb::list PyJob::failures() {
+    nb::list list;
+    if (finished().failures.empty()) return list;
+    const nb::object row_failure = nb::module_::import_("headrace._core").attr("RowFailure");
     for (const Failure& f : finished().failures) {
-        list.emplace_back(f.sample, f.field, static_cast<int>(f.code), static_cast<int>(f.stage), text_of(f.why));
+        list.append(row_failure(f.sample, f.field, f.code, static_cast<int>(f.stage), text_of(f.why)));
     }
     return list;
 }

@@ -75,7 +75,7 @@ public:
     int narrowed() const { return finished().narrowed.load(std::memory_order_relaxed); }
     void cancel() { job_->cancel(); }
 
-    std::vector<std::tuple<int, int, int, int, nb::object>> failures();
+    nb::list failures();
     nb::list raw(std::size_t index);
     nb::object views() { return copy(finished().views.data(), job_->samples, kViewRow); }
     nb::object sizes() { return copy(finished().sizes.data(), job_->samples, 2); }

@@ -5,6 +5,7 @@ NB_MODULE(_core, m) {
     nanobind::set_leak_warnings(false);
     m.doc() = "Headrace's native core: what touches pixels or must not hold the GIL.";
     headrace::bind_machine(m);
+    headrace::bind_constants(m);
     headrace::bind_limits(m);
     headrace::bind_blocks(m);
     headrace::bind_rng(m);

@@ -10,7 +10,6 @@
 #include "rng/hash.hpp"
 #include "rng/permutation.hpp"
 #include "rng/philox.hpp"
-#include "rng/stream.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -93,7 +92,6 @@ nb::ndarray<nb::numpy, std::uint32_t> philox(std::uint64_t key, const Counters& 
 }  // namespace
 
 void bind_rng(nb::module_& m) {
-    m.attr("RNG_VERSION") = kRngVersion;
     m.def("hash64", &hash64, "a"_a, "b"_a, "A 64-bit hash of two unsigned 64-bit words; a bijection of each.");
     m.def("permute", &permute, "n"_a, "key"_a, nb::arg("positions").noconvert(), nb::kw_only(), "inverse"_a = false,
           "The indices (int64) at these positions (int64[N]) of a keyed permutation of range(n); `inverse`: the "

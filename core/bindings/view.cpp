@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch/job.hpp"
 #include "bindings.hpp"
 #include "common/fault.hpp"
 #include "view/exact_math.hpp"
@@ -22,8 +23,6 @@ using namespace nb::literals;
 
 namespace headrace {
 namespace {
-
-constexpr std::size_t kViewColumns = 16;
 
 using Table = nb::ndarray<const double, nb::shape<-1, kProgramColumns>, nb::c_contig, nb::device::cpu>;
 template <typename T>
@@ -37,63 +36,21 @@ std::vector<ViewOp> program_of(const Table& table) {
     }
 }
 
-void write_row(const View& view, double* row) {
-    const double values[kViewColumns] = {
-        view.x0,
-        view.y0,
-        view.x1,
-        view.y1,
-        static_cast<double>(view.left),
-        static_cast<double>(view.top),
-        static_cast<double>(view.right),
-        static_cast<double>(view.bottom),
-        static_cast<double>(view.width),
-        static_cast<double>(view.height),
-        static_cast<double>(view.inner_x),
-        static_cast<double>(view.inner_y),
-        static_cast<double>(view.inner_width),
-        static_cast<double>(view.inner_height),
-        static_cast<double>(view.hflip),
-        static_cast<double>(view.vflip),
-    };
-    std::copy(values, values + kViewColumns, row);
-}
-
-View read_row(const double* row) {
-    const auto whole = [row](int column) { return static_cast<std::int32_t>(row[column]); };
-    return {.x0 = row[0],
-            .y0 = row[1],
-            .x1 = row[2],
-            .y1 = row[3],
-            .left = whole(4),
-            .top = whole(5),
-            .right = whole(6),
-            .bottom = whole(7),
-            .width = whole(8),
-            .height = whole(9),
-            .inner_x = whole(10),
-            .inner_y = whole(11),
-            .inner_width = whole(12),
-            .inner_height = whole(13),
-            .hflip = row[14] != 0,
-            .vflip = row[15] != 0};
-}
-
 // Fills one row of a table of views per index; a Fault becomes a ValueError that names the row.
 template <typename MakeView>
 nb::ndarray<nb::numpy, double> table_of(std::size_t count, const MakeView& make_view) {
-    auto out = std::make_unique_for_overwrite<double[]>(count * kViewColumns);
+    auto out = std::make_unique_for_overwrite<double[]>(count * kViewRow);
     {
         nb::gil_scoped_release release;
         for (std::size_t i = 0; i < count; ++i) try {
-                write_row(make_view(i), &out[i * kViewColumns]);
+                write_view(make_view(i), &out[i * kViewRow]);
             } catch (const Fault& fault) {
                 throw nb::value_error(("view " + std::to_string(i) + ": " + fault.what()).c_str());
             }
     }
     double* values = out.get();
     nb::capsule owner(out.release(), [](void* p) noexcept { delete[] static_cast<double*>(p); });
-    return nb::ndarray<nb::numpy, double>(values, {count, kViewColumns}, owner);
+    return nb::ndarray<nb::numpy, double>(values, {count, kViewRow}, owner);
 }
 
 nb::ndarray<nb::numpy, double> sample_views(const Table& table, std::uint64_t key, const Column<std::int64_t>& ids,
@@ -110,12 +67,12 @@ nb::ndarray<nb::numpy, double> sample_views(const Table& table, std::uint64_t ke
     });
 }
 
-using ViewTable = nb::ndarray<const double, nb::shape<-1, kViewColumns>, nb::c_contig, nb::device::cpu>;
+using ViewTable = nb::ndarray<const double, nb::shape<-1, kViewRow>, nb::c_contig, nb::device::cpu>;
 
 nb::ndarray<nb::numpy, double> scale_views(const ViewTable& views, int from_width, int from_height, int to_width,
                                            int to_height) {
     return table_of(views.shape(0), [&](std::size_t i) {
-        return scale_view(read_row(views.data() + i * kViewColumns), from_width, from_height, to_width, to_height);
+        return scale_view(read_view(views.data() + i * kViewRow), from_width, from_height, to_width, to_height);
     });
 }
 
@@ -132,13 +89,10 @@ bool depends_on_key(const Table& table) { return is_random(program_of(table)); }
 }  // namespace
 
 void bind_view(nb::module_& m) {
-    m.attr("VIEW_COLUMNS") = nb::make_tuple("x0", "y0", "x1", "y1", "left", "top", "right", "bottom", "width", "height",
-                                            "inner_x", "inner_y", "inner_width", "inner_height", "hflip", "vflip");
-    m.attr("MAX_VIEW_OPS") = kMaxOps;
     m.def("sample_views", &sample_views, nb::arg("program").noconvert(), "key"_a, nb::arg("ids").noconvert(),
           nb::arg("passes").noconvert(), "dataset"_a, nb::arg("widths").noconvert(), nb::arg("heights").noconvert(),
           nb::kw_only(), "copy"_a = 0,
-          "The views (float64[N, 16], columns as VIEW_COLUMNS) that a program (float64[ops, 10]) draws for samples\n"
+          "The views (float64[N, 16], columns as ViewColumn) that a program (float64[ops, 10]) draws for samples\n"
           "of the given ids (int64[N]), passes (uint32[N]), widths and heights (int32[N], pixels). `copy` is the "
           "number of\n"
           "each view among those of its sample.");

@@ -17,10 +17,17 @@ namespace headrace {
 // Part of every saved state. Increment it with any change to the results of draws, keys or the permutation.
 inline constexpr int kRngVersion = 1;
 
-// Stages from here up are reserved: 255 draws the replacement of a bad sample (plan/order.py), 254 selects one of
-// several captions (loader/decoding/texts.py), 253 draws the mixing of a batch (augment/mixing_draws.py), addressed by
-// step and pair instead of id and pass, 252 and 251 draw an epoch's samples (plan/draws.py), by position or bucket.
+// Stages from here up are reserved for draws of an epoch or a batch.
 inline constexpr int kFirstReservedStage = 240;
+
+// Stages of draws that are made in Python.
+enum class ReservedStage : int {
+    offsets = 251,       // an epoch's samples, by bucket (plan/draws.py)
+    draws = 252,         // an epoch's samples, by position (plan/draws.py)
+    mixing = 253,        // mixing of a batch, addressed by step and pair (augment/mixing_draws.py)
+    captions = 254,      // one of several captions (loader/decoding/texts.py)
+    replacements = 255,  // replacement of a bad sample (plan/order.py)
+};
 
 struct Draw {
     std::uint64_t first, second;  // 64 independent random bits each

@@ -1,7 +1,8 @@
 """The native core as Python sees it. Arrays are borrowed, not copied; all of them are C-contiguous."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +10,76 @@ from typing_extensions import Buffer
 
 RNG_VERSION: Final[int]
 AUGMENT_COLUMNS: Final[int]
-VIEW_COLUMNS: Final[tuple[str, ...]]
 MAX_VIEW_OPS: Final[int]
+MAX_COPIES: Final[int]
 RETRY_WAITS_S: Final[tuple[float, ...]]
+
+class Code(IntEnum):
+    """Reasons why a sample could not be delivered."""
+
+    DECLINED = 1
+    CORRUPT = 2
+    LIMIT = 3
+    UNSUPPORTED = 4
+    IO = 5
+    CHANGED = 6
+    CANCELLED = 7
+    VIEW = 8
+    UNFIT = 9
+    MEMORY = 10
+    OUTSIDE = 11
+    MISSING = 12
+
+class ViewKind(IntEnum):
+    """First number of each step of a view program."""
+
+    RANDOM_RESIZED_CROP = 1
+    RESIZE_SHORT = 2
+    RESIZE = 3
+    CENTER_CROP = 4
+    RANDOM_CROP = 5
+    LETTERBOX = 6
+    HORIZONTAL_FLIP = 7
+    VERTICAL_FLIP = 8
+    FIVE_CROP = 9
+    TEN_CROP = 10
+    TILES = 11
+
+class ViewColumn(IntEnum):
+    """Columns of a view as a row of numbers."""
+
+    X0 = 0
+    Y0 = 1
+    X1 = 2
+    Y1 = 3
+    LEFT = 4
+    TOP = 5
+    RIGHT = 6
+    BOTTOM = 7
+    WIDTH = 8
+    HEIGHT = 9
+    INNER_X = 10
+    INNER_Y = 11
+    INNER_WIDTH = 12
+    INNER_HEIGHT = 13
+    HFLIP = 14
+    VFLIP = 15
+
+class ReservedStage(IntEnum):
+    """Stages of draws that are made in Python."""
+
+    OFFSETS = 251
+    DRAWS = 252
+    MIXING = 253
+    CAPTIONS = 254
+    REPLACEMENTS = 255
+
+class RowFailure(NamedTuple):
+    row: int
+    field: int
+    code: Code
+    stage: int
+    why: str
 
 def best_level() -> str: ...
 def levels() -> list[str]: ...
@@ -404,7 +472,7 @@ class Job:
     def done(self) -> bool: ...
     @property
     def narrowed(self) -> int: ...
-    def failures(self) -> list[tuple[int, int, int, int, str]]: ...
+    def failures(self) -> list[RowFailure]: ...
     def raw(self, field: int) -> list[bytes]: ...
     @property
     def views(self) -> NDArray[np.float64]: ...

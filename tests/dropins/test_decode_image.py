@@ -22,6 +22,8 @@ from headrace.views import compile_view
 SEED = 5
 CROP = hr.RandomResizedCrop((24, 30), flip=0.5)
 
+VIEW_COLUMNS = [column.name.lower() for column in _core.ViewColumn]
+
 
 def turned_jpeg():
     exif = Image.Exif()
@@ -59,7 +61,7 @@ def drawn_view(view, size, seed=SEED):
     side = [np.array([pixels], np.int32) for pixels in size]
     first = np.zeros(1, np.int64), np.zeros(1, np.uint32)
     row = _core.sample_views(compile_view(view).ops, _core.hash64(seed, 0), *first, 0, *side)[0]
-    return dict(zip(_core.VIEW_COLUMNS, row, strict=True))
+    return dict(zip(VIEW_COLUMNS, row, strict=True))
 
 
 # --- pixels ---

@@ -29,6 +29,8 @@ VIEWS = {
     "both flips": [hr.Resize((40, 40)), hr.RandomHorizontalFlip(0.5), hr.RandomVerticalFlip(0.5)],
 }
 
+VIEW_COLUMNS = [column.name.lower() for column in _core.ViewColumn]
+
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
@@ -51,7 +53,7 @@ def cut(view, step):
     batch = plan.batch(0, step)
     heights, widths = (np.array(side, np.int32) for side in zip(*map(size_of, batch.samples.tolist()), strict=True))
     rows = _core.sample_views(compile_view(view).ops, plan.key(0), batch.samples, batch.passes, 0, widths, heights)
-    views = [dict(zip(_core.VIEW_COLUMNS, row, strict=True)) for row in rows]
+    views = [dict(zip(VIEW_COLUMNS, row, strict=True)) for row in rows]
     return list(zip(map(scene, batch.samples.tolist()), views, strict=True))
 
 
@@ -199,7 +201,7 @@ def test_normals_of_floats(tmp_path):
     sizes = np.array([45], np.int32), np.array([31], np.int32)
     ids = np.zeros(1, np.int64), np.zeros(1, np.uint32)
     row = _core.sample_views(compile_view(view).ops, plan.key(0), *ids, 0, *sizes)[0]
-    cut_by = dict(zip(_core.VIEW_COLUMNS, row, strict=True))
+    cut_by = dict(zip(VIEW_COLUMNS, row, strict=True))
     np.testing.assert_array_equal(batch["normals"][0], normals_of(values, cut_by))
 
 

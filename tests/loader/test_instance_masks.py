@@ -30,6 +30,8 @@ views = st.one_of(
 places = st.floats(-10, 50, allow_nan=False)
 polygons = st.lists(st.tuples(places, places), min_size=3, max_size=7)
 
+VIEW_COLUMNS = [column.name.lower() for column in _core.ViewColumn]
+
 
 def row_of(view, upside_down, width, height, key):
     ops = compile_view([view, hr.RandomVerticalFlip(upside_down)]).ops
@@ -69,7 +71,7 @@ def test_polygons_under_any_view_are_the_twin_cut_by_it(view, upside_down, width
     window = PickedWindow.of(row)
     made = window.on_output(painted([[flat(each) for each in shapes], [flat(shapes[0])]], window, width=1, height=1))
     whole = np.max([even_odd(each, width, height) for each in shapes], 0)
-    named = dict(zip(_core.VIEW_COLUMNS, row.tolist(), strict=True))
+    named = dict(zip(VIEW_COLUMNS, row.tolist(), strict=True))
     np.testing.assert_array_equal(made[0], twin.nearest(whole, named, 0))
     np.testing.assert_array_equal(made[1], twin.nearest(even_odd(shapes[0], width, height), named, 0))
 
@@ -81,7 +83,7 @@ def test_runs_under_any_view_are_their_mask_cut_by_it(view, upside_down, width, 
     row = row_of(view, upside_down, width, height, key)
     window = PickedWindow.of(row)
     made = window.on_output(painted([MaskRuns(counts, (height, width))], window, width=width, height=height))
-    named = dict(zip(_core.VIEW_COLUMNS, row.tolist(), strict=True))
+    named = dict(zip(VIEW_COLUMNS, row.tolist(), strict=True))
     np.testing.assert_array_equal(made[0], twin.nearest(mask, named, 0))
 
 

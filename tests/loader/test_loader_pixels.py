@@ -19,6 +19,8 @@ from headrace.views import compile_view
 BATCH = 16
 SEED = 9
 
+VIEW_COLUMNS = [column.name.lower() for column in _core.ViewColumn]
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -44,11 +46,11 @@ def planned(loader, step, epoch=0):
 
 
 def views_of(view, plan, sizes):
-    """One view a sample, as numbers named by `_core.VIEW_COLUMNS`."""
+    """One view a sample, as numbers named by `_core.ViewColumn`."""
     key = UniformPlan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED).key(plan.epoch)
     widths, heights = (np.array(side, np.int32) for side in zip(*sizes, strict=True))
     rows = _core.sample_views(compile_view(view).ops, key, plan.samples, plan.passes, 0, widths, heights)
-    return [dict(zip(_core.VIEW_COLUMNS, row, strict=True)) for row in rows]
+    return [dict(zip(VIEW_COLUMNS, row, strict=True)) for row in rows]
 
 
 def pillow_view(picture, view, resample):

@@ -162,7 +162,7 @@ def random_crop(x: Side, y: Side, p: Sequence[int], stream: Stream) -> tuple[Sid
 def sample_view(
     program: Sequence[Op], *, key: int, sample: int, number: int, dataset: int, width: int, height: int, copy: int = 0
 ) -> list[float]:
-    """The 16 columns of _core.VIEW_COLUMNS."""
+    """The 16 columns of `ViewColumn`."""
     x, y = whole(width), whole(height)
     for stage, op in enumerate(program):
         x, y = step(x, y, op, Stream(key, sample, number, dataset, stage), copy)

@@ -28,7 +28,7 @@ from headrace.views import (
     compile_view,
 )
 
-COLUMN = {name: at for at, name in enumerate(_core.VIEW_COLUMNS)}
+COLUMN = {column.name.lower(): int(column) for column in _core.ViewColumn}
 
 
 def core_view(view, *, key=1, sample=0, number=0, dataset=0, width=500, height=375):

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace._core import ReservedStage
 from headrace.augment.combinators import RandomChoice
 from headrace.augment.mixing import Mixing, MixUp
 from headrace.errors import UsageError
@@ -27,7 +28,7 @@ from headrace.errors import UsageError
 ONE = 1 << 15
 """Unit of blend weights, which are multiples of 1 / ONE: exact in float32 and in the core's fixed point."""
 
-_STAGE = 253 << 8
+_STAGE = ReservedStage.MIXING << 8
 _MOST_TRIES = 126
 """Maximum attempts to draw a lambda. Each succeeds with a probability of at least 0.5."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
+from headrace._core import Code
 from headrace.data.array_files import array_size, holds_array
 from headrace.data.dataset import Dataset
 from headrace.data.location import HeldParts, Location, native_paths
@@ -29,8 +30,8 @@ _AHEAD = 2
 """Jobs in flight, so that the engine has work while Python uses a result."""
 _LOOKED_AT_BYTES = 8 << 10
 """Bytes of an image that the core reads first (core/batch/sample_worker.cpp)."""
-_CORRUPT, _LIMIT, _UNSUPPORTED = 2, 3, 4  # core/common/fault.hpp
-_NO_OPS = np.zeros((0, 10))  # a view of no operations (core/view/program.hpp)
+_UNREADABLE = (Code.CORRUPT, Code.LIMIT, Code.UNSUPPORTED)
+_NO_OPS = np.zeros((0, 10))  # a view of no operations
 
 
 def probe_sizes(dataset: Dataset, column: str, *, exif: bool, threads: int, limits: _core.Limits) -> ImageSizes:
@@ -58,11 +59,11 @@ def _probe(
         for each in jobs:
             part = sizes[each.positions[0] : each.positions[-1] + 1]
             part[:] = each.job.sizes[:, ::-1]
-            for row, _, code, _, _ in each.job.failures():
-                if beginnings is not None and code not in (_LIMIT, _UNSUPPORTED):
-                    unclear.append(int(each.positions[row]))
-                elif code not in (_CORRUPT, _LIMIT, _UNSUPPORTED):
-                    part[row] = _size_by_library(each.read(row), exif, limits)
+            for failure in each.job.failures():
+                if beginnings is not None and failure.code not in (Code.LIMIT, Code.UNSUPPORTED):
+                    unclear.append(int(each.positions[failure.row]))
+                elif failure.code not in _UNREADABLE:
+                    part[failure.row] = _size_by_library(each.read(failure.row), exif, limits)
     return sizes, unclear
 
 
@@ -82,8 +83,9 @@ def read_members(
     with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), raw_job) as jobs:
         for each in jobs:
             found: list[bytes | None] = list(each.job.raw(0))
-            for row, _, code, _, _ in each.job.failures():
-                found[row] = None if code in (_CORRUPT, _LIMIT) else each.read(row)
+            for failure in each.job.failures():
+                is_bad = failure.code in (Code.CORRUPT, Code.LIMIT)
+                found[failure.row] = None if is_bad else each.read(failure.row)
             yield each.positions, found
 
 

@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._core import Limits
+from headrace._core import Code, Limits
 from headrace.data import TooLargeError
 from headrace.dropins.image_source import (
-    CORRUPT,
-    LIMIT,
     ImageSource,
     at_item,
     content_of,
@@ -29,7 +27,7 @@ from headrace.dropins.image_source import (
 from headrace.dropins.random_sources import draw_keys
 from headrace.errors import HeadraceError, UsageError
 from headrace.fields import DTYPES, DType, Filter, Image, Mode, Normalize
-from headrace.loader import DECLINED, Output, PythonThreads, decode_picture, image_options
+from headrace.loader import Output, PythonThreads, decode_picture, image_options
 from headrace.system import default_threads
 from headrace.views import View, compile_view
 
@@ -186,14 +184,14 @@ class ImageReader:
         else:
             content = content_of(source, self._limits.max_file_bytes)
             outcome = self._decoder.decode_bytes(content, key)
-        if isinstance(outcome, tuple) and outcome[0] == DECLINED:
+        if isinstance(outcome, tuple) and outcome[0] == Code.DECLINED:
             data = read_path(os.fspath(source)) if content is None else bytes(content)  # type: ignore[arg-type]  # a path
             try:
                 pixels = decode_picture(data, self._image, self._limits)
             except TooLargeError as error:
-                raise error_for(source, LIMIT, str(error)) from error
+                raise error_for(source, Code.LIMIT, str(error)) from error
             except ValueError as error:
-                raise error_for(source, CORRUPT, f"{outcome[1]}, and {error}") from error
+                raise error_for(source, Code.CORRUPT, f"{outcome[1]}, and {error}") from error
             outcome = self._decoder.decode_pixels(pixels, key)
         if isinstance(outcome, tuple):
             raise error_for(source, *outcome)

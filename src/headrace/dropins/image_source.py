@@ -7,6 +7,7 @@ import io
 import os
 from typing import Protocol, TypeAlias
 
+from headrace._core import Code
 from headrace.data import attempts_text, with_retries
 from headrace.errors import HeadraceError, LimitError, NotFoundError, ReadError, SampleError, UsageError
 from headrace.loader import error_at
@@ -99,14 +100,10 @@ def _read(file: BinaryFile, max_bytes: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-CORRUPT, LIMIT, _IO = 2, 3, 5
-"""Failure codes (core/common/fault.hpp)."""
-
-
 def error_for(source: ImageSource, code: int, why: str) -> HeadraceError:
     """Return the exception for a failure of this source. Its `key` is the path or a description."""
     key, shard = origin_of(source)
-    if code == _IO and isinstance(source, str | os.PathLike) and _is_missing(source):
+    if code == Code.IO and isinstance(source, str | os.PathLike) and _is_missing(source):
         return NotFoundError(f"expected an image at {shard}, got nothing under that name; check the path")
     return error_at(code, why, key=key, shard=shard, offset=None, field="image")
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias, get_args
 
+from headrace._core import MAX_COPIES
 from headrace.augment import Augmentation, compile_augment
 from headrace.errors import UsageError
 from headrace.foreign_arguments import KnownArguments
-from headrace.views import MAX_SIDE_PX, MOST_COPIES, View, compile_view
+from headrace.views import MAX_SIDE_PX, View, compile_view
 
 
 def is_number(value: object) -> bool:
@@ -198,8 +199,8 @@ class Image(KnownArguments, of="field"):
 
     def _check_copies(self) -> None:
         count = self.copies
-        if count is not None and (type(count) is not int or not 1 <= count <= MOST_COPIES):
-            raise UsageError(f"Image: expected copies to be None or an int from 1 to {MOST_COPIES}, got {count!r}")
+        if count is not None and (type(count) is not int or not 1 <= count <= MAX_COPIES):
+            raise UsageError(f"Image: expected copies to be None or an int from 1 to {MAX_COPIES}, got {count!r}")
         if self.view is not None:
             if isinstance(self.view, list):  # so that it cannot change
                 object.__setattr__(self, "view", tuple(self.view))

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.loader.assembly import DECLINED
     from headrace.loader.bad_samples import error_at
     from headrace.loader.batch_memory import ProcessBlocks
     from headrace.loader.decoding.pillow import decode_picture
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from headrace.loader.user_functions import batch_rng, sample_rng
 
 _HOMES = {
-    "assembly": ("DECLINED",),
     "bad_samples": ("error_at",),
     "batch_memory": ("ProcessBlocks",),
     "decoding.pillow": ("decode_picture",),
@@ -36,7 +34,6 @@ _HOMES = {
 """Public names by module. A module is imported on first access to one of its names."""
 
 __all__ = [
-    "DECLINED",
     "Loader",
     "LoaderDataLoader",
     "MixedLoader",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace._core import Code
 from headrace.data import StringColumn, native_paths
 from headrace.errors import UsageError
 from headrace.fetch import FetchAhead, FetchCancelled
@@ -28,9 +29,6 @@ Ints = NDArray[np.int64]
 Item = bytes | NDArray[np.generic] | None
 """Content of a field that Python already holds: encoded bytes, or pixels [H, W, C] of uint8, uint16 or float32. The
 core reads the byte range of the file for None."""
-
-DECLINED, CANCELLED = 1, 7
-"""Failure codes of the core (core/common/fault.hpp) that do not make a sample bad."""
 
 
 class Cancelled(Exception):  # noqa: N818  # how a pass ends, no error
@@ -49,7 +47,7 @@ class Pending:
     raws: list[list[bytes]]
     job: _core.Job
     views: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 16)))
-    """Views of the rows, [N, 16] (core/batch/job.hpp), once the core is done."""
+    """Views of the rows, [N, 16] (columns: `ViewColumn`), once the core is done."""
     sizes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
     """Width and height of the images from which the views are drawn, [N, 2]."""
     contents: list[list[Any]] = field(default_factory=list)
@@ -207,9 +205,10 @@ class Assembly:
         job.add_raw(self._ranges(column, samples, again=True))
         self._engine.submit(job)
         job.wait()
-        for _, _, code, _, why in job.failures():
-            if code == CANCELLED:
+        for failure in job.failures():
+            if failure.code == Code.CANCELLED:
                 raise Cancelled
+            code, why = failure.code, failure.why
             raise error_of(code, why, dataset=dataset, sample=sample, field=field, column=column)
         return job.raw(0)[0]
 
@@ -291,11 +290,10 @@ class Assembly:
         self._engine.submit(job)
         job.wait()
         sizes = job.sizes
-        for row, _, code, _, _ in job.failures():
-            if code == CANCELLED:
+        for failure in job.failures():
+            if failure.code == Code.CANCELLED:
                 raise Cancelled
-            if code == DECLINED:
-                sizes[row] = pixels.declined_size(
-                    self.read(name, column, int(rows.samples[row])), image, self._recipe.limits
-                )
+            if failure.code == Code.DECLINED:
+                data = self.read(name, column, int(rows.samples[failure.row]))
+                sizes[failure.row] = pixels.declined_size(data, image, self._recipe.limits)
         return sizes

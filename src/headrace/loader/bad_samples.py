@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+from headrace._core import Code
 from headrace.data import Dataset, outside_root_text
 from headrace.errors import (
     ChangedError,
@@ -70,13 +71,12 @@ class Quarantine:
 
 
 _KINDS: dict[int, type[SampleError]] = {
-    1: DecodeError,
-    2: DecodeError,
-    3: LimitError,
-    4: UnsupportedError,
-    9: ViewError,
+    Code.DECLINED: DecodeError,
+    Code.CORRUPT: DecodeError,
+    Code.LIMIT: LimitError,
+    Code.UNSUPPORTED: UnsupportedError,
+    Code.UNFIT: ViewError,
 }
-_IO, _CHANGED, _VIEW, _OUTSIDE, _MISSING = 5, 6, 8, 11, 12
 
 MAX_ATTEMPTS = 100
 """Replacements tried for one sample. With 1 % bad, the chance that 100 in a row are bad is 10^-200."""
@@ -85,13 +85,13 @@ MAX_ATTEMPTS = 100
 def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, column: str) -> HeadraceError:
     """Return the exception for a failure that the core reported for a dataset's sample."""
     key, named = dataset.key(sample), dataset.named(column, sample)
-    if code == _OUTSIDE:
+    if code == Code.OUTSIDE:
         return OutsideRootError(f"{_place(key, named, field)}: {outside_root_text(why)}")
-    if code == _MISSING:
+    if code == Code.MISSING:
         where = dataset.table.place
         return ReadError(f"{_place(key, named, field)}: {why} {where}; correct it, or leave the sample out")
     shard, offset = dataset.where(column, sample)
-    if code == _CHANGED and dataset.files(column).is_remote:  # the store reports the version that was indexed
+    if code == Code.CHANGED and dataset.files(column).is_remote:  # the store reports the version that was indexed
         return ChangedError(
             f"{_place(key, named, field)}: {shard} at byte {offset}: expected what was indexed, got other bytes at "
             f"each of 2 reads. It was replaced, or a proxy answers in place of the store: check both, and open it again"
@@ -102,7 +102,7 @@ def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, 
 def error_at(
     code: int, why: str, *, key: str, shard: str, offset: int | None, field: str, named: str | None = None
 ) -> HeadraceError:
-    """Return the exception for a failure code (core/common/fault.hpp). `named` is the text that names the file."""
+    """Return the exception for a failure code. `named` is the text that names the file."""
     if code in _KINDS:
         if named is not None:
             why = f"{why} ({named})"
@@ -110,11 +110,11 @@ def error_at(
             why += "; raise it with limits=headrace.Limits(...) if you trust the file"
         return _KINDS[code](why, key=key, shard=shard, offset=offset, field=field)
     at = _place(key, named, field)
-    if code == _IO:
+    if code == Code.IO:
         return ReadError(f"{at}: {why}; is the file still there, and readable?")
-    if code == _CHANGED:
+    if code == Code.CHANGED:
         return ChangedError(f"{at}: {why}")
-    if code == _VIEW:
+    if code == Code.VIEW:
         return UsageError(f"{at}: {why}")
     return HeadraceError(f"{at}: {why}")
 

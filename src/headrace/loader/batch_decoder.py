@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Container, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace._core import Code, RowFailure
 from headrace.data import TooLargeError, parse_labels
 from headrace.errors import ChangedError, HeadraceError, SampleError, TooManyBadSamplesError, UsageError
 from headrace.fields import Image, Label
-from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
+from headrace.loader.assembly import Assembly, Cancelled, Item, Pending
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.loader.cache import EpochCache
 from headrace.loader.decoding import pixels
@@ -26,11 +27,6 @@ from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.resolving import names_of
 from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
-
-RowFailure: TypeAlias = tuple[int, int, int, int, str]
-"""Failure of one row: row, field, code, stage, and reason (core/batch/job.hpp)."""
-
-_CORRUPT, _LIMIT, _IO = 2, 3, 5
 
 
 class RowMender:
@@ -89,7 +85,7 @@ class RowMender:
     def _decode(self, pending: Pending, row: int, failure: RowFailure | None) -> list[bytes]:
         """Decode in the core, unless its `failure` is known. A library first decodes fields that the core declines."""
         items: list[Item] = [None] * len(self._recipe.images)
-        if failure is not None and failure[2] == _IO and self._assembly.is_remote:
+        if failure is not None and failure.code == Code.IO and self._assembly.is_remote:
             failure = None  # not fetched because it seemed to be cached, and the cached entry is damaged
         while True:
             if failure is None:
@@ -98,12 +94,12 @@ class RowMender:
                 if not job.failures():
                     return pending.take_row(row, job)
                 failure = job.failures()[0]
-            _, field, code, _, why = failure
-            if code == CANCELLED:
+            field = failure.field
+            if failure.code == Code.CANCELLED:
                 raise Cancelled
-            if code != DECLINED or items[field] is not None:
-                raise self._error(pending, row, field, code, why)
-            items[field] = self._by_library(pending, row, field, why)
+            if failure.code != Code.DECLINED or items[field] is not None:
+                raise self._error(pending, row, field, failure.code, failure.why)
+            items[field] = self._by_library(pending, row, field, failure.why)
             failure = None
 
     def _take(self, pending: Pending, row: int, raws: list[bytes]) -> None:
@@ -126,9 +122,9 @@ class RowMender:
         except UsageError:  # a missing library does not make the sample bad
             raise
         except TooLargeError as error:
-            raise self._error(pending, row, field, _LIMIT, str(error)) from error
+            raise self._error(pending, row, field, Code.LIMIT, str(error)) from error
         except ValueError as error:
-            raise self._error(pending, row, field, _CORRUPT, f"{why}, and {error}") from error
+            raise self._error(pending, row, field, Code.CORRUPT, f"{why}, and {error}") from error
 
     def _error(self, pending: Pending, row: int, field: int, code: int, why: str) -> HeadraceError:
         name, column = self._names[field]
@@ -242,7 +238,7 @@ class BatchDecoder:
         job = pending.job
         job.wait()
         pending.finish(len(self._recipe.raws))
-        failures: dict[int, RowFailure | SampleError] = {failure[0]: failure for failure in job.failures()}
+        failures: dict[int, RowFailure | SampleError] = {failure.row: failure for failure in job.failures()}
         self._warnings.check_sizes(pending.rows.plan, pending.sizes, failures)
         pending.contents = [content.take(pending.rows, pending.raws) for content in self._contents]
         for values in pending.contents:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._core import Limits
+from headrace._core import Limits, ViewKind
 from headrace.cache import CacheStats, Store, identity_of, parse_spec
 from headrace.data import ByteColumn, Dataset, content_sample, file_versions
 from headrace.fields import (
@@ -36,9 +36,8 @@ from headrace.views import Program
 
 Cut = Literal["file", "shrunk", "final"]
 
-# Kinds of steps in core/view/program.hpp.
-_RANDOM_KINDS = (1, 5)
-_FLIP_KINDS = (7, 8)
+_RANDOM_KINDS = (ViewKind.RANDOM_RESIZED_CROP, ViewKind.RANDOM_CROP)
+_FLIP_KINDS = (ViewKind.HORIZONTAL_FLIP, ViewKind.VERTICAL_FLIP)
 
 
 FILES_BYTES = "files' bytes"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace._core import ReservedStage
 from headrace.plan.bucket_members import BucketMembers
 from headrace.plan.order import FIRST_REPLACEMENT_PASS, MAX_GLOBAL_BATCH, Order
 from headrace.plan.step_views import Ints
@@ -18,9 +19,9 @@ Floats = NDArray[np.float64]
 MOST_DRAWS = FIRST_REPLACEMENT_PASS - MAX_GLOBAL_BATCH
 """Maximum draws of an epoch: a draw's position is its pass, and a wrapped batch extends beyond these positions."""
 
-_DRAWS = 252 << 8
+_DRAWS = ReservedStage.DRAWS << 8
 """Random stream of the draws: dataset 0, stage 252, draw 0. Above every stage of a view (core/rng/stream.hpp)."""
-_OFFSETS = 251 << 8
+_OFFSETS = ReservedStage.OFFSETS << 8
 """Random stream of the offset that rounds an epoch's repeat factors."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace._core import ReservedStage
 from headrace.errors import UsageError
 from headrace.plan.step_views import Ints, StepView
 
@@ -24,7 +25,7 @@ MAX_GLOBAL_BATCH = 1 << 30
 FIRST_REPLACEMENT_PASS = 0x8000_0000
 """Passes from here up are replacements, so a replacement never shares a view with a planned sample."""
 
-_REPLACEMENTS = 255 << 8
+_REPLACEMENTS = ReservedStage.REPLACEMENTS << 8
 """Random stream of replacements: dataset 0, stage 255, draw 0. Above every stage of a view (core/rng/stream.hpp)."""
 
 Remainder: TypeAlias = Literal["short", "drop", "wrap"]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace._core import ViewColumn, ViewKind
 
 Ints: TypeAlias = NDArray[np.int64]
 Sizes: TypeAlias = Callable[[Ints], NDArray[np.int32]]
@@ -18,9 +19,6 @@ Sizes: TypeAlias = Callable[[Ints], NDArray[np.int32]]
 MOST_ASPECT = 250
 """Maximum ratio of the sides. A longer image counts as one of unknown size: it must affect neither a batch's shape nor
 its budget."""
-
-_CENTER_CROP = 4  # core/view/program.hpp
-_WIDTH, _HEIGHT = 8, 9  # columns of a view
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +79,7 @@ class StepViews:
         sides = np.array([side.max(initial=1) for side in output_sizes(self.tables[scale], *sizes.T)])
         height, width = rounded_up(sides, self.multiple_of).tolist()
         pad = np.zeros((1, self.tables[scale].shape[1]))
-        pad[0, :3] = _CENTER_CROP, height, width
+        pad[0, :3] = ViewKind.CENTER_CROP, height, width
         return StepView(np.concatenate([self.tables[scale], pad]), (height, width), sources)
 
     def _readable(self, sources: NDArray[np.int32], stand_ins: Callable[[int, bool], Ints]) -> NDArray[np.int32]:
@@ -127,7 +125,7 @@ def _output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: 
         np.ascontiguousarray(widths),
         np.ascontiguousarray(heights),
     )
-    return views[:, _HEIGHT].astype(np.int64), views[:, _WIDTH].astype(np.int64)
+    return views[:, ViewColumn.HEIGHT].astype(np.int64), views[:, ViewColumn.WIDTH].astype(np.int64)
 
 
 def rounded_up(sides: Ints, multiple: int) -> Ints:

@@ -7,7 +7,7 @@ same names (crop, then resize). Pixels are resampled once, at the end.
 
 from __future__ import annotations
 
-from headrace.views.fixed_crops import MOST_COPIES, FiveCrop, TenCrop, Tiles
+from headrace.views.fixed_crops import FiveCrop, TenCrop, Tiles
 from headrace.views.program import Program, compile_view
 from headrace.views.views import (
     MAX_SIDE_PX,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import NoReturn
 
+from headrace._core import MAX_COPIES, ViewKind
 from headrace.views.views import Pads, Size, View, exceeds, is_length, pair_of
-
-MOST_COPIES = 64
-"""Maximum copies of a field (core/batch/job.hpp)."""
 
 
 class FixedCrops(View):
@@ -40,7 +38,7 @@ class FiveCrop(FixedCrops):
     copies = 5
 
     def op(self) -> tuple[float, ...]:
-        return (9, *pair_of(self.size))
+        return (ViewKind.FIVE_CROP, *pair_of(self.size))
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class TenCrop(FixedCrops):
             raise self.refused("vertical_flip", "True or False", "give a bool")
 
     def op(self) -> tuple[float, ...]:
-        return (10, *pair_of(self.size), self.vertical_flip)
+        return (ViewKind.TEN_CROP, *pair_of(self.size), self.vertical_flip)
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,8 @@ class Tiles(FixedCrops):
     def __post_init__(self) -> None:
         super().__post_init__()
         sides = self.grid if isinstance(self.grid, tuple | list) else (self.grid, self.grid)
-        if len(sides) != 2 or not all(map(is_length, sides)) or sides[0] * sides[1] > MOST_COPIES:
-            room = f"an int or (rows, columns), of at most {MOST_COPIES} tiles"
+        if len(sides) != 2 or not all(map(is_length, sides)) or sides[0] * sides[1] > MAX_COPIES:
+            room = f"an int or (rows, columns), of at most {MAX_COPIES} tiles"
             raise self.refused("grid", room, "each tile is a copy; take larger ones")
 
     @property
@@ -91,4 +89,4 @@ class Tiles(FixedCrops):
         return rows * columns
 
     def op(self) -> tuple[float, ...]:
-        return (11, *pair_of(self.size), *pair_of(self.grid))
+        return (ViewKind.TILES, *pair_of(self.size), *pair_of(self.grid))

@@ -10,6 +10,7 @@ from enum import Enum
 from numbers import Integral, Real
 from typing import TypeAlias
 
+from headrace._core import ViewKind
 from headrace.errors import UsageError
 from headrace.foreign_arguments import KnownArguments
 
@@ -63,7 +64,7 @@ class View(KnownArguments, ABC, of="view"):
 
     @abstractmethod
     def op(self) -> tuple[float, ...]:
-        """Return the step as the core's numbers: its kind (core/view/program.hpp), then its parameters."""
+        """Return the step as the core's numbers: its `ViewKind`, then its parameters."""
 
     def choices(self) -> tuple[tuple[float, ...], ...]:
         """Return all values that `op` may have."""
@@ -101,7 +102,7 @@ class RandomResizedCrop(View):
         _check_range(self, "ratio", low=1 / MAX_RATIO, high=MAX_RATIO, hint="it is width / height, 1 for a square")
 
     def op(self) -> tuple[float, ...]:
-        return (1, *pair_of(self.size), *self.scale, *self.ratio)
+        return (ViewKind.RANDOM_RESIZED_CROP, *pair_of(self.size), *self.scale, *self.ratio)
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ class Resize(View):
 
     def op(self) -> tuple[float, ...]:
         if isinstance(self.size, tuple | list):
-            return (3, *self.size)
-        return (2, self.size, 0 if self.max_size is None else self.max_size)
+            return (ViewKind.RESIZE, *self.size)
+        return (ViewKind.RESIZE_SHORT, self.size, 0 if self.max_size is None else self.max_size)
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class CenterCrop(View):
     flip: float = 0.0
 
     def op(self) -> tuple[float, ...]:
-        return (4, *pair_of(self.size))
+        return (ViewKind.CENTER_CROP, *pair_of(self.size))
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
         if size is None:
@@ -183,7 +184,7 @@ class RandomCrop(View):
             raise self.refused("padding", "None, an int or (left, top, right, bottom), each 0 or more", "give pixels")
 
     def op(self) -> tuple[float, ...]:
-        return (5, *pair_of(self.size), *self._sides(), self.pad_if_needed)
+        return (ViewKind.RANDOM_CROP, *pair_of(self.size), *self._sides(), self.pad_if_needed)
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
         left, top, right, bottom = self._sides()
@@ -220,7 +221,7 @@ class Letterbox(View):
     resizes = True
 
     def op(self) -> tuple[float, ...]:
-        return (6, *pair_of(self.size))
+        return (ViewKind.LETTERBOX, *pair_of(self.size))
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
         return Pads.YES
@@ -233,7 +234,7 @@ class RandomHorizontalFlip(View):
     p: float = 0.5
 
     def op(self) -> tuple[float, ...]:
-        return (7, self.p)
+        return (ViewKind.HORIZONTAL_FLIP, self.p)
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ class RandomVerticalFlip(View):
     p: float = 0.5
 
     def op(self) -> tuple[float, ...]:
-        return (8, self.p)
+        return (ViewKind.VERTICAL_FLIP, self.p)
 
 
 def fill_channels(fill: Fill) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ def test_in_the_json_which_reads_back_the_same(name: str) -> None:
     shown = document(session, _spoilt(made_ranks(), HOSTILE[name]))
     assert _dangerous(shown[:-1]) == []
     assert decode_session(shown.encode()) == session
-    assert json.loads(shown)["diagnosis"]["verdict"] == HOSTILE[name]
+    assert json.loads(shown)["diagnosis"]["verdict"]["text"] == HOSTILE[name]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -282,14 +282,16 @@ def test_what_was_not_measured_is_a_dash() -> None:
     ],
 )
 def test_a_session_without_anything_has_a_page(session: Session) -> None:
-    page = html_page(session, Diagnosis("No training was seen.", None, "cpu"))
+    page = html_page(session, Diagnosis(Statement("input-bound", "No training was seen."), None, "cpu"))
     assert "No training was seen." in page
     assert list(sections(page)) == []
 
 
 def test_a_command_that_failed_shows_its_last_words() -> None:
     outcome = CommandOutcome(["python", "x.py"], 3, "failed", 2_000_000, ["Traceback", "ValueError: <odd>"])
-    page = html_page(replace(made_session(), outcome=outcome), Diagnosis("It failed.", None, "cpu"))
+    page = html_page(
+        replace(made_session(), outcome=outcome), Diagnosis(Statement("input-bound", "It failed."), None, "cpu")
+    )
     assert "ValueError: &lt;odd&gt;" in page
     assert "failed after 2.0 s, exit status 3" in page
 

@@ -264,7 +264,9 @@ def test_the_rank_that_waits_longest_is_the_one_shown() -> None:
 def test_a_command_that_failed_shows_its_last_words() -> None:
     outcome = CommandOutcome(["python", "x.py"], 3, "failed", 2_000_000, [f"line {number}" for number in range(20)])
     outcome.last_lines[-1] = "    " + "x" * 150
-    shown = printed(replace(made_session(), outcome=outcome), Diagnosis("It failed.", None, "cpu"))
+    shown = printed(
+        replace(made_session(), outcome=outcome), Diagnosis(Statement("input-bound", "It failed."), None, "cpu")
+    )
     assert "failed after 2.0 s, exit status 3: python x.py" in shown
     assert "  line 18\n      " + "x" * 94 + "\n  " + "x" * 56 in shown
     assert "  line 13" not in shown
@@ -317,12 +319,15 @@ def test_equal_notes_of_many_processes_come_once() -> None:
 )
 def test_says_how_it_ended(outcome: CommandOutcome, says: str) -> None:
     session = Session("", "observe", "", None, 0, outcome)
-    assert printed(session, Diagnosis("No training was seen.", None, "cpu")).splitlines()[1] == says
+    assert (
+        printed(session, Diagnosis(Statement("input-bound", "No training was seen."), None, "cpu")).splitlines()[1]
+        == says
+    )
 
 
 def test_a_session_without_anything_is_short() -> None:
     session = Session("", "measure", "", None, 0, CommandOutcome(["x"], 0, "finished", 1_000_000))
-    lines = printed(session, Diagnosis("No training was seen.", None, "cpu")).splitlines()
+    lines = printed(session, Diagnosis(Statement("input-bound", "No training was seen."), None, "cpu")).splitlines()
     assert lines[0] == "No training was seen."
     assert len(lines) < 8
 

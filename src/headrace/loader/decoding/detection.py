@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace._core import ViewColumn
 from headrace.data import Dataset, ListColumn
 from headrace.errors import UsageError
 from headrace.fields import Boxes, Field, Geometry, InstanceMasks, Keypoints
@@ -42,7 +43,7 @@ class BatchViews:
     """Mapping from places in the images of a batch to places in the output. All arrays are [N]."""
 
     rows: Floats
-    """Views, [N, 16] (core/batch/job.hpp)."""
+    """Views, [N, 16] (columns: `ViewColumn`)."""
     sizes: NDArray[np.int32]
     """Width and height of the images, [N, 2]."""
 
@@ -56,14 +57,16 @@ class BatchViews:
 
     def window(self, axis: int) -> tuple[Floats, Floats]:
         """Return the visible part of the images, in their pixels; empty where a crop fell into padding."""
-        return self.rows[:, axis], self.rows[:, 2 + axis]
+        return self.rows[:, ViewColumn.X0 + axis], self.rows[:, ViewColumn.X1 + axis]
 
     def canvas(self, axis: int) -> tuple[Floats, Floats, Floats]:
         """Return the output's size, the begin of the unflipped images on the output, and their length there."""
-        return self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
+        columns = (ViewColumn.WIDTH, ViewColumn.INNER_X, ViewColumn.INNER_WIDTH)
+        size, begin, length = (self.rows[:, column + axis] for column in columns)
+        return size, begin, length
 
     def flipped(self, axis: int) -> Mask:
-        return self.rows[:, 14 + axis].astype(bool)
+        return self.rows[:, ViewColumn.HFLIP + axis].astype(bool)
 
     def on_canvas(self, axis: int, places: Floats) -> Floats:
         """Map places [N] in the images to the output; 0 where nothing is visible."""
@@ -300,7 +303,7 @@ class PointFields:
     ) -> dict[str, PerSample | NDArray[Any]]:
         """Return the parts of a batch by name, for samples at these positions.
 
-        `rows` are the views (core/batch/job.hpp) and `sizes` the images' (width, height). `moves` are the effects of
+        `rows` are the views (columns: `ViewColumn`) and `sizes` the images' (width, height). `moves` are the effects of
         the sample's augmentations on places, None if there are none. Raises DatasetError.
         """
         views = BatchViews(rows, sizes)

@@ -195,8 +195,8 @@ class PickedWindow:
 
     @classmethod
     def of(cls, view: NDArray[np.float64]) -> PickedWindow:
-        """Build the window from a view (columns: `_core.VIEW_COLUMNS`). Pixels are picked as in `Mask`."""
-        named = dict(zip(_core.VIEW_COLUMNS, view.tolist(), strict=True))
+        """Build the window from a view (columns: `ViewColumn`). Pixels are picked as in `Mask`."""
+        named = {column.name.lower(): value for column, value in zip(_core.ViewColumn, view.tolist(), strict=True)}
         return cls(
             _picked(named["y0"], named["y1"], named["top"], named["bottom"], int(named["inner_height"])),
             _picked(named["x0"], named["x1"], named["left"], named["right"], int(named["inner_width"])),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace._core import ReservedStage
 from headrace.data import Dataset
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
 from headrace.fields import LongTextError, ResolvedText, Sequences, UnfitTextError, decode_text
@@ -19,7 +20,7 @@ from headrace.loader.cache import TokenCache
 from headrace.loader.decoding.arrays import ColumnOrigin, Ints, Raws
 from headrace.loader.stats import StageStats
 
-_STREAM = 254 << 8
+_STREAM = ReservedStage.CAPTIONS << 8
 """Random stream: dataset 0, stage 254, draw 0. Above every stage of a view (core/rng/stream.hpp)."""
 
 IDS, MASK = "ids", "mask"

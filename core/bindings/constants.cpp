@@ -1,0 +1,68 @@
+// Numbers that Python shares with the core: each is declared in the core only.
+#include "batch/job.hpp"
+#include "bindings.hpp"
+#include "common/fault.hpp"
+#include "rng/stream.hpp"
+#include "view/program.hpp"
+
+namespace nb = nanobind;
+
+namespace headrace {
+
+void bind_constants(nb::module_& m) {
+    m.attr("RNG_VERSION") = kRngVersion;
+    m.attr("MAX_VIEW_OPS") = kMaxOps;
+    m.attr("MAX_COPIES") = kMostCopies;
+    nb::enum_<Code>(m, "Code", nb::is_arithmetic(), "Reasons why a sample could not be delivered.")
+        .value("DECLINED", Code::declined)
+        .value("CORRUPT", Code::corrupt)
+        .value("LIMIT", Code::limit)
+        .value("UNSUPPORTED", Code::unsupported)
+        .value("IO", Code::io)
+        .value("CHANGED", Code::changed)
+        .value("CANCELLED", Code::cancelled)
+        .value("VIEW", Code::view)
+        .value("UNFIT", Code::unfit)
+        .value("MEMORY", Code::memory)
+        .value("OUTSIDE", Code::outside)
+        .value("MISSING", Code::missing);
+    nb::enum_<ViewKind>(m, "ViewKind", nb::is_arithmetic(), "First number of each step of a view program.")
+        .value("RANDOM_RESIZED_CROP", kRandomResizedCrop)
+        .value("RESIZE_SHORT", kResizeShort)
+        .value("RESIZE", kResize)
+        .value("CENTER_CROP", kCenterCrop)
+        .value("RANDOM_CROP", kRandomCrop)
+        .value("LETTERBOX", kLetterbox)
+        .value("HORIZONTAL_FLIP", kHorizontalFlip)
+        .value("VERTICAL_FLIP", kVerticalFlip)
+        .value("FIVE_CROP", kFiveCrop)
+        .value("TEN_CROP", kTenCrop)
+        .value("TILES", kTiles);
+    nb::enum_<ViewColumn>(m, "ViewColumn", nb::is_arithmetic(), "Columns of a view as a row of numbers.")
+        .value("X0", ViewColumn::x0)
+        .value("Y0", ViewColumn::y0)
+        .value("X1", ViewColumn::x1)
+        .value("Y1", ViewColumn::y1)
+        .value("LEFT", ViewColumn::left)
+        .value("TOP", ViewColumn::top)
+        .value("RIGHT", ViewColumn::right)
+        .value("BOTTOM", ViewColumn::bottom)
+        .value("WIDTH", ViewColumn::width)
+        .value("HEIGHT", ViewColumn::height)
+        .value("INNER_X", ViewColumn::inner_x)
+        .value("INNER_Y", ViewColumn::inner_y)
+        .value("INNER_WIDTH", ViewColumn::inner_width)
+        .value("INNER_HEIGHT", ViewColumn::inner_height)
+        .value("HFLIP", ViewColumn::hflip)
+        .value("VFLIP", ViewColumn::vflip);
+    nb::enum_<ReservedStage>(m, "ReservedStage", nb::is_arithmetic(), "Stages of draws that are made in Python.")
+        .value("OFFSETS", ReservedStage::offsets)
+        .value("DRAWS", ReservedStage::draws)
+        .value("MIXING", ReservedStage::mixing)
+        .value("CAPTIONS", ReservedStage::captions)
+        .value("REPLACEMENTS", ReservedStage::replacements);
+    m.attr("RowFailure") = nb::module_::import_("collections")
+                               .attr("namedtuple")("RowFailure", nb::make_tuple("row", "field", "code", "stage", "why"));
+}
+
+}  // namespace headrace
