@@ -93,7 +93,22 @@ struct Failure {
 
 // Columns of a view as a row of numbers.
 enum class ViewColumn : int {
-    x0, y0, x1, y1, left, top, right, bottom, width, height, inner_x, inner_y, inner_width, inner_height, hflip, vflip
+    x0,
+    y0,
+    x1,
+    y1,
+    left,
+    top,
+    right,
+    bottom,
+    width,
+    height,
+    inner_x,
+    inner_y,
+    inner_width,
+    inner_height,
+    hflip,
+    vflip
 };
 inline constexpr int kViewRow = 16;
 void write_view(const View& view, double* row);

@@ -61,8 +61,9 @@ void bind_constants(nb::module_& m) {
         .value("MIXING", ReservedStage::mixing)
         .value("CAPTIONS", ReservedStage::captions)
         .value("REPLACEMENTS", ReservedStage::replacements);
-    m.attr("RowFailure") = nb::module_::import_("collections")
-                               .attr("namedtuple")("RowFailure", nb::make_tuple("row", "field", "code", "stage", "why"));
+    const nb::object namedtuple = nb::module_::import_("collections").attr("namedtuple");
+    m.attr("RowFailure") = namedtuple("RowFailure", nb::make_tuple("row", "field", "code", "stage", "why"),
+                                      nb::arg("module") = "headrace._core");
 }
 
 }  // namespace headrace

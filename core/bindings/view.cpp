@@ -76,7 +76,7 @@ nb::ndarray<nb::numpy, double> scale_views(const ViewTable& views, int from_widt
     });
 }
 
-std::optional<std::pair<int, int>> size_of(const Table& table) {
+std::optional<std::pair<int, int>> fixed_size(const Table& table) {
     const std::optional<OutputSize> size = output_size(program_of(table));
     if (!size) return std::nullopt;
     return std::pair{size->height, size->width};
@@ -100,7 +100,7 @@ void bind_view(nb::module_& m) {
           "to_height"_a, "The same views (float64[N, 16]) of a field of another resolution.");
     m.def("exact_exp", &exact_exp, "x"_a, "e**x for |x| < 700, the same bits on every machine.");
     m.def("exact_log", &exact_log, "x"_a, "ln x for positive normal x, the same bits on every machine.");
-    m.def("output_size", &size_of, nb::arg("program").noconvert(),
+    m.def("output_size", &fixed_size, nb::arg("program").noconvert(),
           "(height, width) of every output of a program (float64[ops, 10]), or None when it depends on the source.");
     m.def("copies_of", &copies, nb::arg("program").noconvert(),
           "How many views of a sample a program (float64[ops, 10]) stands for, or None when that is left open.");
