@@ -126,7 +126,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def host_as_device(monkeypatch):
-    def placed(device, output, fields, *, host_floats):
+    def placed(device, output, fields, *, host_floats, decodes):
         return replace(place("meta", fields, host_floats=host_floats), device=torch.device("cpu"))
 
     monkeypatch.setattr("headrace.loader.loader.place_fields", placed)

@@ -26,7 +26,7 @@ def places(tmp_path_factory):
 def host_as_device(monkeypatch):
     """Fields are placed as for another device, which is then the CPU."""
 
-    def placed(device, output, fields, *, host_floats):
+    def placed(device, output, fields, *, host_floats, decodes):
         placement = place("meta", fields, host_floats=host_floats)
         return replace(placement, device=torch.device("cpu"))
 

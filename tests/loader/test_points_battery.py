@@ -63,7 +63,7 @@ def test_on_the_way_to_a_device(places, monkeypatch):
     make = factory(places, place="good", output="torch")
     expected = battery.epochs(make())
 
-    def placed(device, output, fields, *, host_floats):
+    def placed(device, output, fields, *, host_floats, decodes):
         placement = place("meta", fields, host_floats=host_floats)
         return replace(placement, device=torch.device("cpu"))
 

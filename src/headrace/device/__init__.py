@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headrace.device.feed import DeviceFeed, end_workers, lost_worker
     from headrace.device.h2d_copy import CopyLane, Placement, place
     from headrace.device.image_conversion import AnyImages, Conversion
+    from headrace.device.image_decoding import ImageDecoder
     from headrace.device.memory import DeviceMemory
     from headrace.device.memory_budget import fit_budget
     from headrace.device.nested import NO_LEAF, Path, map_leaves
@@ -18,6 +19,7 @@ _HOMES = {
     "feed": ("DeviceFeed", "end_workers", "lost_worker"),
     "h2d_copy": ("CopyLane", "Placement", "place"),
     "image_conversion": ("AnyImages", "Conversion"),
+    "image_decoding": ("ImageDecoder",),
     "memory": ("DeviceMemory",),
     "memory_budget": ("fit_budget",),
     "nested": ("NO_LEAF", "Path", "map_leaves"),
@@ -33,6 +35,7 @@ __all__ = [
     "DeviceFeed",
     "DeviceMemory",
     "DevicePrefetcher",
+    "ImageDecoder",
     "Path",
     "Placement",
     "end_workers",

@@ -308,15 +308,17 @@ class Placement:
         return lane_to(self.device, NamedImages(dict(self.conversions.items())))
 
 
-def place(device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool) -> Placement:
+def place(
+    device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool, decodes: bool = False
+) -> Placement:
     """Divide the work: copy images of floats as bytes, a quarter or half of the size, and convert them on the device.
 
-    `host_floats`: the host needs the floats, for the user's `map` or an erasure. Raises UsageError for a device that is
-    not available.
+    `host_floats`: the host needs the floats, for the user's `map` or an erasure. `decodes`: the device decodes images,
+    so that it converts them even if it is the CPU. Raises UsageError for a device that is not available.
     """
     found = resolve(device)
     on_host, conversions = dict(fields), {}
-    if found.type != "cpu" and not host_floats:
+    if decodes or (found.type != "cpu" and not host_floats):
         for name, field in fields.items():
             if not isinstance(field, Image) or field.wide or field.erases:
                 continue

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace import _core
 from headrace.augment import AugmentProgram
 from headrace.errors import UsageError
 from headrace.fields import Field, Image, Spatial
-from headrace.loader.recipe import SampleMap
-from headrace.plan import EpochPlan, SequencePacking
+from headrace.loader.recipe import FieldColumns, SampleMap
+from headrace.plan import EpochPlan, SequencePacking, UniformPlan
 from headrace.views import Program
 
 if TYPE_CHECKING:
@@ -149,16 +150,66 @@ def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
         )
 
 
+def check_device_decoding(
+    columns: FieldColumns,
+    plan: EpochPlan,
+    size: tuple[int, int] | None,
+    *,
+    output: str,
+    on_host: Mapping[str, object],
+    augments_on_host: bool,
+) -> None:
+    """Raise UsageError unless a device can decode the Loader's images.
+
+    `size`: the view's, None if it leaves the size open. `on_host`: arguments that need pixels on the host, by name.
+    """
+    advice = "leave out decode"
+    if output != "torch":
+        raise UsageError(f"decode='device': expected output='torch' with it, got {output!r}; {advice}")
+    for name, value in on_host.items():
+        if value is not None:
+            raise UsageError(f"decode='device': expected no {name}= with it, as pixels are on the device; {advice}")
+    if augments_on_host:
+        raise UsageError(
+            "decode='device': expected augmentations that run on the device, got some that run on the CPU; pass "
+            f"augment_on='device' with device=, or {advice}"
+        )
+    if len(columns.images) != 1 or columns.has_places:
+        names = ", ".join(repr(name) for name, _, _ in columns.images)
+        raise UsageError(
+            f"decode='device': expected one field of images and no boxes, keypoints or masks, got {names or 'none'}; "
+            f"{advice}"
+        )
+    name, field, _ = columns.images[0]
+    plain = Image(source=field.source, dtype="uint8", channels_last=getattr(field, "channels_last", True))
+    if (
+        not isinstance(field, Image)
+        or replace(field, dct_scaling=None, augment=None, dtype="uint8", normalize=None) != plain
+    ):
+        raise UsageError(
+            f"decode='device': field {name!r}: expected an Image of mode RGB with the triangle filter, and no view=, "
+            f"copies=, exif= or shrink_to= of its own, got {field!r}; {advice}"
+        )
+    if size is None or not isinstance(plan, UniformPlan):
+        raise UsageError(
+            "decode='device': expected images of one fixed size, such as view=hr.RandomResizedCrop(224), without "
+            f"buckets=, Budget and RandomScale; {advice}"
+        )
+
+
 def place_fields(
-    device: str | torch.device, output: str, fields: Mapping[str, Field], *, host_floats: bool
+    device: str | torch.device, output: str, fields: Mapping[str, Field], *, host_floats: bool, decodes: bool
 ) -> Placement | None:
-    """Return the placement of fields on `device`; None on the CPU. `host_floats`: a stage on the host needs floats."""
+    """Return the placement of fields on `device`; None on the CPU, unless it decodes as a device would.
+
+    `host_floats`: a stage on the host needs floats.
+    """
     if output != "torch":
         raise UsageError(f"device: expected output='torch' with it, got output={output!r}; leave device out")
     from headrace.device import place
 
-    placement = place(device, fields, host_floats=host_floats)
-    return None if placement.device.type == "cpu" else placement
+    placement = place(device, fields, host_floats=host_floats, decodes=decodes)
+    return None if placement.device.type == "cpu" and not decodes else placement
 
 
 def need_torch(what: str, *, instead: str = "") -> None:

@@ -21,6 +21,7 @@ from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import BatchRows
 from headrace.loader.cache import EpochCache
 from headrace.loader.decoding import pixels
+from headrace.loader.decoding.on_device import DeviceImages
 from headrace.loader.decoding.pixels import all_options, all_parts, decoded_with, parts_of
 from headrace.loader.recipe import Recipe
 from headrace.plan import BatchPlan, output_sizes
@@ -52,11 +53,19 @@ class Pending:
     """Width and height of the images from which the views are drawn, [N, 2]."""
     contents: list[list[Any]] = field(default_factory=list)
     """Contents of each field that Python makes, by row, once the core is done."""
+    on_device: DeviceImages | None = None
+    """Images that the device decoded; None if the core decodes them all."""
+    by_core: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
+    """Blocks of rows that the core decoded instead of the device."""
 
     def finish(self, raws: int) -> None:
         """Take what the core's job has made, `raws` fields of bytes among it."""
         self.raws = [self.job.raw(i) for i in range(raws)]
         self.views, self.sizes = self.job.views, self.job.sizes
+
+    def take_device(self, images: DeviceImages) -> None:
+        """Take what the device has decoded, and its views."""
+        self.on_device, self.views, self.sizes = images, images.views, images.sizes
 
     def replace(self, row: int, sample: int, pass_: int) -> None:
         """Put another sample into a row that is still to be decoded."""
@@ -79,6 +88,8 @@ class Pending:
         self.raws = [[raw[row] for row in rows] for raw in self.raws]
         self.contents = [[content[row] for row in rows] for content in self.contents]
         self.views, self.sizes = self.views[rows], self.sizes[rows]
+        if self.on_device is not None:
+            self.on_device.images = self.on_device.images[rows]
 
 
 class Assembly:
@@ -118,7 +129,7 @@ class Assembly:
         rows = BatchRows(recipe.dataset, plan, key, plan.samples.copy(), plan.passes.copy(), plan.positions)
         known = recipe.program.output_size if plan.view is None else plan.view.size
         size = known or self._measure(rows)
-        memory = self._memory(len(rows), size)
+        memory = [] if recipe.decode_on else self._memory(len(rows), size)
         return Pending(rows, size, memory, [], self._submit(rows, size, memory, None))
 
     def resize(self, pending: Pending) -> None:
@@ -152,15 +163,17 @@ class Assembly:
 
     def start_rows(self, pending: Pending, row: int, items: list[Item]) -> _core.Job:
         """Resubmit one row of a batch, with `items` instead of the bytes of its images."""
-        memory = []
-        for part, block in zip(self._parts, pending.memory, strict=True):
-            one = part.nbytes(pending.size)
-            memory.append(block[row * one : (row + 1) * one])
+        sizes = [part.nbytes(pending.size) for part in self._parts]
+        if self._recipe.decode_on:
+            memory = [np.empty(size, np.uint8) for size in sizes]
+            pending.by_core[row] = memory[0]
+        else:
+            memory = [block[row * one : (row + 1) * one] for block, one in zip(pending.memory, sizes, strict=True)]
         return self._submit(pending.rows[row : row + 1], pending.size, memory, [[item] for item in items])
 
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
         """Reduce the batch to `rows`, moved to the start of the same memory. No job of the batch may be running."""
-        for part, block in zip(self._parts, pending.memory, strict=True):
+        for part, block in zip(self._parts, pending.memory, strict=not self._recipe.decode_on):
             one = part.nbytes(pending.size)
             images = block[: len(pending.rows) * one].reshape(len(pending.rows), one)
             images[: len(rows)] = images[rows]
@@ -175,7 +188,7 @@ class Assembly:
     ) -> _core.Job:
         view = rows.plan.view
         job = self._job(rows, self._recipe.program.ops if view is None else view.ops)
-        for i, (name, _, column) in enumerate(self._recipe.images):
+        for i, (name, _, column) in enumerate(self._recipe.images if memory else ()):
             out = memory[self._outputs[i]]
             height, width = self._parts[self._outputs[i].start].own_size or size
             job.add_image(
@@ -190,6 +203,8 @@ class Assembly:
             )
         for name, _, column in self._recipe.raws:
             job.add_raw(self._ranges(column, rows.samples, again=items is not None), cache=self._cached(name))
+        if not memory and self._recipe.decode_on:  # the device decodes its bytes
+            job.add_raw(self._ranges(self._recipe.images[0][2], rows.samples))
         self._engine.submit(job)
         return job
 

@@ -20,6 +20,7 @@ from headrace.loader.decoding import pixels
 from headrace.loader.decoding.arrays import FieldContent
 from headrace.loader.decoding.contents import contents_of
 from headrace.loader.decoding.detection import BatchMoves, PerSample, resolve_points
+from headrace.loader.decoding.on_device import DeviceDecoding
 from headrace.loader.decoding.pixels import all_parts
 from headrace.loader.decoding.texts import TextMeter
 from headrace.loader.map_stage import PythonThreads
@@ -41,10 +42,11 @@ class RowMender:
         """Images of more than 8 bits per channel that a library cut to 8. Threads count at once: only 0 is exact."""
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
-    def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError) -> bool:
+    def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError | None) -> bool:
         """Decode the row with a library or a replacement into the batch's memory, and update `pending`.
 
-        `failure` comes from the core, or is the error of a content that Python makes. Bytes from a store are read once
+        `failure` comes from the core, or is the error of a content that Python makes; None before the core has tried.
+        Bytes from a store are read once
         more first, since a proxy may have answered in its place. Returns False to skip the row. Raises what the error
         policy says.
         """
@@ -229,6 +231,7 @@ class BatchDecoder:
         self._names = names_of(recipe.fields, recipe.packed)
         self._places = resolve_points(recipe.dataset, recipe.fields)
         self._warnings = SourceWarnings(recipe)
+        self.device = None if recipe.decode_on is None else DeviceDecoding(recipe)
 
     def start(self, plan: BatchPlan) -> Pending:
         return self._assembly.start(plan)
@@ -238,7 +241,12 @@ class BatchDecoder:
         job = pending.job
         job.wait()
         pending.finish(len(self._recipe.raws))
-        failures: dict[int, RowFailure | SampleError] = {failure.row: failure for failure in job.failures()}
+        failures: dict[int, RowFailure | SampleError | None] = {failure.row: failure for failure in job.failures()}
+        if self.device is not None:
+            encoded = job.raw(len(self._recipe.raws))
+            images = self.device.decode(pending.rows, encoded)
+            pending.take_device(images)
+            failures |= dict.fromkeys([*failures, *images.left])  # the core tries them, and reports what is wrong
         self._warnings.check_sizes(pending.rows.plan, pending.sizes, failures)
         pending.contents = [content.take(pending.rows, pending.raws) for content in self._contents]
         for values in pending.contents:
@@ -247,21 +255,35 @@ class BatchDecoder:
                     failures.setdefault(row, value)
         self._mend(pending, failures)
         self._warnings.check_bits(job.narrowed + self._mender.narrowed)
-        return DecodedBatch(pending.rows, self._fields(pending), nbytes=sum(block.nbytes for block in pending.memory))
+        nbytes = sum(block.nbytes for block in pending.memory)
+        if pending.on_device is not None:
+            nbytes += pending.on_device.images.nbytes
+        return DecodedBatch(pending.rows, self._fields(pending), nbytes=nbytes)
 
-    def _mend(self, pending: Pending, failures: Mapping[int, RowFailure | SampleError]) -> None:
+    def _mend(self, pending: Pending, failures: Mapping[int, RowFailure | SampleError | None]) -> None:
         """Mend rows in order, so that of several errors the first row's is raised."""
         if not failures:
             return
         rows = sorted(failures)
         mended = self._threads.each(lambda row: self._mender.mend(pending, row, failures[row]), rows)
+        self._put_rows(pending)
         skipped = {row for row, is_mended in zip(rows, mended, strict=True) if not is_mended}
         if skipped:
             self._assembly.keep_rows(pending, [row for row in range(len(pending.rows)) if row not in skipped])
 
+    def _put_rows(self, pending: Pending) -> None:
+        """Copy rows that the core decoded to the device."""
+        if pending.on_device is not None:
+            last = self._parts[0].channels_last
+            for row, block in pending.by_core.items():
+                pending.on_device.put(row, block, channels_last=last)
+
     def _fields(self, pending: Pending) -> Batch:
-        recipe, batch = self._recipe, {}
-        for part, memory in zip(self._parts, pending.memory, strict=True):
+        recipe = self._recipe
+        batch: Batch = {}
+        if self.device is not None and pending.on_device is not None:
+            batch[self._parts[0].name] = self.device.finished(pending.on_device.images)
+        for part, memory in zip(self._parts, pending.memory, strict=self.device is None):
             batch[part.name] = part.over(memory, len(pending.rows), pending.size, recipe.output)
         for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
             if isinstance(field, Label):

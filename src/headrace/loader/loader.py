@@ -19,6 +19,7 @@ from headrace.fields import Field, Image, resolve_texts
 from headrace.foreign_arguments import refuse_unknown
 from headrace.loader.arguments import (
     check_augment,
+    check_device_decoding,
     check_last_batch,
     check_map,
     check_mixing,
@@ -33,7 +34,7 @@ from headrace.loader.cache import open_cache
 from headrace.loader.device_augment import AugmentOn, resolve_device_augment
 from headrace.loader.feed import Feed
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
-from headrace.loader.recipe import BatchMap, OnError, Output, Recipe, SampleMap
+from headrace.loader.recipe import BatchMap, DecodeOn, OnError, Output, Recipe, SampleMap
 from headrace.loader.resolving import obvious_fields, resolve_columns
 from headrace.plan import (
     Buckets,
@@ -112,6 +113,8 @@ class Loader(LoaderPosition):
     `device`     device of the batches, such as "cuda". Batches are made in pinned memory and copied on a side stream.
                  Float images travel as bytes and become floats on the device (the same bits), unless `map` or
                  `batch_map` needs them
+    `decode`     "device": nvImageCodec decodes JPEGs on `device`, which also cuts and resizes them; the core decodes
+                 what the device cannot. For machines with few cores and a GPU that has room
     `cache`      "ram:8GB" or "disk:/nvme/cache:200GB": caches the deterministic part of the pipeline as far as it goes
                  (finished pixels, pixels of a bounded size, tokens, or files' bytes), for all ranks of the node
     `limits`     upper bounds for one image (pixels, JPEG scans, bytes); a sample beyond them is bad
@@ -156,6 +159,7 @@ class Loader(LoaderPosition):
         world_size: int | None = None,
         output: Output = "torch",
         device: str | torch.device | None = None,
+        decode: DecodeOn = "core",
         cache: str | None = None,
         limits: Limits | None = None,
         instruction_set: str = "best",
@@ -193,10 +197,13 @@ class Loader(LoaderPosition):
         by_python = map is not None or batch_map is not None
         colours = resolve_device_augment(augment_on, augmented, chosen, device=device, python=by_python)
         placement = None
-        if device is not None:
+        if decode not in ("core", "device"):
+            raise UsageError(f"decode: expected 'core' or 'device', got {decode!r}")
+        decodes = decode == "device"
+        if device is not None or decodes:
             given = chosen if colours is None else colours.on_host(chosen)
             host_floats = colours is None and (core_floats or batch_map is not None)
-            placement = place_fields(device, output, given, host_floats=host_floats)
+            placement = place_fields(device or "cpu", output, given, host_floats=host_floats, decodes=decodes)
         if placement is None:
             colours = None  # on the CPU the core augments
         else:
@@ -233,6 +240,16 @@ class Loader(LoaderPosition):
         packed = None if pack is None else text_packed(pack, texts).name
         measured = text_of_buckets(buckets, texts)
         check_last_batch(plan, map)
+        if decodes:
+            check_device_decoding(
+                columns,
+                plan,
+                program.output_size,
+                output=output,
+                on_host={"map": map, "batch_map": batch_map, "cache": cache, "pack": pack},
+                augments_on_host=colours is None
+                and (augmented is not None or any(getattr(field, "augment", None) for _, field, _ in columns.images)),
+            )
         if mixing is not None:
             check_pairs(plan, place.world_size)
         bounds = Limits() if limits is None else limits
@@ -263,6 +280,7 @@ class Loader(LoaderPosition):
             mixing=mixing,
             level=instruction_set,
             limits=bounds,
+            decode_on=None if placement is None or not decodes else str(placement.device),
             pass_samples=plan.rank_samples if isinstance(plan, UniformPlan) else None,
         )
         self._feed = Feed(

@@ -28,6 +28,7 @@ SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
 BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
 OnError: TypeAlias = Literal["replace", "raise", "skip"]
 Output: TypeAlias = Literal["torch", "numpy"]
+DecodeOn: TypeAlias = Literal["core", "device"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class Recipe(FieldColumns):
     mixing: BatchMixing | None
     level: str
     limits: Limits
+    decode_on: str | None = None
+    """Device that decodes images; None for the core."""
     pass_samples: int | None = None
     """Number of different samples that this rank takes in a pass; None for its part of the plan's epoch."""
 

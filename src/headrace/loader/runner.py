@@ -285,6 +285,8 @@ class Runner:
             stages["map"] = self._map.stats()
         if self._mixer is not None:
             stages["mixing"] = self._mixer.stats()
+        if self._decoder.device is not None:
+            stages["device"] = self._decoder.device.stats()
         ended = self._ended if self._ended is not None else time.perf_counter()
         cache, before = self._cache, self._cache_before
         return Stats(

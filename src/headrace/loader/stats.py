@@ -31,7 +31,7 @@ class Stats:
     """Statistics of a pass since it began.
 
     `stages` has the core's stages. It also has "text" if texts are tokenised (the time is the feed's, which waits for
-    the tokenizer), "map" if there is one, and "mixing" with `batch=`.
+    the tokenizer), "map" if there is one, "mixing" with `batch=`, and "device" for images that `decode="device"` made.
 
     `consumer_wait_s` high: training waits for data (a data stall). `feed_wait_s` high: data waits for training, all is
     well. `idle_s` is time in which the core's threads had no work, summed over threads. `python_s` is the CPU time of

@@ -1,0 +1,114 @@
+"""Images of a batch that the device decodes; the core decodes what the device cannot."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+from headrace._core import ViewColumn
+from headrace.fields import Image
+from headrace.loader.batch_values import BatchRows
+from headrace.loader.recipe import Recipe
+from headrace.loader.stats import StageStats
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class DeviceImages:
+    """Images of a batch on the device, with the views by which they are cut."""
+
+    images: torch.Tensor
+    """uint8 [N, 3, height, width]."""
+    views: NDArray[np.float64]
+    sizes: NDArray[np.int32]
+    left: list[int]
+    """Rows that the device cannot decode, or that the view does not fit."""
+
+    def put(self, row: int, block: NDArray[np.uint8], *, channels_last: bool) -> None:
+        """Copy a row that the core decoded into its own block of memory."""
+        import torch
+
+        _, channels, height, width = self.images.shape
+        shape = (height, width, channels) if channels_last else (channels, height, width)
+        values = torch.from_numpy(block[: math.prod(shape)].reshape(shape))
+        self.images[row] = (values.permute(2, 0, 1) if channels_last else values).to(self.images.device)
+
+
+class DeviceDecoding:
+    """Decoding of a loader's only field of pixels on a device."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        import torch
+
+        from headrace.device import ImageDecoder
+
+        _, field, _ = recipe.images[0]
+        assert isinstance(field, Image), "`check_device_decoding` has refused others"
+        assert recipe.decode_on is not None
+        assert recipe.program.output_size is not None
+        self._ops, self._size, self._limits = recipe.program.ops, recipe.program.output_size, recipe.limits
+        self._decoder = ImageDecoder(torch.device(recipe.decode_on), threads=recipe.threads)
+        self._layout = torch.channels_last if field.channels_last else torch.contiguous_format
+        self._busy_s, self._items, self._bytes = 0.0, 0, 0
+
+    def decode(self, rows: BatchRows, encoded: Sequence[bytes]) -> DeviceImages:
+        """Decode the images of a batch's rows; empty bytes stand for images that were not read."""
+        import torch
+
+        began_s = time.perf_counter()
+        streams = [self._decoder.opened(data) for data in encoded]
+        sizes = np.array([(0, 0) if one is None else (one.width, one.height) for one in streams], np.int32)
+        sizes = sizes.reshape(-1, 2)
+        pixels = sizes.astype(np.int64).prod(axis=1)
+        known = np.flatnonzero((pixels > 0) & (pixels <= self._limits.max_pixels))
+        views = np.zeros((len(rows), len(ViewColumn)))
+        for row in known.tolist():
+            views[row] = self._view(rows, row, sizes[row])
+        height, width = self._size
+        whole = (0, 0, width, height)
+        inner = views[:, ViewColumn.INNER_X : ViewColumn.INNER_HEIGHT + 1]
+        asked = np.flatnonzero((inner == whole).all(axis=1))  # others are padded, or have no view
+        table = torch.from_numpy(views[asked])
+        images, are_decoded = self._decoder.decode(
+            [streams[row] for row in asked.tolist()],
+            table[:, ViewColumn.X0 : ViewColumn.Y1 + 1],
+            table[:, ViewColumn.LEFT : ViewColumn.BOTTOM + 1].long(),
+            table[:, ViewColumn.HFLIP :].bool(),
+            self._size,
+        )
+        if len(asked) < len(rows):
+            every = torch.zeros((len(rows), *images.shape[1:]), dtype=images.dtype, device=images.device)
+            every[asked] = images
+            images = every
+        made = set(asked[are_decoded].tolist())
+        self._busy_s += time.perf_counter() - began_s
+        self._items += len(made)
+        self._bytes += sum(len(encoded[row]) for row in made)
+        return DeviceImages(images, views, sizes, [row for row in range(len(rows)) if row not in made])
+
+    def _view(self, rows: BatchRows, row: int, size: NDArray[np.int32]) -> NDArray[np.float64] | float:
+        """Return a row's view; 0 if the view does not fit its image."""
+        one = rows[row : row + 1]
+        width, height = size[:1], size[1:]
+        try:
+            views = _core.sample_views(self._ops, rows.key, one.draw_ids, one.passes, 0, width, height)
+        except ValueError:  # the core says why when it decodes the row
+            return 0.0
+        view: NDArray[np.float64] = views[0]
+        return view
+
+    def finished(self, images: torch.Tensor) -> torch.Tensor:
+        """Return images in the field's layout."""
+        return images.contiguous(memory_format=self._layout)
+
+    def stats(self) -> StageStats:
+        return StageStats(self._busy_s, self._items, self._bytes)
