@@ -20,7 +20,7 @@ ROUNDS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long test-torch check format bench bench-peers bench-recipes gpu fuzz build wheel wheel-test clean
+.PHONY: help demo test test-long test-torch check format bench bench-peers bench-recipes gpu gpu-rehearsal fuzz build wheel wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench-recipes: build $(PEERS_PHOTOS) ## training recipes beside torchvision v2, 
 
 gpu: build ## every CUDA test and benchmark, into docs/benchmarks/gpu.md; without CUDA, what it would run
 	$(BIN)/python benchmarks/gpu.py
+
+gpu-rehearsal: build .cache/photos ## what of `make gpu` runs without CUDA: streams by a double, decoding on the CPU
+	$(BIN)/python benchmarks/gpu.py --rehearse
 
 build: $(VENV)/.package ## the environment and the package, editable
 

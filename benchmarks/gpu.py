@@ -1,6 +1,10 @@
 """Everything that only a CUDA device can show, in under ten minutes, into docs/benchmarks/gpu.md.
 
     python benchmarks/gpu.py [--page docs/benchmarks/gpu.md] [--photos .cache/photos] [--limit 570]
+    python benchmarks/gpu.py --rehearse
+
+`--rehearse` runs what needs no CUDA of it: the order of work on streams by the tests' double, and decoding by
+nvImageCodec's CPU backend.
 
 It runs the tests that need CUDA, then the benchmarks of the device: the cast and the H2D copies, ResNet-50 with and
 without the loader, mixtures and captions, colour on the device, the simulated wait. Each has a time limit, and all of
@@ -49,19 +53,44 @@ class Outcome:
     output: str
 
 
-def steps(photos: Path) -> list[Step]:
-    def python(title: str, limit_s: float, *arguments: str | Path) -> Step:
-        return Step(title, (sys.executable, *map(str, arguments)), limit_s)
+def _python(title: str, limit_s: float, *arguments: str | Path) -> Step:
+    return Step(title, (sys.executable, *map(str, arguments)), limit_s)
 
+
+def steps(photos: Path) -> list[Step]:
     tests = [*sorted((ROOT / "tests").rglob("*cuda*.py")), *(ROOT / "tests" / name for name in CUDA_TESTS)]
-    made = [] if photos.exists() else [python("Photographs", 60, HERE / "make_photos.py", photos)]
+    made = [] if photos.exists() else [_python("Photographs", 60, HERE / "make_photos.py", photos)]
     return [
         *made,
-        python("Tests that need CUDA", 180, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *tests),
-        python("Cast, H2D copies, ResNet-50 beside other prefetchers", 120, HERE / "device_cuda.py", "--rounds", "3"),
-        python("ResNet-50 with the loader, mixtures, captions", 120, HERE / "device_loader.py", photos),
-        python("Colour on the device", 90, HERE / "device_colour.py"),
-        python("The wait for a device", 60, HERE / "device_wait.py", "--batches", "120", "--rounds", "1"),
+        _python("Tests that need CUDA", 180, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *tests),
+        _python("Cast, H2D copies, ResNet-50 beside other prefetchers", 120, HERE / "device_cuda.py", "--rounds", "3"),
+        _python("ResNet-50 with the loader, mixtures, captions", 120, HERE / "device_loader.py", photos),
+        _python("Colour on the device", 90, HERE / "device_colour.py"),
+        _python("Decoding on the device", 120, HERE / "device_decode.py", photos),
+        _python("The wait for a device", 60, HERE / "device_wait.py", "--batches", "120", "--rounds", "1"),
+    ]
+
+
+def rehearsal(photos: Path) -> list[Step]:
+    """Return the steps that run without CUDA."""
+    tests = sorted((ROOT / "tests" / "device").glob("test_device_*.py"))
+    decoding = (
+        HERE / "device_decode.py",
+        photos,
+        "--device",
+        "cpu",
+        "--images",
+        "48",
+        "--batch",
+        "16",
+        "--rounds",
+        "1",
+    )
+    made = [] if photos.exists() else [_python("Photographs", 60, HERE / "make_photos.py", photos)]
+    return [
+        *made,
+        _python("Order of work on streams", 180, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests),
+        _python("Decoding by nvImageCodec's CPU backend", 120, *decoding),
     ]
 
 
@@ -106,8 +135,14 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--photos", type=Path, default=ROOT / ".cache" / "photos")
     parser.add_argument("--limit", type=float, default=LIMIT_S)
+    parser.add_argument("--rehearse", action="store_true")
     options = parser.parse_args()
-    planned = steps(options.photos.absolute())
+    planned = (rehearsal if options.rehearse else steps)(options.photos.absolute())
+    if options.rehearse:
+        outcomes = list(run(planned, options.limit))
+        for outcome in outcomes:
+            print(f"{outcome.step.title}: {outcome.ended}, {outcome.wall_s:.0f} s\n{outcome.output[-2_000:]}")
+        raise SystemExit(any(outcome.ended != "done" for outcome in outcomes))
     if not has_cuda():
         print("torch sees no CUDA device here. With one, this would run")
         for step in planned:

@@ -64,6 +64,11 @@ def check_mixed(sources: Mapping[str, Loader]) -> None:
                 f"batches: expected augment_on='cpu' in source {name!r} with 'mixed', as the device is told of whole "
                 "batches of one source; leave it out, or take 'one-source'"
             )
+        if recipe.decode_on is not None:
+            raise UsageError(
+                f"batches: expected decode='core' in source {name!r} with 'mixed', as the host joins the samples; leave "
+                "decode out, or take 'one-source'"
+            )
         if recipe.mixing is not None:
             raise UsageError(
                 f"batches: expected source {name!r} without batch= with 'mixed', as its samples have no neighbours of "
