@@ -56,9 +56,8 @@ def levels(paths: list[str], args: argparse.Namespace) -> str:
     for ours, core in zip(loader(paths, args, "device"), loader(paths, args, "core"), strict=True):
         found.append((ours["image"].int() - core["image"].int()).abs().flatten().cpu().numpy())
     apart = np.concatenate(found)
-    return (
-        f"99.9 % within {np.quantile(apart, 0.999):.0f} levels, at most {apart.max()}, {np.mean(apart == 0):.1%} equal"
-    )
+    most = np.quantile(apart, 0.999)
+    return f"99.9 % within {most:.0f} levels, at most {apart.max()}, {np.mean(apart == 0):.1%} equal"
 
 
 def torchvision_batches(paths: list[str], args: argparse.Namespace) -> Iterator[Any]:

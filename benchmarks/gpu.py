@@ -74,23 +74,12 @@ def steps(photos: Path) -> list[Step]:
 def rehearsal(photos: Path) -> list[Step]:
     """Return the steps that run without CUDA."""
     tests = sorted((ROOT / "tests" / "device").glob("test_device_*.py"))
-    decoding = (
-        HERE / "device_decode.py",
-        photos,
-        "--device",
-        "cpu",
-        "--images",
-        "48",
-        "--batch",
-        "16",
-        "--rounds",
-        "1",
-    )
+    few = ("--device", "cpu", "--images", "48", "--batch", "16", "--rounds", "1")
     made = [] if photos.exists() else [_python("Photographs", 60, HERE / "make_photos.py", photos)]
     return [
         *made,
         _python("Order of work on streams", 180, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests),
-        _python("Decoding by nvImageCodec's CPU backend", 120, *decoding),
+        _python("Decoding by nvImageCodec's CPU backend", 120, HERE / "device_decode.py", photos, *few),
     ]
 
 

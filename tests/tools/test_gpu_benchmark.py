@@ -32,7 +32,7 @@ def test_without_a_device_it_says_what_it_would_run_and_writes_nothing(gpu, monk
 
 
 def test_what_it_names_is_there_and_fits_into_ten_minutes(gpu, tmp_path):
-    planned = gpu.steps(tmp_path)
+    planned = [*gpu.steps(tmp_path), *gpu.rehearsal(tmp_path)]
     files = [Path(part) for step in planned for part in step.command if part.endswith(".py")]
     assert files
     assert [file for file in files if not file.exists()] == []

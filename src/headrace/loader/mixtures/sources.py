@@ -66,8 +66,8 @@ def check_mixed(sources: Mapping[str, Loader]) -> None:
             )
         if recipe.decode_on is not None:
             raise UsageError(
-                f"batches: expected decode='core' in source {name!r} with 'mixed', as the host joins the samples; leave "
-                "decode out, or take 'one-source'"
+                f"batches: expected decode='core' in source {name!r} with 'mixed', as the host joins the samples; "
+                "leave decode out, or take 'one-source'"
             )
         if recipe.mixing is not None:
             raise UsageError(
