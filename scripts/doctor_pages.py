@@ -17,6 +17,7 @@ from headrace.doctor.causes import remedies as known
 from headrace.doctor.causes.finding_kinds import FindingKind
 from headrace.doctor.causes.machine_kinds import MACHINE
 from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.faults.fault_kinds import KINDS as FAULTS
 from headrace.doctor.session.declaring import KINDS, RecordKind
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import MARKS, SPANS, WINDOWS
@@ -93,10 +94,17 @@ def remedies() -> Iterator[str]:
         yield f"| `{kind.code}` | {kind.what} | {kind.effort} | {key} | {kind.value} |\n"
 
 
+def faults() -> Iterator[str]:
+    """Yield the table of the faults of data."""
+    yield "| code | proved by | what to change |\n|---|---|---|\n"
+    yield from (f"| `{kind.code}` | {kind.proof} | {kind.mend} |\n" for kind in FAULTS.values())
+
+
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "records": records,
     "session": session,
     "remedies": remedies,
+    "faults": faults,
     "machine_findings": lambda: _findings(MACHINE),
     "remote_findings": lambda: _findings({code: one for code, one in TRAINING.items() if code.startswith("remote-")}),
     "training_findings": lambda: _findings(TRAINING),

@@ -6,12 +6,14 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import SessionError
 
-from .adoption import Adoption, adopt, loader_trial
+from .adoption import Adoption, adopt, loader_trial, script_data
 from .attach import holds_files, run_command, undo_notes
 from .explain.look import Look, read_look
+from .faults import find_faults
 from .measure import BOUND, Diagnosis, TrainerView, main_view_of
 from .probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
 from .session import SessionFolder, read_session, session_folder
@@ -33,6 +35,8 @@ class LoaderAdoption:
     folder: SessionFolder
     announce: Callable[[str], None]
     """Called before anything slow."""
+    always_looks: bool = False
+    """True to start the command again for a look even if its steps wait for no data."""
     adoption: Adoption | None = field(default=None, init=False)
 
     @property
@@ -56,11 +60,13 @@ class LoaderAdoption:
         self.adoption = adopt(session, view, look, self.folder.path)
         if self.adoption is not None:
             session.looked_image = self.adoption.recipe.image
+            if look is not None:
+                session.faults = find_faults(look, self.adoption.explained, _described(session, view))
 
     def _is_worth_a_start(self, session: Session, view: TrainerView) -> bool:
         is_bound = view.wait_share is not None and view.wait_share >= BOUND
         was_tried = any(note.code == NO_LOOK for note in session.notes)
-        return is_bound and not was_tried and session.outcome.why in ("finished", "steps")
+        return (is_bound or self.always_looks) and not was_tried and session.outcome.why in ("finished", "steps")
 
     def _start_again(self, session: Session) -> None:
         self.announce("starting the command again, up to its first batch, to look at its samples")
@@ -94,6 +100,12 @@ def _cut_short(folder: Path, notes: Sequence[SessionNote]) -> list[SessionNote]:
     if not (folder / (LOOK_FILE + PARTIAL)).exists() or any(note.code == NO_LOOK for note in notes):
         return []
     return [SessionNote(NO_LOOK, "The process was ended while the dataset's samples were looked at.")]
+
+
+def _described(session: Session, view: TrainerView) -> dict[str, Any]:
+    """Return the description of the loader that the loop waits for, with its batch size."""
+    data = script_data(session, view)
+    return {} if data is None else {**data.described, "batch_size": data.batch_size}
 
 
 def _has_loader(view: TrainerView) -> bool:

@@ -102,6 +102,10 @@ def doctor(
     trial: Annotated[
         bool, typer.Option("--trial/--no-trial", help="Try Headrace's Loader on the run's files, where one is known.")
     ] = True,
+    check: Annotated[
+        Literal["data"] | None,
+        typer.Option("--check", help="Look for faults of the data only, in few steps; exit with status 101 for any."),
+    ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep the evidence and the session in this new folder.")] = None,
     report: Report = None,
     html: Html = None,
@@ -117,7 +121,7 @@ def doctor(
 
     For example: headrace doctor -- python train.py
 
-    The exit status is the command's own; 100 by --fail-above, 125 where the doctor itself failed.
+    The exit status is the command's own; 100 by --fail-above, 101 by --check, 125 where the doctor itself failed.
     """
     if ctx.invoked_subcommand is not None:
         _refuse_options_before_command(ctx)
@@ -128,6 +132,8 @@ def doctor(
         ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
     if observe and prove:
         ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
+    if check is not None and (observe or prove or not trial):
+        ctx.fail("--check looks at samples and runs no proof: expected it without --observe, --prove and --no-trial")
     from .report import Outputs
     from .run import Examination, examine
 
@@ -141,6 +147,7 @@ def doctor(
         keep=keep,
         fail_above=fail_above,
         tries_loader=trial,
+        checks_data=check is not None,
         prove_s=prove_budget if prove else None,
     )
     outputs = Outputs(

@@ -21,6 +21,7 @@ from .adopting import LOOK_S, LoaderAdoption
 from .adoption import EXPECTED_S, survey_of
 from .attach import (
     DOCTOR_FAILED,
+    FAULTY_DATA,
     CommandResult,
     exit_status,
     holds_files,
@@ -43,6 +44,8 @@ Result = TypeVar("Result")
 REPLAY_STEPS = 40
 """Steps of the replay window, and of the loaded replay window."""
 DRAIN_S = 10.0
+CHECK_STEPS = 5
+"""Measured steps of a run that is only checked for faults of its data."""
 ENOUGH_STEPS = 20
 """Measured steps after which a run that clearly waits for no data ends, unless more were requested."""
 
@@ -59,6 +62,8 @@ class Examination:
     ranges: bool = False
     keep: Path | None = None
     fail_above: float | None = None
+    checks_data: bool = False
+    """True to look for faults of the data only, in few steps."""
     tries_loader: bool = True
     """True if Headrace's Loader is tried on the run's files."""
     prove_s: float | None = None
@@ -78,11 +83,11 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         asked.keep,
         observe=asked.observe,
         warmup=asked.warmup,
-        steps=asked.steps,
+        steps=CHECK_STEPS if asked.checks_data and asked.steps is None else asked.steps,
         enough=ENOUGH_STEPS if asked.steps is None and asked.fail_above is None else 0,
         ranges=asked.ranges,
-        replay=0 if asked.observe else REPLAY_STEPS,
-        drain_s=DRAIN_S,
+        replay=0 if asked.observe or asked.checks_data else REPLAY_STEPS,
+        drain_s=0.0 if asked.checks_data else DRAIN_S,
         look_s=0.0 if asked.observe or not asked.tries_loader else LOOK_S,
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
@@ -99,6 +104,8 @@ def examine(asked: Examination, outputs: Outputs) -> int:
                 reported = _reported(asked, folder, ended, machines, progress, failures)
             wait_share = _put_out(outputs, folder, reported)
             status = 0 if reported[0].outcome.why == "steps" else ended.status  # ended by the doctor
+            if asked.checks_data and not status:
+                status = FAULTY_DATA if reported[0].faults else 0
         except KeyboardInterrupt:
             folder.is_kept = True
             say(f"interrupted while reporting; the evidence is in {folder.path}")
@@ -283,7 +290,8 @@ def _reported(
     with clock.phase("read"):
         session = session_of(asked, folder, ended, machines)
     session.notes += [one.note for one in failures]
-    adopting = LoaderAdoption(asked.command, folder, progress.tells if progress.draws else say)
+    tell = progress.tells if progress.draws else say
+    adopting = LoaderAdoption(asked.command, folder, tell, always_looks=asked.checks_data)
     if asked.tries_loader:
         with clock.phase("look"):
             _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
@@ -296,7 +304,7 @@ def _reported(
     except Exception:
         _saved(folder, session, None, None)  # for another version to show
         raise
-    if asked.tries_loader:
+    if asked.tries_loader and not asked.checks_data:
         with clock.phase("trial"):
             session.loader_trial = _or_none(
                 lambda: adopting.trial(session, diagnosis),

@@ -11,6 +11,7 @@ from .comparison import compare_with_script
 from .image_reader import PILLOW, ScriptView, script_view, survey_of
 from .module import module_text
 from .module_files import files_beside
+from .observed import script_data
 from .recipe import Adoption, LoaderRecipe, RecipePart
 from .trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
 
@@ -27,6 +28,7 @@ __all__ = [
     "files_beside",
     "loader_trial",
     "module_text",
+    "script_data",
     "script_view",
     "survey_of",
     "tried_loader",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..explain.look import Look
-from ..explain.samples import explain_look
+from ..explain.look import LeafPath, Look
+from ..explain.samples import LeafExplanation, explain_look
 from ..explain.streams import SampleFiles
 from ..measure import TrainerView
 from ..session.model import Session
@@ -30,11 +30,12 @@ def adopt(session: Session, view: TrainerView, look: Look | None, folder: Path) 
     if data is None:
         return None
     try:
-        recipe = _recipe(data, look, _why_no_look(session))
+        explained = {} if look is None or not look.samples else explain_look(look)
+        recipe = _recipe(data, look, explained, _why_no_look(session))
         if recipe.degree == "no":
-            return Adoption(recipe, None)
+            return Adoption(recipe, None, explained=explained)
         files = write_files(recipe, folder)
-        return Adoption(recipe, module_text(recipe, files), files)
+        return Adoption(recipe, module_text(recipe, files), files, explained)
     except Exception as error:  # samples may hold anything, and a diagnosis is more than this remedy
         why = f"what its samples hold could not be read, a fault of the doctor's: {type(error).__name__}: {error}"
         return Adoption(LoaderRecipe(reason=why), None)
@@ -45,7 +46,9 @@ def _why_no_look(session: Session) -> str:
     return said[0] if said else "Samples of its dataset were not looked at, since the run ended without its loader."
 
 
-def _recipe(data: ScriptData, look: Look | None, why_no_look: str) -> LoaderRecipe:
+def _recipe(
+    data: ScriptData, look: Look | None, explained: Mapping[LeafPath, LeafExplanation], why_no_look: str
+) -> LoaderRecipe:
     if look is None:
         return LoaderRecipe(reason=why_no_look, script=data.script)
     if not look.samples:
@@ -58,7 +61,7 @@ def _recipe(data: ScriptData, look: Look | None, why_no_look: str) -> LoaderReci
     piped = next((each for each in opened.files if each.startswith("pipe:")), None)
     if piped is not None:
         return LoaderRecipe(reason=f"Its tars come out of a command, {piped}.", script=data.script)
-    recipe = explained_recipe(look, explain_look(look))
+    recipe = explained_recipe(look, explained)
     parts = [*recipe.parts, *_taken_otherwise(opened)]
     is_listed = look.is_stream and look.length is not None
     if is_listed:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ..explain.look import LeafPath
+from ..explain.samples import LeafExplanation
 from ..session.after_run import LookedImage
 from ..session.producers import OutputLeaf
 
@@ -143,3 +145,5 @@ class Adoption:
     module_text: str | None
     files: Mapping[str, str] = field(default_factory=dict)
     """Files that it opens besides the script's own, by the constants that name them."""
+    explained: Mapping[LeafPath, LeafExplanation] = field(default_factory=dict)
+    """Explanations of the inspected samples' leaves."""

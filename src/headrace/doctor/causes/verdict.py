@@ -82,6 +82,7 @@ def statements(
     session: Session, view: TrainerView | None, ranks: Sequence[RankView], findings: Sequence[Finding]
 ) -> Iterator[Statement]:
     """Yield the facts behind the verdict, most significant first. `findings` must be sorted, heaviest first."""
+    yield from (Statement(fault.code, fault.evidence) for fault in session.faults)
     if view is not None and view.budget is not None:
         yield from _waiting(view)
     for rank in ranks:

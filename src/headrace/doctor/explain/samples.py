@@ -41,6 +41,7 @@ class LeafExplanation:
     """Sightings that explain an array."""
 
 
+@np.errstate(invalid="ignore", over="ignore")  # samples may hold NaN and infinite values, which fit nothing
 def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExplanation]:
     """Return the explanation of each leaf that all samples have.
 
@@ -78,7 +79,7 @@ def _explained_array(
     is_random = _differs_by_making(samples, leaves)
     if any(leaf.kind != "array" or leaf.value.ndim < 2 for leaf in leaves):
         return LeafExplanation(path, None, is_random=is_random)
-    chosen = _spread(samples)
+    chosen = spread(samples)
     for number in range(min(len(each.inputs) for each in chosen)):
         for decoding, seen in _sightings(path, number, chosen):
             by: ArrayExplanation | None = _by_views(seen, views)
@@ -121,12 +122,19 @@ def _differs_by_making(samples: Sequence[LookedSample], leaves: Sequence[LeafVal
     return False
 
 
-def _spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
-    """Return one repetition per index, cycling through the repetitions."""
+def spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
+    """Return one repetition per index, cycling through those with the most inputs.
+
+    A dataset may store what it has read, and a library that the first call imports is traced from the second on.
+    """
     by_index: dict[int, list[LookedSample]] = {}
     for each in samples:
         by_index.setdefault(each.index, []).append(each)
-    return [makings[place % len(makings)] for place, makings in enumerate(by_index.values())]
+    whole = []
+    for makings in by_index.values():
+        most = max(len(each.inputs) for each in makings)
+        whole.append([each for each in makings if len(each.inputs) == most])
+    return [makings[place % len(makings)] for place, makings in enumerate(whole)]
 
 
 def _sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> Iterator[tuple[str, list[Sighting]]]:

@@ -58,6 +58,8 @@ def _lines(session: Session, diagnosis: Diagnosis, prescription: Prescription | 
             [(stage_text(stage), percent(stage.share)) for stage in stages],
             1,
         )
+    yield from [f"- **{fault.code}**: {escaped(f'{fault.evidence} {fault.mend}')}" for fault in session.faults]
+    yield from [""] if session.faults else []
     yield from _remedies(prescription)
     found = [*(one.text for one in diagnosis.findings if one.weight > 0)][:MOST_FINDINGS] + screen.rest
     yield from [f"- {escaped(text)}" for text in found]

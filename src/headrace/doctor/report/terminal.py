@@ -44,6 +44,7 @@ from headrace.doctor.report.terminal_layout import (
     TerminalPage,
     TerminalRow,
 )
+from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 
 TEXT_WIDTH = 100
@@ -116,6 +117,7 @@ def put_report(
     _put_loaders(page, diagnosis, detail)
     _put_ranks(page, diagnosis, detail)
     _put_machines(page, session, detail)
+    _put_faults(page, session.faults)
     _put_findings(page, diagnosis.findings, detail, said=screen)
     _put_remedies(page, prescription, detail)
     _put_notes(page, session, diagnosis.cost, screen, detail)
@@ -288,6 +290,15 @@ def _put_machines(page: TerminalPage, session: Session, detail: ReportDetail) ->
         for name, said in machine_lines(machine):
             page.sentence(said, lead=f"  {name:<7} ")
     _put_left(page, len(session.machines) - detail.machines, "machine", detail)
+
+
+def _put_faults(page: TerminalPage, faults: list[DataFault]) -> None:
+    """Add faults of the data, each with its mend."""
+    if faults:
+        page.heading("Faults of the data", counted(len(faults), "kind"))
+    for fault in faults:
+        page.sentence(f"{fault.code} ({fault.certainty})  {fault.evidence}", lead="  • ")
+        page.sentence(fault.mend, lead="    → ")
 
 
 def _put_findings(page: TerminalPage, findings: list[Finding], detail: ReportDetail, *, said: FirstScreen) -> None:

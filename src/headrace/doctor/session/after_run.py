@@ -100,6 +100,17 @@ class LookedImage:
 
 
 @dataclass
+class DataFault:
+    """Fault of the data itself, proved by the values of inspected samples."""
+
+    code: str = told("its kind ([the table](README.md#faults-of-the-data))")
+    certainty: str = told("`certain`: values prove it")
+    evidence: str = told("what was compared, with which samples and numbers")
+    leaves: list[str] = listed("parts of a sample that it concerns")
+    mend: str = told("what to change", default="")
+
+
+@dataclass
 class AdoptedPart:
     """Part of the script, and what does it where Headrace's Loader takes its place."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .after_run import LoaderTrial, LookedImage, MachineSurvey, Proof
+from .after_run import DataFault, LoaderTrial, LookedImage, MachineSurvey, Proof
 from .declaring import Bytes, Duration, Facts, Time, listed, recorded, told
 from .producers import BatchProducer, FileOpens, RemoteReads
 from .trainers import Trainer
@@ -135,6 +135,7 @@ class Session:
     looked_image: LookedImage | None = told(
         "what the first picture of each sample is; `null` where no picture was explained", default=None
     )
+    faults: list[DataFault] = listed("faults of the data, as inspected samples prove them")
     loader_trial: LoaderTrial | None = told("Headrace's Loader, tried in place of the run's", default=None)
     phases: list[PhaseRow] = listed(
         "name, start and end of what the diagnosis took its time for. Of the run: `start` (until its first step), "

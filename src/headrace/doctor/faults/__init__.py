@@ -1,0 +1,7 @@
+"""Faults of the data that a run trains on, proved by the values of its samples."""
+
+from __future__ import annotations
+
+from .data_faults import find_faults
+
+__all__ = ["find_faults"]

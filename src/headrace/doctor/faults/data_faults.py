@@ -1,0 +1,37 @@
+"""Search for faults of the data: every check compares values, and none goes by a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from ..explain.look import LeafPath, Look
+from ..explain.samples import LeafExplanation
+from ..session.after_run import DataFault
+from .geometry_faults import ignored_orientation, invented_labels, misaligned
+from .sample_faults import attended_padding, class_order, duplicate_samples, never_visited
+from .value_faults import channel_order, non_finite, wrong_scale
+
+Explained: TypeAlias = Mapping[LeafPath, LeafExplanation]
+CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
+    misaligned,
+    invented_labels,
+    channel_order,
+    wrong_scale,
+    non_finite,
+    ignored_orientation,
+    attended_padding,
+    duplicate_samples,
+)
+"""Checks of inspected samples, most harmful fault first."""
+LOADER_CHECKS: tuple[Callable[[Look, Explained, Mapping[str, Any]], Iterator[DataFault]], ...] = (
+    class_order,
+    never_visited,
+)
+"""Checks that also read the loader's description."""
+
+
+def find_faults(look: Look, explained: Explained, loader: Mapping[str, Any]) -> list[DataFault]:
+    """Return the faults that inspected samples prove. `loader` is the description of their DataLoader."""
+    found = [fault for check in CHECKS for fault in check(look, explained)]
+    return found + [fault for check in LOADER_CHECKS for fault in check(look, explained, loader)]

@@ -1,0 +1,97 @@
+"""Table of the faults of data that the doctor knows: code, text, remedy, and the proof for the documentation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..explain.look import LeafPath, path_text
+from ..session.after_run import DataFault
+
+
+@dataclass(frozen=True)
+class FaultKind:
+    """One kind of fault. `evidence` is a template for `str.format`; `proof` is for the documentation."""
+
+    code: str
+    evidence: str
+    mend: str
+    proof: str
+
+    def found(self, *leaves: LeafPath, **figures: Any) -> DataFault:
+        """Return the fault with its figures. Leaves are named `{0}`, `{1}` in the template."""
+        names = [path_text(path) for path in leaves]
+        return DataFault(self.code, "certain", self.evidence.format(*names, **figures), names, self.mend)
+
+
+KINDS = {
+    kind.code: kind
+    for kind in (
+        FaultKind(
+            "misaligned",
+            "{0} and {1} of one sample differ in {how}, in {count} of {looked} samples that were compared with their "
+            "files.",
+            "Draw the window and the flip once per sample, and apply them to both.",
+            "the windows and flips that explain an image and a mask or depth map of the same samples differ",
+        ),
+        FaultKind(
+            "invented-labels",
+            "{0} holds {count} values that no label image holds, such as {some}: labels were resized with a {filter} "
+            "filter.",
+            "Resize labels with the nearest filter: InterpolationMode.NEAREST, cv2.INTER_NEAREST, Image.NEAREST.",
+            "a smooth filter explains an integer leaf, which holds values that its label images do not",
+        ),
+        FaultKind(
+            "channel-order",
+            "{0} has its channels {order}, and is normalised by {name} means in the other order.",
+            "Convert with cv2.cvtColor(image, cv2.COLOR_BGR2RGB) before the normalisation, or reverse the means.",
+            "the channels of the file and the fitted means are in opposite orders",
+        ),
+        FaultKind(
+            "normalized-twice",
+            "{0} is {what}.",
+            "Scale to fractions once, and normalise once; look for a second Normalize or ToTensor, also in collate_fn.",
+            "the fitted scale and shift are those of two normalisations, of two divisions by 255, or of one "
+            "normalisation without the division",
+        ),
+        FaultKind(
+            "non-finite",
+            "{0} holds NaN or infinite values in {count} of {looked} samples that were looked at: {some}.",
+            "Leave such samples out, or mask the values before the loss.",
+            "values that are not finite, unless a boolean leaf marks them as invalid",
+        ),
+        FaultKind(
+            "ignored-orientation",
+            "{0} ignores the EXIF orientation of {count} of {looked} files that were looked at: {some}.",
+            "Open pictures with PIL.ImageOps.exif_transpose, or turn the files once.",
+            "the stored pixels explain an image whose file has an EXIF orientation",
+        ),
+        FaultKind(
+            "attended-padding",
+            "{1} is one for all {length} tokens, although {0} ends with padding ({pad_id}) in {count} of {looked} "
+            "samples.",
+            "Use the tokenizer's own attention mask, or ids != pad_id.",
+            "a leaf next to padded token ids is one everywhere",
+        ),
+        FaultKind(
+            "duplicate-files",
+            "{count} samples of {looked} are listed several times, with the same file and the same values: {some}.",
+            "Remove the repeated rows, or use a sampler with weights if they should count more.",
+            "rows of the dataset's columns are equal in all columns, the path among them",
+        ),
+        FaultKind(
+            "class-order",
+            "The training loader takes samples in their stored order, and {0} comes in {runs} runs of equal values for "
+            "{classes} classes; a random order of {looked} samples has about {expected:.0f}.",
+            "Pass shuffle=True to the training DataLoader, or a sampler that shuffles.",
+            "a sequential sampler, and fewer runs of equal labels than a quarter of what chance gives",
+        ),
+        FaultKind(
+            "never-visited",
+            "drop_last leaves the last {count} of {looked} samples out of every epoch, since they are taken in their "
+            "stored order.",
+            "Pass shuffle=True, or leave out drop_last.",
+            "a sequential sampler with drop_last, and a length that the batch size does not divide",
+        ),
+    )
+}

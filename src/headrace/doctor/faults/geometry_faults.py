@@ -1,0 +1,124 @@
+"""Faults of geometry: fields cut differently, interpolated labels, and ignored orientation."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+from PIL import Image
+
+from ..explain import LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
+from ..explain.look import LeafPath, Look, LookedSample
+from ..explain.pictures import Array
+from ..explain.samples import LeafExplanation, spread
+from ..session.after_run import DataFault
+from .fault_kinds import KINDS
+
+_APART = 0.03
+"""Minimum distance between windows of two fields, as a share of the image."""
+_SMOOTH = ("triangle", "bicubic", "lanczos", "linear", "area")
+_ORIENTATION = 0x0112
+_MIRRORED, _TRANSPOSED = 2, 5
+"""EXIF orientations: a horizontal flip, and the first of those that transpose."""
+_MOST_SHOWN = 4
+
+
+def misaligned(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+    """Yield an image and a mask or depth map of one sample that show different windows or flips."""
+    placed = {path: one for path, one in explained.items() if getattr(one.by, "placements", ())}
+    for (path, one), (other_path, other) in combinations(placed.items(), 2):
+        pair = {type(one.by), type(other.by)}
+        if PictureExplanation not in pair or not pair & {MaskExplanation, PlaneExplanation}:
+            continue
+        apart = [how for how in _differences(one, other) if how]
+        if apart:
+            yield KINDS["misaligned"].found(
+                path, other_path, how=" and ".join(sorted(set(apart))), count=len(apart), looked=len(one.seen)
+            )
+
+
+def _differences(one: LeafExplanation, other: LeafExplanation) -> Iterator[str]:
+    """Yield, for each sample, how the geometry of two leaves differs; empty if it does not."""
+    for first, second, seen, others in zip(_placements(one), _placements(other), one.seen, other.seen, strict=False):
+        turns = [(each.is_flipped, each.is_upside_down, each.is_transposed) for each in (first, second)]
+        windows = np.array([_visible(first, seen.leaf, seen.source), _visible(second, others.leaf, others.source)])
+        if turns[0] != turns[1]:
+            yield "flip"
+        else:
+            yield "window" if np.abs(windows[0] - windows[1]).max() > _APART else ""
+
+
+def _placements(one: LeafExplanation) -> Sequence[LeafPlacement]:
+    found: Sequence[LeafPlacement] = getattr(one.by, "placements", ())
+    return found
+
+
+def _visible(placement: LeafPlacement, leaf: Array, source: Array) -> tuple[float, ...]:
+    """Return the visible part of the source as shares of its sides: top, left, bottom, right."""
+    sides = _sides(leaf)
+    sides = sides[::-1] if placement.is_transposed else sides
+    found = []
+    for axis in (0, 1):
+        begin, length = placement.window[axis], placement.window[2 + axis]
+        first, last = placement.at[axis], placement.at[axis] + sides[axis]
+        share = [min(max(at / placement.size[axis], 0.0), 1.0) for at in (first, last)]
+        found.append([(begin + length * each) / source.shape[axis] for each in share])
+    return found[0][0], found[1][0], found[0][1], found[1][1]
+
+
+def _sides(leaf: Array) -> tuple[int, int]:
+    """Return height and width of a leaf of any layout."""
+    if leaf.ndim == 3 and leaf.shape[0] in (1, 3, 4) and leaf.shape[2] not in (1, 3, 4):
+        return leaf.shape[1], leaf.shape[2]
+    return leaf.shape[0], leaf.shape[1]
+
+
+def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+    """Yield integer leaves that a smooth filter made from a label image, with values that no file holds."""
+    for path, one in explained.items():
+        by = one.by
+        if not isinstance(by, PictureExplanation | PlaneExplanation) or by.filter not in _SMOOTH or not one.seen:
+            continue
+        leaves = [seen.leaf for seen in one.seen]
+        files = set[float]().union(*(np.unique(seen.source).tolist() for seen in one.seen if seen.source.ndim == 2))
+        if any(leaf.dtype.kind not in "iu" or leaf.dtype == np.uint8 for leaf in leaves) or not 1 < len(files) <= 256:
+            continue
+        invented = set[float]().union(*(np.unique(leaf).tolist() for leaf in leaves)) - files
+        if invented:
+            some = ", ".join(f"{value:g}" for value in sorted(invented)[:_MOST_SHOWN])
+            yield KINDS["invented-labels"].found(path, count=len(invented), some=some, filter=by.filter)
+
+
+def ignored_orientation(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+    """Yield images that are shown as stored, although their files say that they are turned."""
+    for path, one in explained.items():
+        if not isinstance(one.by, PictureExplanation) or one.input is None or one.decoding == "exif":
+            continue
+        chosen = spread(look.samples)
+        ignored = {
+            each.index: turn
+            for each, placement in zip(chosen, one.by.placements, strict=False)
+            if not _is_honoured(turn := _orientation(each, one.input), placement)
+        }
+        if ignored:
+            some = ", ".join(f"sample {index} ({turn})" for index, turn in sorted(ignored.items())[:_MOST_SHOWN])
+            yield KINDS["ignored-orientation"].found(path, count=len(ignored), looked=len(chosen), some=some)
+
+
+def _is_honoured(orientation: int, placement: LeafPlacement) -> bool:
+    """Return True if a picture may be shown by its orientation. A mirrored one may be a random flip."""
+    if orientation >= _TRANSPOSED:
+        return placement.is_transposed
+    return orientation <= _MIRRORED or placement.is_upside_down
+
+
+def _orientation(sample: LookedSample, number: int) -> int:
+    """Return the EXIF orientation of a sample's input; 1 if it has none."""
+    try:
+        with Image.open(io.BytesIO(sample.inputs[number])) as picture:
+            found = picture.getexif().get(_ORIENTATION, 1)
+    except (OSError, ValueError, IndexError, SyntaxError):
+        return 1
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1

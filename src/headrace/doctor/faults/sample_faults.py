@@ -1,0 +1,106 @@
+"""Faults of samples: their order, what no epoch visits, duplicates, and padding that is attended to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..explain import TokensExplanation, ValueExplanation
+from ..explain.look import LeafPath, Look
+from ..explain.samples import LeafExplanation
+from ..session.after_run import DataFault
+from .fault_kinds import KINDS
+
+_LEAST_SAMPLES = 50
+"""Minimum number of samples whose order means anything."""
+_SEQUENTIAL = "SequentialSampler"
+_LABELS = ("equal", "class", "one-hot", "affine")
+_MOST_SHOWN = 4
+
+
+def class_order(
+    look: Look, explained: Mapping[LeafPath, LeafExplanation], loader: Mapping[str, Any]
+) -> Iterator[DataFault]:
+    """Yield a training order that is the order of the classes: long runs of equal labels."""
+    if not _is_sequential(loader):
+        return
+    for path, one in explained.items():
+        by = one.by
+        if not isinstance(by, ValueExplanation) or by.kind not in _LABELS or by.column not in look.columns:
+            continue
+        column = look.columns[by.column]
+        labels = column if look.chosen is None else [column[index] for index in look.chosen]
+        classes = len(set(map(str, labels)))
+        runs = 1 + sum(one != other for one, other in pairwise(labels))
+        expected = len(labels) * (1 - sum(count**2 for count in Counter(map(str, labels)).values()) / len(labels) ** 2)
+        if len(labels) >= _LEAST_SAMPLES and classes > 1 and runs <= 2 * classes and runs < expected / 4:
+            yield KINDS["class-order"].found(path, runs=runs, classes=classes, looked=len(labels), expected=expected)
+
+
+def never_visited(
+    look: Look, explained: Mapping[LeafPath, LeafExplanation], loader: Mapping[str, Any]
+) -> Iterator[DataFault]:
+    """Yield samples that `drop_last` leaves out of every epoch, since the order is always the same."""
+    size, length = loader.get("batch_size"), look.length if look.chosen is None else len(look.chosen)
+    if not (_is_sequential(loader) and loader.get("drop_last") and isinstance(size, int) and length):
+        return
+    left = length % size
+    if left:
+        yield KINDS["never-visited"].found(count=left, looked=length)
+
+
+def _is_sequential(loader: Mapping[str, Any]) -> bool:
+    sampler = loader.get("sampler") or {}
+    return str(sampler.get("class", "")).rpartition(".")[2] == _SEQUENTIAL
+
+
+def duplicate_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+    """Yield samples that are listed several times: all columns are equal, a path among them."""
+    paths = [name for name, column in look.columns.items() if _names_files(look, name, column)]
+    if not paths or look.is_stream:
+        return
+    chosen = range(len(next(iter(look.columns.values())))) if look.chosen is None else look.chosen
+    rows = Counter(tuple(str(column[index]) for column in look.columns.values()) for index in chosen)
+    again = {row: count for row, count in rows.items() if count > 1}
+    if again:
+        at = list(look.columns).index(paths[0])
+        some = ", ".join(f"{row[at]} ({count} times)" for row, count in list(again.items())[:_MOST_SHOWN])
+        yield KINDS["duplicate-files"].found(count=len(again), looked=len(chosen), some=some)
+
+
+def _names_files(look: Look, name: str, column: Sequence[Any]) -> bool:
+    """Return True if a column names a file that each sample looked at has read."""
+    if not look.samples or not all(isinstance(each, str) for each in column):
+        return False
+    return all(
+        any(path is not None and path.endswith(column[each.index].rsplit("/", 1)[-1]) for path, _ in each.places)
+        for each in look.samples
+        if each.index < len(column) and column[each.index]
+    ) and any(each.places for each in look.samples)
+
+
+def attended_padding(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+    """Yield attention masks that are one everywhere, although the tokens next to them are padded."""
+    for path, one in explained.items():
+        by = one.by
+        if not isinstance(by, TokensExplanation) or by.part != "ids" or by.pad_id is None:
+            continue
+        padded = [each for each in look.samples if _ends_with(each.leaves[path].value, by.pad_id)]
+        for other in explained:
+            masks = [each.leaves[other].value for each in padded]
+            if other != path and masks and all(_is_whole_mask(mask, by.length) for mask in masks):
+                yield KINDS["attended-padding"].found(
+                    path, other, length=by.length, pad_id=by.pad_id, count=len(padded), looked=len(look.samples)
+                )
+
+
+def _ends_with(ids: Any, pad_id: int) -> bool:
+    return isinstance(ids, np.ndarray) and ids.size > 1 and bool(ids.reshape(-1)[-1] == pad_id)
+
+
+def _is_whole_mask(mask: Any, length: int) -> bool:
+    return isinstance(mask, np.ndarray) and mask.size == length and bool(np.all(mask == 1))
