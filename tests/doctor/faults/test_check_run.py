@@ -1,0 +1,63 @@
+"""`headrace doctor --check data` on scripts: the exit status, the report and the JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from observed_runs import headrace
+from PIL import Image
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import cv2, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Photos(Dataset):
+    def __init__(self, folder):
+        self.files = sorted(map(str, Path(folder).glob("*.png")))
+        self.labels = [number // 30 for number in range(len(self.files))]
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        pixels = cv2.resize(cv2.imread(self.files[index]), (48, 48)){order}
+        pixels = (pixels / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+        return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float(), self.labels[index]
+
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48 * 48 * 3, 2))
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+for _ in range(50):
+    for image, label in DataLoader(Photos(sys.argv[1]), batch_size=4, shuffle={shuffle}):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(image), label).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("order", "shuffle", "status", "codes"),
+    [
+        pytest.param("", False, 101, ["channel-order", "class-order"], id="faulty"),
+        pytest.param("[..., ::-1]", True, 0, [], id="correct", marks=pytest.mark.long),
+    ],
+)
+def test_a_script_is_checked(order: str, shuffle: bool, status: int, codes: list[str], tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(60):
+        coarse = np.random.default_rng(number).integers(0, 256, (12, 15, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize((90, 72), Image.Resampling.BICUBIC).save(photos / f"{number:02}.png")
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("{order}", order).replace("{shuffle}", str(shuffle)))
+    command = ("doctor", "--check", "data", "--json", str(tmp_path / "session.json"), "--", sys.executable)
+    ran = headrace(*command, str(script), str(photos), tries_loader=True)
+    assert ran.returncode == status, ran.stderr
+    assert sorted(fault["code"] for fault in json.loads((tmp_path / "session.json").read_text())["faults"]) == codes
+    assert all(code in ran.stdout for code in codes)
