@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,17 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from made_reports import made_session
 from PIL import Image, ImageOps
+from probed import merged, run_probed
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
-from headrace.doctor.faults import find_faults
+from headrace.doctor.faults import find_faults, same_order
 from headrace.doctor.probe.described_loader import described_loader
 from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
 
 COUNT = 60
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -219,3 +223,44 @@ def test_pictures_that_their_files_say_are_turned(make: Any, codes: list[str], f
 def test_the_order_and_the_list_of_samples(change: Any, options: Any, codes: Any, folder: Path, tmp_path: Path) -> None:
     loader = DataLoader(change(Samples(folder, classified)), **{"batch_size": 6, **options})
     assert codes_of(loader, tmp_path) == codes
+
+
+@pytest.mark.parametrize(
+    ("epochs", "shuffle", "codes"),
+    [
+        ([0, 0, 0], True, ["same-order"]),
+        ([0, 1], True, []),
+        ([0, 0], False, []),
+        ([0], True, []),
+        ([None] * 2, True, []),
+    ],
+)
+def test_a_distributed_sampler_without_set_epoch(epochs: list[int | None], shuffle: bool, codes: list[str]) -> None:
+    sampler = {"class": "torch.utils.data.distributed.DistributedSampler", "attributes": {"shuffle": shuffle}}
+    session = made_session(20)
+    (trainer,) = session.trainers
+    trainer.loaders = [LoaderFacts(0, {"described": {"sampler": sampler}})]
+    trainer.passes = [TrainerPass(number, 0, 0, 0, 0, [], epoch) for number, epoch in enumerate(epochs)]
+    assert [fault.code for fault in same_order(session)] == codes
+
+
+LOOP = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+sampler = DistributedSampler(range(8), num_replicas=2, rank=0)
+loader = DataLoader(torch.arange(8.0)[:, None], sampler=sampler, batch_size=2)
+for epoch in (0, 3):
+    sampler.set_epoch(epoch)
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_the_probe_writes_the_epoch_of_each_pass(tmp_path: Path) -> None:
+    ran = run_probed([sys.executable, "-c", LOOP], tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert [one.sampler_epoch for one in merged(tmp_path).trainers[0].passes] == [0, 3]

@@ -80,6 +80,12 @@ KINDS = {
             "rows of the dataset's columns are equal in all columns, the path among them",
         ),
         FaultKind(
+            "same-order",
+            "DistributedSampler shuffled {count} passes by the same epoch, {epoch}, so each had the same order.",
+            "Call loader.sampler.set_epoch(epoch) at the start of each epoch.",
+            "passes of a DistributedSampler that shuffles, all by one epoch",
+        ),
+        FaultKind(
             "class-order",
             "The training loader takes samples in their stored order, and {0} comes in {runs} runs of equal values for "
             "{classes} classes; a random order of {looked} samples has about {expected:.0f}.",

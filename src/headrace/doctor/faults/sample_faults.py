@@ -13,6 +13,7 @@ from ..explain import TokensExplanation, ValueExplanation
 from ..explain.look import LeafPath, Look
 from ..explain.samples import LeafExplanation
 from ..session.after_run import DataFault
+from ..session.model import Session
 from .fault_kinds import KINDS
 
 _LEAST_SAMPLES = 50
@@ -51,6 +52,32 @@ def never_visited(
     left = length % size
     if left:
         yield KINDS["never-visited"].found(count=left, looked=length)
+
+
+def same_order(session: Session) -> Iterator[DataFault]:
+    """Yield loaders whose DistributedSampler shuffled several passes by one epoch."""
+    for trainer in session.trainers:
+        for loader in trainer.loaders:
+            described = loader.facts.get("described") or {}
+            samplers = list(_samplers(described.get("sampler"))) + list(_samplers(described.get("batch_sampler")))
+            epochs = [one.sampler_epoch for one in trainer.passes if one.loader == loader.number]
+            is_one = len(epochs) > 1 and len(set(epochs)) == 1 and epochs[0] is not None
+            if is_one and any(map(_shuffles_by_epoch, samplers)):
+                yield KINDS["same-order"].found(count=len(epochs), epoch=epochs[0])
+                return
+
+
+def _samplers(described: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a described sampler and those within it."""
+    if isinstance(described, dict):
+        yield described
+        for inner in (described.get("attributes") or {}).values():
+            yield from _samplers(inner) if isinstance(inner, dict) else ()
+
+
+def _shuffles_by_epoch(sampler: Mapping[str, Any]) -> bool:
+    shuffles = (sampler.get("attributes") or {}).get("shuffle")
+    return str(sampler.get("class", "")).rpartition(".")[2] == "DistributedSampler" and shuffles is True
 
 
 def _is_sequential(loader: Mapping[str, Any]) -> bool:

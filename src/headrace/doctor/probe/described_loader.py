@@ -33,6 +33,13 @@ def described_loader(loader: Any, wrapper: Any) -> dict[str, Any]:
     return found if wrapper is None else {**found, "wrapper": {"class": class_name(type(wrapper))}}
 
 
+def sampler_epoch(loader: Any) -> int | None:
+    """Return the epoch that a loader's sampler shuffles by; None if it has none."""
+    sampler = getattr(loader, "sampler", None)
+    epoch = None if sampler is None else attributes_of(sampler).get("epoch")
+    return epoch if type(epoch) is int else None
+
+
 def _order(sampler: Any, level: int = 0) -> dict[str, Any] | None:
     """Describe a sampler by its class, its plain attributes, and its inner sampler."""
     if sampler is None:

@@ -143,6 +143,9 @@ class TrainerPass:
     ready: Time = told("when it returned")
     epoch: int = told("passes over the same worker processes so far; the pass's own number without workers")
     workers: list[int] = told("pids by worker id; the trainer's own without workers")
+    sampler_epoch: int | None = told(
+        "epoch that the sampler shuffles by, as DistributedSampler has it; `null` if it has none", default=None
+    )
     last: Duration | None = told(
         "of the `next()` that ended it; `null` if no `next()` did", default=None, is_derived=True
     )

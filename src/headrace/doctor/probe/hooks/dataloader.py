@@ -11,7 +11,7 @@ from threading import Thread, current_thread, get_ident
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
-from ..described_loader import described_loader
+from ..described_loader import described_loader, sampler_epoch
 from ..overhead import NOBODY
 from ..patches import Function, Patches
 from ..sample_comparison import SampleComparison
@@ -280,7 +280,8 @@ class LoaderHooks:
         training.limit.lasts(self._lengths.get(loader_number))
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
-        records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))
+        times = clock.us(start), clock.now_us()
+        records.append(("pass", number, loader_number, *times, epoch, pids, sampler_epoch(loader)))
         training.evidence.write(*records)
 
     def _facts(self, loader: Any) -> dict[str, Any]:
