@@ -65,18 +65,18 @@ PLAIN = [[96.0 * number, number + 1.0] for number in range(COUNT)]
 
 
 def plain(device: SimulatedDevice) -> None:
-    assert used(DevicePrefetcher(images(), "cuda")) == PLAIN
+    assert used(DevicePrefetcher(images(), device.name)) == PLAIN
 
 
 def pinned_by_the_source(device: SimulatedDevice) -> None:
     source = ({name: part.pin_memory() for name, part in batch.items()} for batch in images())
-    prefetcher = DevicePrefetcher(source, "cuda", depth=4)
+    prefetcher = DevicePrefetcher(source, device.name, depth=4)
     assert used(prefetcher) == PLAIN
     assert prefetcher.stats().copies.stage_s == 0
 
 
 def converted(device: SimulatedDevice) -> None:
-    prefetcher = DevicePrefetcher(images(), "cuda", dtype="float16", normalize=hr.Normalize((0, 0, 0), (1, 1, 1)))
+    prefetcher = DevicePrefetcher(images(), device.name, dtype="float16", normalize=hr.Normalize((0, 0, 0), (1, 1, 1)))
     for number, sums in enumerate(used(prefetcher)):
         assert sums[0] == pytest.approx(PLAIN[number][0] / 255, rel=1e-2)
     assert prefetcher.stats().copies.bytes == sum(part.nbytes for batch in images() for part in batch.values())
@@ -91,13 +91,13 @@ def converted_by_a_kernel(device: SimulatedDevice) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(image_conversion, "load_kernel", Kernel)
-        prefetcher = DevicePrefetcher([image(number) for number in range(COUNT)], "cuda", dtype="float32")
+        prefetcher = DevicePrefetcher([image(number) for number in range(COUNT)], device.name, dtype="float32")
         assert used(prefetcher) == [[sums[0]] for sums in PLAIN]
 
 
 def on_own_stream(device: SimulatedDevice) -> None:
-    with torch.cuda.stream(torch.cuda.Stream()):
-        assert used(DevicePrefetcher(images(), "cuda")) == PLAIN
+    with device.entered(device.new_stream()):
+        assert used(DevicePrefetcher(images(), device.name)) == PLAIN
 
 
 def nested(device: SimulatedDevice) -> None:
@@ -106,7 +106,7 @@ def nested(device: SimulatedDevice) -> None:
             yield [(image(number), "name"), Sample(image(number), {"none": None, "more": [torch.ones(3)]})]
 
     expected = [[sums[0], sums[0] / 255, 3.0] for sums in PLAIN]
-    got = used(DevicePrefetcher(source(), "cuda", images=["image"], dtype="float32"))
+    got = used(DevicePrefetcher(source(), device.name, images=["image"], dtype="float32"))
     assert got == [pytest.approx(sums) for sums in expected]
 
 
@@ -120,7 +120,7 @@ class Numbered(Dataset):
 
 def data_loader(device: SimulatedDevice) -> None:
     """With a short last batch, in two passes."""
-    prefetcher = DevicePrefetcher(DataLoader(Numbered(), batch_size=2), "cuda", dtype="float32")
+    prefetcher = DevicePrefetcher(DataLoader(Numbered(), batch_size=2), device.name, dtype="float32")
     for _ in range(2):
         got = used(prefetcher)
         assert [sums[1] for sums in got] == [1, 5, 9, 6]
@@ -128,7 +128,7 @@ def data_loader(device: SimulatedDevice) -> None:
 
 
 def pinned_data_loader(device: SimulatedDevice) -> None:
-    prefetcher = DevicePrefetcher(DataLoader(Numbered(), batch_size=2, pin_memory=True), "cuda")
+    prefetcher = DevicePrefetcher(DataLoader(Numbered(), batch_size=2, pin_memory=True), device.name)
     assert [sums[1] for sums in used(prefetcher)] == [1, 5, 9, 6]
     assert prefetcher.stats().copies.stage_s == 0
 
@@ -138,17 +138,30 @@ def on_the_device_already(device: SimulatedDevice) -> None:
 
     def source() -> Iterator[Any]:
         for number in range(COUNT):
-            made = torch.arange(96, device="cuda:0").view(2, 3, 4, 4).mul(0).add(number).to(torch.uint8)
+            made = torch.arange(96, device=device.torch_device).view(2, 3, 4, 4).mul(0).add(number).to(torch.uint8)
             yield {"image": made, "same": made[:1].float().flatten()}
             del made
 
-    got = used(DevicePrefetcher(source(), "cuda", dtype="float32"))
+    got = used(DevicePrefetcher(source(), device.name, dtype="float32"))
     assert got == [pytest.approx([sums[0] / 255, sums[0] / 2]) for sums in PLAIN]
+
+
+def made_on_a_stream_of_the_source(device: SimulatedDevice) -> None:
+    """The source has a stream of its own, on which it makes its images, ahead of the default stream."""
+    own = device.new_stream()
+
+    def source() -> Iterator[Any]:
+        for number in range(COUNT):
+            with device.entered(own):
+                yield torch.arange(96, device=device.torch_device).view(2, 3, 4, 4).mul(0).add(number).to(torch.uint8)
+
+    got = used(DevicePrefetcher(source(), device.name, dtype="float32"))
+    assert got == [pytest.approx([sums[0] / 255]) for sums in PLAIN]
 
 
 def with_statistics(device: SimulatedDevice) -> None:
     """Statistics read the clocks of batches that the device may not have done."""
-    prefetcher = DevicePrefetcher((image(number) for number in range(12)), "cuda", dtype="float32")
+    prefetcher = DevicePrefetcher((image(number) for number in range(12)), device.name, dtype="float32")
     for batch in prefetcher:
         use(batch)
         assert prefetcher.stats().copies.copy_s >= 0
@@ -157,17 +170,17 @@ def with_statistics(device: SimulatedDevice) -> None:
 def broken_off(device: SimulatedDevice) -> None:
     """The stream of a pass goes to the next one, with work under way on it."""
     for _ in range(3):
-        prefetcher = DevicePrefetcher(images(), "cuda", dtype="float32")
+        prefetcher = DevicePrefetcher(images(), device.name, dtype="float32")
         for batch in prefetcher:
             use(batch)
             break
         prefetcher.close()
-    assert used(DevicePrefetcher(images(), "cuda")) == PLAIN
+    assert used(DevicePrefetcher(images(), device.name)) == PLAIN
 
 
 def side_by_side(device: SimulatedDevice) -> None:
     """Two passes at once, and batches that the consumer holds on to."""
-    pairs = list(zip(*(DevicePrefetcher(images(), "cuda") for _ in range(2)), strict=True))
+    pairs = list(zip(*(DevicePrefetcher(images(), device.name) for _ in range(2)), strict=True))
     assert used(pairs) == [sums * 2 for sums in PLAIN]
 
 
@@ -176,7 +189,7 @@ def failing_source(device: SimulatedDevice) -> None:
         yield from images()
         raise OSError("the disk is gone")
 
-    iterator = iter(DevicePrefetcher(source(), "cuda", dtype="float32"))
+    iterator = iter(DevicePrefetcher(source(), device.name, dtype="float32"))
     results = [use(next(iterator)) for _ in range(COUNT)]
     with pytest.raises(OSError, match="the disk is gone"):
         next(iterator)
@@ -186,7 +199,7 @@ def failing_source(device: SimulatedDevice) -> None:
 def wrong_batch(device: SimulatedDevice) -> None:
     """The lane itself fails, in the middle of a batch."""
     source = [image(0), torch.zeros(2, 5, 4, 4, dtype=torch.uint8)]
-    prefetcher = DevicePrefetcher([{"x": each} for each in source], "cuda", images=["x"], normalize=hr.IMAGENET)
+    prefetcher = DevicePrefetcher([{"x": each} for each in source], device.name, images=["x"], normalize=hr.IMAGENET)
     with pytest.raises(UsageError, match="C = 3"):
         used(prefetcher)
 
@@ -194,7 +207,7 @@ def wrong_batch(device: SimulatedDevice) -> None:
 def measured_step(device: SimulatedDevice) -> None:
     """As `fit_budget` measures a step."""
     memory = CudaMemory(torch.device("cuda", 0))
-    step = torch.ones(8, device="cuda:0")
+    step = torch.ones(8, device=device.torch_device)
     memory.begin()
     step.mul_(2)
     assert memory.peak_bytes() == 0
@@ -206,11 +219,11 @@ def loader(fields: dict[str, Any], *, passes: int = 1, **options: Any) -> Callab
     def scenario(device: SimulatedDevice, folder: hr.Dataset) -> None:
         on_host = {name: value for name, value in options.items() if name != "augment_on"}
         here = hr.Loader(folder, fields, **LOADER, **on_host)
-        there = hr.Loader(folder, fields, device="cuda", **LOADER, **options)
+        there = hr.Loader(folder, fields, device=device.name, **LOADER, **options)
         for _ in range(passes):
             pairs = []
             for mine, theirs in zip(here, there, strict=True):
-                assert {part.device.type for part in theirs.values()} == {"cuda"}
+                assert {part.device.type for part in theirs.values()} == {device.kind}
                 pairs += [(theirs[name].clone(), value) for name, value in mine.items()]
                 del theirs
             for copied, value in pairs:
@@ -222,7 +235,7 @@ def loader(fields: dict[str, Any], *, passes: int = 1, **options: Any) -> Callab
 
 
 def broken_loader(device: SimulatedDevice, folder: hr.Dataset) -> None:
-    batches = hr.Loader(folder, {"image": FLOATS}, device="cuda", **LOADER)
+    batches = hr.Loader(folder, {"image": FLOATS}, device=device.name, **LOADER)
     for _ in range(2):
         for number, batch in enumerate(batches):
             use(batch)
@@ -240,15 +253,15 @@ def mixture(device: SimulatedDevice, folder: hr.Dataset) -> None:
         return hr.mix(loaders, batches="mixed")
 
     expected = [batch["image"] for batch in mixed(None)]
-    there = mixed("cuda")
+    there = mixed(device.name)
     got = [batch["image"].clone() for batch in there]
     assert all(torch.equal(each.cpu(), image) for each, image in zip(got, expected, strict=True))
 
 
 ALONE: list[Callable[[SimulatedDevice], None]] = [
     plain, pinned_by_the_source, converted, converted_by_a_kernel, on_own_stream, nested, data_loader,
-    pinned_data_loader, on_the_device_already, with_statistics, broken_off, side_by_side, failing_source, wrong_batch,
-    measured_step,
+    pinned_data_loader, on_the_device_already, made_on_a_stream_of_the_source, with_statistics, broken_off,
+    side_by_side, failing_source, wrong_batch, measured_step,
 ]  # fmt: skip
 """Scenarios without files."""
 

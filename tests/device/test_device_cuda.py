@@ -12,7 +12,7 @@ from loader_data import write_folder
 
 import headrace as hr
 from headrace.device import Conversion, image_conversion
-from headrace.device.h2d_copy import CudaLane
+from headrace.device.h2d_copy import AcceleratorLane
 from headrace.loader.batch_values import SMALL_BYTES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
@@ -96,7 +96,7 @@ def test_the_loader_gives_the_same_batches_on_the_device(tmp_path):
 def staged_bytes(monkeypatch):
     """Sizes of the tensors that did not come in pinned memory."""
     sizes = []
-    stage = CudaLane._stage
+    stage = AcceleratorLane._stage
 
     def noted(lane, path, tensor):
         staged = stage(lane, path, tensor)
@@ -104,7 +104,7 @@ def staged_bytes(monkeypatch):
             sizes.append(tensor.nbytes)
         return staged
 
-    monkeypatch.setattr(CudaLane, "_stage", noted)
+    monkeypatch.setattr(AcceleratorLane, "_stage", noted)
     return sizes
 
 

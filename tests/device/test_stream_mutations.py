@@ -28,7 +28,7 @@ from stream_double import (
 import headrace as hr
 from headrace.device import batch_stages, colour_operations, h2d_copy, image_conversion
 from headrace.device.feed import DeviceFeed
-from headrace.device.h2d_copy import CudaLane
+from headrace.device.h2d_copy import AcceleratorLane as Lane
 from headrace.device.memory import CudaMemory
 from headrace.loader.batch_memory import PinnedMemory
 
@@ -47,8 +47,13 @@ class Mutation:
     scenario: Callable[..., None] | str
 
 
-RECEIVE, SEND, STAGE, MOVE = CudaLane.receive, CudaLane.send, CudaLane._stage, CudaLane._move
-RESOLVE, EVENT, COMPLETE = CudaLane._resolve, CudaLane._event, h2d_copy._Ticket.complete
+RECEIVE, SEND, STAGE, MOVE = (
+    Lane.receive,
+    Lane.send,
+    Lane._stage,
+    Lane._move,
+)
+RESOLVE, EVENT, COMPLETE = Lane._resolve, Lane._event, h2d_copy._Ticket.complete
 ACQUIRE, TAKE, FEED = PinnedMemory.acquire, DeviceFeed.take, DeviceFeed._feed
 
 MUTATIONS = {
@@ -72,7 +77,7 @@ MUTATIONS = {
         RECEIVE, "stream.wait_event(", "self._stream.wait_event(", MISSING_WAIT, scenarios.plain
     ),
     "the default stream waits, whichever is current": Mutation(
-        RECEIVE, "torch.cuda.current_stream", "torch.cuda.default_stream", MISSING_WAIT, scenarios.on_own_stream
+        RECEIVE, "self._torch.current_stream", "torch.cuda.default_stream", MISSING_WAIT, scenarios.on_own_stream
     ),
     "no record_stream for the consumer": Mutation(
         RECEIVE, "record_stream(tensor, stream)", "pass", REUSE_ACROSS_STREAMS, scenarios.plain
@@ -103,7 +108,7 @@ MUTATIONS = {
     ),
     # --- the feeding thread's side ---
     "copies on the default stream": Mutation(
-        SEND, "torch.cuda.stream(self._stream)", "torch.cuda.stream(None)", MISSING_WAIT, scenarios.on_own_stream
+        SEND, "self._torch.stream(self._stream)", "self._torch.stream(None)", MISSING_WAIT, scenarios.on_own_stream
     ),
     "conversion on the default stream": Mutation(
         SEND, "converted = finish_batch(moved, self._images)",
@@ -130,17 +135,21 @@ MUTATIONS = {
         EVENT, "event.record(self._stream)", "event.record(torch.cuda.default_stream())", MISSING_WAIT, scenarios.plain
     ),
     "no wait for the source's stream": Mutation(
-        MOVE, "self._stream.wait_stream(torch.cuda.default_stream(self._device))", "pass", READ_BEFORE_COPY,
+        MOVE, "self._stream.wait_stream(made_on)", "pass", READ_BEFORE_COPY,
         scenarios.on_the_device_already,
     ),
     "wait for the side stream itself": Mutation(
-        MOVE, "torch.cuda.default_stream(self._device)", "self._stream", READ_BEFORE_COPY,
+        MOVE, "wait_stream(made_on)", "wait_stream(self._stream)", READ_BEFORE_COPY,
         scenarios.on_the_device_already,
     ),
     "the source's stream waits instead": Mutation(
-        MOVE, "self._stream.wait_stream(torch.cuda.default_stream(self._device))",
-        "torch.cuda.default_stream(self._device).wait_stream(self._stream)", READ_BEFORE_COPY,
+        MOVE, "self._stream.wait_stream(made_on)",
+        "made_on.wait_stream(self._stream)", READ_BEFORE_COPY,
         scenarios.on_the_device_already,
+    ),
+    "wait for the default stream, whichever is the source's": Mutation(
+        SEND, "made_on = self._torch.current_stream(", "made_on = torch.cuda.default_stream(", READ_BEFORE_COPY,
+        scenarios.made_on_a_stream_of_the_source,
     ),
     "no record_stream of the source's tensors": Mutation(
         MOVE, "record_stream(tensor, self._stream)", "pass", REUSE_ACROSS_STREAMS, scenarios.on_the_device_already

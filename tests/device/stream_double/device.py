@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
-from headrace.device import h2d_copy
+from headrace.device import accelerators, h2d_copy
 from stream_double.checker import HOST_READ_UNSYNCHRONISED, Checker
 from stream_double.clocks import Clock, join
 from stream_double.pinned import PinnedMemory
@@ -26,6 +27,8 @@ class SimulatedDevice:
 
     def __init__(self, torch_device: torch.device, seed: int) -> None:
         self.torch_device = torch_device
+        self.kind = torch_device.type
+        self.name = "mps:0" if self.kind == "mps" else self.kind
         self.checker = Checker()
         self.schedule = Schedule(seed)
         self.pinned = PinnedMemory(self.checker)
@@ -153,17 +156,20 @@ class Event:
 
 
 @contextmanager
-def simulated_device(seed: int = 0) -> Iterator[SimulatedDevice]:
-    """Give torch a device "cuda:0" in this process, and record what all threads do with it."""
-    device = SimulatedDevice(torch.device("cuda", 0), seed)
+def simulated_device(seed: int = 0, kind: str = "cuda") -> Iterator[SimulatedDevice]:
+    """Give torch a device of this kind, number 0, and record what all threads do with it."""
+    device = SimulatedDevice(torch.device(kind, 0), seed)
+    accelerators.copies_alongside.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        _replace_cuda(patch, device)
+        _replace_module(patch, device)
         _replace_everywhere(patch, device)
         with device.recording():
             yield device
+    accelerators.copies_alongside.cache_clear()
 
 
-def _replace_cuda(patch: pytest.MonkeyPatch, device: SimulatedDevice) -> None:
+def _replace_module(patch: pytest.MonkeyPatch, device: SimulatedDevice) -> None:
+    """Replace what torch's module for this kind has: no default_stream in torch.xpu, no streams in torch.mps."""
     doubles: dict[str, Any] = {
         "Stream": device.new_stream,
         "Event": lambda enable_timing=False: Event(device, enable_timing=enable_timing),
@@ -180,8 +186,12 @@ def _replace_cuda(patch: pytest.MonkeyPatch, device: SimulatedDevice) -> None:
         "reset_peak_memory_stats": lambda of=None: None,
         "max_memory_reserved": device.read_meter,
     }
+    if device.kind == "npu":  # the module comes with another package
+        patch.setattr(torch, "npu", SimpleNamespace(), raising=False)
+    module = getattr(torch, device.kind)
     for name, double in doubles.items():
-        patch.setattr(torch.cuda, name, double)
+        if device.kind == "npu" or hasattr(module, name):
+            patch.setattr(module, name, double, raising=False)
     patch.setattr(torch.accelerator, "is_available", lambda: True)
     patch.setattr(torch.accelerator, "current_accelerator", lambda: device.torch_device)
 

@@ -152,6 +152,8 @@ class Operations:
             if name == "_pin_memory":
                 return pinned.like(args[0])
             out = func(*args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
+            if kwargs.get("pin_memory") and self._owner.kind == "mps":  # since torch 2.7: on the device, not pinned
+                return self._wrapped(out, [])
             return pinned.like(out) if kwargs.get("pin_memory") else out
 
     def _upload(self, source: Tensor, func: Any, kwargs: Mapping[str, Any]) -> DeviceTensor:
