@@ -180,7 +180,10 @@ class _Ticket:
 
 
 class AcceleratorLane:
-    """Lane to one accelerator. Nothing here waits for the device, except inside the caching allocators."""
+    """Lane to one accelerator. Nothing here waits for the device, except inside the caching allocators.
+
+    Sparse tensors are the exception: they are copied from ordinary memory, and the feeding thread waits for the copy.
+    """
 
     def __init__(self, device: torch.device, images: ImageSelector) -> None:
         self._device = device
