@@ -1,4 +1,4 @@
-"""The CUDA lane with torch's streams and events replaced by doubles, and "meta" for the device: what it asks of torch.
+"""The lane to an accelerator, with doubles for streams and events and "meta" for the device: what it asks of torch.
 
 What only a device can show is in test_device_cuda.py.
 """
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headrace.device import AnyImages, Conversion, DevicePrefetcher, h2d_copy, image_conversion, prefetcher
-from headrace.device.h2d_copy import CudaLane
+from headrace.device.h2d_copy import AcceleratorLane
 from headrace.device.nested import dense_parts
 
 DEVICE = torch.device("meta")
@@ -42,13 +42,14 @@ class Event:
 def lane_to(monkeypatch):
     monkeypatch.setattr(h2d_copy, "_idle", {})
     monkeypatch.setattr(Stream, "made", 0)
+    monkeypatch.setattr(h2d_copy, "accelerator_of", lambda device: torch.cuda)
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
-    monkeypatch.setattr(CudaLane, "_stage", lambda self, path, tensor: tensor)
-    monkeypatch.setattr(prefetcher, "lane_to", CudaLane)
-    return CudaLane
+    monkeypatch.setattr(AcceleratorLane, "_stage", lambda self, path, tensor: tensor)
+    monkeypatch.setattr(prefetcher, "lane_to", AcceleratorLane)
+    return AcceleratorLane
 
 
 @pytest.fixture

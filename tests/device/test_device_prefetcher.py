@@ -136,10 +136,12 @@ def test_arguments_that_do_not_fit(options, words):
     assert words in str(caught.value)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_is_not_here():
-    with pytest.raises(hr.HeadraceError, match=r"expected a device of this machine, got 'cuda', but torch .*'cpu'"):
-        DevicePrefetcher([], "cuda")
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+def test_a_device_that_is_not_here(kind):
+    if getattr(torch, kind).is_available():
+        pytest.skip(f"there is a device {kind!r}")
+    with pytest.raises(hr.HeadraceError, match=rf"expected a device of this machine, got '{kind}', but torch .*'cpu'"):
+        DevicePrefetcher([], kind)
 
 
 @pytest.mark.parametrize(

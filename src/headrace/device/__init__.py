@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.device.accelerators import accelerator_of
     from headrace.device.feed import DeviceFeed, end_workers, lost_worker
     from headrace.device.h2d_copy import CopyLane, Placement, place
     from headrace.device.image_conversion import AnyImages, Conversion
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.device.prefetcher import DevicePrefetcher
 
 _HOMES = {
+    "accelerators": ("accelerator_of",),
     "feed": ("DeviceFeed", "end_workers", "lost_worker"),
     "h2d_copy": ("CopyLane", "Placement", "place"),
     "image_conversion": ("AnyImages", "Conversion"),
@@ -38,6 +40,7 @@ __all__ = [
     "ImageDecoder",
     "Path",
     "Placement",
+    "accelerator_of",
     "end_workers",
     "fit_budget",
     "lost_worker",

@@ -18,21 +18,22 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from headrace.device.accelerators import accelerator_of, copies_alongside, resolve
 from headrace.device.batch_stages import finish_batch
 from headrace.device.image_conversion import Conversion, ImageSelector, NamedImages
 from headrace.device.nested import Path, bytes_of, dense_parts, map_tensors
-from headrace.errors import UsageError
 from headrace.fields import Field, Image
 
 
 @dataclass(frozen=True)
 class CopyStats:
-    """Statistics of a lane. Times on a CUDA device are the device's own, of batches whose events have completed.
+    """Statistics of a lane. Times on an accelerator are the device's own, of batches whose events have completed.
 
     `stage_s` high: the source's tensors are not pinned, and a thread of the host copies them first. `copy_s` and
     `convert_s` are time of the copy and of the conversion. `exposed_s` is the part of both that the training stream
@@ -154,31 +155,11 @@ class PlainLane:
 
 
 def lane_to(device: torch.device, images: ImageSelector) -> CopyLane:
-    """Return the lane to `device`, a result of `resolve`."""
-    if device.type == "cuda":
-        return CudaLane(device, images)
-    return PlainLane(device, images)
+    """Return the lane to `device`, a result of `resolve`. Warns once of an accelerator that gets plain copies."""
+    return AcceleratorLane(device, images) if copies_alongside(device.type) else PlainLane(device, images)
 
 
-def resolve(device: str | torch.device) -> torch.device:
-    """Return the device with its index. Raises UsageError for a device that is not available."""
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        raise UsageError(f"device: expected one that torch knows, such as 'cuda' or 'cpu', got {device!r}") from error
-    if found.type != "cuda":
-        return found
-    if not torch.cuda.is_available():
-        built = "torch sees no GPU" if torch.version.cuda or torch.version.hip else "torch is built without CUDA"
-        raise UsageError(f"device: expected a device of this machine, got {device!r}, but {built}; pass device='cpu'")
-    count = torch.cuda.device_count()
-    index = torch.cuda.current_device() if found.index is None else found.index
-    if index >= count:
-        raise UsageError(f"device: expected one of cuda:0 to cuda:{count - 1}, got {device!r}")
-    return torch.device("cuda", index)
-
-
-_idle: dict[torch.device, list[torch.cuda.Stream]] = {}
+_idle: dict[torch.device, list[torch.Stream]] = {}
 """Streams for the next passes. Work of a stream's last user may still be under way: it comes first."""
 MOST_UNRESOLVED = 256
 """Maximum batches with pending events; if the device lags further behind, some batches stay unmeasured."""
@@ -188,37 +169,42 @@ MOST_UNRESOLVED = 256
 class _Ticket:
     """Events of one batch, with timing."""
 
-    started: torch.cuda.Event
-    copied: torch.cuda.Event
-    ready: torch.cuda.Event
-    reached: torch.cuda.Event | None = None
+    started: Any
+    copied: Any
+    ready: Any
+    reached: Any = None
     """Event of the training stream at its wait for `ready`."""
 
     def complete(self) -> bool:
         return self.reached is not None and self.ready.query() and self.reached.query()
 
 
-class CudaLane:
-    """Lane to one CUDA device. Nothing here waits for the device, except inside the caching allocators."""
+class AcceleratorLane:
+    """Lane to one accelerator. Nothing here waits for the device, except inside the caching allocators.
+
+    Sparse tensors are the exception: they are copied from ordinary memory, and the feeding thread waits for the copy.
+    """
 
     def __init__(self, device: torch.device, images: ImageSelector) -> None:
         self._device = device
         self._images = images
+        self._torch = accelerator_of(device)
         try:
             self._stream = _idle[device].pop()
         except (KeyError, IndexError):
-            self._stream = torch.cuda.Stream(device)
+            self._stream = self._torch.Stream(device)
         self._unresolved: deque[_Ticket] = deque(maxlen=MOST_UNRESOLVED)
         self._lock = threading.Lock()  # between the feeding thread and readers of statistics
         self._bytes = 0
         self._stage_s = self._copy_s = self._convert_s = self._exposed_s = 0.0
 
     def send(self, batch: Any) -> SentBatch:
+        made_on = self._torch.current_stream(self._device)  # this thread runs the source
         # Entering the stream makes its device this thread's current one; a thread starts on device 0.
-        with torch.cuda.stream(self._stream), torch.no_grad():
+        with self._torch.stream(self._stream), torch.no_grad():
             staged = map_tensors(batch, self._stage)  # before the clock starts: it is the host's time
             started = self._event()
-            moved = map_tensors(staged, self._move)
+            moved = map_tensors(staged, partial(self._move, made_on))
             copied = self._event()
             converted = finish_batch(moved, self._images)
             ticket = _Ticket(started, copied, self._event())
@@ -228,8 +214,8 @@ class CudaLane:
         return SentBatch(converted, ticket)
 
     def receive(self, sent: SentBatch) -> Any:
-        stream = torch.cuda.current_stream(self._device)
-        reached = torch.cuda.Event(enable_timing=True)
+        stream = self._torch.current_stream(self._device)
+        reached = self._torch.Event(enable_timing=True)
         reached.record(stream)
         sent.ticket.reached = reached
         stream.wait_event(sent.ticket.ready)
@@ -259,17 +245,16 @@ class CudaLane:
         self._stage_s += time.perf_counter() - since
         return staged
 
-    def _move(self, path: Path, tensor: Tensor) -> Tensor:
+    def _move(self, made_on: torch.Stream, path: Path, tensor: Tensor) -> Tensor:
         if tensor.device == self._device:
-            # The source made it on another stream: the default one, in the thread that runs this.
-            self._stream.wait_stream(torch.cuda.default_stream(self._device))
+            self._stream.wait_stream(made_on)
             record_stream(tensor, self._stream)
             return tensor
         self._bytes += bytes_of(tensor)
         return tensor.to(self._device, non_blocking=True)
 
-    def _event(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
+    def _event(self) -> Any:
+        event = self._torch.Event(enable_timing=True)
         event.record(self._stream)
         return event
 
@@ -285,7 +270,7 @@ class CudaLane:
             self._exposed_s += min(max(late_ms, 0.0), copied_ms + ready_ms) / 1e3
 
 
-def record_stream(tensor: Tensor, stream: torch.cuda.Stream) -> None:
+def record_stream(tensor: Tensor, stream: torch.Stream) -> None:
     """Inform the allocator that a stream uses a tensor; torch has this for dense tensors only."""
     for part in dense_parts(tensor):
         part.record_stream(stream)
@@ -302,7 +287,7 @@ class Placement:
     @property
     def pinned(self) -> bool:
         """True if batches are made in pinned memory."""
-        return self.device.type == "cuda"
+        return copies_alongside(self.device.type)
 
     def lane(self) -> CopyLane:
         return lane_to(self.device, NamedImages(dict(self.conversions.items())))

@@ -142,13 +142,20 @@ def channel_scale(normalize: Normalize | None, channels: int) -> tuple[tuple[flo
 
 def _convert_with_torch(image: Tensor, out: Tensor, subtract: tuple[float, ...], divide: tuple[float, ...]) -> None:
     """Convert in three passes over memory instead of one, as the fused kernel does."""
-    columns: dict[str, Any] = {"dtype": torch.float32, "device": image.device}
-    shape = (1, len(subtract), 1, 1)
     values = out if out.dtype == torch.float32 else torch.empty_like(out, dtype=torch.float32)
     values.copy_(image)
-    values.sub_(torch.tensor(subtract, **columns).view(shape)).div_(torch.tensor(divide, **columns).view(shape))
+    values.sub_(_filled(subtract, image.device)).div_(_filled(divide, image.device))
     if values is not out:
         out.copy_(values)
+
+
+def _filled(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return a number per channel as float32 [1, C, 1, 1], filled in there.
+
+    `torch.tensor(values, device=)` would copy from ordinary memory, and the host would wait for the stream.
+    """
+    different = values if len(set(values)) > 1 else values[:1]
+    return torch.cat([torch.full((1, 1, 1, 1), value, dtype=torch.float32, device=device) for value in different], 1)
 
 
 RGB = 3

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 
 from headrace.device import feed
+from headrace.device.accelerators import resolve
 from headrace.device.feed import DROP_WAIT_S, DeviceFeed
-from headrace.device.h2d_copy import PrefetchStats, lane_to, resolve
+from headrace.device.h2d_copy import PrefetchStats, lane_to
 from headrace.device.image_conversion import TORCH_DTYPES, AnyImages, Conversion, ImageSelector, NamedImages
 from headrace.errors import UsageError
 from headrace.fields import DTYPES, DType, Normalize
@@ -46,8 +47,9 @@ class DevicePrefetcher(Generic[T]):
     """Batches of `iterable` on `device`, taken, copied and converted by a thread while the training step runs.
 
     A batch is any nesting of dicts, lists, tuples, named tuples and dataclasses with tensors in it; other values pass
-    through. On a CUDA device, copies go from pinned memory on a side stream; the batch can be used at once on the
-    stream current at the `next` call. On the CPU only converted tensors are copied; the source still works ahead.
+    through. On an accelerator with streams (CUDA, XPU, NPU), copies go from pinned memory on a side stream; the batch
+    can be used at once on the stream current at the `next` call. On the CPU only converted tensors are copied; the
+    source still works ahead.
 
     `depth`         batches on the device or on their way, ahead of the consumer
     `dtype`, `normalize`  uint8 images become floats on the device, 0…1 or normalised, the same bits as with

@@ -211,8 +211,10 @@ class PinnedMemory:
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         import torch
 
+        from headrace.device import accelerator_of
+
         # A new thread is on device 0: its first allocation would leave a context there, whatever the rank's device.
-        with torch.cuda.device(self._device):
+        with accelerator_of(self._device).device(self._device):
             # The tensor is the array's base, where `tensor_over` finds it.
             array: NDArray[np.uint8] = torch.empty(bytes, dtype=torch.uint8, pin_memory=True).numpy()
         return array
