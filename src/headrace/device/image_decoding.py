@@ -27,7 +27,9 @@ class ImageDecoder:
     """
 
     def __init__(self, device: torch.device, *, threads: int) -> None:
-        """Raises UsageError if nvImageCodec is not installed."""
+        """Raises UsageError for a device that nvImageCodec does not know, and if it is not installed."""
+        if device.type not in ("cpu", "cuda"):
+            raise UsageError(f"decode='device': expected device='cuda' with it, got {str(device)!r}; leave out decode")
         self._codec = _nvimgcodec()
         self.device = device
         is_cuda = device.type == "cuda"
