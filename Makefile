@@ -37,6 +37,7 @@ test-long: build $(VENV)/.browser ## every test, those that reach the core once 
 	$(BIN)/python -m pytest
 	PYTHON=$(BIN)/python scripts/sanitized.sh
 	scripts/stress.sh 100
+	$(MAKE) gpu-rehearsal
 
 test-torch: build ## the doctor's hooks and the drop-ins on another torch (TORCH=2.15.0), several GB
 	scripts/test_torch.sh $(TORCH)
