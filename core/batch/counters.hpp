@@ -4,12 +4,14 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
-#include "batch/job.hpp"
+#include "common/rows.hpp"
 
 namespace headrace {
 
+enum class Stage : std::uint8_t { read = 0, probe = 1, decode = 2, resample = 3, augment = 4 };
 inline constexpr int kStages = 5;
 
 // Totals of one stage. The stage with the most nanoseconds is the bottleneck; nanoseconds / items is the cost of one
@@ -46,5 +48,43 @@ inline std::int64_t now_ns() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
 }
+
+// Current stage of one thread, with which a failure is reported, and its counters.
+class StageClock {
+public:
+    explicit StageClock(Counters& counters) : counters_(counters) {}
+    void enter(Stage stage) { stage_ = stage; }
+    Stage stage() const { return stage_; }
+    // Counts the time since `since`. An item whose time is counted in several steps counts in one of them.
+    void spent(Stage stage, std::int64_t since, std::size_t bytes, int items = 1) {
+        counters_[static_cast<int>(stage)].add(now_ns() - since, items, static_cast<std::int64_t>(bytes));
+    }
+    // Counts a decoder and the sink of its rows: nanoseconds, bytes read and bytes produced.
+    void spent_on_rows(std::int64_t since, std::int64_t sink_ns, std::size_t bytes, std::int64_t made) {
+        const std::int64_t total = now_ns() - since;
+        counters_[static_cast<int>(Stage::decode)].add(total - sink_ns, 1, static_cast<std::int64_t>(bytes));
+        counters_[static_cast<int>(Stage::resample)].add(sink_ns, 1, made);
+    }
+
+private:
+    Counters& counters_;
+    Stage stage_ = Stage::read;
+};
+
+// Passes rows on and measures the receiver's time, since decoding and resampling alternate band by band.
+class TimedSink final : public RowSink {
+public:
+    explicit TimedSink(RowSink& sink) : sink_(sink) {}
+    void take(const std::uint8_t* rows, std::size_t stride, int count) override {
+        const std::int64_t since = now_ns();
+        sink_.take(rows, stride, count);
+        spent_ += now_ns() - since;
+    }
+    std::int64_t spent_ns() const { return spent_; }
+
+private:
+    RowSink& sink_;
+    std::int64_t spent_ = 0;
+};
 
 }  // namespace headrace

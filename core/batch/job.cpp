@@ -16,23 +16,10 @@ std::int32_t whole(double value) {
 }  // namespace
 
 void write_view(const View& v, double* row) {
-    const double values[kViewRow] = {v.x0,
-                                     v.y0,
-                                     v.x1,
-                                     v.y1,
-                                     double(v.left),
-                                     double(v.top),
-                                     double(v.right),
-                                     double(v.bottom),
-                                     double(v.width),
-                                     double(v.height),
-                                     double(v.inner_x),
-                                     double(v.inner_y),
-                                     double(v.inner_width),
-                                     double(v.inner_height),
-                                     double(v.hflip),
-                                     double(v.vflip)};
-    std::copy(values, values + kViewRow, row);
+    const double window[] = {v.x0, v.y0, v.x1, v.y1};
+    const std::int32_t pixels[] = {v.left,    v.top,     v.right,       v.bottom,       v.width, v.height,
+                                   v.inner_x, v.inner_y, v.inner_width, v.inner_height, v.hflip, v.vflip};
+    std::copy(std::begin(pixels), std::end(pixels), std::copy(std::begin(window), std::end(window), row));
 }
 
 View read_view(const double* r) {

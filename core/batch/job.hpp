@@ -6,15 +6,19 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "augment/program.hpp"
-#include "batch/cached_image.hpp"
+#include "batch/counters.hpp"
 #include "batch/source.hpp"
+#include "cache/store.hpp"
 #include "common/fault.hpp"
 #include "dense/depth_format.hpp"
 #include "dense/mask_target.hpp"
@@ -26,8 +30,6 @@
 
 namespace headrace {
 
-enum class Stage : std::uint8_t { read = 0, probe = 1, decode = 2, resample = 3, augment = 4 };
-
 // Bytes or pixels in the caller's memory, instead of a range. Borrowed until the job is done.
 struct Memory {
     const std::uint8_t* data = nullptr;
@@ -36,44 +38,71 @@ struct Memory {
     PixelType type = PixelType::u8;           // of pixels
 };
 
-// Kind of a field's pixels.
-enum class Content : std::uint8_t { picture, mask, depth, normals, wide };
+// Processing stage at which a sample is cached: not at all; the bytes read; decoded and shrunk; or as in the batch,
+// before flips and conversion to floats.
+enum class Cut : std::uint8_t { none, file, shrunk, final };
+
+// Location of a field's entries: the sample with base id i has entry first + i.
+struct CacheUse {
+    std::shared_ptr<Store> store;
+    std::uint64_t first = 0;
+    Cut cut = Cut::none;
+};
 
 inline constexpr int kMostCopies = 64;
+
+// --- options by content ---
+
+struct PictureOptions {
+    Filter filter = Filter::triangle;
+    double dct_margin = 0;  // see dct_scale
+    int shrink_to = 0;      // above 0: sampled from a copy with a short side of at most this
+    std::shared_ptr<const AugmentProgram> augment = {};  // after the job's, or null
+    int copies = 1;  // consecutive in `out`; each draws separately from its own view
+    // Index of the field, this one or an earlier one, that shares its decode: both are pictures of one column. -1: no
+    // sharing; rows are processed as they leave the decoder, and there is one copy.
+    int decoded_with = -1;
+};
+using MaskOptions = MaskFormat;
+struct DepthOptions {
+    DepthFormat format;
+    std::uint8_t* valid = nullptr;  // samples times pixels(), or null
+};
+struct NormalsOptions {
+    bool y_up = false;
+};
+struct WideOptions {
+    WideFormat format{};
+    Filter filter = Filter::triangle;
+};
+using Content = std::variant<PictureOptions, MaskOptions, DepthOptions, NormalsOptions, WideOptions>;
 
 // One image per sample, or several pictures of one image.
 struct ImageField {
     Ranges ranges;
     std::vector<Memory> memory;  // empty, or one per sample; an item without data is read from its range
-    Content content = Content::picture;
-    Format format;                  // the size for all kinds; the rest for pictures and normals
-    MaskFormat mask;                // of a mask
-    DepthFormat depth;              // of a depth map
-    WideFormat wide;                // of a wide picture
-    std::uint8_t* out = nullptr;    // samples times sample_bytes()
-    std::uint8_t* valid = nullptr;  // of a depth map, or null: samples times pixels()
-    Filter filter = Filter::triangle;
-    double dct_margin = 0;  // see dct_scale
-    bool y_up = false;      // normals: y points up
-    bool orient = false;    // respect EXIF: a rotated image is declined
-    int shrink_to = 0;      // above 0: a picture is sampled from a copy with a short side of at most this
+    Content content;
+    Format format;                // the size for all contents; the rest not for masks and depth
+    std::uint8_t* out = nullptr;  // samples times sample_bytes()
+    bool orient = false;          // respect EXIF: a rotated image is declined
     CacheUse cache;
-    std::uint64_t name_hash = 0;                    // key of the field's own draws
-    std::shared_ptr<const AugmentProgram> augment;  // of a picture, after the job's, or null
-    // For pictures. With its own view the field does not follow the job's, and each copy draws separately.
-    bool own_view = false;
-    std::vector<ViewOp> program;  // of its own view
-    int copies = 1;               // consecutive in `out`
-    // Index of the field, this one or an earlier one, that shares its decode: both are pictures of one column. -1: no
-    // sharing; rows are processed as they leave the decoder, and there is one copy.
-    int decoded_with = -1;
+    std::uint64_t name_hash = 0;  // key of the field's own draws
+    // View of pictures that do not follow the job's; each copy draws separately.
+    std::optional<std::vector<ViewOp>> own_view;
 
+    template <typename Options>
+    const Options* as() const {
+        return std::get_if<Options>(&content);
+    }
+    int copies() const { return as<PictureOptions>() ? as<PictureOptions>()->copies : 1; }
+    int decoded_with() const { return as<PictureOptions>() ? as<PictureOptions>()->decoded_with : -1; }
     std::size_t pixels() const { return static_cast<std::size_t>(format.width) * format.height; }
     std::size_t bytes() const {
-        if (content == Content::mask) return pixels() * mask.bytes;
-        return content == Content::depth ? pixels() * size_of(depth.dtype) : format.bytes();
+        if (const auto* mask = as<MaskOptions>()) return pixels() * mask->bytes;
+        const auto* depth = as<DepthOptions>();
+        return depth ? pixels() * size_of(depth->format.dtype) : format.bytes();
     }
-    std::size_t sample_bytes() const { return bytes() * copies; }
+    std::size_t sample_bytes() const { return bytes() * copies(); }
 };
 
 // Undecoded bytes of each sample.
@@ -92,25 +121,10 @@ struct Failure {
 };
 
 // Columns of a view as a row of numbers.
-enum class ViewColumn : int {
-    x0,
-    y0,
-    x1,
-    y1,
-    left,
-    top,
-    right,
-    bottom,
-    width,
-    height,
-    inner_x,
-    inner_y,
-    inner_width,
-    inner_height,
-    hflip,
-    vflip
-};
-inline constexpr int kViewRow = 16;
+inline constexpr const char* kViewColumns[] = {"X0",          "Y0",           "X1",    "Y1",     "LEFT",    "TOP",
+                                               "RIGHT",       "BOTTOM",       "WIDTH", "HEIGHT", "INNER_X", "INNER_Y",
+                                               "INNER_WIDTH", "INNER_HEIGHT", "HFLIP", "VFLIP"};
+inline constexpr int kViewRow = std::size(kViewColumns);
 void write_view(const View& view, double* row);
 View read_view(const double* row);  // throws Fault(view) for fractions in integer fields
 
@@ -149,6 +163,9 @@ public:
     void cancel();
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
+    std::uint64_t entry_of(const CacheUse& cache, int sample) const {
+        return cache.first + static_cast<std::uint64_t>(ids[sample]);
+    }
     // Key of a picture's own draws: of its own view, if any, and its augmentation.
     std::uint64_t key_of(const ImageField& field, int copy) const {
         return hash64(hash64(key, field.name_hash), static_cast<std::uint64_t>(copy));
@@ -170,6 +187,26 @@ private:
     std::atomic<bool> cancelled_{false};
     mutable std::mutex mutex_;
     std::condition_variable all_done_, cancelled_now_;
+};
+
+// One sample of an image field.
+struct FieldItem {
+    Job& job;
+    const ImageField& field;
+    int sample;
+
+    // Returns the caller's bytes or pixels; null if the item is read from its range.
+    const Memory* memory() const {
+        return !field.memory.empty() && field.memory[sample].data != nullptr ? &field.memory[sample] : nullptr;
+    }
+    bool is_of_pixels() const { return memory() != nullptr && memory()->channels != 0; }
+    std::uint8_t* out() const { return field.out + static_cast<std::size_t>(sample) * field.sample_bytes(); }
+    // Returns the validity of a depth map's pixels, or null.
+    std::uint8_t* valid() const {
+        const auto* depth = field.as<DepthOptions>();
+        return depth && depth->valid ? depth->valid + static_cast<std::size_t>(sample) * field.pixels() : nullptr;
+    }
+    std::uint64_t entry() const { return job.entry_of(field.cache, sample); }
 };
 
 }  // namespace headrace

@@ -9,6 +9,8 @@ namespace nb = nanobind;
 
 namespace headrace {
 
+enum class ViewColumn : int {};  // index in kViewColumns
+
 void bind_constants(nb::module_& m) {
     m.attr("RNG_VERSION") = kRngVersion;
     m.attr("MAX_VIEW_OPS") = kMaxOps;
@@ -38,23 +40,8 @@ void bind_constants(nb::module_& m) {
         .value("FIVE_CROP", kFiveCrop)
         .value("TEN_CROP", kTenCrop)
         .value("TILES", kTiles);
-    nb::enum_<ViewColumn>(m, "ViewColumn", nb::is_arithmetic(), "Columns of a view as a row of numbers.")
-        .value("X0", ViewColumn::x0)
-        .value("Y0", ViewColumn::y0)
-        .value("X1", ViewColumn::x1)
-        .value("Y1", ViewColumn::y1)
-        .value("LEFT", ViewColumn::left)
-        .value("TOP", ViewColumn::top)
-        .value("RIGHT", ViewColumn::right)
-        .value("BOTTOM", ViewColumn::bottom)
-        .value("WIDTH", ViewColumn::width)
-        .value("HEIGHT", ViewColumn::height)
-        .value("INNER_X", ViewColumn::inner_x)
-        .value("INNER_Y", ViewColumn::inner_y)
-        .value("INNER_WIDTH", ViewColumn::inner_width)
-        .value("INNER_HEIGHT", ViewColumn::inner_height)
-        .value("HFLIP", ViewColumn::hflip)
-        .value("VFLIP", ViewColumn::vflip);
+    nb::enum_<ViewColumn> columns(m, "ViewColumn", nb::is_arithmetic(), "Columns of a view as a row of numbers.");
+    for (int i = 0; i < kViewRow; ++i) columns.value(kViewColumns[i], static_cast<ViewColumn>(i));
     nb::enum_<ReservedStage>(m, "ReservedStage", nb::is_arithmetic(), "Stages of draws that are made in Python.")
         .value("OFFSETS", ReservedStage::offsets)
         .value("DRAWS", ReservedStage::draws)

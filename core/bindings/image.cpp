@@ -79,7 +79,7 @@ class ImageDecoder {
 public:
     ImageDecoder(const Table& program, const PyImageOptions& options, const Limits& limits)
         : program_(parse_program({program.data(), program.size()})), limits_(limits), field_(options.field) {
-        if (field_.content != Content::picture) throw nb::value_error("expected options of a picture");
+        if (!field_.as<PictureOptions>()) throw nb::value_error("expected options of a picture");
     }
 
     nb::object decode_file(const nb::bytes& path, std::uint64_t key) const {
@@ -149,27 +149,32 @@ void bind_image(nb::module_& m) {
             "__init__",
             [](PyImageOptions* self, int channels, const std::string& dtype, bool planar,
                const std::vector<float>& subtract, const std::vector<float>& divide, const std::vector<int>& fill,
-               const std::string& filter, double dct_margin, bool orient, bool y_up, int shrink_to,
-               const std::string& content, const std::optional<MaskNumbers>& mask,
-               const std::optional<DepthNumbers>& depth, const std::optional<WideNumbers>& wide,
-               std::uint64_t name_hash, const std::optional<ViewTable>& view, int copies, int decoded_with,
-               const PyAugmentation* augment) {
+               const std::string& filter, double dct_margin, bool orient, int shrink_to,
+               const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth,
+               std::optional<bool> normals, const std::optional<WideNumbers>& wide, std::uint64_t name_hash,
+               const std::optional<ViewTable>& view, int copies, int decoded_with, const PyAugmentation* augment) {
                 PyImageOptions options;
                 ImageField& field = options.field;
-                field.content = parse_content(content);
-                if ((field.content == Content::wide) != wide.has_value())
-                    throw nb::value_error("expected wide= for wide pictures");
-                field.format = wide ? parse_wide(*wide, dtype, planar, field.wide)
-                                    : parse_format(channels, dtype, planar, subtract, divide, fill);
-                field.filter = parse_filter(filter);
+                if (mask.has_value() + depth.has_value() + normals.has_value() + wide.has_value() > 1)
+                    throw nb::value_error("expected at most one of mask=, depth=, normals= and wide=");
                 if (!(dct_margin == 0 || dct_margin >= 1))
                     throw nb::value_error("expected dct_margin of 0, or at least 1");
-                field.dct_margin = dct_margin;
-                field.orient = orient;
-                field.y_up = y_up;
                 if (shrink_to < 0) throw nb::value_error("expected shrink_to of at least 0");
-                field.shrink_to = shrink_to;
-                options.take_content(mask, depth);
+                if (!wide) field.format = parse_format(channels, dtype, planar, subtract, divide, fill);
+                field.orient = orient;
+                if (mask) {
+                    options.take_mask(*mask);
+                } else if (depth) {
+                    field.content = DepthOptions{parse_depth(*depth)};
+                } else if (normals) {
+                    options.take_normals(*normals, parse_filter(filter));
+                } else if (wide) {
+                    WideOptions of_wide{{}, parse_filter(filter)};
+                    field.format = parse_wide(*wide, dtype, planar, of_wide.format);
+                    field.content = std::move(of_wide);
+                } else {
+                    field.content = PictureOptions{parse_filter(filter), dct_margin, shrink_to};
+                }
                 options.take_augment(augment);
                 field.name_hash = name_hash;
                 options.take_view(view, copies, decoded_with);
@@ -178,7 +183,7 @@ void bind_image(nb::module_& m) {
             nb::kw_only(), "channels"_a = 3, "dtype"_a = "uint8", "planar"_a = false,
             "subtract"_a = std::vector<float>(3, 0.0F), "divide"_a = std::vector<float>(3, 255.0F),
             "fill"_a = std::vector<int>(3, 0), "filter"_a = "triangle", "dct_margin"_a = 0.0, "orient"_a = false,
-            "y_up"_a = false, "shrink_to"_a = 0, "content"_a = "picture", "mask"_a = nb::none(), "depth"_a = nb::none(),
+            "shrink_to"_a = 0, "mask"_a = nb::none(), "depth"_a = nb::none(), "normals"_a = nb::none(),
             "wide"_a = nb::none(), "name_hash"_a = 0, "view"_a = nb::none(), "copies"_a = 1, "decoded_with"_a = -1,
             nb::arg("augment").none() = nb::none());
 

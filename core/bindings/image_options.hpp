@@ -29,11 +29,6 @@ inline DType parse_dtype(const std::string& name) {
                              "expected dtype uint8, float32, float16, bfloat16 or uint16");
 }
 
-inline Content parse_content(const std::string& name) {
-    return parse_name<Content>(name, {"picture", "mask", "depth", "normals", "wide"},
-                               "expected content picture, mask, depth, normals or wide");
-}
-
 inline Cut parse_cut(const std::string& name) {
     return parse_name<Cut>(name, {"none", "file", "shrunk", "final"}, "expected cut none, file, shrunk or final");
 }
@@ -111,51 +106,46 @@ struct PyImageOptions {
     ImageField field;
     std::optional<MaskTable> table;  // of a mask; the field borrows it
 
+    void take_mask(const MaskNumbers& numbers) {
+        const auto& [bytes, ignore, values] = numbers;
+        if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) throw nanobind::value_error("expected 1 to 8 bytes");
+        if (values.size() != MaskFormat::kValues) throw nanobind::value_error("expected a table of 65,536 values");
+        field.content = MaskOptions{bytes, ignore, values.data()};
+        table = values;
+    }
+
+    void take_normals(bool y_up, Filter filter) {
+        if (field.format.dtype == DType::uint8 || field.format.planar || field.format.channels != 3 ||
+            filter != Filter::nearest) {
+            throw nanobind::value_error("expected normals as three interleaved floats, cut by the nearest filter");
+        }
+        field.format.fill_zero = true;
+        field.content = NormalsOptions{y_up};
+    }
+
     void take_augment(const PyAugmentation* augment) {
         if (augment == nullptr) return;
-        if (field.content != Content::picture) throw nanobind::value_error("expected augment= of a picture");
-        field.augment = augment->program;
+        auto* picture = std::get_if<PictureOptions>(&field.content);
+        if (!picture) throw nanobind::value_error("expected augment= of a picture");
+        picture->augment = augment->program;
     }
 
     // Sets the view and copies of a field that does not follow the job's view.
     void take_view(const std::optional<ViewTable>& view, int copies, int decoded_with) {
+        auto* picture = std::get_if<PictureOptions>(&field.content);
         if (copies < 1 || copies > kMostCopies) throw nanobind::value_error("expected 1 to 64 copies");
-        field.copies = copies;
-        field.decoded_with = decoded_with;
-        field.own_view = view.has_value();
         if (view) {
-            field.program = parse_program({view->data(), view->size()});
-            if (const auto own = copies_of(field.program); own && *own != copies)
+            field.own_view = parse_program({view->data(), view->size()});
+            if (const auto own = copies_of(*field.own_view); own && *own != copies)
                 throw nanobind::value_error("expected as many copies as the view makes");
         }
         if (copies > 1 && (!view || decoded_with < 0))
             throw nanobind::value_error("expected copies to have a view of their own, and to be decoded together");
-        if ((view || decoded_with >= 0) && (field.content != Content::picture && field.content != Content::wide))
-            throw nanobind::value_error("expected a view of its own for pictures alone");
-        if (decoded_with >= 0 && field.content != Content::picture)
-            throw nanobind::value_error("expected pictures of bytes to be decoded together");
-    }
-
-    void take_content(const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth) {
-        if ((field.content == Content::mask) != mask.has_value() ||
-            (field.content == Content::depth) != depth.has_value()) {
-            throw nanobind::value_error("expected mask= for a mask, depth= for depth, and neither for others");
-        }
-        if (mask) {
-            const auto& [bytes, ignore, values] = *mask;
-            if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)
-                throw nanobind::value_error("expected 1 to 8 bytes");
-            if (values.size() != MaskFormat::kValues) throw nanobind::value_error("expected a table of 65,536 values");
-            field.mask = {bytes, ignore, values.data()};
-            table = values;
-        }
-        if (depth) field.depth = parse_depth(*depth);
-        if (field.content != Content::normals) return;
-        if (field.format.dtype == DType::uint8 || field.format.planar || field.format.channels != 3 ||
-            field.filter != Filter::nearest) {
-            throw nanobind::value_error("expected normals as three interleaved floats, cut by the nearest filter");
-        }
-        field.format.fill_zero = true;
+        if (!picture && (decoded_with >= 0 || (view && !field.as<WideOptions>())))
+            throw nanobind::value_error("expected pictures to have their own view, or to be decoded together");
+        if (!picture) return;
+        picture->copies = copies;
+        picture->decoded_with = decoded_with;
     }
 };
 

@@ -132,16 +132,20 @@ void PyJob::take_held(const PyRanges::Held::value_type& held, Ranges& r) {
 }
 
 void PyJob::check_place(const ImageField& field) const {
-    const int index = static_cast<int>(job_->images.size()), with = field.decoded_with;
+    const int index = static_cast<int>(job_->images.size()), with = field.decoded_with();
+    const auto* picture = field.as<PictureOptions>();
     if (!field.own_view && index > 0 && job_->images.back().own_view)
         throw nb::value_error("expected fields that follow the job's view before those with views of their own");
+    if (field.cache.cut == Cut::shrunk && !(picture && picture->shrink_to > 0))
+        throw nb::value_error("expected cut shrunk of a picture with shrink_to");
     if (with < 0) return;
     if (with > index) throw nb::value_error("expected a field to be decoded with itself or one before it");
     const ImageField& first = with == index ? field : job_->images[static_cast<std::size_t>(with)];
-    const bool shrinks = first.shrink_to > 0;
-    if (first.decoded_with != with || first.orient != field.orient || first.shrink_to != field.shrink_to ||
+    const bool shrinks = picture->shrink_to > 0;
+    const auto* other = first.as<PictureOptions>();
+    if (first.decoded_with() != with || first.orient != field.orient || other->shrink_to != picture->shrink_to ||
         first.format.channels != field.format.channels || field.cache.cut > (shrinks ? Cut::shrunk : Cut::file) ||
-        (shrinks && (first.filter != field.filter || first.dct_margin != field.dct_margin)))
+        (shrinks && (other->filter != picture->filter || other->dct_margin != picture->dct_margin)))
         throw nb::value_error("expected fields that are decoded together to be of one kind");
 }
 
@@ -150,9 +154,10 @@ void PyJob::take_outputs(ImageField& field, Bytes& out, std::optional<Bytes>& va
         (valid && valid->size() < field.pixels() * job_->samples)) {
         throw nb::value_error("the output is smaller than the batch");
     }
-    if (valid && field.content != Content::depth) throw nb::value_error("expected valid= for depth alone");
+    auto* depth = std::get_if<DepthOptions>(&field.content);
+    if (valid && !depth) throw nb::value_error("expected valid= for depth alone");
     field.out = out.data();
-    if (valid) field.valid = valid->data();
+    if (valid) depth->valid = valid->data();
 }
 
 Memory PyJob::memory_of(const PixelArray& pixels) {
@@ -186,7 +191,7 @@ void PyJob::take_memory(const nb::list& items, ImageField& field) {
             if (memory.size == 0) memory.data = &nothing;
         } else if (!item.is_none()) {
             memory = memory_of(nb::cast<PixelArray>(item));
-            if (field.content != Content::wide && memory.channels != 1 && memory.channels != 3)
+            if (!field.as<WideOptions>() && memory.channels != 1 && memory.channels != 3)
                 throw nb::value_error("expected 1 or 3 channels");
         }
         keep_.push_back(nb::borrow(item));

@@ -145,14 +145,8 @@ const std::vector<std::int64_t>& every_value() {
 Outcome augmented(Worker& worker, const Picture& picture, const Format& format,
                   const std::shared_ptr<const AugmentProgram>& of_sample,
                   const std::shared_ptr<const AugmentProgram>& of_field, std::uint64_t key) {
-    const std::int64_t id = 7;
-    const std::uint32_t pass = 0;
-    Job job;
-    job.samples = 1;
-    job.ids = job.draw_ids = &id;
-    job.passes = &pass;
-    job.key = key;
-    job.program = {{kResize, {static_cast<double>(format.height), static_cast<double>(format.width)}}};
+    OneSample sample(key, {{kResize, {static_cast<double>(format.height), static_cast<double>(format.width)}}});
+    Job& job = sample.job;
     job.augment = of_sample;
     Outcome outcome;
     const Memory memory{picture.pixels.data(), picture.pixels.size(), picture.width, picture.height, picture.channels};
@@ -163,22 +157,18 @@ Outcome augmented(Worker& worker, const Picture& picture, const Format& format,
     field.memory = {memory};
     field.format = format;
     field.out = outcome.bytes.data();
-    field.augment = of_field;
+    field.content = PictureOptions{.augment = of_field};
     field.name_hash = key;
     job.images.push_back(std::move(field));
     if (picture.channels == 1) {
         ImageField mask;
         mask.memory = {memory};
-        mask.content = Content::mask;
+        mask.content = MaskOptions{.table = every_value().data()};
         mask.format = format;
-        mask.filter = Filter::nearest;
-        mask.mask.table = every_value().data();
         mask.out = outcome.mask.data();
         job.images.push_back(std::move(mask));
     }
-    job.prepare();
-    worker.worker.run(job, 0);
-    for (const Failure& f : job.failures) outcome.failures += std::to_string(static_cast<int>(f.code)) + f.why + "\n";
+    outcome.failures = sample.run(worker.worker);
     return outcome;
 }
 

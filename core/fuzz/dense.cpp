@@ -12,12 +12,12 @@
 #include "fuzz/input.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/views.hpp"
+#include "fuzz/workers.hpp"
 
 namespace headrace::fuzz {
 namespace {
 
 constexpr int kMostPixels = 1 << 12;
-const Limits kLimits{};
 
 struct Source {
     Size size;
@@ -111,21 +111,22 @@ bool same(float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit
 
 void check_depth(const ImageField& field, const Source& source, const View& view) {
     const auto* depths = reinterpret_cast<const float*>(field.out);
-    const DepthMap map = map_of(source, field.depth);
+    const auto& [f, validity] = *field.as<DepthOptions>();
+    const DepthMap map = map_of(source, f);
     for_each_pixel(view, [&](std::size_t pixel, int x, int y) {
         const double number = x < 0 ? NAN : source.at(x, y, 0);
-        const bool valid = x >= 0 && field.depth.valid(number);
-        require(field.valid[pixel] == valid, "validity");
-        const float expected = valid ? map(number * field.depth.scale) : static_cast<float>(field.depth.invalid);
+        const bool valid = x >= 0 && f.valid(number);
+        require(validity[pixel] == valid, "validity");
+        const float expected = valid ? map(number * f.scale) : static_cast<float>(f.invalid);
         require(same(depths[pixel], expected), "depth");
     });
 }
 
 void check_mask(const ImageField& field, const Source& source, const View& view) {
     const auto* values = reinterpret_cast<const std::int32_t*>(field.out);
+    const MaskOptions& f = *field.as<MaskOptions>();
     for_each_pixel(view, [&](std::size_t pixel, int x, int y) {
-        const std::int64_t expected =
-            x < 0 ? field.mask.ignore : field.mask.table[static_cast<std::size_t>(source.at(x, y, 0))];
+        const std::int64_t expected = x < 0 ? f.ignore : f.table[static_cast<std::size_t>(source.at(x, y, 0))];
         require(values[pixel] == expected, "mask");
     });
 }
@@ -159,10 +160,9 @@ const std::vector<std::int64_t>& classes() {
 void run(Input input) {
     const std::uint64_t key = input.take<std::uint64_t>();
     ImageField field;
-    field.content = static_cast<Content>(1 + input.byte() % 3);
-    field.mask = {4, input.byte(), classes().data()};
-    field.depth = depth_of(input);
-    field.filter = Filter::nearest;
+    const int content = input.byte() % 3;
+    const MaskOptions mask{4, input.byte(), classes().data()};
+    const DepthFormat depth = depth_of(input);
     field.format.dtype = DType::float32;
     field.format.fill_zero = true;
     for (int channel = 0; channel < 3; ++channel)
@@ -170,10 +170,10 @@ void run(Input input) {
     const Source source = source_of(input);
     field.memory = {source.memory()};
     View view;
-    Job job;
+    std::vector<ViewOp> program;
     try {
-        job.program = parse_program(program_table(input));
-        view = sample_view(job.program, key, 7, 0, 0, source.size.width, source.size.height);
+        program = parse_program(program_table(input));
+        view = sample_view(program, key, 7, 0, 0, source.size.width, source.size.height);
     } catch (const Fault&) {
         return;
     }
@@ -181,30 +181,24 @@ void run(Input input) {
     field.format.width = view.width;
     field.format.height = view.height;
     // Exactly the size of the field, so that a write past it is detected.
-    std::vector<std::uint8_t> out(field.bytes()), valid(field.pixels());
+    std::vector<std::uint8_t> valid(field.pixels());
+    if (content == 0) field.content = mask;
+    if (content == 1) field.content = DepthOptions{depth, valid.data()};
+    if (content == 2) field.content = NormalsOptions{};
+    std::vector<std::uint8_t> out(field.bytes());
     field.out = out.data();
-    field.valid = field.content == Content::depth ? valid.data() : nullptr;
-
-    const std::int64_t id = 7;
-    const std::uint32_t pass = 0;
-    job.samples = 1;
-    job.ids = job.draw_ids = &id;
-    job.passes = &pass;
-    job.key = key;
-    job.images = {field};
-    job.prepare();
-    static Counters counters;
-    static Retries retries;
-    static SampleWorker worker(best_level(), kLimits, counters, retries);
-    worker.run(job, 0);
-    if (!job.failures.empty()) {
-        const Code code = job.failures.front().code;
-        require(code == Code::unsupported || code == Code::corrupt, "no other fault: " + job.failures.front().why);
+    OneSample sample(key, program);
+    sample.job.images = {field};
+    static Worker worker(best_level());
+    const std::string failures = sample.run(worker.worker);
+    if (!failures.empty()) {
+        const Code code = sample.job.failures.front().code;
+        require(code == Code::unsupported || code == Code::corrupt, "no other fault: " + failures);
         return;
     }
-    if (field.content == Content::mask) check_mask(field, source, view);
-    if (field.content == Content::depth) check_depth(field, source, view);
-    if (field.content == Content::normals) check_normals(field, source, view);
+    if (content == 0) check_mask(field, source, view);
+    if (content == 1) check_depth(field, source, view);
+    if (content == 2) check_normals(field, source, view);
 }
 
 }  // namespace

@@ -100,14 +100,8 @@ struct Outcome {
 
 Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vector<ViewOp>& program,
             const double* given_view, std::uint64_t key, Options options) {
-    const std::int64_t id = 7;
-    const std::uint32_t pass = 0;
-    Job job;
-    job.samples = 1;
-    job.ids = job.draw_ids = &id;
-    job.passes = &pass;
-    job.key = key;
-    job.program = program;
+    OneSample sample(key, program);
+    Job& job = sample.job;
     job.given_views = given_view;
     Outcome outcome;
     const int copies = copies_of(program).value_or(2), fields = given_view == nullptr ? 4 : 3;
@@ -119,19 +113,13 @@ Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vec
         field.memory = {sources[i == 2 ? 1 : 0].memory()};
         field.format = options.format;
         field.out = outcome.bytes.data() + static_cast<std::size_t>(i) * one;
-        field.filter = options.filter;
-        if (i % 2 == 1) field.decoded_with = 1;
-        if (i == 3) {
-            field.own_view = true;
-            field.program = program;
-            field.copies = copies;
-        }
+        if (i == 3) field.own_view = program;
+        field.content = PictureOptions{
+            .filter = options.filter, .copies = i == 3 ? copies : 1, .decoded_with = i % 2 == 1 ? 1 : -1};
         job.images.push_back(std::move(field));
     }
-    job.prepare();
-    worker.worker.run(job, 0);
+    outcome.failures = sample.run(worker.worker);
     outcome.in_memory = job.failures.empty() || job.failures.front().field > 1;
-    for (const Failure& f : job.failures) outcome.failures += std::to_string(static_cast<int>(f.code)) + f.why + "\n";
     return outcome;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "batch/sample_worker.hpp"
@@ -17,6 +18,28 @@ struct Worker {
     Retries retries;
     SampleWorker worker;
     explicit Worker(Level level) : worker(level, kLimits, counters, retries) {}
+};
+
+// Job of one sample.
+struct OneSample {
+    const std::int64_t id = 7;
+    const std::uint32_t pass = 0;
+    Job job;
+    OneSample(std::uint64_t key, const std::vector<ViewOp>& program) {
+        job.samples = 1;
+        job.ids = job.draw_ids = &id;
+        job.passes = &pass;
+        job.key = key;
+        job.program = program;
+    }
+    // Runs the job and returns the codes and texts of its failures.
+    std::string run(SampleWorker& worker) {
+        job.prepare();
+        worker.run(job, 0);
+        std::string texts;
+        for (const Failure& f : job.failures) texts += std::to_string(static_cast<int>(f.code)) + f.why + "\n";
+        return texts;
+    }
 };
 
 inline std::vector<std::unique_ptr<Worker>> workers_of_every_level() {

@@ -29,7 +29,7 @@ _PROBED_AT_ONCE = 4096
 _AHEAD = 2
 """Jobs in flight, so that the engine has work while Python uses a result."""
 _LOOKED_AT_BYTES = 8 << 10
-"""Bytes of an image that the core reads first (core/batch/sample_worker.cpp)."""
+"""Bytes of an image that the core reads first (core/batch/image_reader.cpp)."""
 _UNREADABLE = (Code.CORRUPT, Code.LIMIT, Code.UNSUPPORTED)
 _NO_OPS = np.zeros((0, 10))  # a view of no operations
 

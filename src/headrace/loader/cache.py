@@ -124,7 +124,7 @@ class EpochCache:
 
     store: Store
     cuts: Mapping[str, Cut]
-    """Cut of the entries of each field that the core reads (core/batch/cached_image.hpp)."""
+    """Cut of the entries of each field that the core reads (core/batch/job.hpp)."""
     words: Mapping[str, str]
     """Description of the cached content of each field."""
     length: int

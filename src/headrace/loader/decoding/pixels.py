@@ -151,15 +151,15 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
         return _wide_options(field, fill) if field.wide else image_options(field, fill)
     if isinstance(field, Mask):
         mask = (np.dtype(field.dtype).itemsize, field.ignore, _mask_table(field))
-        return {**_NEAREST, "content": "mask", "mask": mask}
+        return {**_NEAREST, "mask": mask}
     if isinstance(field, Normals):
         half = {"subtract": [127.5] * 3, "divide": [127.5] * 3}
-        return {**_NEAREST, **half, "channels": 3, "dtype": field.dtype, "content": "normals", "y_up": field.y == "up"}
-    return {**_NEAREST, "content": "depth", "depth": _depth_numbers(field)}
+        return {**_NEAREST, **half, "channels": 3, "dtype": field.dtype, "normals": field.y == "up"}
+    return {**_NEAREST, "depth": _depth_numbers(field)}
 
 
 _DCT_MARGINS = {None: 4.0, True: 1.0, False: 0.0}
-"""Minimum size of a decoded window relative to its output, by `dct_scaling` (core/batch/windows.hpp).
+"""Minimum size of a decoded window relative to its output, by `dct_scaling` (core/batch/views.hpp).
 
 At 4, 99.9 % of values are within 2 levels of the full decode; at 3 within 4, at 2 within 6, at 1 within 19
 (benchmarks/dct_scaling.py)."""
@@ -197,7 +197,7 @@ def _wide_options(image: Image, fill: tuple[int, ...]) -> Options:
     mean = [0.0] * count if normalize is None else [float(each) for each in normalize.mean]
     std = [1.0] * count if normalize is None else [float(each) for each in normalize.std]
     plain = image_options(Image(filter=image.filter, channels_last=image.channels_last, exif=image.exif), (0,))
-    return plain | {"dtype": image.dtype, "content": "wide", "wide": (mean, std, shares)}
+    return plain | {"dtype": image.dtype, "wide": (mean, std, shares)}
 
 
 _NEAREST = image_options(Image(mode="L", filter="nearest", dct_scaling=False), (0,))

@@ -1,14 +1,27 @@
-#include "batch/windows.hpp"
+#include "batch/views.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-#include "common/fault.hpp"
-#include "jpeg/jpeg.hpp"
+#include "view/sample.hpp"
 
 namespace headrace {
 
+namespace {
+
 std::string size_text(int width, int height) { return std::to_string(width) + "x" + std::to_string(height); }
+
+View draw_view(const Job& job, int sample, std::span<const ViewOp> program, std::uint64_t key, const Image& image,
+               int copy) {
+    try {
+        return sample_view(program, key, static_cast<std::uint64_t>(job.draw_ids[sample]), job.passes[sample],
+                           job.dataset, image.width, image.height, copy);
+    } catch (const Fault& fault) {  // the program was checked before, so this image does not fit
+        throw Fault(Code::unfit, fault.what());
+    }
+}
+
+}  // namespace
 
 void check_view(const View& v, int width, int height) {
     const bool finite = std::isfinite(v.x0) && std::isfinite(v.y0) && std::isfinite(v.x1) && std::isfinite(v.y1);
@@ -56,6 +69,40 @@ Window scaled_window(const View& v, int width, int height, int eighths) {
             v.inner_width,
             v.inner_height,
             v.hflip};
+}
+
+View choose_view(const Job& job, int sample, const Image& image) {
+    if (job.given_views != nullptr) return read_view(job.given_views + static_cast<std::size_t>(sample) * kViewRow);
+    return draw_view(job, sample, job.program, job.key, image, 0);
+}
+
+void record_size(Job& job, int sample, const Image& image) {
+    job.sizes[2 * sample] = image.width;
+    job.sizes[2 * sample + 1] = image.height;
+}
+
+void Scene::begin(const ImageField& first, const Image& image) {
+    record_size(job_, sample_, image);
+    first_ = image;
+    if (first.own_view) return;
+    view_ = choose_view(job_, sample_, image);
+    write_view(view_, job_.views.data() + static_cast<std::size_t>(sample_) * kViewRow);
+}
+
+View Scene::view_of(const ImageField& field, int copy, const Image& image) const {
+    View view = view_;
+    if (field.own_view) {
+        view = draw_view(job_, sample_, *field.own_view, job_.key_of(field, copy), image, copy);
+    } else if (image.width != first_.width || image.height != first_.height) {
+        view = scale_view(view, first_.width, first_.height, image.width, image.height);
+    }
+    check_view(view, image.width, image.height);
+    if (view.width != field.format.width || view.height != field.format.height) {
+        throw Fault(Code::view, "the view makes " + size_text(view.width, view.height) + " of an image of " +
+                                    size_text(image.width, image.height) + ", but the batch holds " +
+                                    size_text(field.format.width, field.format.height));
+    }
+    return view;
 }
 
 }  // namespace headrace

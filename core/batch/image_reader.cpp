@@ -1,0 +1,160 @@
+#include "batch/image_reader.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/memory_budget.hpp"
+#include "jpeg/orientation.hpp"
+
+namespace headrace {
+
+namespace {
+
+// Nearly every header is in the first 8 KB; a header with a preview and a colour profile is in the first 128 KB.
+constexpr std::size_t kHeaderBytes = 8 << 10, kHeaderGrowth = 16;
+
+}  // namespace
+
+std::optional<Store::Item> find_cached(const FieldItem& item, bool counts) {
+    const CacheUse& cache = item.field.cache;
+    if (cache.cut < Cut::shrunk || item.memory() != nullptr) return std::nullopt;
+    auto found = counts ? cache.store->find(item.entry()) : cache.store->peek(item.entry());
+    const std::uint32_t most = 1 << 30;
+    if (found && (found->width - 1 >= most || found->height - 1 >= most)) found.reset();
+    return found;
+}
+
+Image image_of(const Store::Item& cached) {
+    return {.width = static_cast<int>(cached.width), .height = static_cast<int>(cached.height)};
+}
+
+std::span<const std::uint8_t> ImageReader::read(Job& job, const Ranges& ranges, const CacheUse& cache, int sample) {
+    const std::int64_t since = now_ns();
+    std::span<const std::uint8_t> bytes = read_cached(job, cache, sample);
+    if (bytes.data() == nullptr) {
+        bytes = reader_.read(ranges, sample, limits_.max_file_bytes, job);
+        if (cache.cut == Cut::file && job.may_keep(sample)) cache.store->put(job.entry_of(cache, sample), {&bytes, 1});
+    }
+    clock_.spent(Stage::read, since, bytes.size());
+    return bytes;
+}
+
+std::span<const std::uint8_t> ImageReader::read_cached(const Job& job, const CacheUse& cache, int sample) {
+    if (cache.cut != Cut::file) return {};
+    const std::uint64_t entry = job.entry_of(cache, sample);
+    const auto found = cache.store->find(entry);
+    if (!found) return {};
+    if (found->bytes > limits_.max_file_bytes) {
+        cache.store->reject(entry, *found);
+        return {};
+    }
+    const Part part(file_.reserve(std::max<std::size_t>(1, found->bytes)), found->bytes);
+    return cache.store->read(entry, *found, {&part, 1}) ? part : Part();
+}
+
+Reader::Start ImageReader::fetch(const FieldItem& item, std::size_t most) {
+    if (const Memory* memory = item.memory()) return {{memory->data, memory->size}, memory->size};
+    if (most == std::numeric_limits<std::size_t>::max()) {
+        const auto bytes = read(item.job, item.field.ranges, item.field.cache, item.sample);
+        return {bytes, bytes.size()};
+    }
+    const std::int64_t since = now_ns();
+    const Reader::Start start =
+        reader_.read_start(item.field.ranges, item.sample, most, limits_.max_file_bytes, item.job);
+    clock_.spent(Stage::read, since, start.bytes.size());
+    return start;
+}
+
+Image ImageReader::probe(const FieldItem& item) {
+    if (item.is_of_pixels()) {
+        const Memory& pixels = *item.memory();
+        return {.width = pixels.width, .height = pixels.height, .pixels = pixels, .bytes = pixels.size};
+    }
+    return open(fetch(item, std::numeric_limits<std::size_t>::max()), item.field.orient, true);
+}
+
+Image ImageReader::measure(const FieldItem& item) {
+    if (item.is_of_pixels()) return probe(item);
+    if (const auto cached = find_cached(item, false)) return image_of(*cached);
+    for (std::size_t most = kHeaderBytes;; most *= kHeaderGrowth) {
+        clock_.enter(Stage::read);
+        const Reader::Start start = fetch(item, most);
+        try {
+            return open(start, item.field.orient, false);
+        } catch (const Fault& fault) {
+            const bool may_go_on = fault.code == Code::corrupt || fault.code == Code::unsupported;
+            if (start.is_all() || !may_go_on) throw;
+        }
+    }
+}
+
+Image ImageReader::open(const Reader::Start& start, bool orient, bool for_pixels) {
+    const std::span<const std::uint8_t> bytes = start.bytes;
+    const std::int64_t since = now_ns();
+    clock_.enter(Stage::probe);
+    Image image{.bytes = bytes.size()};
+    int orientation = 1;
+    if (bytes.empty()) throw Fault(Code::corrupt, "expected an image, got 0 bytes");
+    if (is_jpeg(bytes)) {
+        const JpegInfo& info =
+            for_pixels ? jpeg_.open(bytes, limits_, orient) : jpeg_.probe(bytes, start.of, limits_, orient);
+        image.kind = Image::Kind::jpeg;
+        image.width = info.width;
+        image.height = info.height;
+        orientation = info.orientation;
+        // Coefficients of all scans, as 16-bit numbers.
+        if (info.progressive) image.whole_bytes = std::int64_t{2} * (info.grey ? 1 : 3) * info.width * info.height;
+    } else if (is_png(bytes)) {
+        const PngInfo info = for_pixels ? png_.open(bytes, limits_) : png_probe(bytes, limits_, orient);
+        image.kind = Image::Kind::png;
+        image.width = info.width;
+        image.height = info.height;
+        image.png = info;
+        if (orient) orientation = info.orientation;
+        if (info.interlaced) image.whole_bytes = std::int64_t{8} * info.width * info.height;
+    } else {
+        throw Fault(Code::declined, "neither JPEG nor PNG");
+    }
+    if (orientation != 1 && for_pixels) throw Fault(Code::declined, "turned by EXIF");
+    if (is_sideways(orientation)) std::swap(image.width, image.height);
+    expect_memory(image.whole_bytes, limits_.max_decode_bytes);
+    clock_.spent(Stage::probe, since, bytes.size());
+    return image;
+}
+
+JpegDecoder::Columns ImageReader::begin(const Image& image, int eighths, const Reach& reach) {
+    if (image.kind == Image::Kind::jpeg) return jpeg_.begin(eighths, reach.left, reach.right);
+    return {0, image.width};
+}
+
+void ImageReader::send(const Image& image, Layout layout, int top, int bottom, RowSink& sink) {
+    const Memory& pixels = image.pixels;
+    if (image.kind == Image::Kind::jpeg) {
+        jpeg_.decode(top, bottom, sink);
+    } else if (image.kind == Image::Kind::png) {
+        png_.decode(top, bottom, layout, sink);
+    } else if (layout == Layout::rgbx8) {
+        send_pixels(pixels, top, bottom, sink);
+    } else {
+        const std::size_t stride = static_cast<std::size_t>(pixels.width) * pixels.channels * size_of(pixels.type);
+        sink.take(pixels.data + top * stride, stride, bottom - top);
+    }
+}
+
+void ImageReader::send_pixels(const Memory& pixels, int top, int bottom, RowSink& sink) {
+    if (pixels.type != PixelType::u8) throw Fault(Code::unsupported, "expected a picture of 8-bit values");
+    const std::size_t stride = 4 * static_cast<std::size_t>(pixels.width);
+    line_.resize(stride + kReadableBeyond);
+    for (int y = top; y < bottom; ++y) {
+        const std::uint8_t* row = pixels.data + static_cast<std::size_t>(y) * pixels.width * pixels.channels;
+        for (int x = 0; x < pixels.width; ++x) {
+            for (int channel = 0; channel < 3; ++channel) {
+                line_[4 * x + channel] = row[x * pixels.channels + (pixels.channels == 3 ? channel : 0)];
+            }
+        }
+        sink.take(line_.data(), stride, 1);
+    }
+}
+
+}  // namespace headrace

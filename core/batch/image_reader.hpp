@@ -1,0 +1,59 @@
+// Reading of one sample's image: its bytes, its header, and its rows.
+#pragma once
+
+#include "batch/reader.hpp"
+#include "jpeg/jpeg.hpp"
+#include "png/png.hpp"
+
+namespace headrace {
+
+// Probed image.
+struct Image {
+    enum class Kind { jpeg, png, pixels } kind = Kind::pixels;
+    int width = 0, height = 0;
+    Memory pixels{};
+    PngInfo png{};
+    std::size_t bytes = 0;
+    std::int64_t whole_bytes = 0;  // memory of a decoder that cannot stream rows; 0 if it can
+};
+
+// Finds cached pixels. ImageReader looks up cached bytes of files.
+std::optional<Store::Item> find_cached(const FieldItem& item, bool counts);
+// Returns the size of the image whose pixels are cached.
+Image image_of(const Store::Item& cached);
+
+// One per thread; reuses decoders and buffers between images.
+class ImageReader {
+public:
+    ImageReader(Level level, const Limits& limits, Retries& retries, StageClock& clock)
+        : limits_(limits), clock_(clock), reader_(retries), jpeg_(level), png_(level) {}
+
+    // Reads from the cache, or else from the source and caches the bytes if the cut is `file`. Valid until the next
+    // call.
+    std::span<const std::uint8_t> read(Job& job, const Ranges& ranges, const CacheUse& cache, int sample);
+    // Reads an image and opens it for send().
+    Image probe(const FieldItem& item);
+    // Reads only the image's header.
+    Image measure(const FieldItem& item);
+    // Begins to decode at this scale. Returns the columns of the rows to come: all, or a JPEG's around the reach.
+    JpegDecoder::Columns begin(const Image& image, int eighths, const Reach& reach);
+    // Sends the rows from `top` to `bottom`. The layout is that of PNGs; a JPEG's rows are RGBX, and an array's are its
+    // own for all layouts but rgbx8.
+    void send(const Image& image, Layout layout, int top, int bottom, RowSink& sink);
+
+private:
+    std::span<const std::uint8_t> read_cached(const Job& job, const CacheUse& cache, int sample);
+    Reader::Start fetch(const FieldItem& item, std::size_t most);
+    Image open(const Reader::Start& start, bool orient, bool for_pixels);
+    void send_pixels(const Memory& pixels, int top, int bottom, RowSink& sink);
+
+    const Limits& limits_;
+    StageClock& clock_;
+    Reader reader_;
+    JpegDecoder jpeg_;
+    PngDecoder png_;
+    Scratch file_;
+    std::vector<std::uint8_t> line_;
+};
+
+}  // namespace headrace
