@@ -106,7 +106,8 @@ class TarArchive:
         for name in _MODULES.get(self._compression, "").split():
             with suppress(ImportError):
                 module = import_module(name)
-                return module.input_stream(self._path) if name == "pyarrow" else module.open(self._path)
+                options = {"compression": "zstd"} if name == "pyarrow" else {}
+                return (module.input_stream if options else module.open)(self._path, **options)
         hint = " with pip install backports.zstd, or" if self._compression == "zstd" else ""
         raise DatasetError(
             f"{self._path}: it is compressed with {self._compression}, which nothing installed here opens. Open it"
