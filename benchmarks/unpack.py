@@ -3,9 +3,8 @@
     python benchmarks/unpack.py [--files 10000] [--folder FOLDER]
 
 Many files of 78 KB, a few of 256 MB, and the small ones compressed by gzip. Each way is a command, from its start to
-its end, on archives that lie in the page cache; `headrace unpack` scans the tar anew each time. Rounds are interleaved,
-with `sync` before each run, in every order, since how a way leaves memory and disk is felt by the next; medians.
-`staged` is what file systems without unnamed files get; `again` finds all files there.
+its end, on archives that lie in the page cache. Rounds are interleaved, with `sync` before each run, in every order,
+since how a way leaves memory and disk is felt by the next; medians. `again` finds all files there.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ from headrace.tools.bench.comparison import environment
 
 SMALL_BYTES, LARGE_BYTES = 78_000, 256_000_000
 UNPACK = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
-STAGED = "import os; del os.O_TMPFILE; os.O_TMPFILE = os.O_DIRECTORY | os.O_WRONLY\n" + UNPACK
-"""Opening an unnamed file fails as it does where there is none: a folder cannot be opened for writing."""
 
 
 def write_tar(path: Path, *, files: int, size: int) -> Path:
@@ -54,13 +51,11 @@ def compress(path: Path) -> Path:
 def command(way: str, archive: Path, target: Path) -> list[str]:
     if way == "tar -x":
         return ["tar", "-xf", str(archive), "-C", str(target)]
-    source = STAGED if "staged" in way else UNPACK
-    return [sys.executable, "-c", source, "unpack", str(archive), "--to", str(target)]
+    return [sys.executable, "-c", UNPACK, "unpack", str(archive), "--to", str(target)]
 
 
 def seconds(way: str, archive: Path, target: Path) -> float:
     """`again` goes on from what the way before it has made."""
-    Path(f"{archive}.headrace").unlink(missing_ok=True)
     if "again" not in way:
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
@@ -99,7 +94,7 @@ def main() -> None:
     print(f"{machine.cpu}, {machine.cores} cores, Python {machine.python}; medians of {options.rounds} rounds")
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
-        plain = ["tar -x", "headrace unpack", "headrace unpack, again", "headrace unpack, staged"]
+        plain = ["tar -x", "headrace unpack", "headrace unpack, again"]
         small = write_tar(folder / "small.tar", files=options.files, size=SMALL_BYTES)
         total = options.files * SMALL_BYTES
         compare(f"{options.files:,} files of 78 KB", small, total, folder, plain, options.rounds)

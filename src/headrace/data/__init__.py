@@ -56,13 +56,13 @@ from headrace.data.storage.file_writing import (
     UnwritableError,
     finish_partial_file,
     partial_file,
+    write_all,
     writing,
 )
 from headrace.data.storage.open_file import (
     OpenFile,
     attempts_text,
     printable_path,
-    read_exactly,
     read_member,
     unreadable,
     with_retries,

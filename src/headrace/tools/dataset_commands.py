@@ -278,7 +278,6 @@ def unpack(
     verify: Annotated[bool, typer.Option("--verify", help="Compare every file with the archive at the end.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there and differ.")] = False,
     skip_refused: Annotated[bool, typer.Option("--skip-refused", help="Leave out members that are refused.")] = False,
-    cache: Cache = None,
     json: Json = None,
 ) -> None:
     """Make the files that tars and zips hold. Run it again after an interruption: complete files are left alone."""
@@ -303,7 +302,6 @@ def unpack(
             overwrite=overwrite,
             skip_refused=skip_refused,
             verify=verify,
-            cache=cache,
             tick=tick,
         )
     say(console, unpacked_lines(reports, str(to)))

@@ -123,8 +123,8 @@ def test_ranks_of_a_node_share_the_copy(data, tmp_path_factory):
     ranks = [start_python(RANK, data / "photos", to) for _ in range(3)]
     said = [finish(rank) for rank in ranks]
     assert said == [(0, hr.open(data / "photos").fingerprint + "\n", "")] * 3
-    lines = [json.loads(line) for line in (to / ".headrace-stage" / "journal").read_text().splitlines()]
-    assert sum("file" in line for line in lines) == len(hr.open(data / "photos")), "each was copied once"
+    lines = (to / ".headrace-stage" / "journal").read_text().splitlines()
+    assert sum('{"file"' in line for line in lines) == len(hr.open(data / "photos")), "each was copied once"
 
 
 def test_a_manifest_alone_is_refused(data, tmp_path):

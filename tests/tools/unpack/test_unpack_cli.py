@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from made_archives import file, ordinary, special, write_tar, write_zip
@@ -75,13 +74,6 @@ def test_patterns_and_several_archives(tmp_path, target):
     write_zip(tmp_path / "z.zip", [("z", b"x")])
     assert call(tmp_path / "part-{0..1}.tar", tmp_path / "*-2.tar", tmp_path / "z.zip", "--to", target).exit_code == 0
     assert names(target) == ["0", "1", "2", "z"]
-
-
-def test_the_cache_keeps_the_index(tmp_path, target):
-    path = write_tar(tmp_path / "a.tar", [file("a", b"x")])
-    call(path, "--to", target, "--cache", tmp_path / "indices")
-    assert not Path(f"{path}.headrace").exists()
-    assert len(list((tmp_path / "indices").iterdir())) == 1
 
 
 @pytest.mark.parametrize(

@@ -70,15 +70,7 @@ def test_a_read_only_file_system(tmp_path, target):
     target.mkdir()
     path = write_tar(tmp_path / "a.tar", [file("a", b"x")])
     said = on_mounted('mount -t tmpfs -o ro none "$2"', path, target)
-    assert said == f"{target}/a: could not be written: Read-only file system. Write into a folder that can be written\n"
-
-
-def test_a_file_system_that_is_another_one_below(tmp_path, target):
-    """Files without names are made where they get one, so that they need not move between file systems."""
-    (target / "below").mkdir(parents=True)
-    path = write_tar(tmp_path / "a.tar", [file("a", b"x"), file("below/b", b"x")])
-    said = on_mounted('mount -t tmpfs none "$2/below"', path, target).splitlines()
-    assert sorted(said) == [f"{target}/a", f"{target}/below/b"]
+    assert said == f"{target}: could not be locked: Read-only file system. Write into another folder\n"
 
 
 @pytest.mark.parametrize(
@@ -122,10 +114,7 @@ def test_wrong_use(tmp_path, target):
 @pytest.mark.parametrize("content", [b"", b"no archive at all" * 100, b"PK\x03\x04 no zip"])
 def test_what_is_no_archive(tmp_path, target, content):
     (tmp_path / "a").write_bytes(content)
-    if content:
-        with pytest.raises(DatasetError, match=r"/a: .*Check it with `(tar -tf|unzip -t)`"):
-            unpack([tmp_path / "a"], to=target)
-    else:  # tar takes it for an archive without members
+    with pytest.raises(DatasetError, match=r"/a: .*Check it with `(tar -tf|unzip -t)`"):
         unpack([tmp_path / "a"], to=target)
     assert list(target.iterdir()) == []
 
@@ -144,24 +133,13 @@ def test_a_tar_that_is_cut_short(tmp_path, target, how, left):
         assert name == b"." or entry[1] == noise(5_000, seed=int(name))
 
 
-def test_a_tar_that_is_rewritten_meanwhile(tmp_path, target):
-    path = write_tar(tmp_path / "a.tar", [file(f"{number}", b"x") for number in range(50)])
-    other = write_tar(tmp_path / "b.tar", [file(f"{number + 100}", b"y") for number in range(50)]).read_bytes()
-
-    def rewrite(_: object) -> None:
-        path.write_bytes(other)
-
-    with pytest.raises(ChangedError, match=r"a\.tar at byte \d+: expected the header of member '\d+', got another"):
-        unpack([path], to=target, threads=1, tick=rewrite)
-
-
 def test_a_tar_that_becomes_shorter_meanwhile(tmp_path, target):
     path = write_tar(tmp_path / "a.tar", [file(f"{number}", noise(2_000)) for number in range(50)])
 
     def cut(_: object) -> None:
         os.truncate(path, 20_000)
 
-    with pytest.raises(ChangedError, match=r"a\.tar at byte \d+: expected \d+ bytes, got"):
+    with pytest.raises(ChangedError, match=r"a\.tar: it has become shorter"):
         unpack([path], to=target, threads=1, tick=cut)
     assert all(entry[1] == noise(2_000) for name, entry in tree(target).items() if name != b".")
 
@@ -198,7 +176,7 @@ def test_a_zip_whose_bytes_are_wrong(tmp_path, target):
     raw = bytearray(path.read_bytes())
     raw[raw.index(noise(1000)) + 500] ^= 1
     path.write_bytes(raw)
-    with pytest.raises(DamagedMemberError, match=r"a\.zip at byte \d+: member 'b': Bad CRC-32 for file 'b'.*unzip -t"):
+    with pytest.raises(DamagedMemberError, match=r"a\.zip: member 'b': Bad CRC-32 for file 'b'.*unzip -t"):
         unpack([path], to=target, threads=1)
     assert names(target) == ["a"]
 
@@ -208,7 +186,7 @@ def test_a_zip_that_is_encrypted(tmp_path, target):
     raw = bytearray(path.read_bytes())
     raw[raw.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(raw)
-    with pytest.raises(UnsupportedMemberError, match=r"a\.zip: member 'a' is encrypted\. Unpack it with another tool"):
+    with pytest.raises(UnsupportedMemberError, match=r"a\.zip: member 'a': it is encrypted, or .*\. Unpack it with"):
         unpack([path], to=target)
     assert names(target) == []
 
@@ -220,7 +198,7 @@ def test_an_archive_that_cannot_be_read(tmp_path, target, monkeypatch):
     def failing(*args: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(os, "preadv", failing)
+    monkeypatch.setattr(os, "pread", failing)
     monkeypatch.setattr("headrace.data.storage.open_file.pause", lambda _: None)
     with pytest.raises(ReadError, match=r"a\.tar at byte \d+: could not be read: Input/output error"):
         unpack([path], to=target, threads=2)
@@ -233,15 +211,15 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing_half(tmp_path, target, thread
     source = """
         import os, sys, time
         from headrace.tools.unpack import unpack
-        from headrace.tools.unpack.tar_archive import TarArchive
-        attributes = TarArchive.attributes
-        def slowly(archive, number):
-            if number == 20:
+        from headrace.tools.unpack.archives import TarArchive
+        pieces = TarArchive.pieces
+        def slowly(archive, member):
+            if member.name == "20":
                 os.write(1, b"going\\n")  # print's lock, held as the interpreter ends, is a fatal error
-            if number > 20:
+            if int(member.name) > 20:
                 time.sleep(0.05)  # a slow disk
-            return attributes(archive, number)
-        TarArchive.attributes = slowly
+            return pieces(archive, member)
+        TarArchive.pieces = slowly
         unpack([sys.argv[1]], to=sys.argv[2], threads=int(sys.argv[3]))
     """
     code, _, said = interrupt_when_ready(source, path, target, threads)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from file_systems import without_unnamed_files
 from killed_forks import count_calls, is_killed_at_call, is_killed_within
 from made_archives import MTIME, file, noise, ordinary, write_tar, write_zip
 from unpacked_trees import tree
 
 from headrace.tools.unpack import unpack
-from headrace.tools.unpack.plan import STAGING
 
 Make = Callable[[Path], Path]
 KINDS: dict[str, Make] = {
@@ -23,17 +20,13 @@ KINDS: dict[str, Make] = {
     "gzip": lambda folder: write_tar(folder / "a.tar.gz", ordinary(), how="w:gz"),
     "zip": lambda folder: write_zip(folder / "a.zip", [(f"a/{i % 3}/{i}", noise(i * 997, seed=i)) for i in range(40)]),
 }
-CASES = [("tar", "unnamed"), ("tar", "staged"), ("gzip", "unnamed"), ("gzip", "staged"), ("zip", "unnamed")]
 MOMENTS, MOMENTS_LONG = 2, 50
 
 
 @pytest.fixture
-def prepared(request, tmp_path, monkeypatch):
-    """An archive whose index is there, and what is to come of it."""
-    kind, way = request.param
-    if way == "staged":
-        without_unnamed_files(monkeypatch)
-    path = KINDS[kind](tmp_path)
+def prepared(request, tmp_path):
+    """An archive, and what is to come of it."""
+    path = KINDS[request.param](tmp_path)
     unpack([path], to=tmp_path / "whole")
     return path, tree(tmp_path / "whole")
 
@@ -42,7 +35,7 @@ def assert_complete_as_far_as_it_goes(target: Path, whole: dict[bytes, tuple[obj
     """How many files are there. Folders get their times last, and which name of a file is the first may differ."""
     files = 0
     for name, entry in tree(target).items() if target.exists() else ():
-        if name.startswith(STAGING):
+        if name.startswith(b".headrace-unpack"):
             continue
         expected = whole[name]
         assert entry[0] == expected[0]
@@ -60,7 +53,6 @@ def kill_and_go_on(path: Path, target: Path, whole: dict[bytes, tuple[object, ..
     (report,) = unpack([path], to=target, threads=2)
     assert tree(target) == whole
     assert report.kept >= there - report.links
-    assert not (target / os.fsdecode(STAGING)).exists()
 
 
 def kill_again_and_again(path: Path, folder: Path, whole: dict[bytes, tuple[object, ...]], moments: int) -> None:
@@ -72,19 +64,19 @@ def kill_again_and_again(path: Path, folder: Path, whole: dict[bytes, tuple[obje
         kill_and_go_on(path, folder / f"target{number}", whole, lambda work, at=at: is_killed_at_call(work, at))
 
 
-@pytest.mark.parametrize("prepared", CASES, ids="-".join, indirect=True)
+@pytest.mark.parametrize("prepared", KINDS, indirect=True)
 def test_killed_at_a_few_calls(prepared, tmp_path):
     kill_again_and_again(*prepared[:1], tmp_path, prepared[1], MOMENTS)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("prepared", CASES, ids="-".join, indirect=True)
+@pytest.mark.parametrize("prepared", KINDS, indirect=True)
 def test_killed_at_many_calls(prepared, tmp_path):
     kill_again_and_again(*prepared[:1], tmp_path, prepared[1], MOMENTS_LONG)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("prepared", CASES, ids="-".join, indirect=True)
+@pytest.mark.parametrize("prepared", KINDS, indirect=True)
 def test_killed_at_any_moment(prepared, tmp_path):
     path, whole = prepared
     begin = time.perf_counter()

@@ -13,9 +13,9 @@ import pytest
 from made_archives import MTIME, file, folder, hard_link, special, symbolic_link, write_tar, zip_info
 from unpacked_trees import names, tree
 
-from headrace.errors import DamagedMemberError, DatasetError, UnsafeMemberError, WriteError
+from headrace.errors import DatasetError, UnsafeMemberError, WriteError
 from headrace.tools.unpack import unpack
-from headrace.tools.unpack.target import Placed, UnpackTarget
+from headrace.tools.unpack.target import UnpackTarget
 
 HOWS = {"plain": "w", "gzip": "w:gz"}
 GOOD = file("good", b"good")
@@ -29,11 +29,11 @@ REFUSED = {
     "link out": ([symbolic_link("a", "../outside")], "leads out of the target"),
     "link out from a folder": ([symbolic_link("a/b", "../../outside")], "leads out of the target"),
     "link in and out": ([symbolic_link("a", "b/../../outside")], "leads out of the target"),
-    "hard link to absolute path": ([hard_link("a", "/etc/passwd")], "a hard link to an absolute path"),
-    "hard link out": ([hard_link("a", "../outside/secret")], "which no member can be"),
-    "hard link to what is no member": ([hard_link("a", "target-file")], "not ahead of it in the archive"),
-    "hard link to a later member": ([hard_link("a", "later"), file("later", b"x")], "not ahead of it"),
-    "hard link to itself": ([hard_link("a", "a")], "not ahead of it"),
+    "hard link to absolute path": ([hard_link("a", "/etc/passwd")], "no file that is ahead of it"),
+    "hard link out": ([hard_link("a", "../outside/secret")], "its name holds"),
+    "hard link to what is no member": ([hard_link("a", "target-file")], "no file that is ahead of it"),
+    "hard link to a later member": ([hard_link("a", "later"), file("later", b"x")], "no file that is ahead of it"),
+    "hard link to itself": ([hard_link("a", "a")], "no file that is ahead of it"),
     "hard link to a folder": ([folder("d"), hard_link("a", "d")], "hard link to 'd'"),
     "fifo": ([special("a", tarfile.FIFOTYPE)], "neither a file nor a folder nor a link"),
     "character device": ([special("a", tarfile.CHRTYPE)], "neither a file nor a folder nor a link"),
@@ -41,8 +41,8 @@ REFUSED = {
     "unknown type": ([special("a", b"Z")], "neither a file nor a folder nor a link"),
     "staging folder": ([file(".headrace-unpack/0", b"x")], "kept for unpacking"),
     "staging link": ([symbolic_link(".headrace-unpack", ".")], "kept for unpacking"),
-    "name too long": ([file("x" * 256, b"x")], "longer than 255 bytes"),
-    "path too long": ([file("d/" * 3000 + "x", b"x")], "longer than 4095 bytes"),
+    "name too long": ([file("x" * 256, b"x")], "or a part of it, is longer than 4095 or 255 bytes"),
+    "path too long": ([file("d/" * 3000 + "x", b"x")], "or a part of it, is longer than 4095 or 255 bytes"),
     "moved link": ([symbolic_link("a/b/l", "../../x"), hard_link("l2", "a/b/l")], "leads out of the target"),
 }
 
@@ -122,7 +122,7 @@ def test_nothing_is_made_below_what_is_no_folder(tmp_path, target, case):
 @pytest.mark.parametrize("case", THROUGH)
 def test_nothing_is_made_below_what_is_no_folder_in_a_compressed_tar(tmp_path, target, case):
     path = write_tar(tmp_path / "a.tar.gz", THROUGH[case], how="w:gz")
-    with pytest.raises(WriteError, match=r"l: expected a folder, got a (link|file), through which nothing is written"):
+    with pytest.raises(UnsafeMemberError, match=r"'l/.*x': it lies below 'l', which is a "):
         unpack([path], to=target)
     assert "d/x" not in names(target)
 
@@ -173,9 +173,6 @@ def test_links_that_are_there_already_are_not_followed(tmp_path, target, how):
     unpack([over], to=target, overwrite=True)
     assert (target / "secret").read_bytes() == b"evil"
     assert not (target / "secret").is_symlink()
-    lead = write_tar(tmp_path / "c.tar", [symbolic_link("new", "l/secret")], how=HOWS[how])
-    with pytest.raises(UnsafeMemberError, match="leads out of the target through a link that is there"):
-        unpack([lead], to=target)
     (target / "l").unlink()
 
 
@@ -183,16 +180,16 @@ def test_links_that_are_there_already_are_not_followed(tmp_path, target, how):
 def test_a_link_put_in_the_way_meanwhile_leads_nothing_astray(tmp_path, target, how, monkeypatch):
     """A folder that was opened stays the folder, whatever its path names by then."""
     path = write_tar(tmp_path / "a.tar", [file(f"d/{number}", b"x") for number in range(3)], how=HOWS[how])
-    place_file = UnpackTarget.place_file
+    place = UnpackTarget.place
 
-    def place_and_swap(self: UnpackTarget, *arguments: object, **options: object) -> Placed:
-        placed = place_file(self, *arguments, **options)
+    def place_and_swap(self: UnpackTarget, *arguments: object, **options: object) -> bool:
+        placed = place(self, *arguments, **options)
         if not (target / "moved").exists():
             (target / "d").rename(target / "moved")
             (target / "d").symlink_to("../outside")
         return placed
 
-    monkeypatch.setattr(UnpackTarget, "place_file", place_and_swap)
+    monkeypatch.setattr(UnpackTarget, "place", place_and_swap)
     unpack([path], to=target, threads=1)
     assert sorted(os.listdir(target / "moved")) == ["0", "1", "2"]
     (target / "d").unlink()
@@ -215,29 +212,6 @@ def test_an_attack_in_a_zip(tmp_path, target):
     (report,) = unpack([path], to=target, skip_refused=True)
     assert [refusal.name for refusal in report.refused] == ["../evil", "out", "long", "device", "l/x"]
     assert sorted(names(target)) == ["absolute", "good", "l"]
-
-
-def test_a_sparse_file_whose_map_does_not_fit(tmp_path, target):
-    """Its ranges go back, beyond its end, or into the next member."""
-    for sparse in ("0,4,2,4", "0,4,2950,100", "0,600,900,1500", "0,-1,8,2", "4,x"):
-        for how in HOWS.values():
-            info, _ = file("sparse", bytes(600))
-            info.pax_headers = {"GNU.sparse.map": sparse, "GNU.sparse.size": "3000", "GNU.sparse.major": "0"}
-            path = write_tar(tmp_path / "a.tar", [(info, bytes(600)), GOOD], how=how)
-            with pytest.raises((DamagedMemberError, DatasetError), match=r"map of data and holes|a\.tar: |by its map"):
-                unpack([path], to=target)
-            assert "sparse" not in names(target)
-
-
-def test_a_bomb_of_holes_takes_no_room(tmp_path, target):
-    info, _ = file("sparse", b"abc")
-    info.pax_headers = {"GNU.sparse.map": "0,1,1000000000000,2", "GNU.sparse.size": "1000000000002"}
-    for how in HOWS.values():
-        path = write_tar(tmp_path / "a.tar", [(info, b"abc")], how=how)
-        unpack([path], to=target)
-        status = (target / "sparse").stat()
-        assert (status.st_size, status.st_blocks * 512 < 1 << 20) == (1_000_000_000_002, True)
-        (target / "sparse").unlink()
 
 
 @pytest.mark.parametrize("change", ["header", "end", "trailer"])

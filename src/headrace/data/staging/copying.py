@@ -10,8 +10,8 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.data.staging.journal import CopyRecord, StageJournal, partial_name
@@ -57,15 +57,11 @@ class StageReport:
 
     def document(self) -> dict[str, Any]:
         """Return the counts as a JSON object."""
-        names = ("copied", "copied_bytes", "kept", "kept_bytes", "verified", "repaired", "gone")
-        return {
-            "to": self.to,
-            "files": self.total_files,
-            "bytes": self.total_bytes,
-            **{name: getattr(self, name) for name in names},
-            "skipped": dict(self.skipped),
-            "wall_s": self.wall_s,
-        }
+        document = asdict(self)
+        for name in ("files", "bytes"):
+            document[name] = document.pop(f"total_{name}")
+        del document["verified_bytes"]
+        return document
 
 
 class FilePart(NamedTuple):
@@ -99,48 +95,43 @@ class FileCopier:
     """Copier of file parts. Thread-safe. Methods raise ReadError, ChangedError, WriteError, or Stopped."""
 
     def __init__(self, journal: StageJournal, report: StageReport, stop: Stop, *, part_bytes: int) -> None:
-        self._journal = journal
-        self._report = report
-        self._stop = stop
-        self._part_bytes = part_bytes
+        self._journal, self._report, self._stop, self._part_bytes = journal, report, stop, part_bytes
         self._sums: dict[bytes, dict[int, int]] = {}
         """Checksums of the finished parts of incomplete files, by path."""
         self._lock = threading.Lock()
 
     def copy(self, unit: Sequence[FilePart]) -> None:
         """Copy these parts, and rename the files that they complete."""
-        parts, copies, complete = [], [], []
-        partial_folder = self._journal.folder
+        entries: list[dict[str, Any]] = []
+        complete = []
+        private = self._journal.folder
         for part in unit:
             file = part.file
             entry = {"size": file.size, "mtime_ns": file.mtime_ns}
-            with _opened(partial_folder, partial_name(file), os.O_RDWR | os.O_CREAT) as partial:
+            with _opened(private, partial_name(file), os.O_RDWR | os.O_CREAT) as partial:
                 sum_ = self._copy_part(part, partial)
                 sums = self._note(part, sum_)
                 if sums is None:
-                    parts.append({"part": os.fsdecode(file.path), **entry, "number": part.number, "crc32": sum_})
+                    entries.append({"part": os.fsdecode(file.path), **entry, "number": part.number, "crc32": sum_})
                     continue
                 # Complete except for the rename. The bytes are durable; if the time is lost, the file is copied again.
                 os.ftruncate(partial, file.size)
                 os.fchmod(partial, file.mode)
                 os.utime(partial, ns=(file.mtime_ns, file.mtime_ns))
-                copies.append({"file": os.fsdecode(file.path), **entry, "crc32": sums})
+                entries.append({"file": os.fsdecode(file.path), **entry, "crc32": sums})
                 complete.append(file)
-        self._journal.add([*parts, *copies])
+        self._journal.add(entries)
         for file in complete:
             folder, name = self._journal.folders.parent(file.path)
             with writing(folder.place(name)):
-                os.rename(partial_name(file), name, src_dir_fd=partial_folder.descriptor, dst_dir_fd=folder.descriptor)
+                os.rename(partial_name(file), name, src_dir_fd=private.descriptor, dst_dir_fd=folder.descriptor)
         with self._lock:
             self._report.copied += len(complete)
 
-    def verify(self, file: SourceFile, record: CopyRecord) -> bool:
+    def is_intact(self, file: SourceFile, record: CopyRecord) -> bool:
         """Return True, and count the copy, if it still has the bytes that were staged."""
-        parts = list(parts_of(file, self._part_bytes))
         with _opened(*self._journal.folders.parent(file.path), os.O_RDONLY) as descriptor:
-            if len(parts) != len(record.sums) or not all(
-                self._read_back(part, descriptor) == sum_ for part, sum_ in zip(parts, record.sums, strict=True)
-            ):
+            if [self._sum(part, descriptor) for part in parts_of(file, self._part_bytes)] != list(record.sums):
                 return False
         with self._lock:
             self._report.verified = (self._report.verified or 0) + 1
@@ -150,11 +141,11 @@ class FileCopier:
     def _copy_part(self, part: FilePart, partial: int) -> int:
         """Return the part's checksum. Bytes from a killed run are read back, and copied again if they differ."""
         known = self._known_sum(part)
-        if known is None or self._read_back(part, partial) != known:
+        if known is None or self._sum(part, partial) != known:
             known = self._write(part, partial)
             if not self._journal.in_memory:
                 os.fdatasync(partial)
-            if self._read_back(part, partial) != known:
+            if self._sum(part, partial) != known:
                 raise WriteError(
                     f"{printable_path(self._journal.folder.place(partial_name(part.file)))}: expected the bytes of "
                     f"{printable_path(part.file.source)} to come back, got others. Check the disk, or the memory"
@@ -164,34 +155,33 @@ class FileCopier:
         return known
 
     def _known_sum(self, part: FilePart) -> int | None:
-        file, number = part.file, part.number
-        whole = self._journal.files.get(file.path)
+        file, whole = part.file, self._journal.files.get(part.file.path)
         if whole is not None and whole.version == file.version:  # killed before the rename
-            return whole.sums[number] if number < len(whole.sums) else None
-        found = self._journal.parts.get(file.path, {}).get(number)
+            return whole.sums[part.number] if part.number < len(whole.sums) else None
+        found = self._journal.parts.get((file.path, part.number))
         return found.sums[0] if found is not None and found.version == file.version else None
 
     def _write(self, part: FilePart, partial: int) -> int:
-        source = OpenFile(part.file.source)
-        sum_ = 0
-        _expect_unchanged(part.file, source)
+        """Copy a part, and return the checksum of the source's bytes."""
+        source, sum_ = OpenFile(part.file.source), 0
         for at, data in self._pieces(part, source.read_into):
             sum_ = zlib.crc32(data, sum_)
             write_all(partial, data, at)
-        _expect_unchanged(part.file, source)
+        status = source.status()
+        if (status.st_size, status.st_mtime_ns) != part.file.version:
+            raise _changed(part.file)
         return sum_
 
-    def _read_back(self, part: FilePart, descriptor: int) -> int | None:
+    def _sum(self, part: FilePart, descriptor: int) -> int | None:
         """Return the checksum of the bytes on disk; None if the file ends early."""
         if not self._journal.in_memory:
             os.posix_fadvise(descriptor, part.at, part.length, os.POSIX_FADV_DONTNEED)
         sum_ = 0
-        try:
+        with suppress(ChangedError):
             for _, data in self._pieces(part, lambda buffer, at: os.preadv(descriptor, [buffer], at)):
                 sum_ = zlib.crc32(data, sum_)
-        except ChangedError:
-            return None
-        return sum_
+            return sum_
+        return None
 
     def _pieces(self, part: FilePart, read: Callable[[memoryview, int], int]) -> Iterator[tuple[int, memoryview]]:
         """Read a part in pieces. Raises ChangedError if the file ends early, or Stopped."""
@@ -225,12 +215,6 @@ def _opened(folder: OutputFolder, name: bytes, flags: int) -> Iterator[int]:
             yield descriptor
         finally:
             os.close(descriptor)
-
-
-def _expect_unchanged(file: SourceFile, source: OpenFile) -> None:
-    status = source.status()
-    if (status.st_size, status.st_mtime_ns) != file.version:
-        raise _changed(file)
 
 
 def _changed(file: SourceFile) -> ChangedError:

@@ -1,13 +1,9 @@
-"""Journal of the complete files in a folder of copies; it also locks the folder.
+"""Journal of the complete files in a folder of copies, next to the incomplete files in a private subfolder.
 
-The journal is in a private subfolder, next to the incomplete files. A copy counts once its line is in the journal and
-the file has its final name. The line comes first, so a file with a final name but no line was not staged.
+A copy counts once its line is in the journal and the file has its final name. The line comes first, so a file with a
+final name but no line was not staged. The journal is untrusted; its lines are JSON objects, each with its CRC-32:
 
-The journal is JSON, one object per line, and untrusted. Each object ends in `"check"`, the CRC-32 of the line without
-that field. Lines of the first version have no checks: a journal that starts in that version is read without them.
-
-    {"format": "headrace stage 2", "sources": [["name", "/path"], …], "part_bytes": 67108864, "made": true}
-    {"folder": "name"}                                                        was created
+    {"format": "headrace stage 3", "sources": [["name", "/path"], …], "part_bytes": 67108864, "made": true}
     {"file": "name/path", "size": 5, "mtime_ns": 7, "crc32": [1]}             complete, read back; one sum per part
     {"part": "name/path", "size": 5, "mtime_ns": 7, "number": 0, "crc32": 1}  part of an incomplete file
     {"gone": "name/path"}                                                     was removed, as the source is gone
@@ -15,11 +11,9 @@ that field. Lines of the first version have no checks: a journal that starts in 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import re
 import threading
 import zlib
 from collections.abc import Iterable, Iterator
@@ -27,16 +21,12 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from headrace.data.staging.source_files import STAGE_FOLDER, SourceFile, is_in_memory
-from headrace.data.storage.file_writing import OutputFolders, write_error, writing
-from headrace.data.storage.open_file import printable_path
+from headrace.data.storage.file_writing import OutputFolders, UnwritableError, partial_file, writing
+from headrace.data.storage.open_file import DescriptorOwner, printable_path
 from headrace.errors import WriteError
 
-FORMAT = "headrace stage 2"
-_WITHOUT_CHECKS = "headrace stage 1"
-_CHECK = re.compile(rb', "check": "([0-9a-f]{8})"}\Z')
+FORMAT = "headrace stage 3"
 _NAME = b"journal"
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-_PARTIAL = re.compile(rb"[0-9a-f]{32}\.partial")
 
 
 class DamagedJournalError(Exception):
@@ -60,27 +50,24 @@ class CopyRecord(NamedTuple):
     """CRC-32 of each part of the source's bytes."""
 
 
-class StageJournal:
-    """Folder of copies and its journal, locked against other staging processes.
+class StageJournal(DescriptorOwner):
+    """Locked folder of copies and its journal. Thread-safe for adding. Methods raise WriteError."""
 
-    Thread-safe for adding. Methods raise WriteError.
-    """
-
-    def __init__(self, folders: OutputFolders, descriptor: int, *, made: bool) -> None:
+    def __init__(self, folders: OutputFolders, *, made: bool) -> None:
         """Read the journal. `made`: True if the folder of copies did not exist before it was locked."""
-        self.folders = folders
-        self.folder = folders.open(STAGE_FOLDER)
+        self.folders, self.folder = folders, folders.open(STAGE_FOLDER)
         self.in_memory = is_in_memory(folders.root.path)
         """True on tmpfs, which does not outlive the machine, so nothing is synced to disk."""
         self.header: JournalHeader | None = None
         self.files: dict[bytes, CopyRecord] = {}
-        self.parts: dict[bytes, dict[int, CopyRecord]] = {}
+        self.parts: dict[tuple[bytes, int], CopyRecord] = {}
         """Parts of incomplete files, by path and number."""
-        self.made_folders: set[bytes] = set()
-        self._descriptor = descriptor
         self._lock = threading.Lock()
         if self.in_memory:
             self._expect_own()
+        with writing(self.folder.place(_NAME)):
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._descriptor = os.open(_NAME, flags, 0o666, dir_fd=self.folder.descriptor)
         self._read()
         self.made = made if self.header is None else self.header.made
 
@@ -96,88 +83,67 @@ class StageJournal:
             for entry in new:
                 self._take(entry)
 
-    def partial_files(self) -> list[bytes]:
-        """List the incomplete files."""
-        return [name for name in map(os.fsencode, os.listdir(self.folder.descriptor)) if _PARTIAL.fullmatch(name)]
-
     def clear_partial(self, keep: Iterable[bytes] = ()) -> None:
         """Remove incomplete files, except those named in `keep`."""
-        for name in set(self.partial_files()).difference(keep):
-            self._unlink(name)
+        for name in set(map(os.fsencode, os.listdir(self.folder.descriptor))).difference(keep, [_NAME]):
+            with writing(self.folder.place(name)):
+                os.unlink(name, dir_fd=self.folder.descriptor)
 
     def remove(self) -> None:
-        """Remove the journal, after everything else."""
-        self.clear_partial()
-        self._unlink(_NAME)
+        """Remove the journal and its folder, after everything else."""
         self.header = None
-
-    def _unlink(self, name: bytes) -> None:
-        with writing(self.folder.place(name)):
-            os.unlink(name, dir_fd=self.folder.descriptor)
+        self.clear_partial()
+        with writing(self.folder.place(_NAME)), suppress(FileNotFoundError):
+            os.unlink(_NAME, dir_fd=self.folder.descriptor)
+            os.rmdir(STAGE_FOLDER, dir_fd=self.folders.root.descriptor)
 
     def _append(self, entries: list[dict[str, Any]]) -> None:
         lines = [json.dumps(entry).encode() for entry in entries]
-        data = b"".join(line[:-1] + b', "check": "' + _sum(line) + b'"}\n' for line in lines)
+        data = b"".join(b"%s %s\n" % (line, _check(line)) for line in lines)
         with writing(self.folder.place(_NAME)):
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                data = data[os.write(self._handle, data) :]
             if not self.in_memory:
-                os.fdatasync(self._descriptor)
+                os.fdatasync(self._handle)
 
     def _read(self) -> None:
         """Read the journal. Drop a last line that a kill cut short: its work is repeated."""
-        place = self.folder.place(_NAME)
-        with writing(place):
-            with open(self._descriptor, "rb", closefd=False) as file:
-                data = file.read()
+        place, number = self.folder.place(_NAME), 0
+        with writing(place), open(self._handle, "rb", closefd=False) as file:
+            data = file.read()
             whole = data[: data.rfind(b"\n") + 1]
             if len(whole) < len(data):
-                os.ftruncate(self._descriptor, len(whole))
-        number, is_checked = 0, True
+                os.ftruncate(self._handle, len(whole))
         try:
             for number, line in enumerate(whole.splitlines(), 1):
-                entry, has_check = _read_line(line)
+                entry = _parsed(line)
                 if number == 1:
-                    self.header, is_checked = _read_header(entry)
-                if is_checked and not has_check:
-                    raise DamagedJournalError("has no checksum")
-                if number > 1:
+                    self.header = _header(entry)
+                else:
                     self._take(entry)
         except DamagedJournalError as error:
             raise WriteError(
                 f"{printable_path(place)}: expected the journal of what is staged here, got one that cannot be used: "
-                f"line {number:,} {error}. Delete the folder {printable_path(os.path.dirname(self.folder.path))} and "
-                f"stage again"
+                f"line {number:,} {error}. Delete the folder {printable_path(self.folders.root.path)} and stage again"
             ) from error
 
     def _take(self, entry: object) -> None:
         """Apply a line to the state. Raises DamagedJournalError."""
         match entry:
-            case {"file": str(text), "size": int(size), "mtime_ns": int(mtime_ns), "crc32": [*sums]} if _all(int, sums):
+            case {"file": str(text), "size": int(size), "mtime_ns": int(time), "crc32": [*sums]} if _all(int, sums):
                 path = _path(text)
-                self.files[path] = CopyRecord((size, mtime_ns), tuple(sums))
-                self.parts.pop(path, None)
-            case {
-                "part": str(text),
-                "size": int(size),
-                "mtime_ns": int(mtime_ns),
-                "number": int(number),
-                "crc32": int(sum_),
-            }:
-                self.parts.setdefault(_path(text), {})[number] = CopyRecord((size, mtime_ns), (sum_,))
-            case {"folder": str(text)}:
-                self.made_folders.add(_path(text))
+                self.files[path] = CopyRecord((size, time), tuple(sums))
+                for number in range(len(sums)):
+                    self.parts.pop((path, number), None)
+            case {"part": str(text), "size": int(size), "mtime_ns": int(time), "number": int(at), "crc32": int(sum_)}:
+                self.parts[_path(text), at] = CopyRecord((size, time), (sum_,))
             case {"gone": str(text)}:
                 self.files.pop(_path(text), None)
             case _:
                 raise DamagedJournalError("is no record")
 
     def _expect_own(self) -> None:
-        """Raise WriteError for another user's folder.
-
-        /dev/shm is shared: the owner of a folder there can let others write in it, and so controls the bytes read from
-        it.
-        """
+        """Raise WriteError for another user's folder: /dev/shm is shared, and its owner may change what is read."""
         for folder in (self.folders.root, self.folder):
             owner = os.fstat(folder.descriptor).st_uid
             if owner not in (os.geteuid(), 0):
@@ -187,46 +153,41 @@ class StageJournal:
                 )
 
 
-def _read_line(line: bytes) -> tuple[Any, bool]:
-    """Return the parsed line, and True if it has a checksum."""
-    check = _CHECK.search(line, max(0, len(line) - len(b', "check": "00000000"}')))
-    bare = line if check is None else line[: check.start()] + b"}"
-    if check is not None and check[1] != _sum(bare):
+def _parsed(line: bytes) -> Any:
+    bare, _, check = line.rpartition(b" ")
+    if check != _check(bare):
         raise DamagedJournalError("does not fit its checksum")
     try:
-        return json.loads(bare), check is not None
+        return json.loads(bare)
     except (ValueError, RecursionError):
         raise DamagedJournalError("is no JSON") from None
 
 
-def _read_header(entry: Any) -> tuple[JournalHeader, bool]:
-    """Return the header, and True if each line must have a checksum."""
+def _header(entry: Any) -> JournalHeader:
     match entry:
-        case {"format": str(name)} if name not in (FORMAT, _WITHOUT_CHECKS):
+        case {"format": str(name)} if name != FORMAT:
             raise DamagedJournalError(f"is of another version, {name!r}; this one writes {FORMAT!r}")
-        case {"format": str(name), "sources": [*sources], "part_bytes": int(part_bytes), "made": bool(made)}:
-            if part_bytes > 0 and all(isinstance(one, list) and len(one) == 2 and _all(str, one) for one in sources):
-                return JournalHeader(tuple((one[0], one[1]) for one in sources), part_bytes, made), name == FORMAT
+        case {"format": _, "sources": [*sources], "part_bytes": int(part_bytes), "made": bool(made)}:
+            if all(isinstance(one, list) and len(one) == 2 and _all(str, one) for one in sources):
+                return JournalHeader(tuple((one[0], one[1]) for one in sources), part_bytes, made)
     raise DamagedJournalError("is no header")
 
 
 def _path(text: str) -> bytes:
     """Return a relative path that stays inside its folder. Raises DamagedJournalError for any other path."""
-    try:
+    with suppress(UnicodeEncodeError):
         path = os.fsencode(text)
-    except UnicodeEncodeError:
-        path = b""
-    if b"\0" in path or any(part in (b"", b".", b"..") for part in path.split(b"/")):
-        raise DamagedJournalError(f"names {text!r}, which no copy is called")
-    return path
+        if b"\0" not in path and not any(part in (b"", b".", b"..") for part in path.split(b"/")):
+            return path
+    raise DamagedJournalError(f"names {text!r}, which no copy is called")
 
 
 def _all(kind: type, values: Iterable[object]) -> bool:
     return all(isinstance(value, kind) for value in values)
 
 
-def _sum(bare: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(bare)
+def _check(line: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(line)
 
 
 def partial_name(file: SourceFile) -> bytes:
@@ -242,52 +203,19 @@ def locked_folder(root: bytes, *, wait: bool) -> Iterator[StageJournal]:
     Wait for another lock holder, or without `wait` raise an error. Without a header at the end, remove both again
     unless the folder has other content. Raises WriteError.
     """
-    descriptor = None
-    while descriptor is None:
-        made = not os.path.isdir(root)
-        folders = OutputFolders(root)
-        descriptor = _locked_journal(folders, wait=wait)
+    made, journal = not os.path.isdir(root), None
     try:
-        journal = StageJournal(folders, descriptor, made=made)
-        try:
-            yield journal
-        finally:
-            if journal.header is None:
-                # Processes that wait for the lock detect that the journal was removed.
-                with suppress(FileNotFoundError):
-                    os.unlink(_NAME, dir_fd=folders.open(STAGE_FOLDER).descriptor)
-                with suppress(OSError):  # not empty, or a mount
-                    os.rmdir(STAGE_FOLDER, dir_fd=folders.root.descriptor)
-                    if journal.made:
-                        os.rmdir(root)
+        with partial_file(os.fsdecode(os.path.join(root, STAGE_FOLDER)), patience_s=None if wait else 0):
+            journal = StageJournal(OutputFolders(root), made=made)
+            try:
+                yield journal
+            finally:
+                if journal.header is None:
+                    journal.remove()
+    except UnwritableError as error:
+        why = error if error.__cause__ else "another process that stages into it. Run it again when that has ended"
+        raise WriteError(f"{printable_path(root)}: expected to be alone in this folder, got {why}") from error
     finally:
-        os.close(descriptor)
-
-
-def _locked_journal(folders: OutputFolders, *, wait: bool) -> int | None:
-    """Return the journal's locked descriptor; None if the previous holder removed the journal, or its folder."""
-    folder, descriptor = folders.root, -1
-    try:
-        folder = folders.open(STAGE_FOLDER)
-        descriptor = os.open(_NAME, _FLAGS, 0o666, dir_fd=folder.descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        here = os.stat(os.path.join(folders.root.path, STAGE_FOLDER, _NAME), follow_symlinks=False)
-        if os.path.samestat(here, os.fstat(descriptor)):
-            taken, descriptor = descriptor, -1
-            return taken
-    except FileNotFoundError:
-        pass
-    except WriteError as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
-            raise
-    except BlockingIOError as error:
-        raise WriteError(
-            f"{printable_path(folders.root.path)}: expected to be alone in this folder, got another process that "
-            f"stages into it. Run it again when that has ended"
-        ) from error
-    except OSError as error:
-        raise write_error(folder.place(_NAME), error) from error
-    finally:
-        if descriptor != -1:
-            os.close(descriptor)
-    return None
+        if journal is not None and journal.header is None and journal.made:
+            with suppress(OSError):  # not empty, or a mount
+                os.rmdir(root)

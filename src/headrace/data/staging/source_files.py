@@ -159,25 +159,22 @@ def existing_copies(root: bytes) -> tuple[dict[bytes, tuple[int, int]], list[byt
     """
     files: dict[bytes, tuple[int, int]] = {}
     others = []
-    folders = [b""]
-    while folders:
-        folder = folders.pop()
-        try:
-            with os.scandir(os.path.join(root, folder)) as entries:
-                for entry in entries:
-                    path = os.path.join(folder, entry.name)
-                    if entry.is_dir(follow_symlinks=False):
-                        folders += [path] if path != STAGE_FOLDER else []
-                    elif entry.is_file(follow_symlinks=False):
-                        status = entry.stat(follow_symlinks=False)
-                        files[path] = (status.st_size, status.st_mtime_ns)
-                    else:
-                        others.append(path)
-        except OSError as error:
-            raise WriteError(
-                f"{printable_path(os.path.join(root, folder))}: could not be listed: {error.strerror}. Stage into a "
-                f"folder of your own"
-            ) from error
+
+    def fail(error: OSError) -> None:
+        raise WriteError(
+            f"{printable_path(error.filename)}: could not be listed: {error.strerror}. Stage into a folder of your own"
+        ) from error
+
+    for folder, folders, names in os.walk(root, onerror=fail):
+        if folder == root:
+            folders[:] = [name for name in folders if name != STAGE_FOLDER]
+            names[:] = [name for name in names if name != STAGE_FOLDER + os.fsencode(PARTIAL_SUFFIX)]
+        for place in [os.path.join(folder, name) for name in folders + names]:
+            status, path = os.lstat(place), os.path.relpath(place, root)
+            if stat.S_ISREG(status.st_mode):
+                files[path] = (status.st_size, status.st_mtime_ns)
+            elif not stat.S_ISDIR(status.st_mode):
+                others.append(path)
     return files, others
 
 
@@ -196,43 +193,40 @@ def free_space(folder: bytes, *, in_memory: bool, reserve_bytes: int | None) -> 
     """Return the space for copies. Raises OSError."""
     status = os.statvfs(folder)
     known = memory() if in_memory else None
-    if reserve_bytes is None:
-        reserve_bytes = max(RESERVE_BYTES, 0 if known is None else int(known.total_bytes * RESERVE_SHARE))
-    free_files = status.f_favail if status.f_files else None
-    available = None if known is None else known.available_bytes
-    return FreeSpace(status.f_bavail * status.f_frsize, free_files, available, reserve_bytes)
+    total, available = (0, None) if known is None else (known.total_bytes, known.available_bytes)
+    reserve = max(RESERVE_BYTES, int(total * RESERVE_SHARE)) if reserve_bytes is None else reserve_bytes
+    return FreeSpace(status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None, available, reserve)
 
 
 def expect_room(files: Sequence[SourceFile], there: int, space: FreeSpace, folder: bytes) -> None:
     """Raise WriteError if `files` would not fit; `there` bytes of them exist already."""
     need = sum(-(-file.size // _PAGE_BYTES) * _PAGE_BYTES for file in files) - there
+    copies, left, reserve = (decimal(max(0, size)) for size in (need, space.free_bytes, space.reserve_bytes))
+    lack = None
     if need <= 0:
         return
-    copies, reserve = f"the copies need {decimal(need)}", decimal(space.reserve_bytes)
-    lacks = []
-    if space.memory_bytes is None:
-        if need > space.free_bytes - space.reserve_bytes:
-            lacks.append(
-                f"{copies}, and the file system has {decimal(space.free_bytes)} left, of which {reserve} are kept "
-                f"free. Free space there, stage less, or say how much is to be left: --reserve"
-            )
+    if space.memory_bytes is None and need > space.free_bytes - space.reserve_bytes:
+        lack = (
+            f"the copies need {copies}, and the file system has {left} left, of which {reserve} are kept free. Free "
+            f"space there, stage less, or say how much is to be left: --reserve"
+        )
     elif need > space.free_bytes:
-        lacks.append(
-            f"{copies}, and the file system, which is memory, has {decimal(space.free_bytes)} left. Make it larger "
+        lack = (
+            f"the copies need {copies}, and the file system, which is memory, has {left} left. Make it larger "
             f"(mount -o remount,size=…; docker run --shm-size=…), stage less, or stage onto a disk"
         )
-    elif need > space.memory_bytes - space.reserve_bytes:
-        lacks.append(
-            f"{copies} of memory, of which {decimal(space.memory_bytes)} are available, and {reserve} are left to "
-            f"runs. Stage less, or onto a disk, or say how much runs need: --reserve"
+    elif space.memory_bytes is not None and need > space.memory_bytes - space.reserve_bytes:
+        lack = (
+            f"the copies need {copies} of memory, of which {decimal(space.memory_bytes)} are available, and {reserve} "
+            f"are left to runs. Stage less, or onto a disk, or say how much runs need: --reserve"
         )
-    if space.free_files is not None and len(files) > space.free_files:
-        lacks.append(
+    elif space.free_files is not None and len(files) > space.free_files:
+        lack = (
             f"the copies are {len(files):,} files, and the file system takes {space.free_files:,} more. Stage an "
             f"archive of them, or onto another file system"
         )
-    if lacks:
-        raise WriteError(f"{printable_path(folder)}: {lacks[0]}. Nothing was written")
+    if lack is not None:
+        raise WriteError(f"{printable_path(folder)}: {lack}. Nothing was written")
 
 
 def is_in_memory(folder: bytes) -> bool:

@@ -83,23 +83,17 @@ def stage(
         report.skipped = dict(listing.skipped)
         kept, copy, changed = _plan(listing.files, journal, there)
         if verify:
-            report.verified, checked = 0, {}
-
-            def check(file: SourceFile) -> None:
-                checked[file.path] = copier.verify(file, journal.files[file.path])
-
-            work_at(kept, check)
-            damaged = [file for file in kept if not checked[file.path]]
-            kept = [file for file in kept if checked[file.path]]
-            copy += damaged
-            changed += damaged
+            report.verified, intact = 0, {}
+            work_at(kept, lambda file: intact.update({file: copier.is_intact(file, journal.files[file.path])}))
+            damaged = [file for file in kept if not intact[file]]
+            kept = [file for file in kept if intact[file]]
+            copy, changed = copy + damaged, changed + damaged
         report.kept, report.kept_bytes = len(kept), sum(file.size for file in kept)
         report.repaired = [printable_path(file.path) for file in changed]
         _expect_room(journal, copy, reserve_bytes)
         if journal.header is None:
             journal.begin(JournalHeader(named, PART_BYTES, journal.made))
         report.gone = _remove_gone(journal, listing, there)
-        journal.add({"folder": os.fsdecode(path)} for path in listing.folders if path not in journal.made_folders)
         for path in listing.folders:
             journal.folders.open(path)
         journal.clear_partial(map(partial_name, copy))
@@ -174,10 +168,8 @@ def _plan(
 def _expect_room(journal: StageJournal, copy: Sequence[SourceFile], reserve_bytes: int | None) -> None:
     root = journal.folders.root.path
     space = free_space(root, in_memory=journal.in_memory, reserve_bytes=reserve_bytes)
-    partial = set(journal.partial_files()) & set(map(partial_name, copy))
-    folder = journal.folder.descriptor
-    blocks = sum(os.stat(name, dir_fd=folder, follow_symlinks=False).st_blocks for name in partial)
-    expect_room(copy, blocks * 512, space, root)
+    there = [found.st_blocks for file in copy if (found := journal.folder.find(partial_name(file))) is not None]
+    expect_room(copy, sum(there) * 512, space, root)
 
 
 def _remove_gone(journal: StageJournal, listing: StageListing, there: Iterable[bytes]) -> int:
@@ -192,8 +184,7 @@ def _remove_gone(journal: StageJournal, listing: StageListing, there: Iterable[b
 
 def _remove_copy(folders: OutputFolders, path: bytes) -> None:
     """Remove a copy if it exists. Raises WriteError."""
-    above, _, name = path.rpartition(b"/")
-    folder = folders.find(above)
+    folder, name = folders.find(os.path.dirname(path)), os.path.basename(path)
     if folder is not None:
         with writing(folder.place(name)), suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder.descriptor)
@@ -232,7 +223,7 @@ def unstage(to: str, *, force: bool = False) -> UnstageReport:
         for path in existing_copies(root)[0]:
             if _is_index_of(path, removed):
                 _remove_copy(journal.folders, path)
-        _remove_folders(journal.folders, [*journal.made_folders, *(path.rpartition(b"/")[0] for path in known)])
+        _remove_folders(journal)
         if not report.left:
             journal.remove()
     return report
@@ -240,9 +231,8 @@ def unstage(to: str, *, force: bool = False) -> UnstageReport:
 
 def _remove(journal: StageJournal, path: bytes, record: CopyRecord, report: UnstageReport, *, force: bool) -> bool:
     """Remove a copy, and return True if it no longer exists."""
-    above, _, name = path.rpartition(b"/")
-    place = journal.folders.find(above)
-    found = None if place is None else place.find(name)
+    place = journal.folders.find(os.path.dirname(path))
+    found = None if place is None else place.find(os.path.basename(path))
     if found is None:
         return place is not None
     is_ours = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == record.version
@@ -255,16 +245,12 @@ def _remove(journal: StageJournal, path: bytes, record: CopyRecord, report: Unst
     return True
 
 
-def _remove_folders(folders: OutputFolders, paths: Iterable[bytes]) -> None:
-    """Remove the empty folders, deepest first."""
-    every = set()
-    for path in paths:
-        while path and path not in every:
-            every.add(path)
-            path = path.rpartition(b"/")[0]
-    for path in sorted(every, key=lambda path: path.count(b"/"), reverse=True):
-        above, _, name = path.rpartition(b"/")
-        place = folders.find(above)
-        if place is not None:
+def _remove_folders(journal: StageJournal) -> None:
+    """Remove the empty folders of the copies, deepest first."""
+    root = journal.folders.root.path
+    for name, _ in () if journal.header is None else journal.header.sources:
+        top = os.path.join(root, os.fsencode(name))
+        below = [] if os.path.islink(top) else [folder for folder, _, _ in os.walk(top, topdown=False)]
+        for folder in [*below, os.path.dirname(top)]:
             with suppress(OSError):  # not empty, gone, or a link
-                os.rmdir(name, dir_fd=place.descriptor)
+                os.rmdir(folder)

@@ -69,7 +69,7 @@ def _lock(name: str, patience_s: float | None) -> int:
     try:
         os.makedirs(os.path.dirname(name), exist_ok=True)
         while True:
-            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             try:
                 _wait_for_lock(descriptor, patience_s)
             except BaseException:
