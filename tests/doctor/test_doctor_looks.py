@@ -98,7 +98,7 @@ def test_whatever_a_sample_does_the_run_ends_as_one_that_was_measured(odd: str, 
 def test_a_sample_that_never_comes_ends_the_run_in_time(odd: str, work: Path, photos: Path) -> None:
     run = looked(work, python("odd_looks.py", photos, "--odd", odd), "--steps", "10")
     assert (run.status, run.session.outcome.why) == (0, "steps")
-    assert run.ending_s < LOOK_S + 2 * GRACE_S + 4, "a graceful end is given as long as a sample"
+    assert run.ending_s < LOOK_S + 2 * GRACE_S + 4  # a graceful end is given as long as a sample
     assert "a sample took more than 5 s" in run.notes["no-look"]
     assert run.session.loader_trial is not None
     assert "a sample took more than 5 s" in run.session.loader_trial.reason
@@ -152,5 +152,5 @@ def test_the_first_of_two_ranks_looks_and_both_end_well(work: Path, photos: Path
     run = looked(work, torchrun(2, "odd_looks.py", photos, "--ranks", "--odd", "print"), "--steps", "10")
     assert (run.status, run.session.outcome.why) == (0, "steps")
     assert {one.ended for one in run.session.processes if one.role == "trainer"} == {"steps"}
-    assert run.out.count("a sample") == 4 * 8 + 2, "of one rank's samples, alone and mixed"
+    assert run.out.count("a sample") == 4 * 8 + 2  # of one rank's samples, alone and mixed
     assert run.session.looked_image is not None

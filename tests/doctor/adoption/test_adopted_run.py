@@ -66,7 +66,7 @@ def test_a_script_trains_on_the_same_samples_with_its_patch(tmp_path: Path, monk
     assert len(samples[0]) == len(samples[1]) == 40
     assert [one[:2] for one in samples[0]] == [one[:2] for one in samples[1]]
     means = [[float(one[2]) for one in each] for each in samples]
-    assert means[1] == pytest.approx(means[0], abs=0.02), "resized by another filter, of the same pictures"
+    assert means[1] == pytest.approx(means[0], abs=0.02)  # resized by another filter, of the same pictures
 
 
 @pytest.mark.long

@@ -111,7 +111,7 @@ def test_members_of_a_pipelines_tars_are_columns(shards: list[str], tmp_path: Pa
     assert compared(look, found) == {"0": "same", "1": "same", "2.0": "same", "3": "same", "4.0": "same"}
     assert look.opened is not None
     assert (look.opened.buffer, look.opened.drops, look.opened.epoch) == (1000, True, None)
-    assert len({each.index for each in look.samples}) == 8, "of all three tars"
+    assert len({each.index for each in look.samples}) == 8  # of all three tars
 
 
 @CLOSED_LATE
@@ -125,7 +125,7 @@ def test_a_pipeline_that_selects_draws_tars_and_has_an_epoch_of_its_own(shards: 
     )
     look, found = adopted(DataLoader(pipeline, batch_size=2), tmp_path)
     certain = {part.part: part.certainty for part in found.recipe.parts}
-    assert certain.pop("__key__") == "python", "of webdataset's own map"
+    assert certain.pop("__key__") == "python"  # of webdataset's own map
     assert certain == {"resampled": "differs", "with_epoch(10)": "differs", "<lambda>": "check"}
     assert look.opened is not None
     assert (look.opened.files, look.opened.epoch, look.opened.is_resampled) == (tuple(shards), 10, True)

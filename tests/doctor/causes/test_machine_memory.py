@@ -56,7 +56,7 @@ def test_little_shared_memory(total: int, used: int, figures: list[str]) -> None
     run = Run(facts={"shm_bytes": total}, columns={"shm_used_bytes": float(used)})
     assert (only(run).code, quantities(only(run).text)) == ("shm", figures)
     run.workers = 0
-    assert codes(run) == [], "expected none without workers, which use it"
+    assert codes(run) == []  # none without workers, which use it
 
 
 def test_reads_that_come_from_disk() -> None:

@@ -75,7 +75,7 @@ def test_a_subset_is_predicted_as_the_whole_is() -> None:
     assert predicted_of(session, found.together) == found.best is not None
     single = {one.code: one.prediction for one in found.remedies}
     assert predicted_of(session, ["indexed-tar"]) == single["indexed-tar"]
-    assert predicted_of(session, ["workers", "prefetch"]) is None, "a longer queue does not help there"
+    assert predicted_of(session, ["workers", "prefetch"]) is None  # a longer queue does not help there
 
 
 def test_what_adds_nothing_is_left_out() -> None:

@@ -112,7 +112,7 @@ def test_beside_the_loader_it_is_what_the_trial_measured() -> None:
     assert found.prediction is not None
     assert loader.prediction is not None
     gone = loader.prediction.step_us - found.prediction.step_us
-    assert gone == pytest.approx(3_000, rel=0.05), "what it gains beside the stand-in"
+    assert gone == pytest.approx(3_000, rel=0.05)  # what it gains beside the stand-in
     assert "a step takes 8.0 ms, and 5.0 ms with them asleep" in found.why
     assert (found.beside, found.confidence) == ("loader", "medium")
     assert whole.together == ["loader", "passive-wait"]

@@ -33,7 +33,7 @@ def test_stages_are_shares_of_the_time_that_makers_were_busy(tmp_path):
         ("read", "a", pytest.approx(0.1)),
     ]
     first = making.stages[0]
-    assert (first.wall_us, first.cpu_us, first.calls) == (1_500, 750, 4), "a sample, a sample, a batch"
+    assert (first.wall_us, first.cpu_us, first.calls) == (1_500, 750, 4)  # a sample, a sample, a batch
 
 
 def test_what_no_stage_covers_is_named_and_the_shares_sum_to_one(tmp_path):
@@ -88,7 +88,7 @@ def test_how_busy_the_workers_are_and_on_how_many_cores(tmp_path):
     """A step takes 3.5 ms and a batch 2 ms of one worker: of two, each is busy 2 ms in 7."""
     making = making_of(tmp_path, MadeRun(stages={"decode:a": 2_000}, workers=2, steps=200))
     assert making.busy == pytest.approx(2 / 7, rel=0.02)
-    assert making.cores == pytest.approx(1 / 3.5, rel=0.02), "half of the time is CPU"
+    assert making.cores == pytest.approx(1 / 3.5, rel=0.02)  # half of the time is CPU
     assert (making.workers, making.batch_us) == (2, 2_000)
 
 

@@ -83,7 +83,7 @@ def test_without_stamps_of_all_ranks_it_is_not_told(tmp_path, stamped):
     early, late = together(tmp_path, QUICK, SLOW, stages=STAGES, stamped=stamped).ranks
     assert (early.peer_wait_us, late.peer_wait_us) == (None, None)
     assert (early.collective_us, late.collective_us) == (None, None)
-    assert late.lateness_us == 20_000, "the starts of backward tell that"
+    assert late.lateness_us == 20_000  # the starts of backward tell that
 
 
 def test_collective_calls_tell_it_without_stamps(tmp_path):

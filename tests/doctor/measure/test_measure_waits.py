@@ -222,7 +222,7 @@ def test_the_wait_comes_from_the_stages_of_the_batches_waited_for(tmp_path):
     shares = cause_shares(session)
     assert shares["decode:a"] > 0.9
     (making,) = diagnose(session).batch_production
-    assert making.stages[0].share < 0.75, "though over all batches it is less"
+    assert making.stages[0].share < 0.75  # though over all batches it is less
 
 
 def test_what_lies_between_worker_and_loop_is_a_cause_of_its_own(tmp_path):
@@ -279,7 +279,7 @@ def test_an_evaluation_is_told_with_its_own_wait(tmp_path):
     }
     assert [making.loader for making in diagnosis.batch_production] == [0, 1], "the training's first"
     (found,) = [one for one in diagnosis.findings if one.code == "evaluation"]
-    assert found.text == "Evaluation takes 40 % of the time, 50 % of which it waits for data.", "20 µs start workers"
+    assert found.text == "Evaluation takes 40 % of the time, 50 % of which it waits for data."  # 20 µs start workers
     assert found.evidence == "1 evaluation, 400 µs each, no part of a step; batches of loader 1 (1 worker)"
     assert found.weight == 0.2
 

@@ -176,7 +176,7 @@ def test_fewer_steps_are_measured_where_time_is_short(session: Session) -> None:
 def test_a_cache_is_measured_once_it_is_full(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
     cache = remedy("cache", {"cache": {"bytes": 10}}, 12_000.0)
-    assert said(proofs_of(session, runs, cache)) == [(["cache"], "measured", None)], "of a long epoch none is seen"
+    assert said(proofs_of(session, runs, cache)) == [(["cache"], "measured", None)]  # of a long epoch none is seen
     assert runs.orders[1].warmup == 1005
     [proof] = proofs_of(session, runs, cache, budget_s=15.0)
     assert proof.why == "not tried"

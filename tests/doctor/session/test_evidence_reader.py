@@ -91,7 +91,7 @@ def test_processes_are_merged_by_their_role(tmp_path):
     (trainer,) = session.trainers
     assert trainer.steps.number == list(range(40))
     assert trainer.shapes == ["float32[4,3,8,8]"]
-    assert trainer.steps.spans[0] == [("b", 11_000, 2_000), ("o", 13_000, 500)], "absolute, not from the step's start"
+    assert trainer.steps.spans[0] == [("b", 11_000, 2_000), ("o", 13_000, 500)]  # absolute, not from the step's start
     assert trainer.steps.probe[0] == 20.0, "microseconds, from tenths"
 
 
