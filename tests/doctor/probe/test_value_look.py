@@ -307,7 +307,7 @@ def test_a_length_that_raises_is_why_there_is_no_look(tmp_path: Path) -> None:
             raise NotImplementedError("of no length")
 
     loader = DataLoader(Unmeasured(abs), sampler=range(3))
-    assert look_within(loader, str(tmp_path / "look")) == "NotImplementedError: of no length"
+    assert look_within(loader, str(tmp_path / "look")).startswith("NotImplementedError: ")
 
 
 def test_a_sampler_with_other_indices(tmp_path: Path) -> None:
