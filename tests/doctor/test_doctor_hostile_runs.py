@@ -54,7 +54,7 @@ def test_hostile_texts_reach_the_terminal_and_the_report_as_plain_ones(odd):
     report = (odd.folder.parent / "report.txt").read_text()
     for text in (odd.observed.out, report):
         assert not CONTROLS.intersection(text)
-        assert "[bold red]x[/]" in text, "the markup is data, and shown as it is"
+        assert "[bold red]x[/]" in text  # the markup is data, and shown as it is
 
 
 def test_hostile_texts_come_again_from_a_saved_session(odd):

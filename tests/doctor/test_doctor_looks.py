@@ -42,6 +42,10 @@ class LookedRun:
         return (self.session.outcome.duration - max(ends)) / 1e6
 
     @property
+    def started_again(self) -> bool:
+        return "the command again" in self.error
+
+    @property
     def notes(self) -> dict[str, str]:
         return {note.code: note.text for note in self.session.notes}
 
@@ -69,12 +73,11 @@ def work(tmp_path: Path) -> Path:
 def test_a_run_that_is_killed_by_its_look_is_diagnosed(work: Path, photos: Path) -> None:
     run = looked(work, python("odd_looks.py", photos, "--odd", "kill"), "--steps", "10")
     assert (run.status, run.session.outcome.why) == (0, "steps")
-    assert "of it for data" in run.out
-    assert "starting the command again" not in run.error
+    assert run.session.trainers
+    assert not run.started_again
     trial = run.session.loader_trial
     assert trial is not None
     assert (trial.degree, trial.reason) == ("no", run.notes["no-look"])
-    assert "ended while the dataset's samples were looked at" in trial.reason
 
 
 @pytest.mark.long
@@ -88,7 +91,7 @@ def test_whatever_a_sample_does_the_run_ends_as_one_that_was_measured(odd: str, 
     is_looked_at = odd in ("print", "nothing")
     assert (trial.why == "measured", trial.degree != "no") == (is_looked_at, is_looked_at), trial.reason
     assert ("no-look" in run.notes) == (odd in ("exit", "leave"))
-    assert {"raise": "LookupError: not this one", "exit": "SystemExit: 6"}.get(odd, "") in trial.reason
+    assert {"raise": "LookupError: ", "exit": "SystemExit: 6"}.get(odd, "") in trial.reason
     assert tree(photos) == before
     assert list(work.iterdir()) == []
 
@@ -98,10 +101,10 @@ def test_whatever_a_sample_does_the_run_ends_as_one_that_was_measured(odd: str, 
 def test_a_sample_that_never_comes_ends_the_run_in_time(odd: str, work: Path, photos: Path) -> None:
     run = looked(work, python("odd_looks.py", photos, "--odd", odd), "--steps", "10")
     assert (run.status, run.session.outcome.why) == (0, "steps")
-    assert run.ending_s < LOOK_S + 2 * GRACE_S + 4, "a graceful end is given as long as a sample"
-    assert "a sample took more than 5 s" in run.notes["no-look"]
+    assert run.ending_s < LOOK_S + 2 * GRACE_S + 4  # a graceful end is given as long as a sample
     assert run.session.loader_trial is not None
-    assert "a sample took more than 5 s" in run.session.loader_trial.reason
+    for text in (run.notes["no-look"], run.session.loader_trial.reason):
+        assert "5 s" in text
 
 
 @pytest.mark.long
@@ -110,7 +113,7 @@ def test_a_short_run_is_started_again_for_the_look(work: Path, photos: Path) -> 
     (work / "runs.log").write_text("of before\n")
     before = tree(work), tree(photos)
     run = looked(work, command, "--steps", "1000")
-    assert "starting the command again, up to its first batch" in run.error
+    assert run.started_again
     assert (run.status, run.session.outcome.why) == (0, "finished")
     assert (run.out.count("epoch 0"), run.out.count("epoch 1")) == (1, 1)
     assert (tree(work), tree(photos)) == before
@@ -131,7 +134,7 @@ def test_a_short_run_whose_look_fails_is_told_why(work: Path, photos: Path) -> N
 def test_a_short_run_that_fails_is_not_started_again(work: Path, photos: Path) -> None:
     run = looked(work, python("odd_looks.py", photos, "--epochs", "2", "--status", "7"), "--steps", "1000")
     assert (run.status, run.session.outcome.why) == (7, "failed")
-    assert "starting the command again" not in run.error
+    assert not run.started_again
 
 
 @pytest.mark.long
@@ -152,5 +155,5 @@ def test_the_first_of_two_ranks_looks_and_both_end_well(work: Path, photos: Path
     run = looked(work, torchrun(2, "odd_looks.py", photos, "--ranks", "--odd", "print"), "--steps", "10")
     assert (run.status, run.session.outcome.why) == (0, "steps")
     assert {one.ended for one in run.session.processes if one.role == "trainer"} == {"steps"}
-    assert run.out.count("a sample") == 4 * 8 + 2, "of one rank's samples, alone and mixed"
+    assert run.out.count("a sample") == 4 * 8 + 2  # of one rank's samples, alone and mixed
     assert run.session.looked_image is not None

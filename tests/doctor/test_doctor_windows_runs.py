@@ -165,7 +165,7 @@ def test_where_one_rank_cannot_replay_none_does(tmp_path: Path) -> None:
     first, second = windows(run)
     assert first == second == [("observe", 3, 12)]
     said = {note.text for note in run.session.notes if note.code == "no-replay"}
-    assert said == {"The run was only observed: on rank 1 its batches cannot be copied (Socket: TypeError: no copy)."}
+    assert ["TypeError: no copy" in text for text in said] == [True]
     view = TrainerView.of(run.session, run.session.trainers[0], Join(run.session))
     assert lower_bounds(run.session, view) is None
     assert why_no_lower_bounds(run.session, view) in said

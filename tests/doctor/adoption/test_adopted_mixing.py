@@ -89,13 +89,13 @@ def test_a_mixing_of_a_known_library_is_the_loaders(tmp_path: Path) -> None:
     images, labels = next(iter(batches(make_loader(4, shuffle=False))))
     assert images.shape == (4, 3, 24, 32)
     assert labels.sum(1) == pytest.approx(1.0)
-    assert ((labels > 0) & (labels < 1)).any(), "mixed outside of the comparison"
+    assert ((labels > 0) & (labels < 1)).any()  # mixed outside of the comparison
 
 
 def test_a_mixing_of_the_scripts_own_stays_there(tmp_path: Path) -> None:
     mix = MixUp()
     recipe, _ = looked(tmp_path, lambda *given: MixUp.__call__(mix, *given))
-    assert recipe.mixing is not None, "reached through the function"
+    assert recipe.mixing is not None  # reached through the function
     own = type("Own", (), {"__call__": lambda self, images, labels: (images.mean(0, keepdim=True) + images, labels)})()
     recipe, _ = looked(tmp_path, own)
     assert recipe.mixing is None

@@ -30,7 +30,6 @@ def adopted(folder: Path, script: Path, data: Path, *arguments: str) -> tuple[Lo
         tries_loader=True,
     )
     assert ran.returncode == 0, ran.stderr
-    assert "trying Headrace's Loader on the run's files" in ran.stderr
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
     trial = decode_session((folder / "session.json").read_bytes()).loader_trial
     assert trial is not None
@@ -55,7 +54,7 @@ def test_a_script_trains_on_the_same_samples_with_its_patch(tmp_path: Path, monk
     class_folder(data, 20)
     trial, said = adopted(tmp_path, CASES / "class_photos.py", data)
     assert trial.degree == "exact", trial.reason
-    assert "no part to check" in said
+    assert "no part" in said
     before = trained(tmp_path, "class_photos.py", data, "--epochs", "2")
     git_apply(tmp_path, "loader.patch")
     text = (tmp_path / "class_photos.py").read_text()
@@ -66,7 +65,7 @@ def test_a_script_trains_on_the_same_samples_with_its_patch(tmp_path: Path, monk
     assert len(samples[0]) == len(samples[1]) == 40
     assert [one[:2] for one in samples[0]] == [one[:2] for one in samples[1]]
     means = [[float(one[2]) for one in each] for each in samples]
-    assert means[1] == pytest.approx(means[0], abs=0.02), "resized by another filter, of the same pictures"
+    assert means[1] == pytest.approx(means[0], abs=0.02)  # resized by another filter, of the same pictures
 
 
 @pytest.mark.long
@@ -125,10 +124,10 @@ def test_a_pipeline_of_tars_becomes_a_loader_of_them(tmp_path: Path, monkeypatch
     (tmp_path / "train.py").write_text(SHARDS)
     trial, said = adopted(folder, tmp_path / "train.py", data)
     assert trial.degree == "exact", trial.reason
-    assert "no part to check" in said
+    assert "no part" in said
     assert trial.verified == {"0": "same", "1": "same"}
     assert trial.files == {}
     assert "/train-{0000..0003}.tar" in trial.module
-    assert "the script shuffles in a buffer of 100, the Loader globally" in trial.module
+    assert [part.certainty for part in trial.parts if "100" in part.note] == ["differs"]
     compared = subprocess.run([sys.executable, "draft.py"], cwd=folder, check=True, capture_output=True, text=True)
-    assert compared.stdout.splitlines()[-1] == "Same: all 2 arrays of a batch."
+    assert compared.stdout.splitlines()[-1].startswith("Same: all 2")

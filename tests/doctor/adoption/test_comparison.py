@@ -74,7 +74,7 @@ def compared(folder: Path, given: str = "image", **changes: Callable[[dict[str, 
 def test_the_same_samples_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = compared(tmp_path, image=lambda one: one["image"] + 1e-4)
     assert set(found.values()) == {"same"}
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Same: all 3 arrays")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Same: all 3")
 
 
 def blurred(one: dict[str, Any]) -> torch.Tensor:
@@ -109,7 +109,7 @@ def test_what_is_drawn_is_not_comparable(tmp_path: Path, capsys: pytest.CaptureF
     """A lost resize has the same type, shape and range, so these do not make it the same."""
     found = compared(tmp_path, DRAWN, image=lambda one: one["image"] * 1.9)
     assert found == {"image": "not comparable", "label": "same", "path.0": "same"}
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Not comparable, since the script draws")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Not comparable")
 
 
 @pytest.mark.parametrize("change", [lambda one: one["image"] * 9, lambda one: one["image"][..., :16] * 1.9])
@@ -149,7 +149,7 @@ def test_a_script_leaves_nothing_behind_and_its_trackers_stay_offline(tmp_path: 
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *source_paths()])}
     ran = subprocess.run(draft, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert "Same: all 3 arrays" in ran.stdout
+    assert "Same: all 3" in ran.stdout
     assert "Traceback" not in ran.stderr
     assert {path.name for path in tmp_path.iterdir()} == before
     assert (tmp_path / "log.txt").read_text() == "begun"

@@ -297,7 +297,8 @@ class Sharp(Scenes):
 
 def test_a_filter_that_the_loader_has_not_is_to_be_checked(folder: Path, tmp_path: Path) -> None:
     (part,) = recipe_of(Sharp(folder), tmp_path).parts
-    assert (part.certainty, part.note.split(",")[0]) == ("check", "the script resamples by 'cubic'")
+    assert part.certainty == "check"
+    assert "'cubic'" in part.note
 
 
 class Degraded(Scenes):
@@ -327,8 +328,7 @@ def test_a_drawn_picture_at_another_size_is_made_of_the_other(folder: Path, tmp_
 def test_what_is_drawn_with_a_leaf_that_stays_in_python_stays_there_too(folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Enlarged(folder), tmp_path)
     assert recipe.covered == ()
-    assert "which draws with it" in recipe.parts[0].note
-    assert recipe.parts[1].note == "it may be drawn with 0, which stays in Python"
+    assert all("draw" in part.note for part in recipe.parts[:2])
 
 
 class Noised(Degraded):

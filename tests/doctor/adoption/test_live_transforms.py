@@ -78,7 +78,7 @@ def test_as_many_transforms_as_leaves_make_them_in_their_order(tmp_path: Path) -
 def test_a_leaf_of_several_transforms_is_left(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, (32, 32, 32), SEVEN, EIGHT)
     assert recipe.covered == ()
-    assert {part.note for part in recipe.parts} == {"which of 2 transforms makes it is not known"}
+    assert all("2 transforms" in part.note for part in recipe.parts)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_loader_that_hinders_a_step_is_tried_with_threads_that_sleep() -> None
     assert found.passive_us
     assert min(found.passive_us) < 10_000
     said = found.module.split("class Slow:")[1].split("\n\n\n")[1].split("def make_loader")[0]
-    assert " ".join(said.replace("#", "").split()).startswith("Start the script with OMP_WAIT_POLICY=passive in the")
+    assert "OMP_WAIT_POLICY=passive" in said
     assert found.module.replace(said, "") == SPINNING
 
 
@@ -151,7 +151,7 @@ def test_a_python_without_headrace_gives_way_to_the_next(tmp_path: Path, folder:
     text = module(folder, "raise SystemExit(3)")
     assert "headrace" in tried(text, interpreters=[str(bare)]).detail
     assert "SystemExit: 3" in tried(text, interpreters=[str(bare), sys.executable]).detail
-    assert "could not be started" in tried(module(folder), interpreters=["/no/such/python"]).detail
+    assert "/no/such/python" in tried(module(folder), interpreters=["/no/such/python"]).detail
 
 
 def test_a_trial_ends_with_the_doctor(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,17 +102,20 @@ def test_members_of_a_pipelines_tars_are_columns(shards: list[str], tmp_path: Pa
     look, found = adopted(DataLoader(pipeline, batch_size=None), tmp_path)
     recipe, text = found.recipe, str(found.module_text)
     assert (recipe.degree, recipe.shuffle, recipe.drop_last) == ("exact", True, True)
-    notes = [(part.certainty, part.note) for part in recipe.parts]
-    assert notes == [("differs", "the script shuffles in a buffer of 1000, the Loader globally")]
+    (part,) = recipe.parts
+    assert part.certainty == "differs"
+    assert "1000" in part.note
     assert 'FILES = "' in text
     assert "train-{000..002}.tar" in text
-    assert 'columns=["png", "cls", "txt", "json.id", "json.made.by"]' in text
+    assert re.findall(r'"([^"]+)"', text.partition("columns=[")[2].partition("]")[0]) == [
+        "png", "cls", "txt", "json.id", "json.made.by",
+    ]  # fmt: skip
     assert recipe.fields["label"] == "hr.Label(source='cls')"
     assert "MANIFEST" not in text
     assert compared(look, found) == {"0": "same", "1": "same", "2.0": "same", "3": "same", "4.0": "same"}
     assert look.opened is not None
     assert (look.opened.buffer, look.opened.drops, look.opened.epoch) == (1000, True, None)
-    assert len({each.index for each in look.samples}) == 8, "of all three tars"
+    assert len({each.index for each in look.samples}) == 8  # of all three tars
 
 
 @CLOSED_LATE
@@ -125,7 +129,7 @@ def test_a_pipeline_that_selects_draws_tars_and_has_an_epoch_of_its_own(shards: 
     )
     look, found = adopted(DataLoader(pipeline, batch_size=2), tmp_path)
     certain = {part.part: part.certainty for part in found.recipe.parts}
-    assert certain.pop("__key__") == "python", "of webdataset's own map"
+    assert certain.pop("__key__") == "python"  # of webdataset's own map
     assert certain == {"resampled": "differs", "with_epoch(10)": "differs", "<lambda>": "check"}
     assert look.opened is not None
     assert (look.opened.files, look.opened.epoch, look.opened.is_resampled) == (tuple(shards), 10, True)
@@ -156,7 +160,7 @@ def test_a_sequence_names_the_files_of_a_stream(
     look, found = adopted(DataLoader(Listed(tmp_path, make), batch_size=4), tmp_path)
     assert look.length == COUNT
     assert (found.recipe.degree, found.recipe.shuffle) == ("part", True)
-    assert "gives each of the 24 samples once an epoch was not seen" in found.recipe.reason
+    assert "24 samples" in found.recipe.reason
     assert len(found.recipe.columns["image__path"]) == COUNT
     assert compared(look, found) == {"image": verdict, "label": "same"}
 

@@ -117,9 +117,9 @@ def test_a_double_fork_leaves_nobody(script, tmp_path):
 @pytest.mark.parametrize("replaced", [False, True], ids=["ours", "the user's hook"])
 def test_an_error_is_kept_whoever_shows_it(replaced, script, tmp_path, capfd):
     hook = "sys.excepthook = lambda *_: print('mine')\n" if replaced else ""
-    assert observed(script(f"{hook}raise RuntimeError('out of luck')"), tmp_path).status == 1
+    assert observed(script(f"{hook}raise RuntimeError('unlucky')"), tmp_path).status == 1
     ((_, _, text),) = records(tmp_path, "error")
-    assert text.splitlines()[-1] == "RuntimeError: out of luck"
+    assert text.splitlines()[-1] == "RuntimeError: unlucky"
     out, error = capfd.readouterr()
     assert out == ("mine\n" if replaced else "")
     assert "headrace" not in error
@@ -130,9 +130,9 @@ def test_an_error_in_a_thread_is_noted_and_ends_nothing(script, tmp_path, capfd)
     source = "import threading\nthread = threading.Thread(target=lambda: 1 / 0)\nthread.start(); thread.join()"
     assert observed(script(source), tmp_path).status == 0
     notes = [record for record in records(tmp_path, "note") if record[2] == "thread-died"]
-    assert [note[3].splitlines()[-1] for note in notes] == ["ZeroDivisionError: division by zero"]
+    assert [note[3].splitlines()[-1].partition(":")[0] for note in notes] == ["ZeroDivisionError"]
     assert records(tmp_path, "error") == []
-    assert "Exception in thread Thread-1" in capfd.readouterr().err
+    assert "Thread-1" in capfd.readouterr().err
 
 
 def test_an_error_text_is_bounded(script, tmp_path, capfd):
@@ -162,7 +162,7 @@ import multiprocessing
 def child(fail):
     sys.modules["_headrace_probe"]._active.note("in-child", str(fail))
     if fail:
-        raise RuntimeError("in the child")
+        raise RuntimeError("child")
 
 if __name__ == "__main__":
     for fail in (False, True):
@@ -181,7 +181,7 @@ if __name__ == "__main__":
     }
     assert [record[2] for record in children["False"] if record[0] in ("error", "end")] == ["exit"]
     error, end = (record[2] for record in children["True"] if record[0] in ("error", "end"))
-    assert error.splitlines()[-1] == "RuntimeError: in the child"
+    assert error.splitlines()[-1] == "RuntimeError: child"
     assert end == "exit"
 
 
@@ -277,7 +277,7 @@ def test_a_full_disk_ends_the_evidence_only(site, tmp_path):
     size, status = map(int, last.split())
     assert (first, status) == ("done", 3)
     assert 900_000 < size <= 1 << 20
-    assert done.stderr.count("the run goes on, this process is no longer observed") == 1
+    assert done.stderr.count("no longer observed") == 1
     assert "Traceback" not in done.stderr
 
 

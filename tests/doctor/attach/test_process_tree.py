@@ -88,7 +88,8 @@ def test_a_process_without_a_probe_is_named(prefix, options, why, site, seen, tm
 
 def test_a_python_that_is_too_old_is_named(old_site, seen, tmp_path):
     ended = observed(["env", "HEADRACE_DOCTOR=", *python(UNTIL_SEEN, str(old_site), seen(1))], tmp_path)
-    assert [missed.why for missed in ended.missed] == ["its Python 3.8 is older than 3.9"]
+    (missed,) = ended.missed
+    assert "3.8" in missed.why
 
 
 def test_a_probe_that_fails_to_start_is_named_and_breaks_nothing(site, seen, tmp_path, capfd):
@@ -96,9 +97,9 @@ def test_a_probe_that_fails_to_start_is_named_and_breaks_nothing(site, seen, tmp
     second = [sys.executable, "-c", UNTIL_SEEN, str(site), seen(1)]
     ended = observed(["sh", "-c", '"$0" -c "$1"; shift; "$@"', sys.executable, source, *second], tmp_path)
     assert ended.status == 0
-    assert [missed.why for missed in ended.missed] == [
-        f"its probe failed to start: FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path}/settings.json'"
-    ]
+    (missed,) = ended.missed
+    assert "FileNotFoundError" in missed.why
+    assert f"{tmp_path}/settings.json" in missed.why
     assert capfd.readouterr() == ("", "")
 
 

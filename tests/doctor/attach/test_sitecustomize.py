@@ -104,7 +104,7 @@ def test_nothing_is_written_for_a_python_that_has_no_torch(tmp_path):
 def test_a_python_that_fails_without_torch_leaves_why(tmp_path):
     assert observed(tmp_path, "-c", "import nothing_of_that_name")[0] == 1
     ((_, _, text),) = records(tmp_path, "error")
-    assert text.splitlines()[-1] == "ModuleNotFoundError: No module named 'nothing_of_that_name'"
+    assert "nothing_of_that_name" in text.splitlines()[-1]
 
 
 def test_nothing_happens_without_a_session(tmp_path):

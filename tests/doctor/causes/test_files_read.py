@@ -78,7 +78,7 @@ def test_every_read_of_a_proof_goes_to_the_copies(how: str, is_folder: bool, dat
     trial = attempt(command, like, TrialRequest(changes, 10, 2, 120.0))
     assert trial.why == "measured", trial.detail
     assert len((tmp_path / "proof").read_text().splitlines()) >= (2 if how == "tar" else 4 * 10)
-    assert not data.exists(), "the files were not there to be read"
+    assert not data.exists()  # the files were not there to be read
     assert not list((tmp_path / "disk").iterdir())
 
 

@@ -71,7 +71,7 @@ def test_a_gpu_of_another_command_is_left_alone() -> None:
 
 def test_in_a_container_whose_processes_have_other_numbers_the_gpus_in_use_count() -> None:
     run = gpu({"memory_used_bytes": 1.0 * GB}, pids=[987_654])
-    assert codes(run) == [], "expected none for a command that does not train on a GPU"
+    assert codes(run) == []  # none for a command that does not train on a GPU
     run.device = "NVIDIA H100"
     assert codes(run) == ["gpu-memory-left"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from functools import partial
 
 import numpy as np
 import pytest
+from machine_findings import quantities
 from made_prescriptions import ROOMY, helping, made, prescribed, with_batches, with_survey
 from made_sessions import MadeRun
 from PIL import Image
@@ -124,9 +126,9 @@ def test_images_are_timed_both_ways(steps: tuple[str, ...]) -> None:
 def test_it_replaces_what_the_view_does() -> None:
     survey = MachineSurvey(calibrations=[Calibration("image-reader", "image", ["a"] * 4, [4e3] * 4, [1e3] * 4)])
     found = helping(with_survey(with_batches(made(MadeRun(stages=IMAGENET)), *BATCH), survey), "image-reader")
-    assert found.title == "ImageReader in place of Pillow's decoding, RandomResizedCrop and Normalize"
-    assert "100 % of making a batch" in found.why
-    assert "Timed on 4 images in the run's own files: 25 % of the time." in found.why
+    assert re.findall("Pillow|RandomResizedCrop|Normalize", found.title) == ["Pillow", "RandomResizedCrop", "Normalize"]
+    assert quantities(found.why)[1] == "100 %"
+    assert quantities(found.why)[-2:] == ["4", "25 %"]
     assert found.confidence == "medium"
     assert found.prediction is not None
     assert found.prediction.speedup > 1.5
@@ -136,7 +138,7 @@ def test_pillow_without_a_window_is_native_decodings() -> None:
     session = with_batches(made(MadeRun(stages={"decode:Pillow load": 9_000})), *BATCH)
     assert "image-reader" not in [one.code for one in prescribed(session).remedies]
     opencv = with_batches(made(MadeRun(stages={"decode:OpenCV imread": 9_000})), *BATCH)
-    assert helping(opencv, "image-reader").title == "ImageReader in place of OpenCV's decoding"
+    assert "OpenCV" in helping(opencv, "image-reader").title
 
 
 def test_of_two_decoders_one_goes_together_with_others() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_prescriptions import GB, ROOMY, helping, made, prescribed, remedy, why_not, with_batches
+from machine_findings import quantities
+from made_prescriptions import ROOMY, helping, made, prescribed, remedy, why_not, with_batches
 from made_sessions import MadeRun
 from report_pages import printed
 
@@ -15,6 +16,7 @@ from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.loader import coverage
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import Outputs, document
+from headrace.doctor.report.remedy_text import part_line
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
 from headrace.doctor.session.model import Session
@@ -93,54 +95,59 @@ def test_the_loader_has_no_room_beside_a_team_on_few_cores() -> None:
     assert found.prediction.step_us >= (10_000 + 3_500) / 2 * 0.95
 
 
-def test_behind_timms_prefetcher_the_hint_names_what_takes_the_batches() -> None:
+@pytest.mark.parametrize(
+    ("wrapper", "takes"),
+    [("timm.data.loader.PrefetchLoader", "loader.loader = "), ("mine.Loader", " make_dataloader()")],
+)
+def test_behind_timms_prefetcher_the_hint_names_what_takes_the_batches(wrapper: str, takes: str) -> None:
     session = with_trial(tried())
-    session.trainers[0].loaders[0].facts["described"] = {"wrapper": {"class": "timm.data.loader.PrefetchLoader"}}
-    assert "loader.loader = make_dataloader(batch_size=…) of it" in helping(session, "loader").hint
-    session.trainers[0].loaders[0].facts["described"] = {"wrapper": {"class": "mine.Loader"}}
-    assert helping(session, "loader").hint.endswith("make_dataloader() of it in place of the DataLoader")
+    session.trainers[0].loaders[0].facts["described"] = {"wrapper": {"class": wrapper}}
+    assert takes in helping(session, "loader").hint
 
 
 def test_a_draft_says_what_is_to_be_checked_and_is_not_injected() -> None:
     session = with_trial(tried(degree="draft", reason="The filter is not known.", parts=PARTS))
     found = helping(session, "loader")
-    assert found.title == "Headrace's Loader in place of the DataLoader (draft)"
+    assert found.title.endswith("(draft)")
     assert found.changes is None
-    assert found.why.endswith("The filter is not known.")
-    assert "1 part of 2 to check" in found.costs
+    assert session.loader_trial is not None
+    assert found.why.endswith(session.loader_trial.reason)
+    assert ["1", "2"] in [quantities(cost) for cost in found.costs]
     assert "--draft FILE" in found.hint
     assert "loader" not in prescribed(session).together
     page = " ".join(text(session, diagnose(session), prescribed(session)).split())
-    assert "train.py:9 ImageFolder('/data') → hr.open('/data') " in page
-    assert "train.py:11 Resize(256) → hr.Resize(256) (to check: the filter is not known)" in page
+    for part in PARTS:
+        assert part_line(part) in page
+        assert part_line(part).startswith(f"{part.place} {part.part} → {part.becomes}")
+        assert part.note in part_line(part)
 
 
 @pytest.mark.parametrize(
-    ("covered", "left", "different", "says"),
+    ("covered", "left", "different", "counts", "names"),
     [
-        (["image", "mask", "depth"], {}, [], "all 3 arrays of a batch"),
-        (["image", "mask"], {"depth": "float32[1, 4, 4]"}, [], "2 of 3 arrays of a batch; depth stays in Python"),
-        (["image"], {"depth": "str", "id": "str"}, [], "1 of 3 arrays of a batch; depth, id stay in Python"),
-        (["image", "mask"], {}, ["mask"], "1 of 2 arrays of a batch; mask stays in Python"),
-        (["image"], {}, [], "the array of a batch"),
-        ([], {}, [], ""),
+        (["image", "mask", "depth"], {}, [], ["3"], ""),
+        (["image", "mask"], {"depth": "float32[1, 4, 4]"}, [], ["2", "3"], "depth"),
+        (["image"], {"depth": "str", "id": "str"}, [], ["1", "3"], "depth, id"),
+        (["image", "mask"], {}, ["mask"], ["1", "2"], "mask"),
+        (["image"], {}, [], [], ""),
     ],
 )
 def test_coverage_counts_the_arrays_of_a_batch(
-    covered: list[str], left: dict[str, str], different: list[str], says: str
+    covered: list[str], left: dict[str, str], different: list[str], counts: list[str], names: str
 ) -> None:
     parts = [AdoptedPart(path, "", "", "check", "its values differ") for path in different]
-    assert coverage(LoaderTrial("measured", parts=parts, covered=covered, left=left)) == says
+    made, _, rest = coverage(LoaderTrial("measured", parts=parts, covered=covered, left=left)).partition("; ")
+    assert quantities(made) == counts
+    assert rest.startswith(names)
+    assert bool(rest) == bool(names)
+    assert coverage(LoaderTrial("measured")) == ""
 
 
 def test_a_part_promises_no_more_than_its_python_lets() -> None:
     """The Loader takes 1 ms a batch; the rest of making it stays in Python, all of it where pixels do."""
     usual = helping(with_trial(tried(1_000, covered=["0", "1"])), "loader")
     beside = helping(with_trial(tried(1_000, degree="part", covered=["0", "1"], left={"2": "str"})), "loader")
-    assert (usual.coverage, beside.coverage) == (
-        "all 2 arrays of a batch",
-        "2 of 3 arrays of a batch; 2 stays in Python",
-    )
+    assert [quantities(one.coverage)[:2] for one in (usual, beside)] == [["2"], ["2", "3"]]
     assert usual.prediction is not None
     assert beside.prediction is not None
     assert usual.prediction.step_us <= beside.prediction.step_us
@@ -154,7 +161,7 @@ def test_an_exact_one_is_injected_and_goes_alone() -> None:
     session = with_batches(with_trial(tried(1_000)), *IMAGES)
     found = helping(session, "loader")
     assert found.changes == {"loader": {"module": MODULE, "loaders": [0]}}
-    assert found.costs[0] == "200 MB of memory"
+    assert quantities(found.costs[0]) == ["200 MB"]
     assert prescribed(session).together == ["loader"]
 
 
@@ -188,7 +195,7 @@ def test_the_change_of_the_script_is_a_diff_where_it_is_certain(script: str, is_
         "+import headrace_loader",
         "+loader = headrace_loader.make_dataloader(batch_size=4)",
     ]
-    assert found.costs[-1] == "a new file, /home/ada/headrace_loader.py, which --apply writes, too"
+    assert "/home/ada/headrace_loader.py" in found.costs[-1]
 
 
 def test_it_stands_above_a_cache_that_gains_as_much() -> None:
@@ -207,32 +214,26 @@ def test_one_that_is_slower_gives_way_to_what_gains_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trial", "why"),
+    ("trial", "ending"),
     [
         (
             LoaderTrial("failed", "making the first batch\nValueError: no <column>", degree="exact"),
-            "It was tried on the run's files, and failed: making the first batch · ValueError: no <column>",
+            ": making the first batch · ValueError: no <column>",
         ),
         (
             LoaderTrial(
                 "failed", 'File "a.py", line 3, in f\n    x = g(\n        ^^\nUsageError: field', degree="draft"
             ),
-            "It was tried on the run's files, and failed: UsageError: field",
+            ": UsageError: field",
         ),
-        (
-            LoaderTrial("timed out", "opening the data took more than 15 s", degree="draft"),
-            "It was tried on the run's files, and took too long: opening the data took more than 15 s",
-        ),
-        (
-            LoaderTrial("out of memory", "making batches: it took more than 2.0 GB", degree="draft"),
-            "It was tried on the run's files, and took too much memory: making batches: it took more than 2.0 GB",
-        ),
+        (LoaderTrial("timed out", "opening took 15 s", degree="draft"), ": opening took 15 s"),
+        (LoaderTrial("out of memory", "it took 2.0 GB", degree="draft"), ": it took 2.0 GB"),
         (LoaderTrial("not tried", "", degree="no", reason="ffmpeg decodes."), "ffmpeg decodes."),
-        (LoaderTrial("not tried", "The run was only observed.", degree="exact"), "The run was only observed."),
+        (LoaderTrial("not tried", "Only observed.", degree="exact"), "Only observed."),
     ],
 )
-def test_why_not(trial: LoaderTrial, why: str) -> None:
-    assert why_not(with_trial(trial), "loader") == why
+def test_why_not(trial: LoaderTrial, ending: str) -> None:
+    assert why_not(with_trial(trial), "loader").endswith(ending)
 
 
 def test_no_gain_is_no_remedy() -> None:
@@ -261,11 +262,11 @@ def test_a_draft_is_written_to_a_new_file_only(tmp_path: Path, capsys: pytest.Ca
     outputs.check()
     assert outputs.put(session, diagnose(session), prescribed(session), saved=None) == []
     assert path.read_text() == MODULE
-    assert "has 1 part to check, marked by comments" in capsys.readouterr().err
+    assert quantities(capsys.readouterr().err.partition(str(path))[2])[0] == "1"
     path.write_text("mine")
-    with pytest.raises(UsageError, match=r"--draft: expected a new file, got .*loader\.py, which exists"):
+    with pytest.raises(UsageError, match=r"^--draft: .*loader\.py"):
         outputs.check()
-    assert "expected a new file" in outputs.put(session, diagnose(session), prescribed(session), saved=None)[0]
+    assert len(outputs.put(session, diagnose(session), prescribed(session), saved=None)) == 1
     assert path.read_text() == "mine"
 
 
@@ -273,10 +274,6 @@ def test_no_draft_where_nothing_is_known(tmp_path: Path) -> None:
     session = with_trial(LoaderTrial("not tried", "", degree="no", reason="ffmpeg decodes."))
     path = tmp_path / "loader.py"
     (said,) = Outputs(draft=path).put(session, diagnose(session), prescribed(session), saved=None)
-    assert said == f"--draft: no Loader can be written, so there is no {path}: ffmpeg decodes."
+    assert said.startswith("--draft: ")
+    assert said.endswith(f"{path}: ffmpeg decodes.")
     assert not path.exists()
-
-
-def test_memory_is_named_with_its_unit() -> None:
-    found = helping(with_trial(tried(peak_bytes=3 * GB)), "loader")
-    assert found.costs[0] == "3.0 GB of memory"

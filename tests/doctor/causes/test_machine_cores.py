@@ -67,7 +67,7 @@ def test_more_workers_than_cores() -> None:
     assert (found.code, quantities(found.text)) == ("workers-cores", ["8", "1.5"])
     assert quantities(found.evidence)[:2] == ["1.5", "64"]
     run.worker_figures = {"cpu_wait_s": 0.2}
-    assert codes(run) == [], "expected none where they wait for storage, not for cores"
+    assert codes(run) == []  # none where they wait for storage, not for cores
 
 
 def test_cores_held_back_by_a_quota() -> None:
@@ -84,8 +84,8 @@ def test_other_processes_take_cores() -> None:
     found = only(Run(facts={"cores": 4}, columns=columns))
     assert (found.code, quantities(found.text)) == ("cpu-others", ["1", "4"])
     assert quantities(found.evidence) == ["100 %", "2.9"]
-    assert found.weight == pytest.approx(0.1), "expected their part of the waiting"
-    assert codes(Run(facts={"cores": 8}, columns=columns)) == [], "expected none while cores are free"
+    assert found.weight == pytest.approx(0.1)  # their part of the waiting
+    assert codes(Run(facts={"cores": 8}, columns=columns)) == []  # none while cores are free
 
 
 def test_waiting_that_others_cause_is_not_laid_to_threads() -> None:

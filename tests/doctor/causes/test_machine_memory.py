@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from machine_findings import GB, Run, codes, only, quantities
 
@@ -56,7 +58,7 @@ def test_little_shared_memory(total: int, used: int, figures: list[str]) -> None
     run = Run(facts={"shm_bytes": total}, columns={"shm_used_bytes": float(used)})
     assert (only(run).code, quantities(only(run).text)) == ("shm", figures)
     run.workers = 0
-    assert codes(run) == [], "expected none without workers, which use it"
+    assert codes(run) == []  # none without workers, which use it
 
 
 def test_reads_that_come_from_disk() -> None:
@@ -82,7 +84,7 @@ def test_data_that_comes_over_a_network() -> None:
     run = Run(facts={"mounts": mounts}, columns={"command_read_call_bytes_per_s": 30e6})
     found = only(run)
     assert found.code == "network-storage"
-    assert "/data (nfs4, from server:/export)" in found.text
+    assert re.findall(r"/data|nfs4|server:/export", found.text) == ["/data", "nfs4", "server:/export"]
     assert quantities(found.evidence) == ["30 MB"]
     run.columns = {"command_read_call_bytes_per_s": 10.0}
     assert codes(run) == []

@@ -61,7 +61,7 @@ def test_more_workers() -> None:
     found = helping(made(FEW), "workers")
     assert quantities(found.title) == ["3", "2"]
     assert quantities(found.why) == ["2", "1.0", "8", "100 %", "1.5 ms"]
-    assert found.costs == ["500 MB of memory, 500 MB a worker"]
+    assert quantities(found.costs[0]) == ["500 MB", "500 MB"]
     assert found.changes == {"loaders": {"0": {"num_workers": 3}}}
     assert found.confidence == "high"
     predicted(found.prediction, 3_500)
@@ -83,7 +83,7 @@ def test_what_was_tried_is_listed_whatever_is_predicted_by_then() -> None:
     assert not remedy(session, "cache").helps
     session.proofs = [Proof(["cache"], {}, "not applied", "nothing in the run took it")]
     lines = " ".join(printed(session, diagnose(session), prescribed(session)).split())
-    assert "could not be tried: nothing in the run took it" in lines
+    assert session.proofs[0].detail in lines
     many = made_prescription()
     first = many.remedies[0]
     remedies = [replace(first, code=f"code-{place}", title=f"remedy {place}") for place in range(7)]
@@ -104,19 +104,19 @@ for _ in loader:
 
 
 @pytest.mark.parametrize(
-    ("command", "hint", "changed"),
+    ("command", "option", "changed"),
     [
-        (["train.py"], "run it with --workers 3", "default=3, type=int"),
-        (["train.py", "-j", "2"], "run it with -j 3", None),
-        (["train.py", "-j2"], "run it with -j 3", None),
-        (["train.py", "--workers=2"], "run it with --workers 3", None),
+        (["train.py"], "--workers 3", "default=3, type=int"),
+        (["train.py", "-j", "2"], "-j 3", None),
+        (["train.py", "-j2"], "-j 3", None),
+        (["train.py", "--workers=2"], "--workers 3", None),
     ],
 )
-def test_workers_by_the_scripts_own_option(command: list[str], hint: str, changed: str | None) -> None:
+def test_workers_by_the_scripts_own_option(command: list[str], option: str, changed: str | None) -> None:
     session = made(replace(FEW, facts={"file": "/home/ada/train.py", "line": 7}))
     session.outcome.command = ["python", *command]
     found = helping(session, "workers", {"/home/ada/train.py": OPTIONS})
-    assert found.hint == hint
+    assert found.hint.endswith(f" {option}")
     if changed is None:
         assert found.edit is None
     else:
@@ -127,7 +127,6 @@ def test_workers_by_the_scripts_own_option(command: list[str], hint: str, change
 
 def test_workers_where_there_are_none() -> None:
     found = helping(made(MadeRun(workers=0)), "workers")
-    assert found.title.endswith("in place of none")
     assert quantities(found.why) == ["806 µs"]
     assert found.confidence == "medium"
 
@@ -155,7 +154,7 @@ def test_a_longer_queue_bridges_rare_slow_batches() -> None:
     found = helping(made(run), "prefetch")
     assert quantities(found.title)[-1:] == ["2"]
     assert quantities(found.why) == ["4"]
-    assert found.costs[0].endswith("of shared memory for the batches that wait")
+    assert "shared memory" in found.costs[0]
 
 
 def test_a_longer_queue_makes_no_batch_faster() -> None:
@@ -180,31 +179,21 @@ def test_a_longer_queue_that_shared_memory_does_not_hold() -> None:
     assert quantities(why_not(session, "prefetch")) == ["4.0 GB", "500 MB"]
 
 
-def test_workers_are_kept_already() -> None:
-    session = made(MadeRun(facts={"persistent_workers": True}))
-    assert why_not(session, "persistent-workers") == "Workers persist already (persistent_workers=True)."
+@pytest.mark.parametrize(
+    ("code", "setting", "facts"),
+    [
+        ("persistent-workers", "persistent_workers", {}),
+        ("start-method", "persistent_workers", {"start_method": "spawn"}),
+        ("pin-memory", "pin_memory", {}),
+    ],
+)
+def test_what_is_set_already(code: str, setting: str, facts: dict[str, object]) -> None:
+    session = with_gpu(made(MadeRun(facts={setting: True, **facts})))
+    assert f"({setting}=True)" in why_not(session, code)
 
 
 def test_one_pass_says_nothing_of_the_next() -> None:
     assert quantities(why_not(made(FEW), "persistent-workers")) == ["0 ms"]
-
-
-@pytest.mark.parametrize(
-    ("facts", "why"),
-    [
-        (
-            {"start_method": "spawn", "persistent_workers": True},
-            "Workers are started once (persistent_workers=True).",
-        ),
-    ],
-)
-def test_start_methods_that_are_right(facts: dict[str, object], why: str) -> None:
-    assert why_not(made(MadeRun(facts=facts)), "start-method") == why
-
-
-def test_pinned_already() -> None:
-    session = with_gpu(made(MadeRun(facts={"pin_memory": True})))
-    assert why_not(session, "pin-memory") == "Already pinned (pin_memory=True)."
 
 
 @pytest.mark.parametrize("code", ["pin-memory", "device-prefetch"])
@@ -224,9 +213,6 @@ def test_copies_on_a_side_stream() -> None:
 def test_pinning_takes_an_assumption_and_says_so() -> None:
     found = helping(with_copies(with_gpu(made(BOUND)), 800), "pin-memory")
     assert found.confidence == "low"
-    assert found.why.endswith(
-        "How much of a copy runs alongside the step was not measured: the prediction assumes all to none."
-    )
     assert found.prediction is not None
     assert found.prediction.low_us < 2_800
     assert found.prediction.high_us > 3_450
@@ -241,7 +227,6 @@ def test_threads_that_are_too_many() -> None:
     }
     found = helping(session, "threads")
     assert quantities(found.why)[:6] == ["18", "2", "2", "8", "1", "2"]
-    assert "The prediction assumes that half of that waiting goes" in found.why
     assert found.changes == {"threads": {"trainer": 2, "worker": 1}}
 
 
@@ -280,9 +265,7 @@ def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
 
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
     session = with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar.gz", 9, 3)]))
-    assert why_not(session, "indexed-tar") == (
-        "/data/train.tar.gz is compressed: members can be found only by unpacking what is before."
-    )
+    assert why_not(session, "indexed-tar").startswith("/data/train.tar.gz is compressed")
     helping(with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar", 9, 3)])), "indexed-tar")
 
 
@@ -302,7 +285,7 @@ def test_native_decoding_as_it_was_timed() -> None:
     assert quantities(found.why) == ["2.0 ms", "80 %", "4", "25 %"]
     assert found.changes == {"native_decode": True}
     predicted(found.prediction, 3_500)
-    assert helping(made(replace(run, takes=())), "native-decode").changes is None, "nothing in a run would take it"
+    assert helping(made(replace(run, takes=())), "native-decode").changes is None
 
 
 @pytest.mark.parametrize(
@@ -316,9 +299,9 @@ def test_native_decoding_of_little(stages: dict[str, int], share: str) -> None:
 def test_smaller_samples() -> None:
     session = with_batches(made(MadeRun(pickle=500, unpickle=3_000)), *IMAGES)
     found = helping(session, "smaller-samples")
-    assert "float32[4,3,512,512] as uint8 is 25 % of the bytes." in found.why
+    assert "25 %" in quantities(found.why)
     assert found.changes is None
-    assert found.hint.startswith("give float32[4,3,512,512] as uint8 from the dataset")
+    assert "float32[4,3,512,512] as uint8" in found.hint
 
 
 def test_samples_that_are_small_already() -> None:
@@ -372,22 +355,18 @@ def test_padding_that_is_no_longer_than_it_must_be() -> None:
 def test_a_cache_of_what_is_the_same_each_time() -> None:
     survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000)
     found = helping(with_survey(made(TAR), survey), "cache")
-    assert found.title == "samples cached after decoding"
+    assert stage(found) == "decoding"
     assert quantities(found.why)[:1] == ["98 %"]
-    assert "random from RandomResizedCrop on" in found.why
-    assert found.costs == [
-        "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB free",
-        "800 MB where each of 2 workers has a cache of its own, and shuffles",
-    ]
-    assert found.changes is None, "samples do not come again in the one pass that was seen"
+    assert "RandomResizedCrop" in found.why
+    assert [quantities(cost) for cost in found.costs] == [["400 MB", "400", "1.0 MB", "32 GB"], ["800 MB", "2"]]
+    assert found.changes is None
 
 
 def test_a_cache_after_resize() -> None:
     stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}
     session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
     found = helping(session, "cache")
-    assert "random from ColorJitter on: random numbers are drawn in it or before it." in found.why
-    assert "Caching may start no later than Resize." in found.why
+    assert re.findall("ColorJitter|Resize", found.why) == ["ColorJitter", "Resize"]
     assert quantities(found.costs[0])[:3] == ["31 MB", "40", "786 kB"]
 
 
@@ -395,41 +374,51 @@ def test_a_cache_after_normalize_holds_floats() -> None:
     """What Normalize gives is no image of bytes: it takes what it takes in the batch."""
     stages = {"decode:Pillow load": 4_000, "transform:ToTensor": 4_000, "transform:Normalize": 4_000}
     found = helping(with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES), "cache")
-    assert found.title == "samples cached after Normalize"
+    assert stage(found) == "Normalize"
     assert quantities(found.costs[0])[:3] == ["126 MB", "40", "3.1 MB"]
-    assert "all up to Normalize, and augment=" in (found.hint or "")
+    assert "Normalize" in found.hint
+
+
+def stage(cache: Remedy) -> str:
+    """The last stage whose result a cache would hold."""
+    return cache.title.partition(" after ")[2]
 
 
 def cut(stages: tuple[str, ...], **run: Any) -> str:
-    """Where a cache would start, and why there. Each of the stages takes as long as the others."""
+    """Where a cache would start. Each of the stages takes as long as the others."""
     session = made(MadeRun(stages=dict.fromkeys(stages, 4_000), facts={"length": 10}, **run))
-    found = remedy(with_batches(session, *IMAGES), "cache")
-    return f"{found.title}: {found.why}"
+    return stage(remedy(with_batches(session, *IMAGES), "cache"))
 
 
 OWN_RESIZE = ("decode:Pillow load", "transform:Pillow resize", "collate:default")
 
 
-def test_a_resize_of_the_scripts_own_is_kept_only_where_samples_were_made_twice() -> None:
-    assert cut(OWN_RESIZE).startswith("samples cached after Pillow resize: ")
-    for fewer in ({"twice": False}, {"looks": 0}, {"looks": 1}):
-        said = cut(OWN_RESIZE, **fewer)
-        assert said.startswith("samples cached after decoding: "), fewer
-    assert "samples were not made twice, so it is unknown" in cut(OWN_RESIZE, twice=False)
+@pytest.mark.parametrize(
+    ("run", "last"),
+    [
+        ({}, "Pillow resize"),
+        ({"twice": False}, "decoding"),
+        ({"looks": 0}, "decoding"),
+        ({"looks": 1}, "decoding"),
+        ({"draws": ("transform:Pillow resize",)}, "decoding"),
+        ({"differs": ("transform:Pillow resize",)}, "decoding"),
+    ],
+)
+def test_a_resize_of_the_scripts_own_is_cached_only_where_samples_were_twice_the_same(
+    run: dict[str, Any], last: str
+) -> None:
+    assert cut(OWN_RESIZE, **run) == last
 
 
-def test_a_resize_after_something_that_drew_or_differed_is_not_kept() -> None:
-    for fault in ({"draws": ("transform:Pillow resize",)}, {"differs": ("transform:Pillow resize",)}):
-        assert cut(OWN_RESIZE, **fault).startswith("samples cached after decoding: ")
+def test_what_comes_after_something_that_drew_is_not_cached() -> None:
     behind = ("decode:OpenCV imdecode", "transform:OpenCV flip", "transform:OpenCV cvtColor")
-    assert cut(behind, draws=("transform:OpenCV flip",)).startswith("samples cached after decoding: ")
+    assert cut(behind, draws=("transform:OpenCV flip",)) == "decoding"
 
 
 def test_a_librarys_resize_is_kept_where_nothing_was_seen_to_draw() -> None:
     stages = ("decode:Pillow load", "transform:Resize")
-    assert cut(stages, twice=False).startswith("samples cached after Resize: ")
-    assert cut(stages, twice=False, draws=("decode:",)).startswith("samples cached after decoding: ")
-    assert cut(stages, looks=0).startswith("samples cached after decoding: ")
+    assert cut(stages, twice=False) == "Resize"
+    assert cut(stages, twice=False, draws=("decode:",)) == cut(stages, looks=0) == "decoding"
 
 
 def test_calls_are_known_by_the_names_that_stages_have() -> None:
@@ -437,13 +426,12 @@ def test_calls_are_known_by_the_names_that_stages_have() -> None:
     every |= {f"transform:Pillow {name}" for name in PILLOW_TRANSFORMS}
     known = {f"transform:{name}" for name in BY_CALL if not name.startswith("torchvision")}
     assert known <= every
-    assert cut(("decode:OpenCV imdecode", "transform:OpenCV cvtColor")).startswith(
-        "samples cached after OpenCV cvtColor: "
-    )
+    assert cut(("decode:OpenCV imdecode", "transform:OpenCV cvtColor")) == "OpenCV cvtColor"
 
 
 def test_samples_that_read_something_else_each_time_are_not_cached() -> None:
-    assert cut(OWN_RESIZE, differs=("decode:",)).endswith("A sample that was made again read something else.")
+    run = MadeRun(stages=dict.fromkeys(OWN_RESIZE, 4_000), facts={"length": 10}, differs=("decode:",))
+    why_not(with_batches(made(run), *IMAGES), "cache")
 
 
 def test_stages_of_a_validation_are_not_those_of_training() -> None:
@@ -457,7 +445,7 @@ def test_stages_of_a_validation_are_not_those_of_training() -> None:
     session.makers = [*validation, *session.makers]
     session.trainers[0].passes.insert(0, TrainerPass(7, 1, 0, 0, 0, [maker.pid for maker in validation]))
     session.trainers[0].loaders.append(LoaderFacts(1, dict(session.trainers[0].loaders[0].facts)))
-    assert remedy(session, "cache").title == "samples cached after decoding"
+    assert stage(remedy(session, "cache")) == "decoding"
 
 
 def test_a_cache_that_does_not_fit() -> None:
@@ -496,8 +484,8 @@ def images(size: int, *, files: int = 1000, sized: int = 1000, opens: int = 900,
 def test_a_folder_is_staged_as_a_whole() -> None:
     survey = MachineSurvey([images(GB, files=100_000), SeenFile("/dev/shm/a.bin", 50 * GB, 0, 9)], PLACES)
     found = helping(with_survey(made(STORED), survey), "staging")
-    assert found.costs == ["about 1.0 GB (by the sizes of 1,000 of 100,000 files) in /dev/shm, copied before each run"]
-    assert found.hint == "cp -r '/data/im[g]' /dev/shm/, and give the script that path"
+    assert quantities(found.costs[0]) == ["1.0 GB", "1,000", "100,000"]
+    assert "'/data/im[g]' /dev/shm/" in found.hint
     copy = "/dev/shm/headrace-staged/data/im[g]"
     assert found.changes == {"staging": [["/data/im[g]", copy, ["**/*.jpg"]]]}
 
@@ -532,11 +520,9 @@ def test_a_folder_whose_size_is_not_known() -> None:
     assert quantities(why_not(with_survey(made(STORED), survey), "staging"))[-1:] == ["200,000"]
 
 
-def test_files_that_lie_in_memory() -> None:
+def test_files_in_memory_are_not_staged() -> None:
     survey = MachineSurvey([SeenFile("/dev/shm/a.bin", GB, 0, 9)], PLACES)
-    assert why_not(with_survey(made(STORED), survey), "staging").endswith(
-        "Those that were opened are in memory already."
-    )
+    assert "in memory" in why_not(with_survey(made(STORED), survey), "staging")
 
 
 def test_files_that_are_in_memory_anyway() -> None:
@@ -570,7 +556,6 @@ def test_data_parallel() -> None:
     session.notes.append(SessionNote("data-parallel", "nn.DataParallel is used", 100))
     found = helping(session, "ddp")
     assert found.prediction is None
-    assert found.title == "DistributedDataParallel in place of DataParallel"
 
 
 GPUS = {"gpus": {"gpu0": {"memory_bytes": 80 * GB, "pids": [100]}}}
@@ -596,7 +581,7 @@ def test_workers_that_live_on() -> None:
     found = helping(session, "persistent-workers")
     assert quantities(found.why)[:2] == ["3", "2"]
     assert found.changes == {"loaders": {"0": {"persistent_workers": True}}}
-    assert found.costs == ["1.0 GB of workers' memory stay in use between epochs"]
+    assert quantities(found.costs[0]) == ["1.0 GB"]
 
 
 def test_workers_that_are_spawned() -> None:
@@ -632,4 +617,4 @@ def test_more_workers_on_storage_that_may_give_no_more() -> None:
     assert found.confidence == "low"
     assert quantities(found.why)[-1:] == ["85 %"]
     assert found.prediction is not None
-    assert found.prediction.high_us > 4_750, "as it is now is within what may come of it"
+    assert found.prediction.high_us > 4_750

@@ -71,7 +71,7 @@ def test_a_mean_that_is_longer_by_noise_is_not_slower() -> None:
     [quiet] = outcomes([proof(*[310_000, 311_000] * 30)], lambda codes: PREDICTED, BUSY_BEFORE_US)
     assert (quiet.is_refused, quiet.is_slower, quiet.did_harm) == (True, True, True)
     [longer] = outcomes([proof(*[310_000, 311_000] * 30)], lambda codes: PREDICTED, [286_000.0, 320_000.0])
-    assert not longer.is_slower, "the run without it took longer still"
+    assert not longer.is_slower  # the run without it took longer still
 
 
 @pytest.mark.parametrize(

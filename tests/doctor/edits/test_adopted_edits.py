@@ -180,7 +180,7 @@ def test_a_patched_script_trains_without_torchvision(tmp_path: Path, monkeypatch
 
 
 def test_what_only_the_dataloader_used_goes() -> None:
-    assert after(SHARED, line=17) == ADOPTED_ALONE, "an import that nothing used before stays"
+    assert after(SHARED, line=17) == ADOPTED_ALONE  # an import that nothing used before stays
 
 
 def test_what_something_else_may_need_stays() -> None:
@@ -230,7 +230,7 @@ if mine.trains:
 
 def test_timms_prefetcher_gets_the_loaders_batches() -> None:
     text = (FOLDER / "timm_loader.py").read_text()
-    assert after(text) is None, "nothing says whether there is a prefetcher"
+    assert after(text) is None  # nothing says whether there is a prefetcher
     found = after(text, **PREFETCHED)
     assert found is not None
     added = [line for line in found.splitlines() if line not in text.splitlines()]

@@ -137,7 +137,7 @@ def test_an_option_of_the_scripts_own_gets_another_default() -> None:
 def test_an_option_that_does_not_decide_is_left_alone() -> None:
     assert option("default=2", "num_workers", ("train.py", "--num-workers", "2")) is None
     assert option("default=2", "num_workers", ("train.py", "-j2")) is None
-    assert option("default=8", "num_workers") is None, "the loader has another number"
+    assert option("default=8", "num_workers") is None  # the loader has another number
     assert option("default=CORES", "num_workers") is None
     assert option("default=2", "workers") is None
     assert option("type=int", "num_workers") is None

@@ -64,7 +64,7 @@ def test_an_orphan_in_a_session_of_its_own_that_the_doctor_adopted_belongs() -> 
     machine.process(10)
     machine.process(30, parent=os.getpid(), group=30, session=30)
     machine.process(31, parent=os.getpid(), group=os.getpgrp(), session=5)
-    assert ProcessTree(machine, 10).scan() == {10, 30}, "expected no helper of the doctor's own, which is in its group"
+    assert ProcessTree(machine, 10).scan() == {10, 30}  # no helper of the doctor's own, which is in its group
 
 
 def test_the_orphan_of_a_session_whose_leader_has_just_gone_belongs() -> None:
@@ -231,7 +231,7 @@ def test_mounts_of_files_that_are_open_to_read() -> None:
         "disk": None,
         "files_seen": 1,
     }
-    assert told["/cache"]["disk"] == "nvme0n1", "expected the disk of btrfs's source, since its number is its own"
+    assert told["/cache"]["disk"] == "nvme0n1"  # the disk of btrfs's source, since its number is its own
 
 
 def test_threads_are_counted_by_the_names_that_libraries_give_them() -> None:
@@ -247,7 +247,7 @@ def test_threads_are_counted_by_the_names_that_libraries_give_them() -> None:
 def test_copying_is_what_shared_memory_lost_to_private_memory() -> None:
     memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
-    assert memory.figures["cow_bytes"] is None, "expected two looks before growth is known"
+    assert memory.figures["cow_bytes"] is None  # growth needs two looks
     memory.read(smaps(anonymous=1000, private=400))
     assert memory.figures["cow_bytes"] == 300 * KIB
     assert memory.figures["shared_bytes_first"] == 900 * KIB
@@ -303,7 +303,7 @@ def test_a_budget_that_is_overdrawn_waits_until_it_has_earned() -> None:
     assert budget.left_s > 0
     budget.earn(10_000.0)
     budget.left_s -= 0.1
-    assert budget.left_s <= 0, "expected no more than most_s to be saved up"
+    assert budget.left_s <= 0  # no more than most_s to be saved up
 
 
 def test_disks_without_their_partitions() -> None:

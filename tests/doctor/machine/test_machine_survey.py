@@ -53,7 +53,7 @@ def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
     )
     assert (header.remedy, header.unit, len(header.other_us)) == ("indexed-tar", "header", 4)
     assert images.remedy == "native-decode"
-    assert images.files == [f"{tar} a.png", f"{tar} d.png"], "c.png is no image, and is left out"
+    assert images.files == [f"{tar} a.png", f"{tar} d.png"]  # c.png is no image, and is left out
     assert images.pixel_bytes == [32 * 32 * 3] * 2
     assert (sizes.remedy, sizes.files, sizes.pixel_bytes) == ("cache", images.files, images.pixel_bytes)
     assert [one.images for one in found.files] == [3], "by their names"

@@ -48,7 +48,7 @@ def test_a_machine_that_tells_nothing_has_no_figure(make: Callable[[Texts], Mach
     part.read(1.0)
     row = part.read(2.0)
     row.pop("command_processes", None)
-    assert set(row.values()) <= {None}, "expected no figure where nothing was told"
+    assert set(row.values()) <= {None}  # no figure where nothing was told
 
 
 def test_kilobytes_are_bytes_and_odd_lines_are_left_out() -> None:

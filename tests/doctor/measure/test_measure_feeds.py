@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from report_pages import said
+from machine_findings import quantities
+from report_pages import codes, figures
 
 from headrace.doctor.causes import diagnose
+from headrace.doctor.causes.stage_names import named
+from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
 from headrace.doctor.session.trainers import (
     LoaderFacts,
@@ -40,7 +43,7 @@ def facts(step: int, *, map_workers: int = 0, idle_s: float = 0.0, fetched: int 
     }
 
 
-def verdict(wait_us: int, cores: int = 8, **of_feed: Any) -> str:
+def diagnosis(wait_us: int, cores: int = 8, **of_feed: Any) -> Diagnosis:
     """Of a run whose every step waits so long for a Loader."""
     starts = [number * STEP_US for number in range(STEPS)]
     none: list[Any] = [None] * STEPS
@@ -78,55 +81,52 @@ def verdict(wait_us: int, cores: int = 8, **of_feed: Any) -> str:
     )
     session = Session("", "observe", "0", 0, STEPS, CommandOutcome(["python"], 0, "finished", 1), trainers=[trainer])
     session.machines = [Machine(HOST, {"cores": cores})]
-    return said(diagnose(session))
+    return diagnose(session)
+
+
+def limit(**of_feed: Any) -> str:
+    """What is said of a Loader that limits a run."""
+    (found,) = [one for one in diagnosis(60_000, **of_feed).statements if one.code == "loader-limit"]
+    return found.text
 
 
 def test_decode_on_fewer_threads_than_cores() -> None:
-    assert verdict(60_000, decode=0.15, resample=0.04, idle_s=0.01) == (
-        "A step takes 100 ms and waits 60 % of it for data, mostly decode (headrace.Loader). "
-        "79 % of the wait is decode (headrace.Loader) in 2 threads, "
-        "21 % transforms (headrace.Loader). headrace.Loader's 2 threads work 95 % of the time, 79 % of it decode. "
-        "Look at threads=8 (now 2): there are cores left for them."
-    )
+    of_feed = {"decode": 0.15, "resample": 0.04, "idle_s": 0.01}
+    found = diagnosis(60_000, **of_feed)
+    assert codes(found) == ["input-bound", "causes", "loader-limit"]
+    assert figures(found)[:5] == ["100 ms", "60 %", "79 %", "2", "21 %"]
+    assert named("decode:headrace.Loader") in found.verdict.text
+    assert quantities(limit(**of_feed))[:3] == ["2", "95 %", "79 %"]
+    assert "threads=8 (now 2)" in limit(**of_feed)
 
 
-def test_decode_with_a_thread_for_each_core() -> None:
-    said = verdict(60_000, cores=2, decode=0.15, idle_s=0.01)
-    assert "Look at cache=, a smaller size of the files, or headrace pack" in said
+@pytest.mark.parametrize(
+    ("of_feed", "advised"),
+    [
+        ({"cores": 2, "decode": 0.15, "idle_s": 0.01}, "headrace pack"),
+        ({"read": 0.18, "decode": 0.01}, "cache="),
+        ({"decode": 0.02, "map": 0.19, "map_workers": 2, "idle_s": 0.18}, "map_workers (now 2)"),
+        ({"decode": 0.02, "map": 0.05, "idle_s": 0.18}, "map_workers="),
+        ({"decode": 0.02, "idle_s": 0.18, "fetched": 10_000}, 'order="windowed"'),
+        ({"decode": 0.02, "idle_s": 0.18, "fetched": 4_000_000}, "Requests are large"),
+    ],
+    ids=["a thread for each core", "reading", "map in processes", "Python", "small requests", "large requests"],
+)
+def test_what_limits_a_loader_and_what_changes_it(of_feed: dict[str, Any], advised: str) -> None:
+    assert advised in limit(**of_feed)
 
 
-def test_reading() -> None:
-    said = verdict(60_000, read=0.18, decode=0.01)
-    assert "of it read" in said
-    assert "Look at cache=, or at where the files lie" in said
-
-
-def test_a_map_in_processes() -> None:
-    said = verdict(60_000, decode=0.02, map=0.19, map_workers=2, idle_s=0.18)
-    assert "is the script's map function" in said
-    assert "headrace.Loader waits for map= in 2 map workers. Look at map_workers (now 2)" in said
-
-
-def test_python_that_holds_the_loader_up() -> None:
-    said = verdict(60_000, decode=0.02, map=0.05, idle_s=0.18)
-    assert "headrace.Loader's 2 threads work only 10 % of the time: Python holds headrace.Loader up" in said
-    assert "map_workers=" in said
+def test_figures_of_what_limits_a_loader() -> None:
+    """Threads that Python holds up, and a store whose answers are waited for."""
+    assert quantities(limit(decode=0.02, map=0.05, idle_s=0.18))[:2] == ["2", "10 %"]
+    assert quantities(limit(decode=0.02, idle_s=0.18, fetched=10_000))[0] == "83 %"
 
 
 @pytest.mark.parametrize("limits", [{"decode": 0.15}, {"map": 0.15}])
 def test_a_loader_that_keeps_up(limits: dict[str, float]) -> None:
-    said = verdict(1_000, idle_s=0.05, **limits)
-    assert said.startswith("Not input-bound: a step takes 100 ms and waits 1.0 % of it for data.")
-    assert "headrace.Loader keeps up: its 2 threads work " in said
-
-
-@pytest.mark.parametrize(("each", "advice"), [(10_000, 'order="windowed"'), (4_000_000, "Requests are large")])
-def test_a_store_whose_answers_are_waited_for(each: int, advice: str) -> None:
-    """Small requests want neighbours in one; large ones a faster link."""
-    said = verdict(60_000, decode=0.02, idle_s=0.18, fetched=each)
-    assert "100 % of the wait is remote reads (headrace.Loader)" in said
-    assert "headrace.Loader waits for its store's answers 83 % of the time that a batch is waited for" in said
-    assert advice in said
+    found = diagnosis(1_000, idle_s=0.05, **limits)
+    assert codes(found) == ["not-input-bound", "loader-keeps-up"]
+    assert figures(found)[:3] == ["100 ms", "1.0 %", "2"]
 
 
 def fetch_facts(step: int, each: int) -> dict[str, Any]:

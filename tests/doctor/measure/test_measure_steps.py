@@ -190,7 +190,7 @@ def test_without_an_optimizer_the_unit_is_a_batch(tmp_path):
     assert (budget.unit, budget.steps, budget.micro_batches) == ("batch", 7, 1.0)
     parts = {part.name: part.us for part in budget.parts}
     assert parts["data wait"] == 40
-    assert parts["other"] == pytest.approx(60 * 6 / 7), "the last batch ends with its own next()"
+    assert parts["other"] == pytest.approx(60 * 6 / 7)  # the last batch ends with its own next()
 
 
 def test_thinned_steps_are_measured_each_by_itself():

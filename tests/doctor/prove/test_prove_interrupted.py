@@ -59,7 +59,7 @@ def proving(tar: Path, folder: Path, script: Path) -> Iterator[subprocess.Popen[
     try:
         reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         with open(reader) as hangs:
-            assert select.select([hangs], [], [], HANGS_S)[0], "the script never came to where it hangs"
+            assert select.select([hangs], [], [], HANGS_S)[0]  # the script has come to where it hangs
         yield process
     finally:
         for pid in tree(process.pid) if process.poll() is None else []:

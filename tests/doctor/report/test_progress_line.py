@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from attach_runs import interrupted_on_terminal
+from machine_findings import quantities
 from rich.console import Console
 from test_live_view import CHOSEN, append, evidence, settings, step
 
@@ -25,15 +27,9 @@ TEN_A_SECOND = LivePace(33, 10.0, 0.5, 2, 0.9)
 
 
 def test_at_the_start_it_says_how_long_it_will_take() -> None:
-    assert PLAN.text() == (
-        "about 50 s after the script's start if a step takes 100 ms: 200 steps as they are, 80 on cached batches, "
-        "the loader alone, Headrace's Loader on the run's files"
-    )
+    assert quantities(PLAN.text()) == ["50 s", "100 ms", "200", "80"]
     small = DiagnosisPlan(steps=5, warmup=0, replay=40, drain_s=10.0, prove_s=120.0)
-    assert small.text() == (
-        "about 10 s after the script's start if a step takes 100 ms: 5 steps as they are, 10 on cached batches, "
-        "the loader alone, then proofs for up to 120 s"
-    )
+    assert quantities(small.text()) == ["10 s", "100 ms", "5", "10", "120 s"]
 
 
 def test_what_is_left_shrinks_from_phase_to_phase_by_what_they_take() -> None:
@@ -60,17 +56,17 @@ def test_an_estimate_has_no_digits_that_it_does_not_bear(seconds: float, text: s
 
 
 @pytest.mark.parametrize(
-    ("window", "text"),
+    ("window", "figures"),
     [
-        (None, "the script starts"),
-        (CurrentWindow("warm-up", 2), "warm-up, 100 ms a step, about 50 s left"),
-        (CurrentWindow("observe", 34, 200), "observing 34 of 200 steps, 100 ms a step, about 45 s left"),
-        (CurrentWindow("drain"), "draining the loader, 100 ms a step, about 20 s left"),
-        (CurrentWindow("over"), "ending the run, 100 ms a step, about 15 s left"),
+        (None, []),
+        (CurrentWindow("warm-up", 2), ["100 ms", "50 s"]),
+        (CurrentWindow("observe", 34, 200), ["34", "200", "100 ms", "45 s"]),
+        (CurrentWindow("drain"), ["100 ms", "20 s"]),
+        (CurrentWindow("over"), ["100 ms", "15 s"]),
     ],
 )
-def test_how_far_a_run_is(window: CurrentWindow | None, text: str) -> None:
-    assert progress_text(PLAN, TEN_A_SECOND, window) == text
+def test_how_far_a_run_is(window: CurrentWindow | None, figures: list[str]) -> None:
+    assert quantities(progress_text(PLAN, TEN_A_SECOND, window)) == figures
 
 
 @pytest.mark.parametrize(("steps", "observed"), [(13, None), (14, 3), (22, 3), (28, 6), (129, 40)])
@@ -107,7 +103,9 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_one_line_is_drawn_over_and_over_and_goes_in_the_end(terminal: Terminal) -> None:
     with terminal.line:
-        assert terminal.looks() == f"{ERASED}headrace: observing 2 of 20 steps, 100 ms a step, about 50 "
+        line = terminal.looks()
+        assert line.startswith(f"{ERASED}headrace: ")
+        assert re.findall(r"\d+", line.removeprefix(ERASED)) == ["2", "20", "100", "50"]
         assert terminal.looks().startswith(ERASED)
     assert terminal.file.getvalue().endswith(ERASED)
     assert "\n" not in terminal.file.getvalue()
@@ -127,7 +125,7 @@ def test_it_makes_room_for_the_commands_own_output(terminal: Terminal) -> None:
 def test_it_shows_what_the_doctor_does_after_the_run(terminal: Terminal) -> None:
     clock = PhaseClock(iter(range(10)).__next__, terminal.line.begins)
     with terminal.line, clock.phase("survey"):
-        assert terminal.file.getvalue().endswith(f"{ERASED}headrace: looking at the files")
+        assert terminal.file.getvalue().endswith("the files")
     assert clock.rows == [("survey", 0, 1)]
 
 
@@ -145,7 +143,7 @@ def test_on_a_pseudo_terminal_nothing_stays_of_it_after_ctrl_c(tmp_path: Path) -
     drawn_again = "headrace: the script starts"  # below what the command has printed
     status, shown = interrupted_on_terminal(tmp_path, shows=("under way\r\n", drawn_again))
     assert status == 130, shown
-    assert shown.index("about 50 s after") < shown.index("under way\r\n") < shown.index("The run was interrupted.")
+    assert shown.index("about 50 s") < shown.index("under way\r\n") < shown.index("interrupted")
     left = [line.rpartition("\x1b[2K")[2] for line in shown.split("\n")]  # what a reader sees of each line
     assert not [line for line in left if "the script starts" in line or "diagnosing" in line]
 
@@ -189,4 +187,4 @@ def test_phases_in_words() -> None:
     run = session()
     assert phases_text(run) == ""
     run.phases = [("start", 0, 3_000_000), ("trial", 3_000_000, 5_000_000), ("trial", 6_000_000, 7_500_000)]
-    assert phases_text(run) == "start 3.0 s · trial 3.5 s · all 7.5 s"
+    assert phases_text(run).split(" · ") == ["start 3.0 s", "trial 3.5 s", "all 7.5 s"]

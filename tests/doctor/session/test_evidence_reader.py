@@ -91,7 +91,7 @@ def test_processes_are_merged_by_their_role(tmp_path):
     (trainer,) = session.trainers
     assert trainer.steps.number == list(range(40))
     assert trainer.shapes == ["float32[4,3,8,8]"]
-    assert trainer.steps.spans[0] == [("b", 11_000, 2_000), ("o", 13_000, 500)], "absolute, not from the step's start"
+    assert trainer.steps.spans[0] == [("b", 11_000, 2_000), ("o", 13_000, 500)]  # absolute, not from the step's start
     assert trainer.steps.probe[0] == 20.0, "microseconds, from tenths"
 
 
@@ -186,9 +186,7 @@ def test_a_file_without_its_first_line_is_noted(tmp_path):
     write_evidence(tmp_path, "headless", [STEP])
     session = read(tmp_path)
     assert session.processes == []
-    assert [(note.code, note.text) for note in session.notes] == [
-        ("empty", "headless.jsonl: no process's first line; what it observed is lost")
-    ]
+    assert [(note.code, note.text.partition(":")[0]) for note in session.notes] == [("empty", "headless.jsonl")]
 
 
 def test_ranks_come_from_the_process_group_before_the_environment(tmp_path):
@@ -224,7 +222,7 @@ def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():
     options = ["--steps", "10", "--ranks", "1", "--workers", "1"]
     ran = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("from the interpreter's start to its end") == 2
+    assert ran.stdout.count("interpreter's start") == 2
 
 
 ERROR = [["error", 80, "ZeroDivisionError: by zero"], ["end", 90, "error"]]
