@@ -105,7 +105,7 @@ def test_what_has_finished_is_kept_and_what_failed_is_tried_again(tmp_path):
     assert own["images_per_s"] > 0
     assert own["cpu_ms_per_image"] >= 0
     assert own["memory_bytes"] >= own["imported_bytes"] > 0
-    assert failed["failed"] == "ModuleNotFoundError: No module named 'nvidia'"
+    assert failed["failed"].startswith("ModuleNotFoundError: No module named 'nvidia")
     again = script("run.py", *arguments).splitlines()
     tried = [line.partition(" failed")[0] for line in again]
     assert tried == ["prepare ffcv-jpeg photos-1792", "throughput train-uint8 0 dali"]
@@ -118,4 +118,4 @@ def test_recipes_tell_ratios_and_why_a_peer_has_none(tmp_path):
     assert "3 photographs of " in page
     (own,) = json.loads((tmp_path / "work" / "recipes.json").read_text())["runs"][:1]
     assert f"| headrace | {own['images_per_s']:,.0f} | " in page
-    assert "- dali: failed: ModuleNotFoundError: No module named 'nvidia'" in page
+    assert "- dali: failed: ModuleNotFoundError: No module named 'nvidia" in page
