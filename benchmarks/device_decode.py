@@ -107,7 +107,7 @@ def main() -> None:
             "DALI, mixed": lambda: dali_batches(paths, args),
         }
     rates: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(args.rounds):
+    for _ in range(1 + args.rounds):  # the first round warms up
         for name, make in ways.items():
             try:
                 rates[name].append(rate(make, len(paths), args.device))
@@ -116,7 +116,7 @@ def main() -> None:
                 print(f"{name}: not installed ({error.name})")
         ways = {name: make for name, make in ways.items() if name in rates}
     for name, measured in rates.items():
-        print(f"{name:30} {statistics.median(measured):10,.0f} images/s")
+        print(f"{name:30} {statistics.median(measured[1:]):10,.0f} images/s")
     print(levels(paths[: 4 * args.batch], args))
 
 
