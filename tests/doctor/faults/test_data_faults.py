@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from made_reports import made_session
 from PIL import Image, ImageOps
 from probed import merged, run_probed
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Sampler, Subset
 
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
@@ -208,11 +208,22 @@ def test_pictures_that_their_files_say_are_turned(make: Any, codes: list[str], f
     assert codes_of(DataLoader(Samples(folder, make, "turned"), batch_size=6, shuffle=True), tmp_path) == codes
 
 
+class ShuffledBatches(Sampler):
+    """Batch sampler of a script; torch gives such a loader a sequential sampler, which nothing uses."""
+
+    def __len__(self) -> int:
+        return COUNT // 6
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from torch.randperm(COUNT).reshape(-1, 6).tolist()
+
+
 @pytest.mark.parametrize(
     ("change", "options", "codes"),
     [
         (in_order, {}, ["class-order"]),
         (in_order, {"shuffle": True}, []),
+        (in_order, {"batch_size": 1, "batch_sampler": ShuffledBatches()}, []),
         (lambda samples: Subset(in_order(samples), range(55)), {}, ["class-order"]),
         (listed_twice, {"shuffle": True}, ["duplicate-files"]),
         (lambda samples: samples, {"batch_size": 7, "drop_last": True}, ["never-visited"]),

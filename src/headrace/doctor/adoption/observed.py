@@ -10,7 +10,7 @@ from typing import Any
 from ..measure import TrainerView
 from ..session.model import Session
 from ..session.producers import ObservedSample, OutputLeaf
-from ..session.trainers import LoaderFacts
+from ..session.trainers import LoaderFacts, order_described, short_class
 
 INTERPRETERS = ("python", "pypy")
 _WHOLE = ("SequentialSampler", "RandomSampler", "SeedableRandomSampler", "DistributedSampler", "SubsetRandomSampler")
@@ -45,8 +45,7 @@ class ScriptData:
     @property
     def sampler(self) -> str:
         """Class name of the sampler; empty if unknown."""
-        sampler = order_described(self.described)
-        return str(sampler.get("class", "")).rpartition(".")[2] if isinstance(sampler, dict) else ""
+        return short_class(order_described(self.described))
 
     @property
     def is_shuffled(self) -> bool:
@@ -56,8 +55,7 @@ class ScriptData:
     @property
     def takes_each_once(self) -> bool:
         """True if an epoch takes each sample once, as far as the sampler is known."""
-        sampler = order_described(self.described)
-        state = sampler.get("attributes", {}) if isinstance(sampler, dict) else {}
+        state = order_described(self.described).get("attributes", {})
         is_drawn = state.get("replacement") or state.get("_num_samples") is not None
         return not self.sampler or (self.sampler in _WHOLE and not is_drawn)
 
@@ -82,22 +80,6 @@ def script_of(command: Sequence[str]) -> tuple[str, ...]:
         if words and (words[0].endswith(".py") or words[0] == "-m"):
             return tuple(words)
     return ()
-
-
-def order_described(described: Mapping[str, Any]) -> Any:
-    """Return the description of the sampler: the inner one of the script's batch sampler, if any.
-
-    With a batch sampler, torch's DataLoader also has an unused sequential sampler.
-    """
-    given = described.get("batch_sampler")
-    while isinstance(given, dict) and (name := str(given.get("class", "")).rpartition(".")[2]):
-        inner = given.get("attributes", {})
-        if name not in ("BatchSampler", "BatchSamplerShard"):
-            return given
-        given = inner.get("sampler", inner.get("batch_sampler"))
-        if isinstance(given, dict) and "BatchSampler" not in str(given.get("class", "")):
-            return given
-    return described.get("sampler")
 
 
 def script_data(session: Session, view: TrainerView) -> ScriptData | None:

@@ -10,6 +10,7 @@ from statistics import fmean
 from ..adoption import PILLOW, ScriptView, script_view
 from ..measure import LookedStages, StagePart
 from ..quantities import counted, duration, number, percent, size, times
+from ..session.trainers import order_described
 from .case import MEDIUM, WORTH, Case, name_of, sample_us, scaled, share_of
 from .proposals import Proposal, RemedyKind
 from .remedy import factor
@@ -321,8 +322,8 @@ def dataset_samples(case: Case) -> tuple[int | None, str]:
 
 def _shares(case: Case) -> int:
     """Return the number of shares a DistributedSampler divides the dataset into; 1 for other samplers."""
-    sampler = (case.facts.get("described") or {}).get("sampler")
-    if not isinstance(sampler, dict) or "DistributedSampler" not in str(sampler.get("class")):
+    sampler = order_described(case.facts.get("described") or {})
+    if "DistributedSampler" not in str(sampler.get("class")):
         return 1
     replicas = (sampler.get("attributes") or {}).get("num_replicas")
     return replicas if isinstance(replicas, int) else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 import numpy as np
@@ -11,7 +11,7 @@ from PIL import Image
 
 from ..explain import LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
 from ..explain.look import LeafPath, Look, LookedSample
-from ..explain.pictures import Array
+from ..explain.pictures import Array, sided
 from ..explain.samples import LeafExplanation, spread
 from ..session.after_run import DataFault
 from .fault_kinds import KINDS
@@ -41,24 +41,24 @@ def misaligned(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Ite
 
 def _differences(one: LeafExplanation, other: LeafExplanation) -> Iterator[str]:
     """Yield, for each sample, how the geometry of two leaves differs; empty if it does not."""
-    for first, second, seen, others in zip(_placements(one), _placements(other), one.seen, other.seen, strict=False):
+    for (first, shown), (second, other_shown) in zip(_shown(one), _shown(other), strict=False):
         turns = [(each.is_flipped, each.is_upside_down, each.is_transposed) for each in (first, second)]
-        windows = np.array([_visible(first, seen.leaf, seen.source), _visible(second, others.leaf, others.source)])
         if turns[0] != turns[1]:
             yield "flip"
         else:
-            yield "window" if np.abs(windows[0] - windows[1]).max() > _APART else ""
+            yield "window" if np.abs(np.subtract(shown, other_shown)).max() > _APART else ""
 
 
-def _placements(one: LeafExplanation) -> Sequence[LeafPlacement]:
-    found: Sequence[LeafPlacement] = getattr(one.by, "placements", ())
-    return found
+def _shown(one: LeafExplanation) -> Iterator[tuple[LeafPlacement, tuple[float, ...]]]:
+    """Yield each sample's placement, and the part of its source that the leaf shows."""
+    if isinstance(one.by, PictureExplanation | MaskExplanation | PlaneExplanation):
+        for placement, seen in zip(one.by.placements, one.seen, strict=False):
+            yield placement, _visible(placement, sided(seen.leaf, one.by.layout), seen.source)
 
 
 def _visible(placement: LeafPlacement, leaf: Array, source: Array) -> tuple[float, ...]:
-    """Return the visible part of the source as shares of its sides: top, left, bottom, right."""
-    sides = _sides(leaf)
-    sides = sides[::-1] if placement.is_transposed else sides
+    """Return what a leaf [height, width, channels] shows, as shares of its source: top, left, bottom, right."""
+    sides = leaf.shape[1::-1] if placement.is_transposed else leaf.shape[:2]
     found = []
     for axis in (0, 1):
         begin, length = placement.window[axis], placement.window[2 + axis]
@@ -66,13 +66,6 @@ def _visible(placement: LeafPlacement, leaf: Array, source: Array) -> tuple[floa
         share = [min(max(at / placement.size[axis], 0.0), 1.0) for at in (first, last)]
         found.append([(begin + length * each) / source.shape[axis] for each in share])
     return found[0][0], found[1][0], found[0][1], found[1][1]
-
-
-def _sides(leaf: Array) -> tuple[int, int]:
-    """Return height and width of a leaf of any layout."""
-    if leaf.ndim == 3 and leaf.shape[0] in (1, 3, 4) and leaf.shape[2] not in (1, 3, 4):
-        return leaf.shape[1], leaf.shape[2]
-    return leaf.shape[0], leaf.shape[1]
 
 
 def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:

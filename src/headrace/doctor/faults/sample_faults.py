@@ -14,11 +14,11 @@ from ..explain.look import LeafPath, Look
 from ..explain.samples import LeafExplanation
 from ..session.after_run import DataFault
 from ..session.model import Session
+from ..session.trainers import order_described, short_class
 from .fault_kinds import KINDS
 
 _LEAST_SAMPLES = 50
 """Minimum number of samples whose order means anything."""
-_SEQUENTIAL = "SequentialSampler"
 _LABELS = ("equal", "class", "one-hot", "affine")
 _MOST_SHOWN = 4
 
@@ -77,12 +77,11 @@ def _samplers(described: Any) -> Iterator[Mapping[str, Any]]:
 
 def _shuffles_by_epoch(sampler: Mapping[str, Any]) -> bool:
     shuffles = (sampler.get("attributes") or {}).get("shuffle")
-    return str(sampler.get("class", "")).rpartition(".")[2] == "DistributedSampler" and shuffles is True
+    return short_class(sampler) == "DistributedSampler" and shuffles is True
 
 
 def _is_sequential(loader: Mapping[str, Any]) -> bool:
-    sampler = loader.get("sampler") or {}
-    return str(sampler.get("class", "")).rpartition(".")[2] == _SEQUENTIAL
+    return short_class(order_described(loader)) == "SequentialSampler"
 
 
 def duplicate_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:

@@ -81,7 +81,7 @@ class StagingPlace:
 
 @dataclass
 class MachineSurvey:
-    """What the doctor looked up on the machine after the command had ended, for remedies."""
+    """Files, places and read times that the doctor looked up after the command had ended, for remedies."""
 
     files: list[SeenFile] = listed("what was read, most opens first")
     places: list[StagingPlace] = listed("where files could be copied to")
@@ -90,7 +90,7 @@ class MachineSurvey:
 
 @dataclass
 class LookedImage:
-    """What a look at samples has found their first picture to be: code in which `hr` is headrace."""
+    """Recipe of the samples' first image, as code in which `hr` is headrace."""
 
     steps: list[str] = listed("views of the Loader that cut and resize it; none for the whole picture")
     dtype: str = told("of its values", default="uint8")

@@ -94,7 +94,7 @@ class Machine:
 
 @dataclass
 class CommandOutcome:
-    """How the command ended."""
+    """Exit status of the command, and why it ended."""
 
     command: list[str] = told("by argument")
     status: int | None = told("its exit status; 128 + n after signal n; `null` while it runs, or in a notebook")

@@ -136,7 +136,7 @@ class OutputLeaf:
 )
 @dataclass
 class ObservedSample:
-    """How one sample or batch was produced."""
+    """Calls that produced one sample or batch."""
 
     epoch: int = told("of its batch")
     index: int = told("of its batch")
@@ -177,7 +177,7 @@ class OpenedFolder:
 
 @dataclass
 class FileOpens:
-    """What all processes opened for reading: every open counts in its folder."""
+    """Files that all processes opened for reading, and the number of opens in each folder."""
 
     files: list[OpenedFile] = listed("most opens first: the first 64 of each process")
     folders: list[OpenedFolder] = listed("most opens first")

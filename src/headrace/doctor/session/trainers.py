@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .declaring import Bytes, Duration, Facts, Name, NameNumber, Table, Tenths, Time, listed, recorded, told
 from .producers import SourceLine
@@ -172,6 +174,28 @@ class LoaderFacts:
     time: Time | None = told("of the first iteration", default=None, written=Time)
 
 
+def order_described(described: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the sampler of a described loader: the inner one of the script's batch sampler, if any.
+
+    With a batch sampler, torch's DataLoader also has an unused sequential sampler.
+    """
+    given = described.get("batch_sampler")
+    while isinstance(given, dict) and (name := short_class(given)):
+        inner = given.get("attributes", {})
+        if name not in ("BatchSampler", "BatchSamplerShard"):
+            return given
+        given = inner.get("sampler", inner.get("batch_sampler"))
+        if isinstance(given, dict) and "BatchSampler" not in str(given.get("class", "")):
+            return given
+    sampler = described.get("sampler")
+    return sampler if isinstance(sampler, dict) else {}
+
+
+def short_class(described: Mapping[str, Any]) -> str:
+    """Return the class name of a described object, without its module; empty if unknown."""
+    return str(described.get("class", "")).rpartition(".")[2]
+
+
 @recorded("trainer", {"padding": "Batch of sequences that was checked for padding: every 8th of a pass, 64 in all."})
 @dataclass
 class BatchPadding(Table):
@@ -243,7 +267,7 @@ class BatchDigest:
 @recorded("trainer", {"feed": "Figures that a loader of Headrace reports every half second and at the end of a pass."})
 @dataclass
 class LoaderFeed:
-    """What a loader of Headrace reported about itself since the start of a pass."""
+    """Figures of a loader of Headrace since the start of a pass."""
 
     pass_: int = told("number of the pass")
     time: Time = told("of the report")

@@ -71,8 +71,7 @@ class DeviceDecoding:
         pixels = sizes.astype(np.int64).prod(axis=1)
         known = np.flatnonzero((pixels > 0) & (pixels <= self._limits.max_pixels))
         views = np.zeros((len(rows), len(ViewColumn)))
-        for row in known.tolist():
-            views[row] = self._view(rows, row, sizes[row])
+        views[known] = self._views(rows[known.tolist()], sizes[known])
         height, width = self._size
         whole = (0, 0, width, height)
         inner = views[:, ViewColumn.INNER_X : ViewColumn.INNER_HEIGHT + 1]
@@ -95,16 +94,19 @@ class DeviceDecoding:
         self._bytes += sum(len(encoded[row]) for row in made)
         return DeviceImages(images, views, sizes, [row for row in range(len(rows)) if row not in made])
 
-    def _view(self, rows: BatchRows, row: int, size: NDArray[np.int32]) -> NDArray[np.float64] | float:
-        """Return a row's view; 0 if the view does not fit its image."""
-        one = rows[row : row + 1]
-        width, height = size[:1], size[1:]
+    def _views(self, rows: BatchRows, sizes: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Return the views of rows; 0 for a view that does not fit its image."""
+        widths, heights = np.ascontiguousarray(sizes.T)
         try:
-            views = _core.sample_views(self._ops, rows.key, one.draw_ids, one.passes, 0, width, height)
-        except ValueError:  # the core says why when it decodes the row
-            return 0.0
-        view: NDArray[np.float64] = views[0]
-        return view
+            views: NDArray[np.float64] = _core.sample_views(
+                self._ops, rows.key, rows.draw_ids, rows.passes, 0, widths, heights
+            )
+        except ValueError:  # one does not fit: the core says why when it decodes the row
+            if len(rows) == 1:
+                return np.zeros((1, len(ViewColumn)))
+            parts = [self._views(rows[at : at + 1], sizes[at : at + 1]) for at in range(len(rows))]
+            return np.concatenate(parts)
+        return views
 
     def finished(self, images: torch.Tensor) -> torch.Tensor:
         """Return images in the field's layout."""

@@ -46,7 +46,7 @@ class Member(NamedTuple):
     link: str
     """Target of a link, as the archive has it; in a plan, as it is created."""
     source: Any
-    """Where the archive finds the bytes; different for each member."""
+    """Location of the bytes for the archive's reader; unique to the member."""
     path: bytes = b""
     """Path in the target, in a plan."""
 
