@@ -196,9 +196,14 @@ def test_a_cache_is_priced_for_the_datasets_own_length(length: int, samples: int
     assert quantities(found.costs[0])[1] == str(counted)
 
 
-def test_a_cache_is_priced_for_all_ranks_shares_of_the_dataset() -> None:
-    sampler = {"class": "torch.utils.data.distributed.DistributedSampler", "attributes": {"num_replicas": 2}}
-    facts = {"length": 100, "described": {"sampler": sampler}}
+SHARED = {"class": "torch.utils.data.distributed.DistributedSampler", "attributes": {"num_replicas": 2}}
+BATCHES = {"class": "torch.utils.data.sampler.BatchSampler", "attributes": {"sampler": SHARED}}
+UNUSED = {"class": "torch.utils.data.sampler.SequentialSampler", "attributes": {}}
+
+
+@pytest.mark.parametrize("described", [{"sampler": SHARED}, {"sampler": UNUSED, "batch_sampler": BATCHES}])
+def test_a_cache_is_priced_for_all_ranks_shares_of_the_dataset(described: dict[str, Any]) -> None:
+    facts = {"length": 100, "described": described}
     survey = MachineSurvey(calibrations=sized(1_000_000))
     found = helping(with_survey(made(MadeRun(stages={"decode:Pillow load": 25_000}, facts=facts)), survey), "cache")
     assert quantities(found.costs[0])[:3] == ["800 MB", "800", "1.0 MB"]
