@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import headrace as hr
-from headrace.data.remote import link
+from headrace.stores import link
 
 BATCH = 256
 

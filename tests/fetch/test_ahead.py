@@ -17,12 +17,13 @@ from processes import eventually
 
 import headrace as hr
 from headrace import _core
-from headrace.data import Dataset, FailedRequestError, FailureKind, LinkModel, ObjectPath, native_paths
-from headrace.data.remote import requests
+from headrace.data import Dataset, ObjectPath, native_paths
 from headrace.errors import NotFoundError, ReadError
 from headrace.fetch import FetchAhead, FetchCancelled, ahead
 from headrace.fetch.fetch_stats import WaitClock
 from headrace.plan import UniformPlan, WindowShape
+from headrace.stores import FailedRequestError, FailureKind, LinkModel
+from headrace.stores import request_planning as requests
 
 SAMPLES = 60
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from servers import StoreServer, running_store
 
-from headrace.data.remote import retrying
 from headrace.data.remote.listing import Stores
+from headrace.stores import retrying
 
 if TYPE_CHECKING:
     from moto_store import MotoStore

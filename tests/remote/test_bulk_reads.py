@@ -14,9 +14,10 @@ from servers import Answer, StoreServer
 from test_remote_archives import tar_of, zip_of
 
 import headrace as hr
-from headrace.data import LinkModel, image_sizes
-from headrace.data.remote.link import StoreLink
+from headrace.data import image_sizes
 from headrace.errors import ChangedError, DatasetError, NotFoundError, ReadError
+from headrace.stores import LinkModel
+from headrace.stores.link import LinkMeter
 
 SAMPLES = 530
 """More than a block of bulk reads has."""
@@ -61,7 +62,7 @@ def opened(
     """The same tar, zip and loose images, in a store and on the disk."""
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
     # As measured far away, whatever this machine's loopback is like now.
-    monkeypatch.setattr(StoreLink, "model", lambda _, streams: LinkModel(0.02, 1e8, streams))
+    monkeypatch.setattr(LinkMeter, "model", lambda _, streams, now_s: LinkModel(0.02, 1e8, streams))
     found = {}
     for name, data in archives.items():
         (tmp_path / name).write_bytes(data)
@@ -98,9 +99,8 @@ def test_sizes(opened: dict[str, Any], store: StoreServer, name: str, exif: bool
     expected = image_sizes(local, "image", exif=exif)
     assert np.array_equal(image_sizes(remote, "image", exif=exif), expected)
     assert expected.any(axis=1).sum() == len(local) - (name != "loose")  # one is damaged
-    assert len(store.requests) <= (40 if name == "loose" else 12), (
-        "one an image that lies alone, else neighbours at once"
-    )
+    asked = {(seen.key, seen.start) for seen in store.requests}  # once, though a slow one may be hedged
+    assert len(asked) <= (40 if name == "loose" else 12), "one per loose image, else neighbours at once"
 
 
 def test_json_members(opened: dict[str, Any], store: StoreServer) -> None:

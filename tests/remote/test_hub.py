@@ -28,10 +28,10 @@ from servers import StoreServer
 from test_remote_archives import tar_of
 
 import headrace as hr
-from headrace.data.remote import hub as hub_stores
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import ObjectPath, write_object
 from headrace.errors import NotFoundError, ReadError, UsageError
+from headrace.stores import hub as hub_stores
 
 SHARDS = {
     f"data/a b/é-{shard}.tar": tar_of(

@@ -15,9 +15,9 @@ from servers import Answer, Seen, StoreServer
 import headrace as hr
 from headrace.data.remote import listing
 from headrace.data.remote.listing import Stores, list_objects
-from headrace.data.remote.remote_errors import FailedRequestError, FailureKind
-from headrace.data.remote.stores import ListedObject, ObjectPin, ObjectStore
 from headrace.errors import ChangedError
+from headrace.stores.object_store import ListedObject, ObjectPin, ObjectStore
+from headrace.stores.request_errors import FailedRequestError, FailureKind
 
 COUNT, PAGE, FAILS = 200, 7, 5
 PAGES = -(-COUNT // PAGE)

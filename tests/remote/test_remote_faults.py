@@ -23,8 +23,8 @@ from remote_runs import CONTENT, WINDOWED, assert_same, loader, open_here, open_
 from servers import KEY_ID, SECRET, Answer, Fault, Seen, StoreServer
 
 import headrace as hr
-from headrace.data.remote import remote_errors
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, ReadError
+from headrace.stores import request_errors as remote_errors
 
 TOKEN = "planted-token-of-tests"
 SHORT = {"client_options": {"timeout": "250ms"}}

@@ -14,9 +14,9 @@ from remote_runs import WINDOWED, assert_same, loader, open_here, open_there
 from servers import Answer, Seen, StoreServer
 
 import headrace as hr
-from headrace.data import LinkModel
 from headrace.errors import ChangedError, NotFoundError, ReadError, UsageError
 from headrace.fetch import read_groups
+from headrace.stores import LinkModel
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import pytest
 from processes import eventually, in_fork
 from servers import KEY_ID, SECRET, Answer, StoreServer
 
-from headrace.data.remote.addresses import is_remote, parse_address
 from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_errors import FailedRequestError, FailureKind
 from headrace.data.remote.remote_file import ObjectPath
-from headrace.data.remote.retrying import RetryPolicy, StoreAttempts
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, ReadError, UsageError
+from headrace.stores.addresses import is_remote, parse_address
+from headrace.stores.request_errors import FailedRequestError, FailureKind
+from headrace.stores.retrying import RetryPolicy, StoreAttempts
 
 DATA = bytes(range(256)) * 40
 KEY = "shards/a b/é {1}.bin"

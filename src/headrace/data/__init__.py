@@ -31,12 +31,8 @@ from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
 from headrace.data.pillow_images import MOST_PIXEL_BYTES, TooLargeError, apart_formats, open_picture, picture_size
-from headrace.data.remote.link import MOST_STREAMS, STREAMS, HedgeBudget, LinkMeter, Overtaking, StreamLimit
 from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
 from headrace.data.remote.remote_file import ObjectPath
-from headrace.data.remote.requests import LinkModel, Request, RequestPlan, WantedRanges, plan_requests
-from headrace.data.remote.retrying import StoreAttempts
 from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.sizes import image_sizes
 from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed

@@ -19,7 +19,6 @@ from headrace.data.class_names import label_column, named_classes, parse_labels,
 from headrace.data.columns import KEY, ByteColumn, Column, KeyColumn, TextColumn
 from headrace.data.dataset_display import SHOWN, dataset_html, dataset_line
 from headrace.data.location import ABSENT, MISSING, ColumnFiles, Location
-from headrace.data.remote.addresses import show_address
 from headrace.data.remote.bulk_reads import BulkPart, read_in_bulk
 from headrace.data.selection import (
     Selector,
@@ -36,6 +35,7 @@ from headrace.data.storage.open_file import ReadableFile, read_file, read_member
 from headrace.data.storage.strings import Ints, Strings
 from headrace.data.table import SampleTable, expect_files
 from headrace.errors import OutsideRootError, ReadError, UsageError
+from headrace.stores import show_address
 
 _BLOCK = 1024
 """Samples per block in `filter`."""

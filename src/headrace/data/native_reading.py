@@ -107,7 +107,8 @@ def _beginning_bytes(dataset: Dataset, column: str) -> int | None:
     files = dataset.files(column)
     if not files.is_remote or not len(dataset):
         return None
-    return max(_LOOKED_AT_BYTES, link_of(files).gap_bytes)
+    link = link_of(files)
+    return _LOOKED_AT_BYTES if link is None else max(_LOOKED_AT_BYTES, link.gap_bytes)
 
 
 _Reads: TypeAlias = tuple[Ints, Location, HeldParts | None, Callable[[int], bytes]]

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 
 from headrace.data.class_names import Classes
 from headrace.data.manifest.manifest_columns import check_names
-from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores
 from headrace.data.sources.path_root import FolderRoot, Root, open_root
 from headrace.data.storage.open_file import FilePath, folder_of
 from headrace.data.storage.paths import local_path
 from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import UsageError
+from headrace.stores import is_remote
 
 Path: TypeAlias = str | os.PathLike[str]
 

@@ -33,8 +33,6 @@ from headrace.data.open_arguments import (
     root_of,
     shown,
 )
-from headrace.data.remote.addresses import is_remote, show_address
-from headrace.data.remote.hub import HubStore
 from headrace.data.remote.listing import Listing, Stores, prefix_listing, prefix_path
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_saved_dataset
@@ -50,6 +48,7 @@ from headrace.data.storage.paths import resolve_paths
 from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, NotFoundError, UsageError
 from headrace.foreign_arguments import refuse_unknown
+from headrace.stores import HubStore, is_remote, show_address
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from headrace.data.columns import ByteColumn, Column, TextColumn
 from headrace.data.location import MISSING
-from headrace.data.remote.addresses import show_address
 from headrace.data.storage.strings import Ints, Strings
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
+from headrace.stores import show_address
 
 
 def table_digest(keys: Strings, columns: Mapping[str, Column]) -> str:

@@ -17,8 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import Dataset, HeldParts, RequestPlan, WantedRanges, plan_requests
-from headrace.fetch.executor import FetchThread
+from headrace.data import Dataset, HeldParts
 from headrace.fetch.fetch_stats import FetchStats, WaitClock
 from headrace.fetch.objects import NumberedObject, Objects, ask_sizes, object_bytes, object_of
 from headrace.fetch.read_groups import (
@@ -31,6 +30,7 @@ from headrace.fetch.read_groups import (
     memory_limit,
 )
 from headrace.plan import EpochPlan, ReadGroup
+from headrace.stores import RequestEngine, RequestPlan, WantedRanges, plan_requests
 
 _NOW = -1
 """Need of bytes that a thread already waits for, ahead of every step."""
@@ -100,7 +100,7 @@ class FetchAhead:
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
         self._held_bytes = self._wanted_bytes = self._fewest = self._size_requests = 0
         self.waits = WaitClock()
-        self._thread = FetchThread(self._objects)  # last: nothing would close it if another step failed
+        self._engine = RequestEngine()  # last: nothing would close it if another step failed
 
     @classmethod
     def of(
@@ -182,7 +182,7 @@ class FetchAhead:
         missing = np.array(rows, np.int64)
         if len(missing):
             wanted = self._wanted(column, samples[missing], np.full(len(missing), _NOW))
-            plan = plan_requests(wanted.ranges, self._thread.model())
+            plan = plan_requests(wanted.ranges, self._engine.model())
             parts |= zip(wanted.places, self._fetch(wanted.ranges, plan), strict=True)
         numbers = {part: number for number, part in enumerate(dict.fromkeys(parts.values()))}
         held_in = [numbers[parts[place]] if place in parts else -1 for place in places]
@@ -210,10 +210,10 @@ class FetchAhead:
 
     def close(self) -> None:
         """End the thread and release everything. Threads that wait for bytes get FetchCancelled."""
-        self._thread.close()
+        self._engine.close()
 
     def stats(self) -> FetchStats:
-        counts, latency_s = self._thread.counts()
+        counts, latency_s = self._engine.counts()
         with self._lock:
             held, wanted, fewest = self._held_bytes, self._wanted_bytes, self._fewest
             counts = replace(counts, requests=counts.requests + self._size_requests)
@@ -224,7 +224,7 @@ class FetchAhead:
 
         If the first step `is_needed`, it is planned in any case.
         """
-        link, room = self._thread.model(), self._limit - self._held_bytes
+        link, room = self._engine.model(), self._limit - self._held_bytes
         found = self._next_round()
         ranges = found.ranges()
         plan = plan_requests(ranges, link)
@@ -279,10 +279,10 @@ class FetchAhead:
         """Request ranges, and return the part that will hold each range."""
         parts: dict[int, _Part] = {}
         for number in plan.by_need():
-            requests = list(plan.requests(number))
+            of = self._objects[int(plan.object[number])]
+            requests = [each._replace(object=of.path) for each in plan.requests(number)]
             size = requests[-1].stop - requests[0].start
-            of = self._objects[requests[0].object]
-            parts[number] = _Part(requests[0].start, size, self._thread.fetch(requests), of)
+            parts[number] = _Part(requests[0].start, size, self._engine.fetch(requests), of)
         self._wanted_bytes += ranges.bytes
         self._fewest += plan.fewest
         found = [parts[number] for number in plan.part_of.tolist()]

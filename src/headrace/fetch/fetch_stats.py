@@ -8,26 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-
-@dataclass
-class FetchCounts:
-    """Counts of the requests so far."""
-
-    requests: int = 0
-    """Requests for bytes, including retries and hedges, and requests for unknown sizes."""
-    bytes: int = 0
-    retries: int = 0
-    throttled: int = 0
-    hedges: int = 0
-    hedges_won: int = 0
-    """Hedged requests that answered first."""
+from headrace.stores import RequestCounts
 
 
 @dataclass(frozen=True)
 class FetchStats:
     """Remote reads of a pass."""
 
-    counts: FetchCounts
+    counts: RequestCounts
     latency_s: Mapping[float, float | None]
     """Quantiles 0.5, 0.95 and 0.99 of the time to the first byte; None before an answer."""
     held_bytes: int

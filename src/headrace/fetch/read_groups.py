@@ -11,10 +11,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import Dataset, WantedRanges
+from headrace.data import Dataset
 from headrace.errors import UsageError
 from headrace.fetch.objects import NumberedObject
 from headrace.plan import EpochPlan, ReadGroup, UniformPlan, mean_sample_bytes, reads_by_step
+from headrace.stores import WantedRanges
 from headrace.system import available_to_rank
 
 _log = logging.getLogger("headrace")

@@ -17,11 +17,8 @@ from typing import BinaryIO, TypeVar
 
 import numpy as np
 
-from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import ObjectPath, write_object
-from headrace.data.remote.retrying import REMOTE_RETRIES
-from headrace.data.remote.stores import ObjectPin
 from headrace.data.storage.file_writing import (
     UnwritableError,
     finish_partial_file,
@@ -50,6 +47,7 @@ from headrace.data.storage.sidecar import (
 )
 from headrace.data.storage.strings import StringColumn
 from headrace.errors import ChangedError, DatasetError, NotFoundError, ReadError, UsageError, WriteError
+from headrace.stores import REMOTE_RETRIES, ObjectPin, is_remote
 from headrace.system import work_through
 
 T = TypeVar("T")

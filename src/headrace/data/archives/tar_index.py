@@ -15,7 +15,6 @@ from headrace._core import scan_remote_tar, scan_tar
 from headrace.data.archives.archive_index import ArchiveKind, index_arrays
 from headrace.data.archives.archive_members import END, ArchiveMembers, NameTable
 from headrace.data.archives.tar_lookahead import scanning
-from headrace.data.remote.link import STREAMS
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.safetensors import Arrays, checked_indices, checked_strings, ranges_lie_in
@@ -190,9 +189,8 @@ def _scan(path: FilePath) -> Any:
     if isinstance(path, str):
         return scan_tar(os.fsencode(path))
     assert isinstance(path, ObjectPath), "archives in stores are read in place"
-    file = path.open()
-    size = file.size()
-    with scanning(file, size, lambda: path.link_model(STREAMS)) as ahead:
+    size = path.open().size()
+    with scanning(path, size) as ahead:
         return scan_remote_tar(str(path), size, ahead.read, ahead.growth)
 
 

@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from headrace.data.location import ColumnFiles, HeldParts, Location
-from headrace.data.remote.link import STREAMS, LinkMeter
 from headrace.data.remote.remote_file import ObjectPath
-from headrace.data.remote.requests import LinkModel, WantedRanges, plan_requests
-from headrace.data.storage.open_file import ReadableFile, read_whole
+from headrace.data.storage.open_file import ReadableFile
 from headrace.data.storage.strings import Ints
 from headrace.errors import OutsideRootError, ReadError
+from headrace.stores import LinkModel, Request, RequestEngine, WantedRanges, link_model, plan_requests, shared_requests
 
 _BLOCK, _BLOCK_BYTES = 512, 64 << 20
 """Samples and bytes of a block. Two blocks are in memory at once: one in use, the next in flight."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class BulkPart:
     """Part of an object with a sample's bytes, in memory or in flight."""
 
     first: int
     """First byte of the part in the object."""
-    pieces: list[Future[bytes]]
-    whole: bool = False
-    """True if the part is the whole object."""
+    answer: Future[Any]
+    """Buffer with the part."""
+    whole: ObjectPath | None = None
+    """Object that the part holds completely; None: a range."""
     unpacked: dict[int, Any] = field(default_factory=dict)
     """Unpacked values of the part, for a column of packed values."""
 
-    def data(self) -> bytes:
+    def data(self) -> memoryview:
         """Wait for the bytes. Raises as reading the object does."""
-        if len(self.pieces) > 1:
-            joined: Future[bytes] = Future()
-            joined.set_result(b"".join(piece.result() for piece in self.pieces))
-            self.pieces[:] = [joined]
-        return self.pieces[0].result()  # each attempt of a request has a deadline
+        data = memoryview(self.answer.result())  # each attempt of a request has a deadline
+        left = 0 if self.whole is None or self.whole.pin is None else self.whole.pin.size - len(data)
+        if self.whole is None or left <= 0:
+            return data
+        self.answer = Future()
+        self.answer.set_result(b"".join([data, self.whole.open().read(len(data), left)]))
+        return memoryview(self.answer.result())
 
     def over(self, file: ReadableFile) -> ReadableFile:
         """Return the object as an open file that reads this part from memory."""
@@ -66,9 +68,9 @@ class HeldFile(ReadableFile):
 
     def read(self, offset: int, length: int) -> bytes:
         data, start = self._part.data(), offset - self._part.first
-        if not self._part.whole and (start < 0 or start + length > len(data)):
+        if self._part.whole is None and (start < 0 or start + length > len(data)):
             return self._file.read(offset, length)
-        return data[start : start + length]
+        return bytes(data[start : start + length])
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         data = self.read(offset, len(buffer))
@@ -106,24 +108,28 @@ def read_in_bulk(
     `most_bytes`: limit on each sample's bytes, from its start; None: all. Compressed data is read whole. The blocks
     raise as locating does, and their parts as reading does.
     """
-    pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="headrace-bulk")
+    with ExitStack() as stack:
+        yield _read_ahead(stack, _blocks(files, locate, count, most_bytes))
 
-    def blocks() -> Iterator[BulkBlock]:
-        ahead: BulkBlock | None = None
-        last: _LastPart = (None, None)
-        for positions, at, ranges in _blocks(files, locate, count, most_bytes):
-            following = BulkBlock(positions, at, _ask(pool, ranges, last))
-            last = ranges.last(), following.parts[-1]
-            if ahead is not None:
-                yield ahead
-            ahead = following
+
+def _read_ahead(stack: ExitStack, blocks: Iterator[tuple[Ints, Location, _Ranges]]) -> Iterator[BulkBlock]:
+    """Yield blocks once the next one is requested. The first object's store provides the engine, until `stack` ends."""
+    engine: RequestEngine | None = None
+    ahead: BulkBlock | None = None
+    last: _LastPart = (None, None)
+    for positions, at, ranges in blocks:
+        some = next(filter(None, ranges.objects), None)
+        if engine is None and some is not None:
+            engine = stack.enter_context(shared_requests(some.store))
+        none: list[BulkPart | None] = [None] * len(positions)
+        parts = none if engine is None else _ask(engine, positions, ranges, last)
+        following = BulkBlock(positions, at, parts)
+        last = ranges.last(), parts[-1]
         if ahead is not None:
             yield ahead
-
-    try:
-        yield blocks()
-    finally:
-        pool.shutdown(cancel_futures=True)
+        ahead = following
+    if ahead is not None:
+        yield ahead
 
 
 class _Ranges(NamedTuple):
@@ -198,12 +204,15 @@ _LastPart: TypeAlias = tuple[_RangeKey | None, BulkPart | None]
 """Range of the previous block's last sample, and its part."""
 
 
-def _ask(pool: ThreadPoolExecutor, ranges: _Ranges, last: _LastPart) -> list[BulkPart | None]:
+def _ask(engine: RequestEngine, positions: Ints, ranges: _Ranges, last: _LastPart) -> list[BulkPart | None]:
     if ranges.stop is None:
-        most = ranges.most_bytes
+        is_whole = ranges.most_bytes is None
+        stop = ranges.most_bytes or engine.model().request_bytes  # usually all of an object
         return [
-            None if path is None else BulkPart(0, [_from_start(pool, path, most)], whole=most is None)
-            for path in ranges.objects
+            None
+            if path is None
+            else BulkPart(0, engine.fetch([Request(path, 0, stop, need, may_end=True)]), path if is_whole else None)
+            for path, need in zip(ranges.objects, positions.tolist(), strict=True)
         ]
     found: list[BulkPart | None] = [None] * len(ranges.objects)
     key, part_before = last
@@ -222,25 +231,19 @@ def _ask(pool: ThreadPoolExecutor, ranges: _Ranges, last: _LastPart) -> list[Bul
     by_number = list(paths.values())
     rows = np.array(there, np.int64)
     number_of = np.array([numbers[path.identity] for path in objects], np.int64)
-    wanted = WantedRanges(number_of, ranges.start[rows], ranges.stop[rows], rows)
-    plan = plan_requests(wanted, by_number[0].store.link.model(STREAMS))
+    plan = plan_requests(
+        WantedRanges(number_of, ranges.start[rows], ranges.stop[rows], positions[rows]), engine.model()
+    )
     parts: dict[int, BulkPart] = {}
     for part in plan.by_need():
-        pieces = [
-            pool.submit(by_number[each.object].open().read, each.start, each.bytes) for each in plan.requests(part)
-        ]
-        parts[part] = BulkPart(int(plan.start[part]), pieces)
+        requests = [each._replace(object=by_number[each.object]) for each in plan.requests(part)]
+        parts[part] = BulkPart(requests[0].start, engine.fetch(requests))
     for row, part in zip(there, plan.part_of.tolist(), strict=True):
         found[row] = parts[part]
     return found
 
 
-def _from_start(pool: ThreadPoolExecutor, path: ObjectPath, most_bytes: int | None) -> Future[bytes]:
-    file = path.open()
-    return pool.submit(read_whole, file) if most_bytes is None else pool.submit(file.read, 0, most_bytes)
-
-
-def link_of(files: ColumnFiles, streams: int = STREAMS) -> LinkModel:
-    """Return the link model for requests to a column's store, from the responses so far."""
+def link_of(files: ColumnFiles) -> LinkModel | None:
+    """Return the link model for requests to a column's store, from the responses so far; None without objects."""
     path = next(filter(None, (_object(files, number) for number in range(len(files)))), None)
-    return LinkMeter().model(streams, 0.0) if path is None else path.store.link.model(streams)
+    return None if path is None else link_model(path.store)

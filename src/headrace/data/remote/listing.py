@@ -17,13 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.remote.addresses import HUB_SCHEME, ObjectAddress, StoreAddress, parse_address
-from headrace.data.remote.connections import without_credentials
-from headrace.data.remote.hub import HubStore
-from headrace.data.remote.remote_errors import FailedRequestError, RangeRequest
 from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of
-from headrace.data.remote.retrying import with_remote_retries
-from headrace.data.remote.stores import ListedObject, ListingPage, ObjectStore
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file
 from headrace.data.storage.paths import brace_parts
 from headrace.data.storage.safetensors import (
@@ -37,6 +31,20 @@ from headrace.data.storage.safetensors import (
 from headrace.data.storage.sidecar import build_cached, cache_folder, read_cached
 from headrace.data.storage.strings import Ints, StringColumn
 from headrace.errors import NotFoundError
+from headrace.stores import (
+    HUB_SCHEME,
+    FailedRequestError,
+    HubStore,
+    ListedObject,
+    ListingPage,
+    ObjectAddress,
+    ObjectStore,
+    RangeRequest,
+    StoreAddress,
+    parse_address,
+    with_remote_retries,
+    without_credentials,
+)
 from headrace.system import work_through
 
 _MAGIC = re.compile(r"[*?\[]")

@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from headrace.data.columns import NamedFileColumn
 from headrace.data.location import ColumnFiles, Location
-from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of
-from headrace.data.remote.stores import ObjectPin, ObjectStore
 from headrace.data.storage.strings import Ints, Strings
+from headrace.stores import ObjectPin, ObjectStore, is_remote
 
 _TAG_BYTES = 72
 """Longest ETag to remember: a quoted SHA-256 has 66 bytes."""

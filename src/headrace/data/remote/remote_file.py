@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NoReturn
 
-from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, RangeRequest
-from headrace.data.remote.requests import LinkModel
-from headrace.data.remote.retrying import with_remote_retries
-from headrace.data.remote.stores import ObjectPin, ObjectStore
 from headrace.data.storage.file_writing import no_room, scratch_file, write_all
 from headrace.data.storage.open_file import DescriptorOwner, OpenFile, ReadableFile
 from headrace.errors import ChangedError, NotFoundError
+from headrace.stores import (
+    FailedRequestError,
+    FailureKind,
+    ObjectPin,
+    ObjectStore,
+    RangeRequest,
+    Request,
+    shared_requests,
+    with_remote_retries,
+)
 
 _LARGEST_REQUEST_BYTES = 16 << 20
-"""Longer reads are split into pieces, each with the deadline of a request."""
-_PIECES_AT_ONCE = 8
-_COPIED_AT_ONCE_BYTES = _PIECES_AT_ONCE * _LARGEST_REQUEST_BYTES
+"""Longer reads take several requests, each with its own deadline."""
+_COPIED_AT_ONCE_BYTES = 8 * _LARGEST_REQUEST_BYTES
 _OF_TIME = b"@"
 """Prefix of tags for stores that state a modification time but no ETag."""
 
@@ -73,9 +77,9 @@ class ObjectPath:
         """Open the object, without any request yet."""
         return RemoteFile(self)
 
-    def link_model(self, streams: int) -> LinkModel:
-        """Return the link model for requests to the store, from the responses so far."""
-        return self.store.link.model(streams)
+    def take(self, pin: ObjectPin) -> None:
+        """Expect this content from now on, unless there is a pin."""
+        self.known.setdefault("pin", pin)
 
     def content_name(self) -> str | None:
         """Return a hex hash of the address and the content version; None if the store states no version.
@@ -136,7 +140,7 @@ class RemoteFile(ReadableFile):
         if self.of.pin is None:
             store, key = self.of.store, self.of.key
             request = RangeRequest(str(self), verb="found")
-            self._take(with_remote_retries(store, request, lambda: store.head(key)))
+            self.of.take(with_remote_retries(store, request, lambda: store.head(key)))
         assert self.of.pin is not None
         return self.of.pin
 
@@ -147,15 +151,15 @@ class RemoteFile(ReadableFile):
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes; fewer only at the end. Raises ReadError, NotFoundError or ChangedError."""
         known = min(self._clamp(offset, length), _LARGEST_REQUEST_BYTES)
-        parts = [self._request(offset, offset + known)] if known > 0 else []
-        done = len(parts[0]) if parts else 0
+        first = self._request(offset, offset + known) if known > 0 else memoryview(b"")
+        done = len(first)
         rest = self._clamp(offset + done, length - done) if done else 0  # the first read pinned the size
-        if rest > 0:
-            first, end = offset + done, offset + done + rest
-            starts = range(first, end, _LARGEST_REQUEST_BYTES)
-            with ThreadPoolExecutor(min(_PIECES_AT_ONCE, len(starts)), thread_name_prefix="headrace-read") as pool:
-                parts += pool.map(lambda at: self._request(at, min(end, at + _LARGEST_REQUEST_BYTES)), starts)
-        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+        if rest <= 0:
+            return bytes(first)
+        edges = [*range(offset + done, offset + done + rest, _LARGEST_REQUEST_BYTES), offset + done + rest]
+        with shared_requests(self.of.store) as requests:
+            rest_of_it = requests.fetch([Request(self.of, low, high, 0) for low, high in pairwise(edges)])
+            return b"".join([first, rest_of_it.result()])  # each attempt of a request has a deadline
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` up to the object's end, and return the number of bytes. Raises as `read` does."""
@@ -175,11 +179,8 @@ class RemoteFile(ReadableFile):
         store, key = self.of.store, self.of.key
 
         def attempt() -> tuple[memoryview, ObjectPin]:
-            began_s = time.perf_counter()
             try:
-                data, pin = store.read(key, start, end, self.of.pin)
-                store.link.answered(len(data), time.perf_counter() - began_s)
-                return data, pin
+                return store.read(key, start, end, self.of.pin)
             except FailedRequestError as error:
                 if error.kind is not FailureKind.EMPTY_RANGE or self.of.pin is not None:
                     raise
@@ -192,11 +193,8 @@ class RemoteFile(ReadableFile):
         except (ChangedError, NotFoundError):
             self.of.outdated()
             raise
-        self._take(pin)
+        self.of.take(pin)
         return data
-
-    def _take(self, pin: ObjectPin) -> None:
-        self.of.known.setdefault("pin", pin)
 
 
 class CopiedObject(DescriptorOwner):

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from headrace.data.class_names import Classes, renumbering
 from headrace.data.columns import Column, FileColumn, ValueColumn
 from headrace.data.location import ColumnFiles
-from headrace.data.remote.addresses import show_address
 from headrace.data.remote.listing import Listing, Stores
 from headrace.data.remote.object_columns import NamedObjects, ObjectColumn, SeenObjects
 from headrace.data.remote.remote_file import ObjectPath
@@ -27,6 +26,7 @@ from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.data.storage.strings import StringColumn
 from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, EmptyDatasetError, NotFoundError, UsageError
+from headrace.stores import show_address
 
 _NAMES_IN_MESSAGE = 5
 

@@ -17,7 +17,6 @@ from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
 from headrace.data.manifest import open_manifest
 from headrace.data.manifest.manifest_table import ROW_SUFFIXES
-from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores, list_objects, path_of
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.file_kind import kind_of, refuse_compressed
@@ -27,6 +26,7 @@ from headrace.data.storage.open_file import FilePath, OpenFile, file_name
 from headrace.data.storage.paths import local_path, resolve_paths, suggest_path
 from headrace.data.storage.sidecar import FileIdentity, identify_archive, identify_closely, sidecar_places
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundError, UsageError
+from headrace.stores import is_remote
 from headrace.system import work_through
 
 

@@ -20,11 +20,11 @@ from headrace.data.class_names import names_text
 from headrace.data.columns import Column, HeldColumn, ListColumn
 from headrace.data.location import ABSENT
 from headrace.data.manifest.manifest_columns import find_key, key_strings
-from headrace.data.remote.addresses import show_address
 from headrace.data.remote.object_columns import holds_addresses
 from headrace.data.storage.strings import StringColumn
 from headrace.data.table import ManifestOrigin, ManifestRows, PathRoot, SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
+from headrace.stores import show_address
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,11 +16,9 @@ from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
 from headrace.data.columns import ByteColumn, NamedFileColumn
 from headrace.data.location import ColumnFiles
-from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.object_columns import NamedObjects, ObjectColumn, holds_addresses
 from headrace.data.remote.remote_file import ObjectPath
-from headrace.data.remote.stores import ObjectStore
 from headrace.data.sources.file_kind import kind_of, refuse_compressed
 from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.paths import local_path, resolve_paths, suggest_path
@@ -28,6 +26,7 @@ from headrace.data.storage.sidecar import FileIdentity, identify_archive
 from headrace.data.storage.strings import Strings
 from headrace.data.table import PathRoot
 from headrace.errors import ChangedError, DatasetError, NotFoundError, UsageError
+from headrace.stores import ObjectStore, is_remote
 
 Root: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
-from headrace.data.remote.addresses import is_remote, show_address
 from headrace.errors import UsageError
+from headrace.stores import is_remote, show_address
 
 _PIPE = "pipe:"
 _LIST = "::"

@@ -14,8 +14,8 @@ from types import FunctionType
 from typing import Any
 from urllib.parse import unquote
 
-from headrace.data.remote.addresses import StoreAddress, show_address
 from headrace.errors import UsageError
+from headrace.stores.addresses import StoreAddress, show_address
 
 REQUEST_TIMEOUT = "30s"
 """Deadline of one request, the whole response included, unless client_options set another."""

@@ -1,7 +1,6 @@
 """Execution of requests: the most urgent first, with retries, hedged when one lags, each with a deadline.
 
-`RequestRunner` implements it as coroutines, on any loop and clock. `FetchThread` runs such a loop in a separate thread,
-"headrace-fetch", to which the loader's threads hand parts.
+Coroutines, on any event loop and clock; `RequestEngine` runs them in a thread.
 """
 
 from __future__ import annotations
@@ -9,40 +8,65 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-import os
-import selectors
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-import numpy as np
-
-from headrace.data import (
-    MOST_STREAMS,
-    STREAMS,
-    FailedRequestError,
-    FailureKind,
-    HedgeBudget,
-    LinkMeter,
-    LinkModel,
-    Overtaking,
-    Request,
-    StreamLimit,
-)
 from headrace.errors import HeadraceError
-from headrace.fetch.fetch_stats import FetchCounts
-from headrace.fetch.objects import RangeReader
-from headrace.system import THREAD_PREFIX, close_at_exit, close_in_forks
+from headrace.stores.link import STREAMS, HedgeBudget, LinkMeter, Overtaking, StreamLimit
+from headrace.stores.request_errors import FailedRequestError, FailureKind
+from headrace.stores.request_planning import LinkModel, Request
 
-_QUANTILES = (0.5, 0.95, 0.99)
 _LOOK_AGAIN_S = 0.05
 """Minimum time before a request is checked (again), on a link not yet measured, or if other requests are late too."""
 _MOST_ANSWERS = 3
 """Maximum answers to one request under way: a second answer may lag, too."""
 _CLOCK_S = 1e-3
 """Resolution of an event loop's clock, which may stand still for this long."""
+
+
+class Attempts(Protocol):
+    """Attempts at one request, the interface of `StoreAttempts`."""
+
+    @property
+    def count(self) -> int:
+        """Number of attempts so far."""
+
+    def start(self) -> None:
+        """Record that the next attempt begins."""
+
+    def after(self, failure: FailedRequestError, now_s: float) -> float | None:
+        """Return the pause before the next attempt, in seconds; None if there is no next attempt."""
+
+
+class RangeReader(Protocol):
+    """Reader of ranges of objects."""
+
+    async def read_range(self, object: Any, start: int, stop: int, begun: Callable[[], None]) -> Any:
+        """Return the bytes [start, stop) as a buffer, fewer if the object ends. Call `begun` once the answer begins.
+
+        Raises FailedRequestError, which has the kind of failure.
+        """
+
+    def attempts(self, object: Any, now_s: float) -> Attempts:
+        """Return the attempts at a range of an object. The first attempt begins now."""
+
+    def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
+        """Return the error for a request that failed for good; it names the object and the remedy."""
+
+
+@dataclass
+class RequestCounts:
+    """Counts of the requests so far."""
+
+    requests: int = 0
+    """Requests for bytes, including retries and hedges, and requests for unknown sizes."""
+    bytes: int = 0
+    retries: int = 0
+    throttled: int = 0
+    hedges: int = 0
+    hedges_won: int = 0
+    """Hedged requests that answered first."""
 
 
 @dataclass(order=True)
@@ -75,11 +99,12 @@ class RequestRunner:
         *,
         streams: int = STREAMS,
         most_streams: int | None = None,
+        link: LinkMeter | None = None,
     ) -> None:
         """Run `streams` requests at once, and up to `most_streams` if measurements show that the link needs them."""
         self._reader = reader
-        self.link = LinkMeter()
-        self.counts = FetchCounts()
+        self.link = LinkMeter() if link is None else link
+        self.counts = RequestCounts()
         self._streams, self._most_streams = streams, most_streams or streams
         self._limit = StreamLimit(streams)
         self._budget = HedgeBudget()
@@ -224,159 +249,10 @@ class RequestRunner:
             self._limit.throttled()  # with fewer requests on the link, answers may come in time
             raise FailedRequestError(FailureKind.PASSING, f"no whole answer within {deadline_s:.0f} s") from error
         size = memoryview(data).nbytes
-        if size != request.bytes:
+        if size > request.bytes or (size < request.bytes and not request.may_end):
             raise FailedRequestError(FailureKind.PASSING, f"expected {request.bytes:,} bytes, got {size:,}")
         self.counts.bytes += size
         self.link.answered(size, loop.time() - began_s)
         self._limit.most = self.link.streams(self._streams, self._most_streams, loop.time())
         self._limit.answered()
         return data
-
-
-class _ThreadLoop(asyncio.SelectorEventLoop):
-    """Event loop that a fork of this process can close.
-
-    Not on epoll, which both processes would share. A loop that ends in the fork would remove its file descriptors from
-    it, and this loop would never wake up again.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(selectors.PollSelector())
-        self._process = os.getpid()
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """True if this process is a fork of the creating one, so that no thread runs the loop here."""
-        return self._process != os.getpid()
-
-    def is_running(self) -> bool:
-        return super().is_running() and not self.is_elsewhere
-
-    def close_in_fork(self) -> None:
-        """Close this process's copies of the file descriptors."""
-        self.set_default_executor(ThreadPoolExecutor(1))  # a thread missing in the fork may hold the executor's lock
-        self.close()
-
-
-class FetchThread:
-    """Thread that runs requests for others, until it is closed. Futures of a closed thread are cancelled."""
-
-    def __init__(self, reader: RangeReader, *, streams: int = STREAMS) -> None:
-        self._loop = _ThreadLoop()
-        self._runner = RequestRunner(reader, streams=streams, most_streams=MOST_STREAMS)
-        self._futures: set[Future[Any]] = set()
-        self._ending = threading.Lock()
-        """Lock held from the first `close` on."""
-        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}fetch", daemon=True)
-        close_in_forks(self)
-        try:
-            self._thread.start()
-        except RuntimeError:  # the process may be out of threads
-            self._loop.close()
-            raise
-        except BaseException:  # from a signal: the thread begins, and nothing could close it
-            self._end()
-            raise
-        close_at_exit(self)
-
-    def fetch(self, requests: Sequence[Request]) -> Future[Any]:
-        """Fetch one part with its requests, and return a future of its bytes: a buffer."""
-        future = self._future()
-        if not self._call(lambda: self._loop.create_task(self._part(requests, future))):
-            raise HeadraceError("the fetching thread has ended: this pass is closed")
-        return future
-
-    def model(self) -> LinkModel:
-        """Return the current model of the link."""
-        model: LinkModel = self._asked(lambda: self._runner.model(self._loop.time()))
-        return model
-
-    def counts(self) -> tuple[FetchCounts, dict[float, float | None]]:
-        """Return the counts, and quantiles of the latency (0.5, 0.95, 0.99) in seconds."""
-        link = self._runner.link
-        found: tuple[FetchCounts, dict[float, float | None]] = self._asked(
-            lambda: (replace(self._runner.counts), {q: link.latency_s(q) for q in _QUANTILES})
-        )
-        return found
-
-    def close(self) -> None:
-        """End the thread and drop its requests. Any thread may call this, at the same time as others."""
-        if self._loop.is_elsewhere:
-            self._loop.close_in_fork()
-            return
-        self._end()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _end(self) -> None:
-        if self._ending.acquire(blocking=False):  # a second stop would break off the loop's cleanup
-            self._call(self._loop.stop)
-
-    def _run(self) -> None:
-        loop = self._loop
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            self._runner.cancel()
-            while tasks := asyncio.all_tasks(loop):  # parts handed over meanwhile are tasks, too
-                for task in tasks:
-                    task.cancel()
-                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.close()
-            for future in list(self._futures):  # requests that had not reached the loop
-                future.cancel()
-
-    def _future(self) -> Future[Any]:
-        future: Future[Any] = Future()
-        self._futures.add(future)
-        future.add_done_callback(self._futures.discard)
-        return future
-
-    def _call(self, work: Callable[[], object]) -> bool:
-        """Run `work` in the thread soon. Return False if the thread has ended."""
-        try:
-            self._loop.call_soon_threadsafe(work)
-        except RuntimeError:
-            return False
-        return True
-
-    def _asked(self, ask: Callable[[], Any]) -> Any:
-        """Return the result of `ask`, called in the thread, or here once the thread has ended."""
-        answer = self._future()
-
-        def work() -> None:
-            try:
-                answer.set_result(ask())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        try:
-            return answer.result() if self._call(work) else ask()
-        except CancelledError:
-            return ask()
-
-    async def _part(self, requests: Sequence[Request], future: Future[Any]) -> None:
-        size = requests[-1].stop - requests[0].start
-        answers = [self._runner.start(each) for each in requests if each.bytes]
-        try:
-            pieces = await asyncio.gather(*answers)
-        except asyncio.CancelledError:
-            future.cancel()
-            raise
-        except Exception as error:
-            for answer in answers:
-                answer.cancel()
-            if not future.cancelled():
-                future.set_exception(error)
-            return
-        if future.cancelled():
-            return
-        if len(pieces) == 1:
-            future.set_result(pieces[0])
-            return
-        whole = np.empty(size, np.uint8)
-        for request, piece in zip((each for each in requests if each.bytes), pieces, strict=True):
-            at = request.start - requests[0].start
-            whole[at : at + request.bytes] = np.frombuffer(piece, np.uint8)
-        future.set_result(whole)

@@ -8,10 +8,10 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from headrace.data import FailedRequestError, FailureKind
-from headrace.data.remote.requests import Request
-from headrace.data.remote.retrying import RetryPolicy
 from headrace.errors import HeadraceError, ReadError
+from headrace.stores import FailedRequestError, FailureKind
+from headrace.stores.request_planning import Request
+from headrace.stores.retrying import RetryPolicy
 
 T = TypeVar("T")
 

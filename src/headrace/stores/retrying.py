@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
-from headrace.data.remote.stores import ObjectStore
 from headrace.errors import HeadraceError
+from headrace.stores.object_store import ObjectStore
+from headrace.stores.request_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
 
 T = TypeVar("T")
 

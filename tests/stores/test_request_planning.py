@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.data.remote.requests import LinkModel, RequestPlan, WantedRanges, plan_requests
 from headrace.errors import UsageError
+from headrace.stores.request_planning import LinkModel, RequestPlan, WantedRanges, plan_requests
 
 SLOW = LinkModel(latency_s=0.08, bandwidth=25e6, streams=16)
 """Gap of 119,047 bytes, requests of 1 MiB at most."""

@@ -6,8 +6,8 @@ import enum
 import re
 from typing import NamedTuple
 
-from headrace.data.remote.addresses import show_address
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, ReadError
+from headrace.stores.addresses import show_address
 
 
 class FailureKind(enum.Enum):

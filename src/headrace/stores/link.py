@@ -7,13 +7,12 @@ responses; a stream's rate comes from the largest of them. The bandwidth of all 
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.data.remote.requests import LinkModel
+from headrace.stores.request_planning import LinkModel
 
 STREAMS = 32
 """Minimum of requests in flight, also before the link is measured. With fewer, reads wait longer at equal CPU time."""
@@ -147,30 +146,6 @@ class LinkMeter:
             self._usual_s = float(np.quantile(waits_s, _HEDGE_QUANTILE))
             if len(self._begun) >= _ENOUGH_TO_HEDGE:
                 self._usual_first_s = float(np.quantile(self._begun, _HEDGE_QUANTILE))
-
-
-class StoreLink:
-    """Link to a store, measured by the blocking reads of all threads.
-
-    No thread waits for the lock: a response during another update is not counted. A process forked meanwhile inherits a
-    held lock, and continues with the measurements so far.
-    """
-
-    def __init__(self) -> None:
-        self._meter = LinkMeter()
-        self._lock = threading.Lock()
-
-    def answered(self, size: int, took_s: float) -> None:
-        """Record a complete response of `size` bytes and its duration."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._meter.answered(size, took_s)
-            finally:
-                self._lock.release()
-
-    def model(self, streams: int) -> LinkModel:
-        """Return the link model for planning requests, with `streams` streams."""
-        return self._meter.model(streams, 0.0)
 
 
 @dataclass

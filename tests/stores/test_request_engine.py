@@ -11,12 +11,12 @@ import pytest
 from processes import DEADLINE_S, eventually, in_fork
 from virtual_time import MadeStore, content, reset, run_virtually
 
-from headrace.data import FailedRequestError, FailureKind
-from headrace.data.remote.link import Overtaking
-from headrace.data.remote.requests import Request
 from headrace.errors import HeadraceError, ReadError
-from headrace.fetch import executor
-from headrace.fetch.executor import FetchThread, RequestRunner
+from headrace.stores import FailedRequestError, FailureKind, request_engine
+from headrace.stores.link import Overtaking
+from headrace.stores.request_engine import RequestEngine
+from headrace.stores.request_planning import Request
+from headrace.stores.request_runner import RequestRunner
 
 
 def requests(count: int, size: int = 100) -> list[Request]:
@@ -262,7 +262,7 @@ def test_what_is_cancelled_ends_and_leaves_nothing_under_way() -> None:
 
 
 def test_a_part_of_several_requests_is_one_piece_of_memory() -> None:
-    thread = FetchThread(MadeStore(lambda _: 0.0))
+    thread = RequestEngine(MadeStore(lambda _: 0.0))
     try:
         several = thread.fetch([Request(3, 10, 20, 0), Request(3, 20, 35, 0)])
         assert bytes(several.result(10)) == content(3, 10, 35)
@@ -277,7 +277,7 @@ def test_a_part_of_several_requests_is_one_piece_of_memory() -> None:
 
 def test_a_closed_thread_lets_go_of_what_waits_and_is_gone() -> None:
     store = MadeStore(lambda _: 100.0)
-    thread = FetchThread(store, streams=2)
+    thread = RequestEngine(store, streams=2)
     waiting = [thread.fetch([each]) for each in requests(5)]
     thread.model()  # the thread has heard of them
     thread.close()
@@ -290,7 +290,7 @@ def test_a_closed_thread_lets_go_of_what_waits_and_is_gone() -> None:
 
 
 def test_a_failure_reaches_who_waits_for_the_part() -> None:
-    thread = FetchThread(
+    thread = RequestEngine(
         MadeStore(lambda at: (0.0, FailedRequestError(FailureKind.MISSING, "gone")) if at == 1 else 0.0)
     )
     try:
@@ -305,12 +305,12 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.AbstractEventLoop]:
     """Loops that threads have made."""
     made: list[asyncio.AbstractEventLoop] = []
 
-    class KnownLoop(executor._ThreadLoop):
+    class KnownLoop(request_engine._ThreadLoop):
         def __init__(self) -> None:
             super().__init__()
             made.append(self)
 
-    monkeypatch.setattr(executor, "_ThreadLoop", KnownLoop)
+    monkeypatch.setattr(request_engine, "_ThreadLoop", KnownLoop)
     return made
 
 
@@ -322,7 +322,7 @@ def test_a_thread_that_cannot_be_started_leaves_no_loop_open(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        FetchThread(MadeStore(lambda _: 0.0))
+        RequestEngine(MadeStore(lambda _: 0.0))
     assert [loop.is_closed() for loop in loops] == [True]
 
 
@@ -337,7 +337,7 @@ def test_a_thread_interrupted_as_it_starts_ends(
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        FetchThread(MadeStore(lambda _: 0.0))
+        RequestEngine(MadeStore(lambda _: 0.0))
     assert eventually(lambda: all(loop.is_closed() for loop in loops))
 
 
@@ -360,7 +360,7 @@ class Reluctant(MadeStore):
 def test_a_thread_closed_by_several_at_once_ends_whole(loops: list[asyncio.AbstractEventLoop]) -> None:
     """As by the pass's owner and by its own thread: the later ones stopped the loop as it let go of requests."""
     store = Reluctant()
-    thread = FetchThread(store)
+    thread = RequestEngine(store)
     waiting = thread.fetch(requests(1))
     assert eventually(lambda: len(store.seen) == 1)
     first, second = (threading.Thread(target=thread.close) for _ in range(2))
@@ -381,7 +381,7 @@ def test_a_thread_closed_by_several_at_once_ends_whole(loops: list[asyncio.Abstr
 
 def test_a_fork_has_no_loop_and_leaves_that_of_the_thread_alone(loops: list[asyncio.AbstractEventLoop]) -> None:
     store = MadeStore(lambda at: 1000.0 if at == 0 else 0.0)
-    busy, idle = FetchThread(store), FetchThread(store)
+    busy, idle = RequestEngine(store), RequestEngine(store)
     busy.fetch(requests(1))
     assert eventually(lambda: len(store.seen) == 1)
 

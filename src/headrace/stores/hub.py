@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, NoReturn
 from urllib.parse import quote, urlsplit
 
-from headrace.data.remote.addresses import HUB_SCHEME, StoreAddress
-from headrace.data.remote.connections import without_credentials
-from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, kind_of_status
-from headrace.data.remote.stores import ListedObject, ListingPage, ObjectPin, ObjectStore
 from headrace.errors import UsageError
+from headrace.stores.addresses import HUB_SCHEME, StoreAddress
+from headrace.stores.connections import without_credentials
+from headrace.stores.object_store import ListedObject, ListingPage, ObjectPin, ObjectStore
+from headrace.stores.request_errors import FailedRequestError, FailureKind, kind_of_status
 
 _TIMEOUT_S = 20.0
 """Deadline of the Hub's own responses; responses with bytes have a store's deadline."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,10 +108,14 @@ _NONE: Ints = np.empty(0, np.int64)
 class Request(NamedTuple):
     """One read of an object."""
 
-    object: int
+    object: Any
+    """Object as the plan numbers it, or as a `RangeReader` knows it."""
     start: int
     stop: int
     need: int
+    """Step that needs the bytes; the lowest comes first."""
+    may_end: bool = False
+    """True if the object may end before `stop`, since its size is unknown."""
 
     @property
     def bytes(self) -> int:

@@ -20,11 +20,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from headrace.data.remote.addresses import StoreAddress
-from headrace.data.remote.connections import connect, without_credentials
-from headrace.data.remote.link import StoreLink
-from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, failure_of
 from headrace.errors import UsageError
+from headrace.stores.addresses import StoreAddress
+from headrace.stores.connections import connect, without_credentials
+from headrace.stores.request_errors import FailedRequestError, FailureKind, failure_of
 
 _PAGE_KEYS = 1000
 _MODULE = "obstore._obstore"
@@ -146,8 +145,6 @@ class ObjectStore:
     """Names of the credentials that stayed in the process that was given them."""
     retry_for_s: float | None = None
     """`retry_for=`: seconds to retry requests; None: not given."""
-    link: StoreLink = field(default_factory=StoreLink, repr=False)
-    """Link as measured by the reads of this process."""
     _connected: dict[str, Any] = field(default_factory=dict, repr=False)
     _hidden_from: ClassVar[tuple[FailureKind, ...]] = (FailureKind.CREDENTIALS,)
     """Kinds of failures with which the store may respond to clients without access to an object."""
