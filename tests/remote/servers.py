@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import formatdate
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -119,6 +120,7 @@ def running_store(objects: Mapping[str, bytes] | None = None, *, bucket: str = "
         server.close()
 
 
+@lru_cache(maxsize=8)
 def etag(data: bytes) -> str:
     return f'"{hashlib.md5(data).hexdigest()}"'
 

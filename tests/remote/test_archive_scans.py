@@ -98,7 +98,7 @@ def test_what_an_index_reads_is_bounded_however_fast_the_link(
     shards: StoreServer, monkeypatch: pytest.MonkeyPatch, member_bytes: int, whole: bool
 ) -> None:
     monkeypatch.setattr(LinkMeter, "model", lambda _, streams, now_s: LinkModel(0.1, 1e10, streams))
-    members = 40 if whole else 400
+    members = 40 if whole else 200
     sizes = {"cls": 1, "jpg": member_bytes}
     shards.objects["fast.tar"] = tar_of(
         {f"{number:03}.{kind}": bytes(size) for number in range(members) for kind, size in sizes.items()}

@@ -114,7 +114,7 @@ def test_what_passes_is_tried_again_and_then_named(store: StoreServer, answer: s
     assert opened(store).open().read(10, 90) == DATA[10:100]
     assert len(store.requests) == 9
     store.fault = lambda _: PASSING[answer][0]
-    said = error_of(opened(store, retry_for_s=0.1), ReadError)
+    said = error_of(opened(store, retry_for_s=0.5), ReadError)
     assert f"s3://bucket/{KEY}, bytes 10 to 100: could not be read" in said
     assert PASSING[answer][1] in said
     assert re.search(r"at each of \d+ attempts", said)
