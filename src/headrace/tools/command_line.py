@@ -11,6 +11,7 @@ import typer
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
 from headrace.tools import bench_command, dataset_commands
+from headrace.tools.equal.equal_command import equal
 
 app = typer.Typer(
     name="headrace",
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.add_typer(doctor_app, name="doctor")
 app.command()(bench_command.bench)
 app.command()(bench_command.demo)
+app.command()(equal)
 app.command()(dataset_commands.index)
 app.command()(dataset_commands.peek)
 app.command()(dataset_commands.stage)

@@ -16,12 +16,12 @@ KEYWORDS = ("path", "batch_size", "num_workers", "seed")
 """Keywords that a factory may accept: PATH, --batch-size, --threads, and a number that differs in each round."""
 
 
-def check_name(against: str) -> tuple[str, str]:
-    """Split `module:attribute`. Raises UsageError if it has another form."""
+def check_name(against: str, *, option: str = "--against") -> tuple[str, str]:
+    """Split `module:attribute`. Raises UsageError, which names the option, if it has another form."""
     module, colon, name = against.partition(":")
     if not colon or not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise UsageError(
-            f"--against: expected module:function, as in train:make_loader, got {against!r}. "
+            f"{option}: expected module:function, as in train:make_loader, got {against!r}. "
             "The module is imported from the current folder."
         )
     return module, name
@@ -34,7 +34,7 @@ def against_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[
     """
     assert settings.against is not None
     values = (settings.path, settings.batch_size, settings.threads, settings.seed + round_number)
-    factory = _factory(settings.against)
+    factory = factory_of(settings.against)
     batches = factory(**accepted_arguments(factory, dict(zip(KEYWORDS, values, strict=True))))
     if not isinstance(batches, Iterable):
         raise HeadraceError(
@@ -94,8 +94,9 @@ def accepted_arguments(factory: Callable[..., Any], wanted: Mapping[str, object]
     return {name: value for name, value in wanted.items() if name in named}
 
 
-def _factory(against: str) -> Callable[..., Any]:
-    module_name, name = check_name(against)
+def factory_of(against: str, *, option: str = "--against") -> Callable[..., Any]:
+    """Import `module:function` from the current folder. Raises UsageError or HeadraceError, which name the option."""
+    module_name, name = check_name(against, option=option)
     sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
@@ -103,7 +104,7 @@ def _factory(against: str) -> Callable[..., Any]:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists but one of its imports does not
         raise HeadraceError(
-            f"--against {against}: expected a module {module_name} that can be imported from {os.getcwd()}, and there "
+            f"{option} {against}: expected a module {module_name} that can be imported from {os.getcwd()}, and there "
             f"is none. Run this in the folder that holds it, or set PYTHONPATH."
         ) from None
     factory = getattr(module, name, None)
@@ -111,12 +112,12 @@ def _factory(against: str) -> Callable[..., Any]:
         own = {found for found, value in vars(module).items() if getattr(value, "__module__", None) == module_name}
         names = sorted(found for found in own if callable(vars(module)[found]))
         raise HeadraceError(
-            f"--against {against}: expected a function {name} in {module.__file__}, and there is none. "
+            f"{option} {against}: expected a function {name} in {module.__file__}, and there is none. "
             f"It has: {', '.join(names) or 'nothing to call'}."
         )
     if not callable(factory):
         raise HeadraceError(
-            f"--against {against}: expected a function that makes a loader, got a {type(factory).__name__}. "
+            f"{option} {against}: expected a function that makes a loader, got a {type(factory).__name__}. "
             "Wrap it in one, so that each round has a loader of its own."
         )
     return factory  # type: ignore[no-any-return]

@@ -1,0 +1,62 @@
+"""`headrace equal`: compare two loaders, and exit with a code of its own if they differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.tools.terminal import Json, console_for, say, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.tools.equal import Judgement
+
+DIFFERENT = 101
+"""Exit code if the loaders differ by more than rounding, as of `headrace doctor --check data` with a fault."""
+
+
+def equal(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="MODULE:FUNCTION that makes the reference loader.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="MODULE:FUNCTION that makes the other loader.")],
+    *,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Stop each epoch after so many samples. Default: whole epochs.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Compare two loaders: samples, dtypes, shapes, values, distributions of what is random, order, and speed.
+
+    Each function is imported from the current folder and returns a DataLoader, a Loader or anything that is iterated
+    anew in each epoch. Both are iterated twice. Exits with 101 if they differ by more than rounding.
+    """
+    from headrace.tools.bench.against import factory_of
+    from headrace.tools.equal import judge, observe
+
+    console = console_for(json)
+    observed = []
+    for option, name in (("BEFORE", before), ("AFTER", after)):
+        say(console, [f"two epochs of {name} …"], "dim")
+        observed.append(observe(name, factory_of(name, option=option)(), most_samples=samples))
+    judgement = judge(*observed)
+    say(console, judgement_lines(judgement))
+    write_json(json, judgement.document())
+    if judgement.verdict == "different":
+        raise typer.Exit(DIFFERENT)
+
+
+def judgement_lines(judgement: Judgement) -> Iterator[str]:
+    """Yield the report: the verdict, each difference, how each leaf was compared, and the speed."""
+    from headrace.tools.equal import CODES
+
+    yield judgement.verdict
+    for one in judgement.differences:
+        where = f" {one.leaf}" if one.leaf else ""
+        certainty = "" if one.p_value is None else f" (p = {one.p_value:.0e})"
+        yield f"  {one.code}{where}: {one.before} | {one.after}{certainty}"
+        yield f"    {CODES[one.code]}"
+    for leaf, how in judgement.compared.items():
+        yield f"  compared: {leaf or 'the batch'} by {how}"
+    before, after = judgement.samples_per_s
+    yield f"  {judgement.samples[0]} | {judgement.samples[1]} samples, {before:.0f} | {after:.0f} samples/s"

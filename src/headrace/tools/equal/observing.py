@@ -1,0 +1,234 @@
+"""What a loader gives in two epochs, sample by sample: digests, shapes, dtypes and statistics of each leaf.
+
+A leaf is an array or a text of a batch, named by its place: `image`, `0`, `meta.id`. Nothing of the data is stored but
+digests, a few statistics, and a thumbnail by which the same image is found again after another resize.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import UsageError
+from headrace.tools.bench.against import batch_size_of
+
+Floats = npt.NDArray[np.float64]
+_LEAST_SIDE = 8
+"""Height and width from which an array counts as an image."""
+_MOST_CHANNELS = 4
+_THUMBNAIL = 6
+"""Height and width of a thumbnail."""
+_NUMBERS = "biuf"
+"""Kinds of dtypes whose values are numbers."""
+
+
+@dataclass
+class LeafObservation:
+    """One leaf of all samples of an epoch, in order."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Samples by dtype and number of dimensions, such as `float32, 3 dimensions`, or `str`."""
+    shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    """Samples by shape, without the batch's dimension."""
+    digests: list[bytes] = field(default_factory=list)
+    """Digest of the values in each sample."""
+    rows: list[dict[str, float]] = field(default_factory=list)
+    """Statistics of each sample by name; empty for texts."""
+    thumbnails: list[Floats] = field(default_factory=list)
+    """Thumbnail of each sample of an image leaf."""
+
+    @property
+    def statistics(self) -> dict[str, Floats]:
+        """Statistics of all samples, for the names that every sample has."""
+        names = set[str]().union(*self.rows[:1]).intersection(*self.rows)
+        return {name: np.array([row[name] for row in self.rows]) for name in sorted(names)}
+
+
+@dataclass
+class EpochObservation:
+    """One pass over a loader."""
+
+    leaves: dict[str, LeafObservation] = field(default_factory=dict)
+    batch_sizes: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    """Time in the loader's `next()`. Low: a faster loader."""
+
+    @property
+    def samples(self) -> int:
+        return sum(self.batch_sizes)
+
+
+@dataclass(frozen=True)
+class LoaderObservation:
+    """Two passes over a loader."""
+
+    name: str
+    epochs: tuple[EpochObservation, EpochObservation]
+
+    def changed(self, leaf: str) -> int:
+        """Return how many samples of the second epoch have values of the leaf that the first has not."""
+        one, other = (Counter(epoch.leaves[leaf].digests) for epoch in self.epochs)
+        return (other - one).total()
+
+    def is_drawn(self, leaf: str) -> bool:
+        """Return True if the leaf's values are drawn at random.
+
+        Values of less than a batch may change without: a last batch that is dropped has other samples in each epoch.
+        """
+        return self.changed(leaf) >= max(self.epochs[0].batch_sizes)
+
+
+def observe(name: str, loader: Any, *, most_samples: int | None = None) -> LoaderObservation:
+    """Iterate twice over a loader, which is told the epoch through `set_epoch` where it has that.
+
+    `most_samples`: samples of each epoch after which to stop. Raises UsageError if it gives no batches, or batches
+    whose samples cannot be told apart.
+    """
+    first, second = (_epoch(name, loader, number, most_samples) for number in (0, 1))
+    if not second.batch_sizes:
+        raise UsageError(
+            f"{name}: expected a second epoch, got no batch. A generator can be iterated once only: return what begins "
+            "anew each time, as a DataLoader does"
+        )
+    return LoaderObservation(name, (first, second))
+
+
+def _epoch(name: str, loader: Any, number: int, most_samples: int | None) -> EpochObservation:
+    holders: tuple[Any, ...] = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
+    for holder in holders:
+        if hasattr(holder, "set_epoch"):
+            holder.set_epoch(number)
+    epoch = EpochObservation()
+    for batch in _timed(loader, epoch):
+        size = batch_size_of(batch)
+        if not size:
+            raise UsageError(f"{name}: expected batches of samples, got a {type(batch).__name__} without a length")
+        for path, value in leaves_of(batch):
+            leaf = epoch.leaves.setdefault(path, LeafObservation())
+            for sample in _samples(value, size):
+                _add(leaf, sample)
+        epoch.batch_sizes.append(size)
+        if most_samples is not None and epoch.samples >= most_samples:
+            break
+    if not epoch.batch_sizes and number == 0:
+        raise UsageError(f"{name}: expected batches, and its loader gave none")
+    return epoch
+
+
+def _timed(loader: Iterable[Any], epoch: EpochObservation) -> Iterator[Any]:
+    began_s = time.perf_counter()
+    for batch in loader:
+        epoch.seconds += time.perf_counter() - began_s
+        yield batch
+        began_s = time.perf_counter()
+
+
+def leaves_of(batch: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the arrays and lists of texts of a batch, each with its place in dicts, tuples and dataclasses."""
+    if isinstance(batch, Mapping):
+        parts = [(str(key), value) for key, value in batch.items()]
+    elif hasattr(batch, "_fields"):
+        parts = list(zip(batch._fields, batch, strict=True))
+    elif isinstance(batch, tuple | list) and not _is_leaf(batch):
+        parts = [(str(place), value) for place, value in enumerate(batch)]
+    else:
+        yield path, batch
+        return
+    for name, value in parts:
+        yield from leaves_of(value, f"{path}.{name}" if path else name)
+
+
+def _is_leaf(batch: tuple[Any, ...] | list[Any]) -> bool:
+    """Return True for one value per sample: texts or numbers, or arrays of several shapes."""
+    if not batch:
+        return False
+    if all(isinstance(one, str | bytes | int | float | None) for one in batch):
+        return True
+    shapes = [getattr(one, "shape", None) for one in batch]
+    return isinstance(batch, list) and None not in shapes and len({len(shape) for shape in shapes if shape}) == 1
+
+
+def _samples(value: Any, size: int) -> list[Any]:
+    """Return the part of each sample; a value without the batch's dimension belongs to every sample."""
+    array = value if isinstance(value, tuple | list) else _array(value)
+    has_samples = (len(array) if isinstance(array, tuple | list) or array.ndim else 0) == size
+    return [array[row] for row in range(size)] if has_samples else [array] * size
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    """Return a tensor of torch or an array of another library as a numpy array."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if "bfloat16" in str(value.dtype) else value
+        return np.asarray(value.numpy())
+    return np.asarray(value)
+
+
+def _add(leaf: LeafObservation, sample: Any) -> None:
+    if isinstance(sample, str | bytes) or sample is None:
+        data = sample.encode() if isinstance(sample, str) else sample or b""
+        leaf.kinds[type(sample).__name__] += 1
+        leaf.digests.append(blake2b(data, digest_size=16).digest())
+        leaf.rows.append({})
+        return
+    array = _array(sample)
+    leaf.kinds[f"{array.dtype}, {array.ndim} dimensions"] += 1
+    leaf.shapes[array.shape] += 1
+    leaf.digests.append(blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest())
+    if array.dtype.kind not in _NUMBERS or not array.size:
+        leaf.rows.append({})
+        return
+    values = array.astype(np.float64)
+    is_finite = np.isfinite(values)
+    values = np.where(is_finite, values, 0.0)
+    image = _channels_first(values)
+    statistics = _statistics(values) if image is None else _image_statistics(image)
+    leaf.rows.append({**statistics, "values that are not finite": float((~is_finite).sum())})
+    if image is not None:
+        leaf.thumbnails.append(_thumbnail(image))
+
+
+def _channels_first(array: Floats) -> Floats | None:
+    """Return an image as [channels, height, width]; None for other arrays."""
+    if array.ndim == 2 and min(array.shape) >= _LEAST_SIDE:
+        return array[None]
+    if array.ndim != 3:
+        return None
+    channels_last = array.shape[2] <= _MOST_CHANNELS < array.shape[0]
+    image = array.transpose(2, 0, 1) if channels_last else array
+    is_image = image.shape[0] <= _MOST_CHANNELS and min(image.shape[1:]) >= _LEAST_SIDE
+    return image if is_image else None
+
+
+def _statistics(values: Floats) -> dict[str, float]:
+    if values.size == 1:
+        return {"value": float(values.ravel()[0])}
+    return {"mean": float(values.mean()), "deviation": float(values.std()), "size": float(values.size)}
+
+
+def _image_statistics(image: Floats) -> dict[str, float]:
+    """Return statistics that react to colour, scale, flips, blur and shape."""
+    channels, height, width = image.shape
+    luminance = image.mean(axis=0)
+    found = {f"mean of channel {number}": float(image[number].mean()) for number in range(channels)}
+    found |= {f"deviation of channel {number}": float(image[number].std()) for number in range(channels)}
+    found["left against right"] = float((luminance * np.linspace(-1, 1, width)).mean())
+    found["top against bottom"] = float((luminance * np.linspace(-1, 1, height)[:, None]).mean())
+    found["sharpness"] = float(np.abs(np.diff(luminance, axis=0)).mean() + np.abs(np.diff(luminance, axis=1)).mean())
+    found["height"], found["width"] = float(height), float(width)
+    return found
+
+
+def _thumbnail(image: Floats) -> Floats:
+    """Return the mean luminance of 6 × 6 areas, as a vector."""
+    rows, columns = (np.linspace(0, side, _THUMBNAIL + 1).astype(int) for side in image.shape[1:])
+    luminance = image.mean(axis=0)
+    sums = np.add.reduceat(np.add.reduceat(luminance, rows[:-1], axis=0), columns[:-1], axis=1)
+    return np.asarray(sums / (np.diff(rows)[:, None] * np.diff(columns))).ravel()

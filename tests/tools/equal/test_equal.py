@@ -1,0 +1,223 @@
+"""The referee between two loaders: planted differences are found, equal loaders are equal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_loaders import SAMPLES, Pictures, cropped, flipped, loader, reference, same
+from torch.utils.data import DataLoader
+from typer.testing import CliRunner
+
+from headrace.errors import UsageError
+from headrace.tools.command_line import app
+from headrace.tools.equal import CODES, Judgement, judge, observe
+
+pytest_plugins = ("pytester",)
+Made = Callable[[], DataLoader[Any]]
+
+
+def judged(before: DataLoader[Any], after: DataLoader[Any]) -> Judgement:
+    return judge(observe("before", before), observe("after", after))
+
+
+def codes(judgement: Judgement) -> set[tuple[str, str]]:
+    return {(one.code, one.leaf) for one in judgement.differences}
+
+
+FIXED = Pictures()
+DRAWN = Pictures(cropped, flipped)
+EQUAL: dict[str, tuple[Made, Made]] = {
+    "fixed": (lambda: loader(FIXED), lambda: loader(FIXED, seed=5)),
+    "drawn": (reference, same),
+    "fixed order": (lambda: loader(FIXED, shuffle=False), lambda: loader(FIXED, shuffle=False)),
+    "dropped last batches": (lambda: loader(FIXED, drop_last=True), lambda: loader(FIXED, seed=5, drop_last=True)),
+    "without names": (
+        lambda: loader(Pictures(cropped, names=False)),
+        lambda: loader(Pictures(cropped, names=False, seed=3), seed=4),
+    ),
+    "fixed without names": (lambda: loader(Pictures(names=False)), lambda: loader(Pictures(names=False), seed=4)),
+}
+
+
+@pytest.mark.parametrize("case", EQUAL)
+def test_equal_loaders_are_equal(case: str) -> None:
+    before, after = EQUAL[case]
+    judgement = judged(before(), after())
+    assert judgement.verdict == "equal", judgement.differences
+    assert judgement.samples[0] == judgement.samples[1]
+
+
+def _channels_swapped(image: Any, _: Any) -> Any:
+    return image[::-1]
+
+
+def _normalised(image: Any, _: Any) -> Any:
+    return (image - 0.45) / 0.22
+
+
+def _rounded(image: Any, _: Any) -> Any:
+    return np.round(image * 255) / 255
+
+
+def _blurred(image: Any, _: Any) -> Any:
+    return (image + np.roll(image, 1, axis=2) + np.roll(image, 1, axis=1)) / 3
+
+
+PLANTED: dict[str, tuple[Made, Made, set[tuple[str, str]]]] = {
+    "a sample is missing": (
+        lambda: loader(FIXED),
+        lambda: loader(Pictures(indices=range(SAMPLES - 1))),
+        {("length", ""), ("samples", "image")},
+    ),
+    "a sample is repeated": (
+        lambda: loader(FIXED),
+        lambda: loader(Pictures(indices=[*range(SAMPLES - 1), 0])),
+        {("samples", "image")},
+    ),
+    "the last batch is dropped": (lambda: loader(FIXED), lambda: loader(FIXED, drop_last=True), {("length", "")}),
+    "other batches": (
+        lambda: loader(FIXED),
+        lambda: DataLoader(FIXED, batch_size=24, shuffle=True),
+        {("length", "")},
+    ),
+    "labels begin at one": (
+        lambda: loader(FIXED),
+        lambda: loader(Pictures(label=lambda index: index % 10 + 1)),
+        {("values", "label")},
+    ),
+    "some labels are swapped": (
+        lambda: loader(FIXED),
+        lambda: loader(Pictures(label=lambda index: 1 if index == 7 else 7 if index == 11 else index % 10)),
+        {("values", "label")},
+    ),
+    "not shuffled": (lambda: loader(FIXED), lambda: loader(FIXED, shuffle=False), {("order", "")}),
+    "another fixed order": (
+        lambda: loader(FIXED, shuffle=False),
+        lambda: loader(Pictures(indices=range(SAMPLES)[::-1]), shuffle=False),
+        {("order", "")},
+    ),
+    "another dtype": (
+        lambda: loader(FIXED),
+        lambda: loader(Pictures(dtype=np.float64)),
+        {("dtype", "image"), ("values", "image")},
+    ),
+    "another shape": (
+        lambda: loader(FIXED),
+        lambda: loader(Pictures(lambda image, _: image[:, 2:])),
+        {("shape", "image"), ("values", "image")},
+    ),
+    "a leaf is missing": (lambda: loader(FIXED), lambda: loader(Pictures(names=False)), {("leaves", "name")}),
+    "channels in another order": (
+        lambda: loader(FIXED),
+        lambda: loader(Pictures(_channels_swapped)),
+        {("values", "image")},
+    ),
+    "normalised": (lambda: loader(FIXED), lambda: loader(Pictures(_normalised)), {("values", "image")}),
+    "rounded": (lambda: loader(FIXED), lambda: loader(Pictures(_rounded)), {("rounding", "image")}),
+    "no augmentation": (reference, lambda: loader(FIXED), {("augmentation", "image")}),
+    "no flips": (reference, lambda: loader(Pictures(cropped)), {("distribution", "image")}),
+    "only flips": (reference, lambda: loader(Pictures(flipped)), {("distribution", "image")}),
+    "larger windows": (
+        reference,
+        lambda: loader(Pictures(partial(cropped, least=0.85), flipped)),
+        {("distribution", "image")},
+    ),
+    "drawn, channels in another order": (
+        reference,
+        lambda: loader(Pictures(_channels_swapped, cropped, flipped)),
+        {("distribution", "image")},
+    ),
+    "drawn, normalised": (
+        reference,
+        lambda: loader(Pictures(cropped, flipped, _normalised)),
+        {("distribution", "image")},
+    ),
+    "drawn, blurred": (
+        reference,
+        lambda: loader(Pictures(cropped, flipped, _blurred)),
+        {("distribution", "image")},
+    ),
+    "drawn, without names, normalised": (
+        lambda: loader(Pictures(cropped, names=False)),
+        lambda: loader(Pictures(cropped, _normalised, names=False)),
+        {("distribution", "image")},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_planted_differences_are_found(case: str) -> None:
+    before, after, expected = PLANTED[case]
+    judgement = judged(before(), after())
+    assert codes(judgement) == expected
+    assert judgement.verdict != "equal"
+    assert {one.code for one in judgement.differences} <= CODES.keys()
+
+
+def test_rounding_is_a_verdict_of_its_own() -> None:
+    before, after, _ = PLANTED["rounded"]
+    assert judged(before(), after()).verdict == "equal up to rounding"
+
+
+@pytest.mark.long
+def test_false_alarms_are_rare() -> None:
+    alarms = 0
+    for seed in range(60):
+        before = observe("before", loader(Pictures(cropped, flipped, seed=seed), seed=seed))
+        after = observe("after", loader(Pictures(cropped, flipped, seed=1000 + seed), seed=1000 + seed))
+        alarms += judge(before, after).verdict != "equal"
+    assert alarms <= 1, "at most one in a thousand is expected"
+
+
+def test_what_is_no_loader() -> None:
+    with pytest.raises(UsageError, match="second epoch"):
+        observe("made", iter([{"image": np.zeros((4, 3))}]))
+    with pytest.raises(UsageError, match="gave none"):
+        observe("made", [])
+    with pytest.raises(UsageError, match="without a length"):
+        observe("made", [3, 4])
+
+
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    report = tmp_path / "equal.json"
+    found = CliRunner().invoke(app, ["equal", "made_loaders:reference", "made_loaders:same", "--json", str(report)])
+    assert found.exit_code == 0, found.output
+    document = json.loads(report.read_text())
+    assert (document["schema"], document["verdict"], document["differences"]) == (1, "equal", [])
+    assert document["compared"]["image"] == "distribution"
+    found = CliRunner().invoke(
+        app, ["equal", "made_loaders:reference", "made_loaders:without_flips", "--json", str(report)]
+    )
+    assert found.exit_code == 101
+    (only,) = json.loads(report.read_text())["differences"]
+    assert (only["code"], only["leaf"]) == ("distribution", "image")
+    assert only["p_value"] < 1e-5
+
+
+def test_fixture(pytester: pytest.Pytester) -> None:
+    made = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"
+    pytester.makeconftest(f"{made}\nfrom headrace.tools.equal.pytest_plugin import headrace_equal")
+    pytester.makepyfile(
+        """
+        from made_loaders import reference, same, without_flips
+
+        def test_same(headrace_equal):
+            assert headrace_equal(reference(), same()).verdict == "equal"
+
+        def test_flips(headrace_equal):
+            headrace_equal(reference(), without_flips())
+
+        def test_allowed(headrace_equal):
+            headrace_equal(reference(), without_flips(), allow=("distribution",))
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*distribution image*"])
