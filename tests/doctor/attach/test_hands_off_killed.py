@@ -91,12 +91,13 @@ def killed(runs: Runs) -> Path:
     return session
 
 
-def test_ctrl_c_puts_the_files_back(runs: Runs) -> None:
+@pytest.mark.parametrize(("signum", "to_doctor", "status"), [(signal.SIGINT, True, 130), (signal.SIGKILL, False, 137)])
+def test_a_run_that_is_cut_short_has_its_files_put_back(signum: int, to_doctor: bool, status: int, runs: Runs) -> None:
     with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
-        changed(process, runs)
-        process.send_signal(signal.SIGINT)
+        command = changed(process, runs)
+        os.kill(process.pid if to_doctor else command, signum)
         out, _ = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert "best.ckpt, last.ckpt, notes.txt" in out.partition("put-back: ")[2]
     assert runs.now == runs.before
 
@@ -108,14 +109,6 @@ def test_a_session_with_files_that_are_nowhere_else_stays(runs: Runs) -> None:
     (session,) = (runs.root.parent / "tmp").iterdir()
     assert f" {session}" in error
     assert (session / "written" / "a" / "b").read_text() == "x\n"
-    assert runs.now == runs.before
-
-
-def test_a_killed_command_has_its_files_put_back(runs: Runs) -> None:
-    with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
-        os.kill(changed(process, runs), signal.SIGKILL)
-        process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 137
     assert runs.now == runs.before
 
 

@@ -40,12 +40,6 @@ def inodes(root: Path) -> dict[str, tuple[int, int, int]]:
     return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
 
 
-def test_a_command_that_kills_itself_leaves_no_trace(runs: Runs) -> None:
-    ended = runs.run("import os; open('notes.txt', 'w').write('x'); open('n', 'w').write('y'); os.kill(os.getpid(), 9)")
-    assert ended.status == 137
-    assert runs.now == runs.before
-
-
 def test_what_was_made_is_kept_where_the_session_is(runs: Runs) -> None:
     source = "import os; os.mkdir('a'); open('a/b', 'w').write('x'); os.rename('notes.txt', 'a/c')"
     back = put_back(runs.run(source, keep=True))
@@ -62,25 +56,24 @@ def test_a_second_run_keeps_its_files_beside_those_of_the_first(runs: Runs) -> N
     assert {path.read_text() for path in (runs.session / WRITTEN).iterdir()} == {"first", "second"}
 
 
-def test_what_was_made_and_what_was_changed_is_said(runs: Runs) -> None:
-    back = put_back(runs.run("open('n', 'w'); open('notes.txt', 'w'); open('train.log', 'a').write('3')"))
-    assert not holds_files(runs.session)
-    assert back == [("put-back", "restored: notes.txt, train.log; created by the run and deleted: n")]
-
-
 @pytest.mark.parametrize(
-    ("source", "names"),
+    ("source", "said"),
     [
         (
-            r"[open(f'{n}\x1b\n', 'w') for n in range(7)]; open(b'\xff', 'w')",
-            "0\x1b\n, 1\x1b\n, 2\x1b\n, 3\x1b\n, 4\x1b\n and 3 more",
+            "open('n', 'w'); open('notes.txt', 'w'); open('train.log', 'a').write('3')",
+            "restored: notes.txt, train.log; created by the run and deleted: n",
         ),
-        (r"open(b'\xff', 'w')", r"\xff"),
+        (
+            r"[open(f'{n}\x1b\n', 'w') for n in range(7)]; open(b'\xff', 'w')",
+            "created by the run and deleted: 0\x1b\n, 1\x1b\n, 2\x1b\n, 3\x1b\n, 4\x1b\n and 3 more",
+        ),
+        (r"open(b'\xff', 'w')", r"created by the run and deleted: \xff"),
     ],
-    ids=["five of many", "a name that is no text"],
+    ids=["made and changed", "five of many", "a name that is no text"],
 )
-def test_files_are_named(runs: Runs, source: str, names: str) -> None:
-    assert dict(put_back(runs.run(source)))["put-back"].partition(": ")[2] == names
+def test_files_are_named(runs: Runs, source: str, said: str) -> None:
+    assert put_back(runs.run(source)) == [("put-back", said)]
+    assert not holds_files(runs.session)
 
 
 def test_what_other_programs_change_is_listed_and_left(runs: Runs) -> None:
@@ -137,19 +130,6 @@ def test_a_file_without_space_for_its_copy_is_named(runs: Runs) -> None:
     said = dict(put_back(runs.run(source)))
     assert said["not-put-back"].startswith("notes.txt: ")
     assert (runs.root / "notes.txt").read_text() == "notes of before\nxy"
-
-
-def test_a_large_folder_that_was_renamed_is_as_before(runs: Runs) -> None:
-    for number in range(1000):
-        (runs.root / "runs" / str(number)).touch()
-    before = tree(runs.root)
-    source = """
-    import os
-    os.rename('runs', 'old'); open('old/5', 'w').write('x'); open('old/new', 'w').write('y'); os.remove('old/6')
-    os.mkdir('runs'); open('runs/n', 'w').write('z')
-    """
-    put_back(runs.run(source))
-    assert tree(runs.root) == before
 
 
 def test_a_change_that_cannot_be_written_down_destroys_nothing(runs: Runs) -> None:
@@ -235,7 +215,6 @@ def test_a_folder_of_too_many_files_is_not_listed(runs: Runs, monkeypatch: pytes
     monkeypatch.setattr("headrace.doctor.attach.hands_off.MOST_LISTED", 3)
     said = dict(put_back(runs.run("open('n', 'w')")))
     assert runs.now == runs.before
-    assert said["not-listed"].startswith(f"{runs.root} ")
     assert "3 entries" in said["not-listed"]
 
 
@@ -243,15 +222,6 @@ def test_changes_elsewhere_are_left_alone(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("old")
     assert put_back(runs.run("open('../elsewhere', 'w').write('new')")) == []
     assert (tmp_path / "elsewhere").read_text() == "new"
-
-
-def test_a_link_to_elsewhere_is_followed(runs: Runs, tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "disk" / "last").write_text("old")
-    (runs.root / "checkpoints").symlink_to(tmp_path / "disk")
-    before = tree(tmp_path / "disk")
-    put_back(runs.run("open('checkpoints/last', 'w').write('x'); open('checkpoints/new', 'w').write('y')"))
-    assert tree(tmp_path / "disk") == before
 
 
 @pytest.fixture

@@ -28,8 +28,6 @@ MOST_LISTED = 200_000
 """Number of entries above which a folder is not listed: about a second on a local disk."""
 MOST_NAMED = 5
 """Number of paths that a note names; further paths are only counted."""
-SESSIONS = "headrace-doctor-*"
-"""Names of temporary session folders."""
 Notes = list[tuple[str, str]]
 """Notes about the user's files: codes of docs/doctor/session.md, and texts."""
 Listing = dict[str, tuple[int, int, int]]
@@ -87,9 +85,7 @@ def begin_record(session: str, root: str) -> None:
     try:
         Path(session, KEPT).mkdir(parents=True)
         Path(session, JOURNAL).touch()
-        new = owner.with_suffix(".new")
-        new.write_bytes(os.fsencode(root))
-        new.replace(owner)  # atomic: from then on the command's processes record their changes
+        owner.write_bytes(os.fsencode(root))
     except OSError as error:
         raise UsageError(
             f"expected a folder that takes what the command changes, got {owner.parent} ({error.strerror}); "
@@ -158,7 +154,7 @@ def unfinished_sessions(root: str) -> list[Path]:
     Only this user is trusted: a journal says which files to overwrite.
     """
     found = []
-    for session in sorted(Path(tempfile.gettempdir()).glob(SESSIONS)):
+    for session in sorted(Path(tempfile.gettempdir()).glob("headrace-doctor-*")):
         with suppress(OSError):
             owners = {session.lstat().st_uid, (session / UNDO).lstat().st_uid}
             if owners == {os.geteuid()} and not session.is_symlink() and recorder.owner(str(session)) == root:
@@ -201,7 +197,7 @@ class _Undo:
             self._tried(self._delete_saved, folder)
 
     def notes(self) -> Notes:
-        fate = f"moved to {_text(self._written)}" if self._written.exists() else "deleted"
+        fate = f"moved to {_named([str(self._written)], self._root)}" if self._written.exists() else "deleted"
         done = [f"restored: {_named(self._restored, self._root)}"] if self._restored else []
         done += [f"created by the run and {fate}: {_named(self._created, self._root)}"] if self._created else []
         failed = [("not-put-back", f"{_named([path], self._root)}: {why}") for path, why in self.failed]
@@ -221,8 +217,7 @@ class _Undo:
             raise OSError(0, first.kept)
         is_file = modes.S_ISREG(first.mode)
         if is_file and not self._is_saved(first):
-            now = lstat(path)
-            if now is None or (now.st_size, now.st_mtime_ns) != (first.size, first.mtime_ns):
+            if not _is_unchanged(path, first):
                 raise OSError(0, "it was too large to be copied before it was changed in place, or there was no space")
             return
         if _is_there(first):
@@ -242,9 +237,9 @@ class _Undo:
 
     def _is_saved(self, first: Record) -> bool:
         """Return True if the former content is saved. If the file was changed in place, copy the content back."""
-        now, copy = lstat(first.kept) if first.kept else None, first.kept + COPY
-        if now is None or not os.path.exists(copy):
-            return now is not None and (now.st_size, now.st_mtime_ns) == (first.size, first.mtime_ns)
+        copy = first.kept + COPY
+        if not os.path.exists(copy):
+            return _is_unchanged(first.kept, first)
         if not filecmp.cmp(copy, first.kept, shallow=False):
             shutil.copyfile(copy, first.kept)
         return True
@@ -253,11 +248,10 @@ class _Undo:
         """Remove what the command has put at a path, but keep files that are not in its journal."""
         for file in _files(path):
             first = self._first.get(file)
-            if inode(os.lstat(file)) in self._inodes or (first is not None and first.mode):
-                os.unlink(file)
-                continue
-            self._created.add(file)
-            if first is not None and not self._keep:
+            is_renamed = inode(os.lstat(file)) in self._inodes  # its former name has it, or gets it
+            is_created = not is_renamed and (first is None or not first.mode)
+            self._created |= {file} if is_created else set()
+            if not is_created or (first is not None and not self._keep):
                 os.unlink(file)
                 continue
             target = self._written / os.path.relpath(file, self._root).replace("../", "")
@@ -316,7 +310,7 @@ def listing_notes(root: str, old: Listing | None, new: Listing | None) -> Notes:
     """Return notes about the paths that differ."""
     if old is None or new is None:
         why = f"it has more than {MOST_LISTED} entries"
-        return [("not-listed", f"{_text(root)} was not searched for changes by other programs: {why}")]
+        return [("not-listed", f"the working directory was not searched for changes by other programs: {why}")]
     changes = {
         "changed": [path for path in new if path in old and old[path] != new[path]],
         "created": new.keys() - old.keys(),
@@ -327,14 +321,10 @@ def listing_notes(root: str, old: Listing | None, new: Listing | None) -> Notes:
 
 
 def _named(paths: Collection[str], root: str) -> str:
-    """Return the first paths as the user knows them: relative if in the working directory."""
-    shown = [_text(os.path.relpath(path, root) if is_below(path, root) else path) for path in sorted(paths)]
-    return ", ".join(shown[:MOST_NAMED]) + (f" and {len(shown) - MOST_NAMED} more" if shown[MOST_NAMED:] else "")
-
-
-def _text(path: str | Path) -> str:
-    """Return a path as Unicode for the session, with other bytes escaped."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    """Return the first paths as the user knows them: relative if in the working directory, bytes escaped."""
+    shown = [os.path.relpath(path, root) if is_below(path, root) else path for path in sorted(paths)]
+    text = ", ".join(os.fsencode(path).decode("utf-8", "backslashreplace") for path in shown[:MOST_NAMED])
+    return f"{text} and {len(shown) - MOST_NAMED} more" if shown[MOST_NAMED:] else text
 
 
 def _files(path: str) -> list[str]:
@@ -342,6 +332,12 @@ def _files(path: str) -> list[str]:
     if os.path.islink(path) or not os.path.isdir(path):
         return [path] if os.path.lexists(path) else []
     return [str(entry) for entry in Path(path).rglob("*") if entry.is_symlink() or not entry.is_dir()]
+
+
+def _is_unchanged(path: str, first: Record) -> bool:
+    """Return True if a file has the size and time of before."""
+    now = lstat(path)
+    return now is not None and (now.st_size, now.st_mtime_ns) == (first.size, first.mtime_ns)
 
 
 def _is_there(first: Record) -> bool:
