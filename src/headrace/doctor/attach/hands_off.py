@@ -218,7 +218,7 @@ class _Undo:
         is_file = modes.S_ISREG(first.mode)
         if is_file and not self._is_saved(first):
             if not _is_unchanged(path, first):
-                raise OSError(0, "it was too large to be copied before it was changed in place, or there was no space")
+                raise OSError(0, "it was too large to be copied, there was no space, or another program wrote to it")
             return
         if _is_there(first):
             return
