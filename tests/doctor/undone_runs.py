@@ -14,7 +14,7 @@ from attach_runs import IMPATIENT
 from file_trees import Tree, project, tree
 
 from headrace.doctor.attach.command import CommandResult, run_command
-from headrace.doctor.attach.undo import UndoReport
+from headrace.doctor.attach.hands_off import Notes
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 
 
@@ -57,10 +57,9 @@ def undone_run(command: list[str], root: Path, session: Path, *, keep: bool = Fa
         return run_command(command, settings(session), relay=True, patience=IMPATIENT, keep_written=keep)
 
 
-def put_back(ended: CommandResult) -> UndoReport:
+def put_back(ended: CommandResult) -> Notes:
     """Of a run that succeeded."""
     assert ended.status == 0, ended.last_lines
-    assert ended.put_back is not None
     return ended.put_back
 
 

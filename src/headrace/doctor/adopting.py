@@ -11,7 +11,7 @@ from typing import Any
 from headrace.errors import SessionError
 
 from .adoption import Adoption, adopt, loader_trial, script_data
-from .attach import holds_files, run_command, undo_notes
+from .attach import holds_files, run_command
 from .explain.look import Look, read_look
 from .faults import find_faults
 from .measure import BOUND, Diagnosis, TrainerView, main_view_of
@@ -81,8 +81,7 @@ class LoaderAdoption:
             told = read_session(again.path, outcome=outcome, mode="measure").notes
             session.notes += [note for note in told if note.code == NO_LOOK]
             session.notes += _cut_short(again.path, session.notes)
-            undone = [] if ended.put_back is None else undo_notes(ended.put_back)
-            notes = [SessionNote(code, text) for code, text in undone]
+            notes = [SessionNote(code, text) for code, text in ended.put_back]
             session.notes += [note for note in notes if note not in session.notes]
             if holds_files(again.path):
                 self.announce(f"files that could not be restored, or whose author is unknown, are left in {again.path}")

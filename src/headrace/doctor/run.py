@@ -28,7 +28,6 @@ from .attach import (
     is_undone,
     restore_session,
     run_command,
-    undo_notes,
     unfinished_sessions,
 )
 from .causes import Prescription, diagnose, prescribe
@@ -201,15 +200,16 @@ def restore_again(session: Path) -> int:
         UsageError: There is nothing to restore.
     """
     put_back = restore_session(session)
-    say(*([text for _, text in undo_notes(put_back)] or ["every file was as before"]))
-    return DOCTOR_FAILED if put_back.failed else 0
+    say(*([text for _, text in put_back] or ["every file was as before"]))
+    return DOCTOR_FAILED if "not-put-back" in dict(put_back) else 0
 
 
 def restore_unfinished() -> None:
     """Restore files that an earlier doctor's command changed in this folder, before they change again."""
-    for session in unfinished_sessions(Path(os.path.realpath(os.getcwd()))):
-        say(f"an earlier doctor was killed in this folder; putting back what its command changed: {session}")
-        say(*(text for _, text in undo_notes(restore_session(session))))
+    for session in unfinished_sessions(os.path.realpath(os.getcwd())):
+        put_back = restore_session(session)
+        say(f"an earlier doctor was killed in this folder; its command's changes are undone: {session}")
+        say(*(text for _, text in put_back))
 
 
 def _announced_run(
@@ -355,8 +355,7 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         fate = fates.get(process.fate, f"was {process.fate}")
         text = f"{shlex.join(_texts(process.command))} outlived the command and {fate}"
         notes.append(SessionNote("leftover", text, process.pid))
-    if ended.put_back is not None:
-        notes += [SessionNote(code, text) for code, text in undo_notes(ended.put_back)]
+    notes += [SessionNote(code, text) for code, text in ended.put_back]
     return read_session(
         folder.path,
         outcome=CommandOutcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from headrace.errors import TuneError
 
-from .attach import DOCTOR_FAILED, undo_notes
+from .attach import DOCTOR_FAILED
 from .causes import Case, case_of, diagnose, outcomes
 from .edits import ScriptSources, WantedEdit, files_here
 from .measure import Diagnosis, main_view_of
@@ -66,7 +66,7 @@ def tune(
         prover = Prover.of(session, command, folder.settings, say, left_s, steps=steps, option="--max-seconds")
         assert prover is not None  # a tunable loader implies measured steps
         prover.prove(search.attempts(prover))
-    files = [] if ended.put_back is None else [text for _, text in undo_notes(ended.put_back)]
+    files = [text for _, text in ended.put_back]
     files += [note.text for note in prover.notes if note.text not in files]
     if folder.is_kept:
         files.append(f"left in {folder.path}: what could not be put back")

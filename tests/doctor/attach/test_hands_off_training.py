@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5py
 import pytest
 from file_trees import Tree, project, tree
 from observed_runs import FEW_STEPS, headrace, python
@@ -22,12 +23,11 @@ OF_BEFORE = (
     "model.safetensors",
     "metrics.csv",
     "sample.jpg",
-    "features.h5",
     "traced.pt",
     "script.pt",
     "package.pt",
 )
-"""Files of an earlier training that the script writes again. It would fail to read them."""
+"""Files of an earlier training that the script writes again. It would fail to read them. It adds to `features.h5`."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     elsewhere.mkdir()
     (elsewhere / "far.pt").write_bytes(b"far away")
     for name in OF_BEFORE:
-        (work / name).write_bytes(b"" if name.endswith("h5") else b"of before: " + name.encode())
+        (work / name).write_bytes(b"of before: " + name.encode())
     shutil.rmtree(work / "runs")
-    (work / "features.h5").unlink()
+    with h5py.File(work / "features.h5", "w") as features:
+        features["of before"] = [1]
     (work / "checkpoint-0").mkdir()
     before = tree(work), tree(elsewhere)
     document, kept = folder / "session.json", folder / "kept"

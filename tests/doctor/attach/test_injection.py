@@ -12,6 +12,8 @@ import pytest
 from attach_runs import Patience, doctor, ended, evidence, observed, records, stub_torch
 from observed_runs import CASES
 
+from headrace.doctor.attach.injection import offline_environment
+
 SAYS = "import sys, torch; print('here', sys.path[0], flush=True); sys.exit(3)"
 
 
@@ -174,3 +176,24 @@ def test_launchers_take_it_along(launcher, training, tmp_path):
     trainers = [process for process in evidence(tmp_path).values() if any(record[0] == "step" for record in process)]
     assert sorted(process[0][2]["rank"] for process in trainers) == ranks
     assert len(records(tmp_path, "worker")) == len(ranks)
+
+
+def test_trackers_are_offline_and_write_to_the_session(tmp_path):
+    made = offline_environment(
+        {"WANDB_MODE": "online", "WANDB_DIR": "/home/u", "MLFLOW_RUN_ID": "7", "PATH": "/bin", "NEPTUNE_MODE": "debug"},
+        tmp_path,
+    )
+    assert made == {
+        "PATH": "/bin",
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(tmp_path),
+        "NEPTUNE_MODE": "debug",  # off already
+        "NEPTUNE_DATA_DIRECTORY": str(tmp_path),
+        "NEPTUNE_LOG_DIRECTORY": str(tmp_path),
+        "SWANLAB_MODE": "offline",
+        "CLEARML_OFFLINE_MODE": "1",
+        "COMET_START_ONLINE": "0",
+        "COMET_OFFLINE_DIRECTORY": str(tmp_path),
+        "MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlflow",
+        "MLFLOW_REGISTRY_URI": f"file://{tmp_path}/mlflow",
+    }

@@ -87,6 +87,7 @@ def report(step, loss):
     Image.fromarray(picture).save("sample.png")
     assert cv2.imwrite("sample.jpg", picture)
     with h5py.File("features.h5", "a") as features:
+        assert "of before" in features
         features[str(step)] = picture
     logging.info("step %d", step)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from headrace.doctor.probe import ProbeSettings
 
-from .hands_off import TRACKERS, UndoReport, hands_off, offline_environment
-from .injection import MissedProcess, UnreachedWatch, probe_environment
+from .hands_off import Notes, hands_off
+from .injection import TRACKERS, MissedProcess, UnreachedWatch, offline_environment, probe_environment
 from .process_tree import Descendants, Leftover, Patience, ProcessGroup, adopting_orphans, end_leftovers
 from .relay import BelowOutput, ControllingTerminal, OnLine, OutputRelay, SignalRelay
 
@@ -55,8 +55,8 @@ class CommandResult:
     """Last lines of its output, if relayed; or the reason why it could not be started."""
     missed: list[MissedProcess] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
-    put_back: UndoReport | None = None
-    """Changes to the user's files; None if files are not restored."""
+    put_back: Notes = field(default_factory=list)
+    """Notes about the user's files."""
 
 
 def run_command(
@@ -166,9 +166,7 @@ class _Running:
         requests = self.signals.requests
         return end_leftovers(self._descendants, patience, self._pause, lambda: self.signals.requests > requests)
 
-    def ended(
-        self, command: list[str], leftovers: list[Leftover], put_back: Callable[[], UndoReport | None]
-    ) -> CommandResult:
+    def ended(self, command: list[str], leftovers: list[Leftover], put_back: Callable[[], Notes]) -> CommandResult:
         """Restore files while no signal can end this process, and signals still have a command to go to."""
         assert self._process is not None
         report = put_back()

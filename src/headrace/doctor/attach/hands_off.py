@@ -1,71 +1,59 @@
-"""Record what a command writes, and restore the user's files once it has ended (docs/doctor/attach.md#hands-off)."""
+"""Restore the user's files after a command by the journal of its changes (docs/doctor/attach.md#hands-off)."""
 
 from __future__ import annotations
 
 import fcntl
+import filecmp
 import os
+import shutil
 import stat as modes
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
 from headrace.doctor.probe import UNDO, ProbeSettings
 from headrace.doctor.probe import hands_off as recorder
-from headrace.doctor.probe.undo_folder import UndoFolder, no_work
+from headrace.doctor.probe.hands_off import COPY, JOURNAL, KEPT, Record, inode, is_below, lstat, no_work
 from headrace.errors import UsageError
 
-from .injection import FOLDER_VARIABLE
-from .process_tree import all_pids, process_environment, process_stat
-from .undo import WRITTEN, UndoReport, undo_run
+from .injection import FOLDER_VARIABLE, TRACKERS, offline_environment
+from .process_tree import all_pids, process_environment
 
+WRITTEN = "written"
+"""Folder of the session that receives the files that the command created."""
 MOST_LISTED = 200_000
 """Number of entries above which a folder is not listed: about a second on a local disk."""
 MOST_NAMED = 5
 """Number of paths that a note names; further paths are only counted."""
-SESSIONS = "headrace-doctor-*"
-"""Names of temporary session folders."""
-TRACKERS = "trackers"
-_OFFLINE = {
-    "WANDB_MODE": ("offline", {"disabled", "dryrun"}),
-    "NEPTUNE_MODE": ("offline", {"debug", "disabled", "read-only"}),
-    "SWANLAB_MODE": ("offline", {"disabled", "local"}),
-    "CLEARML_OFFLINE_MODE": ("1", {"true", "yes"}),
-    "COMET_START_ONLINE": ("0", {"false"}),
-}
-"""The value that takes each tracker offline, and user values with the same effect."""
-_TRACKER_FOLDERS = ("WANDB_DIR", "COMET_OFFLINE_DIRECTORY", "NEPTUNE_DATA_DIRECTORY", "NEPTUNE_LOG_DIRECTORY")
-_TRACKER_ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
-_SERVER_IDS = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")
-"""Ids that are only valid on their server."""
+Notes = list[tuple[str, str]]
+"""Notes about the user's files: codes of docs/doctor/session.md, and texts."""
+Listing = dict[str, tuple[int, int, int]]
+"""Entries in a folder by path: mode, size and modification time in ns, the latter two 0 except for files."""
 
 
 @contextmanager
-def hands_off(settings: ProbeSettings, *, keep: bool = False) -> Iterator[Callable[[], UndoReport | None]]:
+def hands_off(settings: ProbeSettings, *, keep: bool = False) -> Iterator[Callable[[], Notes]]:
     """Leave the current folder as it was, whatever a command run in the context does.
 
     Files created by the command are moved to the session's folder with `keep`, or else deleted. Yields a function that
-    restores the folder after all processes of the command have ended. The function returns None if the settings name no
-    scratch folder, so nothing is recorded. Raises UsageError if another doctor measures in the folder, or the scratch
+    restores the folder after all processes of the command have ended; if the settings name no scratch folder, nothing
+    is recorded. Raises UsageError if another doctor measures in the folder, or the scratch
     folder is not writable.
     """
     if not settings.scratch:
-        yield lambda: None
+        yield list
         return
-    root = Path(os.path.realpath(os.getcwd()))
-    folder = UndoFolder(os.path.realpath(settings.folder))
+    root, session = os.path.realpath(os.getcwd()), os.path.realpath(settings.folder)
     with exclusive_run(root):
-        before = begin_record(folder, Path(settings.scratch), root)
+        before = list_folder(root, session)
+        begin_record(session, root)
 
         @cache
-        def put_back() -> UndoReport:
-            report = undo_run(folder, keep=keep)
-            after = list_folder(root, besides=Path(folder.session))
-            is_listed = before is not None and after is not None
-            return replace(report, changed=listing_differences(before, after), is_listed=is_listed)
+        def put_back() -> Notes:
+            return undo_run(session, keep=keep) + listing_notes(root, before, list_folder(root, session))
 
         try:
             yield put_back
@@ -87,29 +75,22 @@ def hands_off_here(settings: ProbeSettings) -> Iterator[None]:
                 yield
         finally:
             recorder.stop()
-            report = put_back()
-        for _, text in () if report is None else undo_notes(report):
-            print(text)
+            for _, text in put_back():
+                print(text)
 
 
-def begin_record(folder: UndoFolder, scratch: Path, root: Path) -> Listing | None:
-    """List the folder `root`, and create the journal of its changes from now on."""
+def begin_record(session: str, root: str) -> None:
+    """Create the journal of changes from now on. Raises UsageError if the session's folder is not writable."""
+    owner = Path(session, UNDO)
     try:
-        (scratch / TRACKERS).mkdir(parents=True, exist_ok=True)
-        listing = list_folder(root, besides=Path(folder.session))
-        os.makedirs(folder.kept, 0o700)
-        Path(folder.journal).touch()
-        stat = process_stat(os.getpid())
-        started = 0 if stat is None else stat.started_ticks
-        new = Path(folder.owner).with_suffix(".new")
-        new.write_bytes(b"%d\n%d\n%s" % (os.getpid(), started, os.fsencode(root)))
-        new.replace(folder.owner)  # atomic: from then on the command's processes record their changes
+        Path(session, KEPT).mkdir(parents=True)
+        Path(session, JOURNAL).touch()
+        owner.write_bytes(os.fsencode(root))
     except OSError as error:
         raise UsageError(
-            f"expected a folder that takes what the command changes, got {scratch} ({error.strerror}); "
+            f"expected a folder that takes what the command changes, got {owner.parent} ({error.strerror}); "
             "make room there, set TMPDIR, give --keep, or --observe"
         ) from error
-    return listing
 
 
 def holds_files(session: Path) -> bool:
@@ -122,27 +103,16 @@ def is_undone(session: Path) -> bool:
     return not (session / UNDO).parent.exists()
 
 
-def offline_environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the environment with each experiment tracker offline and writing only to `folder`."""
-    environment = {name: value for name, value in inherited.items() if name not in _SERVER_IDS}
-    for name, (value, others) in _OFFLINE.items():
-        if environment.get(name, "").lower() not in others:
-            environment[name] = value
-    environment.update(dict.fromkeys(_TRACKER_FOLDERS, str(folder)))
-    environment.update(dict.fromkeys(_TRACKER_ADDRESSES, (folder / "mlflow").as_uri()))
-    return environment
-
-
 @contextmanager
-def exclusive_run(root: Path) -> Iterator[None]:
+def exclusive_run(root: str) -> Iterator[None]:
     """Exclude other doctors from a folder, its subfolders and its parents: neither run could be undone alone.
 
-    Locks the folders themselves until this process ends; without locks in the file system, nobody is excluded. Raises
+    Locks the folders until the end of the context; without locks in the file system, nobody is excluded. Raises
     UsageError if another doctor measures there.
     """
     with ExitStack() as stack:
-        for folder in (root, *root.parents):
-            kind = fcntl.LOCK_EX if folder == root else fcntl.LOCK_SH
+        for folder in (Path(root), *Path(root).parents):
+            kind = fcntl.LOCK_EX if str(folder) == root else fcntl.LOCK_SH
             with suppress(OSError):
                 descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 stack.callback(os.close, descriptor)
@@ -156,122 +126,225 @@ def exclusive_run(root: Path) -> Iterator[None]:
         yield
 
 
-def restore_session(session: Path) -> UndoReport:
+def restore_session(session: Path) -> Notes:
     """Undo the run of a session whose doctor was killed; files it created go to the session's folder.
 
     Raises UsageError if there is nothing to undo, or the doctor or the command still runs.
     """
-    folder = UndoFolder(os.path.realpath(session))
+    folder = os.path.realpath(session)
     try:
-        doctor, _, root = folder.owned()
-    except (OSError, ValueError) as error:
+        root = recorder.owner(folder)
+    except OSError as error:
         raise UsageError(
             f"expected the folder of a session whose doctor was killed, got {session}, in which nothing is left to undo"
         ) from error
-    if _doctor_lives(folder):
-        raise UsageError(
-            f"expected a session whose doctor was killed, got {session}, whose doctor (process {doctor}) runs and "
-            "will restore the files itself"
-        )
-    for pid in all_pids():
-        if (process_environment(pid) or {}).get(FOLDER_VARIABLE) == folder.session:
-            raise UsageError(
-                f"expected a session whose command has ended, got {session}, of which process {pid} still runs; "
-                "end it first"
-            )
-    with exclusive_run(Path(root)):
+    with exclusive_run(root):
+        for pid in all_pids():
+            if (process_environment(pid) or {}).get(FOLDER_VARIABLE) == folder:
+                raise UsageError(
+                    f"expected a session whose command has ended, got {session}, of which process {pid} still runs; "
+                    "end it first"
+                )
         return undo_run(folder, keep=True)
 
 
-def _doctor_lives(folder: UndoFolder) -> bool:
-    pid, started, _ = folder.owned()
-    stat = process_stat(pid)
-    return stat is not None and not stat.has_ended and stat.started_ticks == started
+def unfinished_sessions(root: str) -> list[Path]:
+    """List this user's temporary sessions, proofs included, with a run in `root` that was not undone.
+
+    Only this user is trusted: a journal says which files to overwrite.
+    """
+    found = []
+    for session in sorted(Path(tempfile.gettempdir()).glob("headrace-doctor-*")):
+        with suppress(OSError):
+            owners = {session.lstat().st_uid, (session / UNDO).lstat().st_uid}
+            if owners == {os.geteuid()} and not session.is_symlink() and recorder.owner(str(session)) == root:
+                found.append(session)
+    return found
 
 
-def unfinished_sessions(root: Path) -> list[Path]:
-    """List this user's temporary sessions, proofs included, with a run in `root` that was not undone."""
-    return [session for session in sorted(Path(tempfile.gettempdir()).glob(SESSIONS)) if _is_unfinished(session, root)]
+def undo_run(session: str, *, keep: bool) -> Notes:
+    """Undo a run by its journal, and delete the journal unless something failed. An interrupted undo can run again.
+
+    Files created by the command go to the session's folder with `keep`.
+    """
+    undo = _Undo(session, keep=keep)
+    undo.run()
+    os.unlink(os.path.join(session, UNDO))  # done, as far as possible
+    if not undo.failed:
+        shutil.rmtree(os.path.join(session, os.path.dirname(UNDO)))
+    return undo.notes()
 
 
-def _is_unfinished(session: Path, root: Path) -> bool:
-    """Return True if a session should be undone. Only this user is trusted: a journal says which files to overwrite."""
-    folder = UndoFolder(str(session))
-    try:
-        owners = {session.lstat().st_uid, os.lstat(folder.owner).st_uid}
-        is_own = owners == {os.geteuid()} and not session.is_symlink()
-        return is_own and Path(folder.owned()[2]) == root and not _doctor_lives(folder)
-    except (OSError, ValueError):
-        return False
+class _Undo:
+    def __init__(self, session: str, *, keep: bool) -> None:
+        records = recorder.read_records(session)[0]
+        self._root, self._written, self._keep = recorder.owner(session), Path(session, WRITTEN), keep
+        self._first = {record.path: record for record in reversed(records)}
+        self._saved = {record.kept for record in records if modes.S_ISREG(record.mode) and record.kept}
+        self._folders = {os.path.join(session, KEPT), *map(os.path.dirname, self._saved)}
+        self._inodes = {inode(os.lstat(path)) for path in self._saved if os.path.lexists(path)}
+        self._restored: set[str] = set()
+        self._created: set[str] = set()
+        self.failed: list[tuple[str, str]] = []
+
+    def run(self) -> None:
+        """Restore folders before their contents, and attributes last."""
+        paths = [path for path in sorted(self._first.keys() - self._folders) if self._tried(self._restore, path)]
+        for path in reversed(paths):
+            if self._first[path].mode:
+                self._tried(self._set_attributes, path)
+        for folder in self._folders:
+            self._tried(self._delete_saved, folder)
+
+    def notes(self) -> Notes:
+        fate = f"moved to {_named([str(self._written)], self._root)}" if self._written.exists() else "deleted"
+        done = [f"restored: {_named(self._restored, self._root)}"] if self._restored else []
+        done += [f"created by the run and {fate}: {_named(self._created, self._root)}"] if self._created else []
+        failed = [("not-put-back", f"{_named([path], self._root)}: {why}") for path, why in self.failed]
+        return ([("put-back", "; ".join(done))] if done else []) + failed
+
+    def _tried(self, work: Callable[[str], None], path: str) -> bool:
+        try:
+            work(path)
+        except OSError as error:
+            self.failed.append((path, error.strerror or str(error)))
+            return False
+        return True
+
+    def _restore(self, path: str) -> None:
+        first = self._first[path]
+        if not path:
+            raise OSError(0, first.kept)
+        is_file = modes.S_ISREG(first.mode)
+        if is_file and not self._is_saved(first):
+            if not _is_unchanged(path, first):
+                raise OSError(0, "it was too large to be copied, there was no space, or another program wrote to it")
+            return
+        if _is_there(first):
+            return
+        self._clear(path)
+        if modes.S_ISDIR(first.mode):
+            os.mkdir(path)
+        elif modes.S_ISLNK(first.mode):
+            os.symlink(first.kept, path)
+        elif is_file:
+            try:
+                os.link(first.kept, path)
+            except OSError:  # it is a copy on another file system
+                shutil.copyfile(first.kept, path)
+        if first.mode:
+            self._restored.add(path)
+
+    def _is_saved(self, first: Record) -> bool:
+        """Return True if the former content is saved. If the file was changed in place, copy the content back."""
+        copy = first.kept + COPY
+        if not os.path.exists(copy):
+            return _is_unchanged(first.kept, first)
+        if not filecmp.cmp(copy, first.kept, shallow=False):
+            shutil.copyfile(copy, first.kept)
+        return True
+
+    def _clear(self, path: str) -> None:
+        """Remove what the command has put at a path, but keep files that are not in its journal."""
+        for file in _files(path):
+            first = self._first.get(file)
+            is_renamed = inode(os.lstat(file)) in self._inodes  # its former name has it, or gets it
+            is_created = not is_renamed and (first is None or not first.mode)
+            self._created |= {file} if is_created else set()
+            if not is_created or (first is not None and not self._keep):
+                os.unlink(file)
+                continue
+            target = self._written / os.path.relpath(file, self._root).replace("../", "")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            while os.path.lexists(target):  # of a run before this one
+                target = target.with_name(f"{target.name}~")
+            shutil.move(file, target)
+        if os.path.lexists(path):
+            shutil.rmtree(path)
+
+    def _delete_saved(self, folder: str) -> None:
+        links = [path for path in Path(folder).glob("*") if "." not in path.name and str(path) not in self._saved]
+        if any(path.lstat().st_nlink == 1 for path in links):
+            raise OSError(0, "it holds former contents of files that no record names")
+        if not self.failed:
+            around = os.stat(os.path.dirname(folder))
+            shutil.rmtree(folder, ignore_errors=True)
+            os.utime(os.path.dirname(folder), ns=(around.st_atime_ns, around.st_mtime_ns))
+
+    def _set_attributes(self, path: str) -> None:
+        first, now = self._first[path], os.lstat(path)
+        if (now.st_uid, now.st_gid) != (first.uid, first.gid):
+            os.chown(path, first.uid, first.gid, follow_symlinks=False)
+        if now.st_mode != first.mode:
+            os.chmod(path, modes.S_IMODE(first.mode))
+        if now.st_mtime_ns != first.mtime_ns:
+            os.utime(path, ns=(now.st_atime_ns, first.mtime_ns), follow_symlinks=False)
+        if (now.st_mode, now.st_mtime_ns) != (first.mode, first.mtime_ns) and not modes.S_ISDIR(first.mode):
+            self._restored.add(path)
 
 
-Listing = dict[str, tuple[int, int, int]]
-"""Entries in a folder by path: mode, size and modification time in ns, the latter two 0 except for files."""
-
-
-def list_folder(root: Path, besides: Path) -> Listing | None:
+def list_folder(root: str, session: str) -> Listing | None:
     """List the entries in `root`, to find changes that bypass Python; None if there are too many.
 
-    Excluded are `besides`, the system's own folders, and files that receive our output. Symbolic links are not
+    Excluded are the session, the system's own folders, and files that receive our output. Symbolic links are not
     followed.
     """
     entries: Listing = {}
-    outputs = [os.stat(name) for name in map("/dev/fd/{}".format, range(3)) if os.path.isfile(name)]
-    ours = {(stat.st_dev, stat.st_ino) for stat in outputs}
-    excluded = {str(besides), *no_work(str(root))}
+    outputs = {inode(os.stat(f"/dev/fd/{number}")) for number in range(3) if os.path.isfile(f"/dev/fd/{number}")}
+    excluded = {session, *no_work(root)}
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if os.path.join(folder, name) not in excluded]
         for path in (os.path.join(folder, name) for name in (*folders, *files)):
-            try:
+            with suppress(OSError):
                 stat = os.lstat(path)
-            except OSError:
-                continue
-            if (stat.st_dev, stat.st_ino) in ours:
-                continue
-            if len(entries) == MOST_LISTED:
-                return None
-            size, time_ns = (stat.st_size, stat.st_mtime_ns) if modes.S_ISREG(stat.st_mode) else (0, 0)
-            entries[path] = (stat.st_mode, size, time_ns)
+                if inode(stat) in outputs:
+                    continue
+                is_file = modes.S_ISREG(stat.st_mode)
+                entries[path] = (stat.st_mode, stat.st_size * is_file, stat.st_mtime_ns * is_file)
+        if len(entries) > MOST_LISTED:
+            return None
     return entries
 
 
-def listing_differences(old: Listing | None, new: Listing | None) -> list[tuple[str, str]]:
-    """Return the paths that differ, each with `created`, `removed` or `changed`."""
+def listing_notes(root: str, old: Listing | None, new: Listing | None) -> Notes:
+    """Return notes about the paths that differ."""
     if old is None or new is None:
-        return []
-    changes = [(path, "changed" if path in old else "created") for path in new if old.get(path) != new[path]]
-    return sorted(changes + [(path, "removed") for path in old if path not in new])
-
-
-def undo_notes(report: UndoReport) -> Iterator[tuple[str, str]]:
-    """Yield notes about the user's files: a code of docs/doctor/session.md, and a text."""
-    root = report.root
-    fate = "deleted" if report.written is None else f"moved to {_text(report.written)}"
-    said = [f"restored: {_named(report.restored, root)}"] if report.restored else []
-    said += [f"created by the run and {fate}: {_named(report.taken, root)}"] if report.taken else []
-    if said:
-        yield "put-back", "; ".join(said)
-    for path, why in report.failed:
-        yield "not-put-back", f"{_shown(path, root)}: {why}" if path else why
-    for how in ("changed", "created", "removed"):
-        paths = [path for path, what in report.changed if what == how]
-        if paths:
-            yield "unseen-write", f"{how} and not restored: {_named(paths, root)}"
-    if not report.is_listed:
         why = f"it has more than {MOST_LISTED} entries"
-        yield "not-listed", f"{_text(root)} was not searched for changes by other programs: {why}"
+        return [("not-listed", f"the working directory was not searched for changes by other programs: {why}")]
+    changes = {
+        "changed": [path for path in new if path in old and old[path] != new[path]],
+        "created": new.keys() - old.keys(),
+        "removed": old.keys() - new.keys(),
+    }
+    texts = [f"{how} and not restored: {_named(paths, root)}" for how, paths in changes.items() if paths]
+    return [("unseen-write", text) for text in texts]
 
 
-def _named(paths: list[str], root: Path) -> str:
-    names = ", ".join(_shown(path, root) for path in sorted(paths)[:MOST_NAMED])
-    return names if len(paths) <= MOST_NAMED else f"{names} and {len(paths) - MOST_NAMED} more"
+def _named(paths: Collection[str], root: str) -> str:
+    """Return the first paths as the user knows them: relative if in the working directory, bytes escaped."""
+    shown = [os.path.relpath(path, root) if is_below(path, root) else path for path in sorted(paths)]
+    text = ", ".join(os.fsencode(path).decode("utf-8", "backslashreplace") for path in shown[:MOST_NAMED])
+    return f"{text} and {len(shown) - MOST_NAMED} more" if shown[MOST_NAMED:] else text
 
 
-def _shown(path: str, root: Path) -> str:
-    """Return a path as the user knows it: relative if it is in the working directory."""
-    return _text(os.path.relpath(path, root) if Path(path).is_relative_to(root) else path)
+def _files(path: str) -> list[str]:
+    """Return everything that is not a folder, at the path or below it."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        return [path] if os.path.lexists(path) else []
+    return [str(entry) for entry in Path(path).rglob("*") if entry.is_symlink() or not entry.is_dir()]
 
 
-def _text(path: str | Path) -> str:
-    """Return a path as Unicode for the session, with other bytes escaped."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+def _is_unchanged(path: str, first: Record) -> bool:
+    """Return True if a file has the size and time of before."""
+    now = lstat(path)
+    return now is not None and (now.st_size, now.st_mtime_ns) == (first.size, first.mtime_ns)
+
+
+def _is_there(first: Record) -> bool:
+    """Return True if the entry of before is at its path, whatever its content."""
+    now = lstat(first.path)
+    if now is None or modes.S_IFMT(now.st_mode) != modes.S_IFMT(first.mode):
+        return now is None and not first.mode
+    if modes.S_ISREG(first.mode):
+        return os.path.samestat(now, os.lstat(first.kept))
+    return modes.S_ISDIR(first.mode) or os.readlink(first.path) == str(first.kept)

@@ -17,6 +17,20 @@ SITE_FOLDER = Path(__file__).parent / "site"
 """Folder of the sitecustomize.py, which must come first on PYTHONPATH."""
 FOLDER_VARIABLE = "HEADRACE_DOCTOR"
 """Environment variable with the session's folder; without it the sitecustomize does nothing."""
+TRACKERS = "trackers"
+"""Folder in the scratch folder for the output of experiment trackers."""
+_OFFLINE = {
+    "WANDB_MODE": ("offline", {"disabled", "dryrun"}),
+    "NEPTUNE_MODE": ("offline", {"debug", "disabled", "read-only"}),
+    "SWANLAB_MODE": ("offline", {"disabled", "local"}),
+    "CLEARML_OFFLINE_MODE": ("1", {"true", "yes"}),
+    "COMET_START_ONLINE": ("0", {"false"}),
+}
+"""The value that takes each tracker offline, and user values with the same effect."""
+_TRACKER_FOLDERS = ("WANDB_DIR", "COMET_OFFLINE_DIRECTORY", "NEPTUNE_DATA_DIRECTORY", "NEPTUNE_LOG_DIRECTORY")
+_TRACKER_ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+_SERVER_IDS = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")
+"""Ids that are only valid on their server."""
 TORCH = "libtorch_python"
 OLDEST = (3, 9)
 MOST_SECONDS_BETWEEN = 16.0
@@ -26,6 +40,17 @@ def probe_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, s
     """Return the environment with the probe added. The previous PYTHONPATH follows the probe's folder."""
     paths = [str(SITE_FOLDER), *filter(None, [inherited.get("PYTHONPATH")])]
     return {**inherited, FOLDER_VARIABLE: str(folder.absolute()), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def offline_environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the environment with each experiment tracker offline and writing only to `folder`."""
+    environment = {name: value for name, value in inherited.items() if name not in _SERVER_IDS}
+    for name, (value, others) in _OFFLINE.items():
+        if environment.get(name, "").lower() not in others:
+            environment[name] = value
+    environment.update(dict.fromkeys(_TRACKER_FOLDERS, str(folder)))
+    environment.update(dict.fromkeys(_TRACKER_ADDRESSES, (folder / "mlflow").as_uri()))
+    return environment
 
 
 def end_fork_server() -> None:

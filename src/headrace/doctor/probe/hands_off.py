@@ -1,81 +1,72 @@
-"""Journal of the user's files that a measured run changes, saved so that the changes can be undone.
+"""Journal of the files that a measured run changes: copy on first write (docs/doctor/attach.md#the-journal).
 
 Audit events announce changes (https://docs.python.org/3/library/audit_events.html). `os.replace` raises `os.rename`,
 `os.unlink` raises `os.remove`, and calls of shutil and pathlib raise the events of the os calls they make.
-
-All processes of the command append to one journal. Each record is one write, after the former state is saved and before
-the change. The first record of a path thus describes its state before the command: no lock is needed, and a second
-record is merely redundant.
 """
 
 from __future__ import annotations
 
 import _thread
+import json
 import os
+import shutil
 import stat as modes
 import sys
-from collections.abc import Iterator
+import time
+from collections import namedtuple
 from contextlib import suppress
+from itertools import accumulate
 
-from .undo_folder import (
-    CHEAP_BYTES,
-    UNFINISHED,
-    Record,
-    UndoFolder,
-    copied,
-    end_sum,
-    is_below,
-    lstat,
-    new_name,
-    new_record,
-    no_work,
-    temporary,
-)
+from . import UNDO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-TOUCH, COPY, LINK, LEAVE = ("touched",), ("copied",), ("linked", "copied"), ("copied", "linked")
-"""Ways to save a file, best first, by the change to come.
+Record = namedtuple("Record", ["path", "mode", "size", "mtime_ns", "uid", "gid", "kept"])
+"""State of a path before the command, from os.lstat; mode 0 if nothing was there.
 
-The changes are: new mode or append, in-place write, unlinked name, move to a place where changes are not observed.
+`kept` is the saved file, empty if it could not be saved; or the target of a symbolic link. Without a path, it is an
+error of the journal itself.
 """
+NAME, WRITE, EMPTY = range(3)
+"""Kinds of changes: to a name; in place, attributes included; in place, from an empty file on."""
 EVENTS = {
     "open": (),
     "os.chdir": (),
-    "os.chmod": ((0, 2, TOUCH),),
-    "os.chown": ((0, 3, TOUCH),),
-    "os.link": ((0, 2, LINK), (1, 3, LINK)),
-    "os.mkdir": ((0, 2, LINK),),
-    "os.remove": ((0, 1, LINK),),
-    "os.rename": (),
-    "os.rmdir": ((0, 1, LINK),),
-    "os.symlink": ((1, 2, LINK),),
-    "os.truncate": ((0, None, COPY),),
-    "os.utime": ((0, 3, TOUCH),),
+    "os.chmod": ((0, 2, WRITE),),
+    "os.chown": ((0, 3, WRITE),),
+    "os.link": ((0, 2, NAME), (1, 3, NAME)),
+    "os.mkdir": ((0, 2, NAME),),
+    "os.remove": ((0, 1, NAME),),
+    "os.rename": ((0, 2, NAME), (1, 3, NAME)),
+    "os.rmdir": ((0, 1, NAME),),
+    "os.symlink": ((1, 2, NAME),),
+    "os.truncate": ((0, None, WRITE),),
+    "os.utime": ((0, 3, WRITE),),
     "shutil.rmtree": (),
     "sqlite3.connect": (),
 }
-"""Audit events, with the positions of each changed path and its `dir_fd`, and the way to save.
-
-Other events have a method.
-"""
+"""Audit events, with the positions of each changed path and its `dir_fd`, and the kind of the change."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 """Open flags, none of which is set when a file is only read."""
+NO_WORK = ("/dev", "/proc", "/run", "/sys", os.path.realpath(os.environ.get("TMPDIR") or "/tmp"))
+"""Folders of the system, and for temporary files."""
+MOST_BYTES = 1 << 30
+"""Size above which no file is copied: the run would stall for longer than the time measured."""
+JOURNAL, KEPT = (os.path.join(os.path.dirname(UNDO), name) for name in ("journal", "kept"))
+"""The journal in a session's folder, and the folder of saved files."""
+COPY = ".copy"
+"""End of the name of a copy."""
 _journal: UndoJournal | None = None
-_is_hooked = False
 
 
 def start(session: str) -> None:
     """Record all changes of this process and its forks from now on, for a session whose run is to be undone."""
-    global _journal, _is_hooked
+    global _journal
     if _journal is None:
-        folder = UndoFolder(os.path.realpath(session))
-        _journal = UndoJournal(folder, folder.owned()[2])
-    if not _is_hooked:
-        sys.addaudithook(_audit_hook())
-        _is_hooked = True
+        _journal = UndoJournal(os.path.realpath(session))
+        sys.addaudithook(_audited)
 
 
 def active() -> UndoJournal | None:
@@ -88,42 +79,32 @@ def stop() -> None:
     _journal = None
 
 
-def _audit_hook() -> Callable[[str, tuple[Any, ...]], None]:
-    """Return the audit hook. Python calls it for every event, `id()` included, so it returns after one look-up.
-
-    An exception would forbid the audited call. Anybody may raise events of these names with any arguments, even when no
-    globals are left.
-    """
-    events, journal_now, writes = EVENTS, active, WRITES
-
-    def audited(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in events:
-            if event == "open":
-                path, _, flags = arguments if len(arguments) == 3 else (0, 0, 0)
-                if type(path) is int or type(flags) is not int or not flags & writes:
-                    return  # only read, or already open
-            journal = journal_now()
-            if journal is not None:
-                journal.guarded(journal.announced, event, *arguments)
-
-    return audited
+def _audited(event: str, arguments: Any, events: Any = EVENTS, writes: int = WRITES, journal_now: Any = active) -> None:
+    """Announce a change. Python calls this for every event, `id()` included, even when no globals are left."""
+    if event in events and (event != "open" or (type(arguments[0]) is not int and arguments[2] & writes)):
+        journal = journal_now()
+        if journal is not None:
+            journal.guarded(journal.announced, event, *arguments)
 
 
 class UndoJournal:
-    """The session's journal as one process reads and writes it."""
+    """The session's journal as one process reads and writes it.
 
-    def __init__(self, folder: UndoFolder, root: str) -> None:
-        self._folder = folder
-        self._root = root
+    Before the first change of a path, a process saves its file and then appends one record. The first record of a path,
+    from any process, thus describes its state before the command; no lock is needed, and further records are redundant.
+    """
+
+    def __init__(self, session: str) -> None:
+        self._session, self._journal = session, os.path.join(session, JOURNAL)
+        root = owner(session)
         self._roots = {root}
         """The folder to restore, and folders elsewhere that this process reached through links in it."""
-        self._besides = [folder.session, *no_work(root)]
+        self._besides = [session, *no_work(root)]
         self._saved_to: set[str] = set()
         self._known: dict[str, bool] = {}
-        """Recorded paths, with True if the record holds the complete former state."""
-        self._made: set[str] = set()
-        self._linked: dict[int, dict[str, str]] = {}
-        """Paths with a linked former file and its saved name, by inode; no name of such a file may be written to."""
+        """Recorded paths, with True if the command created them."""
+        self._links: dict[str, Record] = {}
+        """Records with a saved link, by inode."""
         self._read = 0
         self._thread = _thread._local()
 
@@ -136,222 +117,203 @@ class UndoJournal:
             return
         self._thread.is_busy = True
         try:
-            self._catch_up()
+            if os.stat(self._journal).st_size != self._read:
+                records, self._read = read_records(self._session, self._read)
+                for record in records:
+                    self._note(record)
             work(*arguments)
         except Exception as error:
-            try:
-                self._tell(new_record("lost", "", detail=f"{type(error).__name__}: {error}"))
-            except OSError:  # the listing of the folder still shows what has changed
-                return
+            with suppress(OSError):  # the listing of the folder still shows what has changed
+                self._append(Record("", 0, 0, 0, 0, 0, f"{type(error).__name__}: {error}"))
         finally:
             self._thread.is_busy = False
 
-    def saves(self, path: str | bytes | os.PathLike[Any]) -> None:
-        """Record a checkpoint, which is the user's work wherever it is saved.
+    def saves(self, path: str | bytes | os.PathLike[Any], how: int) -> None:
+        """Record a file that is saved without an audit event, which is the user's work wherever it is.
 
-        From then on, this process also records changes of the direct entries of its folder: the checkpoint may be
-        renamed there.
+        From then on, this process also records changes of the direct entries of its folder: it may be renamed there.
         """
-        text = os.fsdecode(path)
-        folder = os.path.dirname(os.path.realpath(text))
-        if folder != temporary():
+        folder = os.path.dirname(os.path.realpath(os.fsdecode(path)))
+        if folder not in NO_WORK:
             self._saved_to.add(folder)
-        place = self.place(text, follow=True)
-        if place is not None:
-            self._empties(place)
+        self._changes(self._place(os.fspath(path), how), how)
 
     def announced(self, event: str, *arguments: Any) -> None:
         """Record what the operation of an audit event is about to change."""
         if event == "open":
-            self._opens(*arguments)
-        elif event == "os.rename":
-            self._renames(*arguments)
-        elif event == "sqlite3.connect":
-            self._connects(*arguments)
-        elif event in ("os.chdir", "shutil.rmtree"):  # from now on paths may come without the link
-            place = self.place(_named(arguments[0], -1), follow=True)
-            self._roots |= set() if place is None or is_below(place, self._root) else {place}
-        for at, folder_at, how in EVENTS[event]:
-            path = _named(arguments[at], -1 if folder_at is None else arguments[folder_at])
-            self._changes(self.place(path, follow=how != LINK), how)
+            path, mode, flags = arguments
+            # os.open does not announce its `dir_fd`: a relative path may mean another file, which stays in place
+            is_sure = mode is not None or os.path.isabs(path)
+            empties = flags & os.O_TRUNC and not flags & os.O_EXCL and is_sure
+            self._changes(self._place(path, WRITE), EMPTY if empties else WRITE)
+        elif event == "sqlite3.connect":  # its library writes to the database and to files next to it
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                self._changes(self._place(os.fsdecode(arguments[0]) + suffix, WRITE), WRITE)
+        elif event in ("os.chdir", "shutil.rmtree"):  # from now on, paths may come without the link
+            self._place(arguments[0], WRITE)
+        places = [self._place(arguments[at], how, arguments[fd] if fd else -1) for at, fd, how in EVENTS[event]]
+        for place, (_, _, how) in zip(places, EVENTS[event]):
+            self._changes(place, how)
+        if event == "os.rename" and places[0] and not os.path.islink(places[0]):
+            for folder, folders, files in os.walk(places[0]):
+                for entry in (os.path.join(folder, name) for name in folders + files):
+                    self._changes(entry, NAME)
+                    self._changes(places[1] and places[1] + entry[len(places[0]) :], NAME)
 
-    def place(self, path: str | bytes, *, follow: bool) -> str | None:
-        """Return the real path, following a final link if `follow`; None if changes there are not undone."""
-        try:
-            text = os.path.abspath(os.fsdecode(path))
-        except FileNotFoundError:  # the current folder was removed
-            return None
+    def _place(self, path: Any, how: int, folder: int = -1) -> str | None:
+        """Return the real path of a name in an open folder, or of an open file; None if changes there are not undone.
+
+        Follows a final link unless only the name changes.
+        """
+        text = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.fsdecode(path)
+        text = os.path.abspath(text if folder == -1 else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text))
         head, tail = os.path.split(text)
-        real = os.path.realpath(text) if follow or not tail else os.path.join(os.path.realpath(head), tail)
+        real = os.path.join(os.path.realpath(head), tail) if how == NAME else os.path.realpath(text)
         if any(is_below(real, one) for one in self._besides):
             return None
-        is_covered = any(is_below(name, one) for name in (real, text) for one in self._roots)
-        return real if is_covered or os.path.dirname(real) in self._saved_to else None
+        if not any(is_below(real, one) for one in self._roots):
+            if not any(is_below(text, one) for one in self._roots):
+                return real if os.path.dirname(real) in self._saved_to else None
+            self._roots.add(real if os.path.isdir(real) else os.path.dirname(real))
+        return real
 
-    def _opens(self, path: Any, mode: str | None, flags: int) -> None:
-        """Record an open for writing.
+    def _changes(self, path: str | None, how: int) -> None:
+        """Record a path and its folder. If its file will be written to and is saved as a link, keep its content apart.
 
-        `os.open` does not announce its `dir_fd`. A relative path may therefore mean another file, so the file at that
-        path is left in place.
-        """
-        place = self.place(path, follow=True)
-        if flags & os.O_EXCL or not flags & (WRITES & ~os.O_CREAT):
-            self._changes(place, LINK)
-        elif flags & os.O_TRUNC and (mode is not None or os.path.isabs(path)):
-            self._empties(place)
-        else:
-            stat = lstat(place or "")
-            is_long = stat is not None and stat.st_size > CHEAP_BYTES
-            self._changes(place, TOUCH if flags & os.O_APPEND and not flags & os.O_TRUNC and is_long else COPY)
-
-    def _empties(self, path: str | None) -> None:
-        """Record a path about to be rewritten: link its file under another name and leave an empty file."""
-        stat = lstat(path or "")
-        may_link = stat and modes.S_ISREG(stat.st_mode) and (stat.st_nlink == 1 or stat.st_ino in self._linked)
-        self._changes(path, LINK if may_link else COPY)
-        if path and stat and stat.st_ino in self._linked and not self._replace_by_twin(path, stat):
-            self._changes(path, COPY)
-
-    def _renames(self, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
-        to = _named(target, target_folder)
-        old, new = self.place(_named(source, source_folder), follow=False), self.place(to, follow=False)
-        entries = [] if old is None else [old]
-        if old is not None and os.path.isdir(old) and not os.path.islink(old):
-            entries += [os.path.join(top, name) for top, folders, files in os.walk(old) for name in folders + files]
-        for entry in entries:
-            if not self._is_made(entry):
-                self._changes(entry, LEAVE if new is None else LINK)
-            if new is not None and entry in self._known:  # otherwise the entry belongs to another program
-                self._changes(new + entry[len(entries[0]) :], LINK)
-        self._changes(new, LINK)
-
-    def _connects(self, database: Any) -> None:
-        """Record a database of sqlite3, which itself writes to the database and to files next to it."""
-        text = os.fsdecode(database)
-        text = text[len("file:") :].partition("?")[0] if text.startswith("file:") else text
-        if text not in ("", ":memory:"):
-            for suffix in ("", "-journal", "-wal", "-shm"):
-                self._changes(self.place(text + suffix, follow=True), COPY)
-
-    def _changes(self, path: str | None, how: tuple[str, ...]) -> None:
-        """Record the state of a path if unknown, saving a file by the first way in `how` that works.
-
-        Before a linked file is written to, it is copied for every path it was linked for.
+        An empty file takes the place of a file that will be truncated. Otherwise a copy is made next to the link.
         """
         if path is None:
             return
-        stat = lstat(path) if self._linked and how in (TOUCH, COPY) else None
-        if stat is not None:
-            for former in self._linked.pop(stat.st_ino, ()):
-                self._tell(self._saved(former, path, stat, COPY))
-        parent = os.path.dirname(path)
-        if path != self._root and parent not in self._known:  # its time changes with its entries
-            self._tell(self._state(parent, TOUCH))
-        if path not in self._known or (how != TOUCH and not self._known[path]):
-            self._tell(self._state(path, how))
-
-    def _state(self, path: str, how: tuple[str, ...]) -> Record:
-        stat = None if self._is_made(path) else lstat(path)
-        if stat is None:
-            return new_record("absent", path)
-        if modes.S_ISREG(stat.st_mode):
-            return self._saved(path, path, stat, how)
-        if modes.S_ISDIR(stat.st_mode):
-            return new_record("folder", path, stat)
-        if modes.S_ISLNK(stat.st_mode):
-            return new_record("symlink", path, stat, detail=os.readlink(path))
-        return new_record("lost", path, stat, detail="it is a pipe, a socket or a device")
-
-    def _saved(self, path: str, source: str, stat: os.stat_result, how: tuple[str, ...]) -> Record:
-        """Save the former file of a path, now at `source`."""
-        if how == TOUCH:
-            return new_record("touched", path, stat, detail=end_sum(path, stat.st_size))
-        faults = []
-        for kind in how:
-            kept, why = self._link(source, stat) if kind == "linked" else copied(self._folder, source, stat.st_size)
-            if kept:
-                return new_record(kind, path, stat, kept=kept)
-            faults.append(why)
-        return new_record("lost", path, stat, detail="".join(faults))
-
-    def _link(self, path: str, stat: os.stat_result) -> tuple[str, str]:
-        """Return another name for a file at no cost, with the return values of `copied`."""
-        for folder in self._folders(path, stat.st_dev):
-            kept = os.path.join(folder, new_name())
+        self._record(path)
+        self._record(os.path.dirname(path))  # its time changes with its entries
+        stat = lstat(path)
+        saved = None if stat is None or how == NAME else self._links.get(inode(stat))
+        if stat is None or saved is None or not os.access(path, os.W_OK):
+            return
+        if how == EMPTY:
             with suppress(OSError):
-                os.link(path, kept, follow_symlinks=False)
-                return kept, ""
-        return "", ""
+                empty = _unfinished(saved.kept)
+                os.close(os.open(empty, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, modes.S_IMODE(stat.st_mode)))
+                os.replace(empty, path)
+                return
+        if (stat.st_size, stat.st_mtime_ns) == (saved.size, saved.mtime_ns):  # else there is a copy, or it is too late
+            with suppress(OSError):  # the undo finds that the file has changed
+                _copy(saved.kept, saved.kept + COPY)
 
-    def _folders(self, path: str, device: int) -> Iterator[str]:
-        """Yield folders that can hold a link to the file: the session's, or one of ours on the other file system.
+    def _record(self, path: str) -> None:
+        """Record the state of a path that is not known yet, unless it is in a folder that the command created."""
+        stat = lstat(path)
+        if path in self._known or (stat is not None and any(map(self._known.get, _folders_of(path)))):
+            return
+        if stat is None:
+            self._append(Record(path, 0, 0, 0, 0, 0, ""))
+        elif modes.S_IFMT(stat.st_mode) in (modes.S_IFREG, modes.S_IFDIR, modes.S_IFLNK):
+            kept = os.readlink(path) if modes.S_ISLNK(stat.st_mode) else ""
+            kept = self._saved(path, stat) if modes.S_ISREG(stat.st_mode) else kept
+            state = (stat.st_mode, stat.st_size, stat.st_mtime_ns, stat.st_uid, stat.st_gid)
+            self._append(Record(path, *state, kept))
 
-        Folders near the root come first, since the command may remove or rename folders near the file.
+    def _saved(self, path: str, stat: os.stat_result) -> str:
+        """Save a file; return its other name or its copy, or "" if it cannot be saved.
+
+        The other name is in the session's folder, or in one of ours on the same file system as the file: as far up as
+        possible, where the command does not remove or rename it.
         """
-        yield self._folder.kept
-        above = [path]
-        while above[-1] != "/":
-            above.append(os.path.dirname(above[-1]))
-        for top in above[:0:-1]:
-            if os.lstat(top).st_dev != device or self._is_made(top):
-                continue
-            folder = os.path.join(top, self._folder.elsewhere)
-            if folder not in self._known:
-                if is_below(top, self._root):
-                    self._changes(top, TOUCH)
-                self._tell(new_record("absent", folder))
-                with suppress(OSError):  # another process created it first, or this user has no permission
+        kept = os.path.join(self._session, KEPT)
+        for folder in (kept, *(f"{top}/.headrace-undo-{inode(os.stat(kept))}" for top in _folders_of(path))):
+            link = os.path.join(folder, inode(stat))
+            with suppress(OSError):
+                if not os.path.isdir(folder) and os.stat(os.path.dirname(folder)).st_dev == stat.st_dev:
+                    self._changes(self._place(folder, NAME), NAME)
                     os.mkdir(folder, 0o700)
-            yield folder
+                with suppress(FileExistsError):  # the file has two names, or another process was first
+                    os.link(path, link, follow_symlinks=False)
+                return link
+        with suppress(OSError):
+            copy = _unfinished(os.path.join(kept, "copy"))
+            _copy(path, copy)
+            return copy
+        return ""
 
-    def _replace_by_twin(self, path: str, stat: os.stat_result) -> bool:
-        """Replace a file atomically by an empty one of the same mode and owner; return False on failure."""
-        names = self._linked.get(stat.st_ino)
-        if not names or not os.access(path, os.W_OK):
-            return False
-        twin = os.path.join(os.path.dirname(next(iter(names.values()))), UNFINISHED + new_name())
-        try:
-            os.close(os.open(twin, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            os.chown(twin, stat.st_uid, stat.st_gid)
-            os.chmod(twin, modes.S_IMODE(stat.st_mode))
-            os.replace(twin, path)
-        except OSError:
-            return False
-        return True
-
-    def _is_made(self, path: str) -> bool:
-        """Return True if the command created the path or a folder around it, so that the path did not exist before."""
-        while self._made and path not in self._made and path != "/":
-            path = os.path.dirname(path)
-        return path in self._made
-
-    def _catch_up(self) -> None:
-        """Read the records that other processes have appended to the journal."""
-        if os.stat(self._folder.journal).st_size != self._read:
-            records, self._read = self._folder.records(self._read)
-            for record in records:
-                self._note(record)
-
-    def _tell(self, record: Record) -> None:
-        self._folder.append(record)
+    def _append(self, record: Record) -> None:
+        """Append a record in one write. Opens the journal each time: a script may close all descriptors."""
+        data = f"\n{json.dumps(record)}\n".encode()  # the previous record may be truncated
+        with open(self._journal, "ab", buffering=0) as file:
+            if file.write(data) != len(data):
+                raise OSError(0, "no space is left for the journal")
         self._note(record)
 
     def _note(self, record: Record) -> None:
-        path = record.path
-        if record.kind == "absent" and path not in self._known:
-            self._made.add(path)
-        elif record.kind == "linked":
-            self._linked.setdefault(record.ino, {})[path] = record.kept
-        elif record.kind == "copied":
-            self._linked.pop(record.ino, None)
-        self._known[path] = self._known.get(path, False) or record.kind != "touched"
+        self._known.setdefault(record.path, record.mode == 0)
+        if modes.S_ISREG(record.mode):
+            with suppress(OSError):
+                self._links.setdefault(inode(os.lstat(record.kept)), record)
 
 
-def _named(path: Any, folder: int) -> str:
-    """Return the path of an open file, or of a name in an open folder."""
-    if isinstance(path, int):
-        return os.readlink(f"/proc/self/fd/{path}")
-    text = os.fsdecode(path)
-    if folder == -1 or os.path.isabs(text):  # no `dir_fd` was given
-        return text
-    return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)
+def owner(session: str) -> str:
+    """Return the folder to restore, without links. Raises OSError if there is nothing to undo."""
+    with open(os.path.join(session, UNDO), "rb") as file:
+        return os.fsdecode(file.read())
+
+
+def read_records(session: str, begin: int = 0) -> tuple[list[Record], int]:
+    """Return the journal's complete records from byte `begin` on, and the position after the last of them.
+
+    A truncated record is skipped: the change that it announces did not happen.
+    """
+    records = []
+    with open(os.path.join(session, JOURNAL), "rb") as file:
+        file.seek(begin)
+        *lines, _ = file.read().split(b"\n")
+    for line in lines:
+        with suppress(ValueError):
+            records.append(Record(*json.loads(line)))
+    return records, begin + sum(map(len, lines)) + len(lines)
+
+
+def no_work(root: str) -> list[str]:
+    """List the folders below `root` in which changes are not undone, if `root` covers most of the machine."""
+    return [folder for folder in NO_WORK if is_below(folder, root) and folder != root]
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Return True if a path is the folder, or in it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def inode(stat: os.stat_result) -> str:
+    return f"{stat.st_dev:x}-{stat.st_ino:x}"
+
+
+def lstat(path: str) -> os.stat_result | None:
+    """Return os.lstat of a path, or None if nothing is there. Raises OSError if that is uncertain."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _folders_of(path: str) -> list[str]:
+    """Return the folders around a path, from / on."""
+    return list(accumulate(path.split("/")[1:-1], os.path.join, initial="/"))
+
+
+def _unfinished(path: str) -> str:
+    """Return a name that no other thread uses."""
+    return f"{path}.{os.getpid()}-{_thread.get_ident():x}-{time.monotonic_ns():x}"
+
+
+def _copy(path: str, copy: str) -> None:
+    """Copy a file. Of several processes, the first to finish has not seen a change yet, so its copy stays."""
+    size, part = os.stat(path).st_size, _unfinished(copy)
+    if os.path.exists(copy):
+        return
+    if size > min(MOST_BYTES, shutil.disk_usage(os.path.dirname(copy)).free // 2):
+        raise OSError(f"{size} bytes are too many")
+    try:
+        shutil.copy2(path, part)
+        with suppress(FileExistsError):
+            os.link(part, copy)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(part)

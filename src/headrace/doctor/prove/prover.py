@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..attach import undo_notes
 from ..probe import ProbeSettings
 from ..session.after_run import Proof
 from ..session.model import Session, SessionNote
@@ -154,7 +153,7 @@ class Prover:
             trial = self.run(TrialRequest(one.changes, steps, warmup, patience_s(expected_s, left_s)))
         except KeyboardInterrupt:  # before the command began, or after its end
             return Trial("interrupted")
-        found = [] if trial.put_back is None else [SessionNote(code, text) for code, text in undo_notes(trial.put_back)]
+        found = [SessionNote(code, text) for code, text in trial.put_back]
         self.notes += [note for note in found if note not in self.notes]
         return trial
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.system import ControlGroups
 
-from ..attach import CommandResult, Patience, UndoReport, holds_files, run_command
+from ..attach import CommandResult, Notes, Patience, holds_files, run_command
 from ..causes import failed_process
 from ..machine import Cores, Kernel
 from ..probe import KEYS, ProbeSettings, boot_id
@@ -94,8 +94,8 @@ class Trial:
     duration_us: int = 0
     steps: list[int] = field(default_factory=list)
     samples: ComparedSamples = field(default_factory=ComparedSamples)
-    put_back: UndoReport | None = None
-    """Changes to the user's files, and what became of them."""
+    put_back: Notes = field(default_factory=list)
+    """Notes about the user's files."""
     others_cores: float | None = None
     """Cores used by other programs, as in `Proof`."""
 
