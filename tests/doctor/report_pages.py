@@ -12,6 +12,7 @@ from headrace.doctor.causes.remedy import Prescription
 from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.report.first_screen import gaining
 from headrace.doctor.report.terminal import show
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,7 +39,7 @@ def printed(
         legacy_windows=False,
         _environ={},
     )
-    show(session, diagnosis, console, prescription, verbose=verbose, again=AGAIN)
+    show(report_view(session, diagnosis, prescription, again=AGAIN), console, verbose=verbose)
     file.flush()
     return file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 

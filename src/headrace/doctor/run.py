@@ -35,9 +35,9 @@ from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .faults import same_order
 from .machine import MachineSampler
-from .measure import Diagnosis, DiagnosisPlan, PhaseClock, run_phases
+from .measure import Diagnosis, DiagnosisPlan, PhaseClock, gpu_busy, run_phases
 from .prove import DIGESTS, Prover, remedy_attempts
-from .report import LiveView, Outputs, ProgressLine, UnreadConsole, document, gpu_busy, write_whole
+from .report import LiveView, Outputs, ProgressLine, UnreadConsole, document, report_view, write_whole
 from .session import SESSION_FILE, FailedReplay, SessionFolder, merged, read_session, saved_session, session_folder
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
@@ -191,7 +191,7 @@ def live_page(folder: Path) -> str:
                 f"--watch: expected the folder of a run that was started with --keep, got {folder} ({error})"
             ) from error
     diagnosis = diagnose(session)
-    return html_page(session, diagnosis, prescribe(session, diagnosis) if saved.exists() else None)
+    return html_page(report_view(session, diagnosis, prescribe(session, diagnosis) if saved.exists() else None))
 
 
 def restore_again(session: Path) -> int:

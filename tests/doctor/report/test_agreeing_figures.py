@@ -20,7 +20,7 @@ from headrace.doctor.report import markdown, text
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import document
 from headrace.doctor.report.remedy_text import helping
-from headrace.doctor.report.terminal import waiting_most
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session
 
 TIME = r"((?:\d+ h )?(?:\d+ min )?\d[\d,.]* (?:µs|ms|s|min)\b|–)"
@@ -54,13 +54,14 @@ EACH = [pytest.param(name, marks=pytest.mark.long if place % 4 else ()) for plac
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PrintedSession:
     session, _ = derived(request.param, tmp_path_factory.mktemp("golden"))
     diagnosis, prescription = prescribed(request.param, session)
-    page = "\n".join(tag.text for tag in parsed(html_page(session, diagnosis, prescription)) if tag.name == "body")
+    view = report_view(session, diagnosis, prescription)
+    page = "\n".join(tag.text for tag in parsed(html_page(view)) if tag.name == "body")
     formats = {
         "screen": printed(session, diagnosis, prescription),
         "narrow": printed(session, diagnosis, prescription, width=60),
-        "plain": text(session, diagnosis, prescription),
+        "plain": text(view),
         "html": page,
-        "markdown": markdown(session, diagnosis, prescription),
+        "markdown": markdown(view),
     }
     words = {name: " ".join(one.replace("**", "").replace("`", "").split()) for name, one in formats.items()}
     told = json.loads(document(session, diagnosis, prescription))
@@ -68,7 +69,7 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def step_us(one: PrintedSession) -> str:
-    return duration(waiting_most(one.diagnosis)[0].mean_us)
+    return duration(one.diagnosis.budgets_by_wait[0].mean_us)
 
 
 def wait_share(one: PrintedSession) -> str:
@@ -135,14 +136,14 @@ def test_each_remedy_has_the_same_figures_in_all_formats(shown: PrintedSession) 
 
 def test_speed_ups_are_those_of_the_steps_that_stand_beside_them(shown: PrintedSession) -> None:
     """The baseline by the predicted step, as both are shown, but for what rounding hides."""
-    baseline_us = waiting_most(shown.diagnosis)[0].mean_us
+    baseline_us = shown.diagnosis.budgets_by_wait[0].mean_us
     for remedy in helping(shown.prescription):
         if remedy.prediction is not None:
             assert baseline_us / remedy.prediction.step_us == pytest.approx(remedy.prediction.speedup, rel=0.02)
 
 
 def test_counts_of_steps_and_workers_agree(shown: PrintedSession) -> None:
-    budget = waiting_most(shown.diagnosis)[0]
+    budget = shown.diagnosis.budgets_by_wait[0]
     summary = r"95 % below [^·]*· ([\d,]+) (?:steps?|batch(?:es)?)\b"
     for where, values in shown.printed(summary).items():
         assert values == {number(budget.steps)}, where

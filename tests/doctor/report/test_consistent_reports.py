@@ -25,6 +25,7 @@ from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.markdown import markdown
 from headrace.doctor.report.remedy_text import interval, remedy_rows, title
 from headrace.doctor.report.terminal import text
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import MeasuredWindow
@@ -189,9 +190,10 @@ def check(session: Session, diagnosis: Diagnosis, whole: Prescription) -> list[s
     found = [*contradictions(session, diagnosis, whole), *misshapen(screen, diagnosis, whole)]
     terms = [] if screen.recommendation is None else screen.recommendation.terms
     begins = only_words(" ".join([screen.sentence, *screen.bullets, arrow_of(screen), *terms]))
-    page = parsed(html_page(session, diagnosis, whole))
+    view = report_view(session, diagnosis, whole)
+    page = parsed(html_page(view))
     (head,) = [tag.text for tag in page if tag.attributes.get("class", "").split()[:1] == ["verdict"]]
-    forms = [text(session, diagnosis, whole), markdown(session, diagnosis, whole)]
+    forms = [text(view), markdown(view)]
     found += [f"does not begin with it: {form[:500]}" for form in forms if not only_words(form).startswith(begins)]
     return found + ([] if only_words(head).endswith(begins) else [f"not at the head of the page: {head}"])
 

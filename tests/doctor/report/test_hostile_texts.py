@@ -19,6 +19,7 @@ from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import document
 from headrace.doctor.report.terminal import text
 from headrace.doctor.report.trace import trace
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.storage import decode_session
 
 HOSTILE = {
@@ -55,7 +56,7 @@ def test_on_a_terminal(name: str, encoding: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_in_a_text_file(name: str) -> None:
-    shown = text(_spoilt(made_session(), HOSTILE[name]), _spoilt(made_ranks(), HOSTILE[name]))
+    shown = text(report_view(_spoilt(made_session(), HOSTILE[name]), _spoilt(made_ranks(), HOSTILE[name])))
     assert _dangerous(shown.replace("\n", "")) == []
     shown.encode("utf-8")
 
@@ -89,7 +90,7 @@ def test_in_a_page_where_it_makes_no_element_and_no_attribute(name: str) -> None
 def _page(word: str) -> str:
     """A session is read from JSON, which holds Unicode only."""
     session = made_session() if word == HOSTILE["bytes"] else _spoilt(made_session(), word)
-    return html_page(session, _spoilt(made_ranks(), word), _spoilt(made_prescription(), word), again=word)
+    return html_page(report_view(session, _spoilt(made_ranks(), word), _spoilt(made_prescription(), word), again=word))
 
 
 def _shapes(page: str) -> set[tuple[object, ...]]:

@@ -14,6 +14,7 @@ from made_sessions import MadeRun
 from made_sessions import made_session as simulated
 
 from headrace.doctor.measure.batches import Join
+from headrace.doctor.measure.ready_batches import QueueDepth, queue_depth
 from headrace.doctor.measure.steps import MeasuredTraining, training
 from headrace.doctor.report.html.charts import (
     FOLDER,
@@ -31,7 +32,6 @@ from headrace.doctor.report.html.charts import (
     stacked,
     time_axis,
 )
-from headrace.doctor.report.html.timelines import QueueDepth, queue_depth
 from headrace.doctor.session.model import Session
 
 LENGTHS = st.floats(1e-3, 1e12, allow_nan=False)

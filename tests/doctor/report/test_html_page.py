@@ -44,6 +44,7 @@ from headrace.doctor.report.html.charts import FOLDER
 from headrace.doctor.report.html.page import MOST_BYTES, html_page
 from headrace.doctor.report.remedy_text import helping, interval, proved, title
 from headrace.doctor.report.run_text import ending
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import CommandOutcome, Session
 
 PARTS = [
@@ -84,7 +85,7 @@ def test_stop_is_said_at_its_head() -> None:
 
 @pytest.mark.parametrize(("share", "badges"), [(0.7, ["●"]), (0.12, ["◐"]), (0.07, ["◐"]), (0.01, ["○"]), (None, [])])
 def test_a_badge_agrees_with_the_verdict(share: float | None, badges: list[str]) -> None:
-    page = html_page(made_session(), replace(made_diagnosis(), wait_share=share), made_prescription())
+    page = html_page(report_view(made_session(), replace(made_diagnosis(), wait_share=share), made_prescription()))
     assert [words(tag)[0] for tag in parsed(page) if tag.attributes.get("class") == "badge"] == badges
 
 
@@ -105,7 +106,7 @@ def test_remedies_stand_with_what_was_predicted_and_proved_and_their_change() ->
 def test_what_was_not_tried_stays_as_it_was_predicted(why: str) -> None:
     outcome = replace(made_prescription().outcomes[1], why=why, detail="9 s")
     prescription = replace(made_prescription(), outcomes=[outcome])
-    page = html_page(made_session(), made_diagnosis(), prescription)
+    page = html_page(report_view(made_session(), made_diagnosis(), prescription))
     gains = [words(tag) for tag in parsed(page) if tag.attributes.get("class", "").startswith("gain")]
     assert gains == ["2.6 ×", "1.41 ×"]
     assert proved(outcome) in words(sections(page)["remedies"])
@@ -114,21 +115,21 @@ def test_what_was_not_tried_stays_as_it_was_predicted(why: str) -> None:
 
 def test_what_goes_together_is_drawn_where_nothing_refused_it() -> None:
     prescription = replace(made_prescription(), outcomes=[], left_out=[], together=["indexed-tar", "workers"])
-    page = html_page(made_session(), made_diagnosis(), prescription)
+    page = html_page(report_view(made_session(), made_diagnosis(), prescription))
     assert "Together: 1, 2" in words(sections(page)["remedies"])
     assert "Together" not in words(sections(made_page())["remedies"])
 
 
 def test_what_proofs_are_compared_with_is_drawn() -> None:
     again = replace(made_prescription(), again_us=91_300.0)
-    pages = [html_page(made_session(), made_diagnosis(), one) for one in (again, made_prescription())]
+    pages = [html_page(report_view(made_session(), made_diagnosis(), one)) for one in (again, made_prescription())]
     for text in ("Baseline, again", "91.3 ms"):
         assert [text in page for page in pages] == [True, False]
 
 
 def test_a_proof_that_nothing_bounds_has_no_interval() -> None:
     first = replace(made_prescription().outcomes[0], low_us=0.0, high_us=math.inf, recommended=False)
-    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), outcomes=[first]))
+    page = html_page(report_view(made_session(), made_diagnosis(), replace(made_prescription(), outcomes=[first])))
     assert proved(first) in page
     assert quantities(proved(first)) == ["39.0 ms", "2.6 ×"]
     assert [width for kind, width in _rects(page, "measure") if kind == "measure proved"] == [39]
@@ -146,7 +147,7 @@ def test_a_diff_keeps_lines_that_look_like_names_of_files() -> None:
     prescription = replace(made_prescription(), remedies=[replace(first, edit=edit), *others])
     lines = [
         (tag.attributes["class"], tag.text)
-        for tag in parsed(html_page(made_session(), made_diagnosis(), prescription))
+        for tag in parsed(html_page(report_view(made_session(), made_diagnosis(), prescription)))
         if tag.name == "span" and "pre" in tag.inside
     ]
     assert lines == list(zip(("place", "less", "more"), edit.diff.splitlines()[2:], strict=True))
@@ -170,7 +171,7 @@ def test_bars_are_as_long_as_what_they_stand_for() -> None:
 
 
 def test_the_parts_of_a_step_fill_its_bar() -> None:
-    widths = [width for kind, width in _rects(html_page(made_session(), made_diagnosis()), "fill")]
+    widths = [width for kind, width in _rects(html_page(report_view(made_session(), made_diagnosis())), "fill")]
     assert widths[:6] == [70, 1.2, 9, 16, 3.4, 0.4]
 
 
@@ -238,14 +239,16 @@ def test_texts_without_end_are_cut_so_that_the_page_stays_small() -> None:
     )
     edit = replace(prescription.remedies[0].edit, diff=f"+{evil}\n" * 500)  # type: ignore[type-var]
     remedies = [replace(prescription.remedies[0], title=evil, why=evil, costs=[evil] * 50, edit=edit)] * 100
-    page = html_page(session, diagnosis, replace(prescription, remedies=remedies), again=evil)
+    page = html_page(report_view(session, diagnosis, replace(prescription, remedies=remedies), again=evil))
     assert len(page.encode()) < MOST_BYTES
     assert "336 ranks" in page
 
 
 def test_what_was_not_measured_is_a_dash() -> None:
     lower_bounds = replace(made_prescription().lower_bounds, load_us=None)  # type: ignore[type-var]
-    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), lower_bounds=lower_bounds))
+    page = html_page(
+        report_view(made_session(), made_diagnosis(), replace(made_prescription(), lower_bounds=lower_bounds))
+    )
     row = re.search(r"under load.*?</tr>", page, re.DOTALL)
     assert row is not None
     assert row.group().count("–") == 2
@@ -259,14 +262,14 @@ def test_what_was_not_measured_is_a_dash() -> None:
     ],
 )
 def test_a_session_without_anything_has_a_page(session: Session) -> None:
-    page = html_page(session, NOTHING)
+    page = html_page(report_view(session, NOTHING))
     assert NOTHING.verdict.text in page
     assert list(sections(page)) == []
 
 
 def test_a_command_that_failed_shows_its_last_words() -> None:
     outcome = CommandOutcome(["python", "x.py"], 3, "failed", 2_000_000, ["Traceback", "ValueError: <odd>"])
-    page = html_page(replace(made_session(), outcome=outcome), NOTHING)
+    page = html_page(report_view(replace(made_session(), outcome=outcome), NOTHING))
     assert "ValueError: &lt;odd&gt;" in page
     assert ending(outcome) in page
 
@@ -282,7 +285,7 @@ def test_a_command_that_failed_shows_its_last_words() -> None:
 )
 def test_simulated_runs_have_pages(run: MadeRun, tmp_path: Path) -> None:
     session = simulated(tmp_path, run, machines=[machine(cores=2)])
-    page = html_page(session, diagnose(session))
+    page = html_page(report_view(session, diagnose(session)))
     names = list(sections(page))
     assert {"step", "timeline", "machine"} <= set(names)
     assert ("queue" in names) == (run.workers > 0)

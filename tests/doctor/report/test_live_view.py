@@ -6,6 +6,7 @@ import io
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,11 @@ from machine_findings import quantities
 from report_pages import GOLDEN
 from rich.console import Console
 
+from headrace.doctor.measure import CurrentWindow, RunMeter, RunProgress
 from headrace.doctor.probe.settings import ProbeSettings
-from headrace.doctor.report.live import (
-    CurrentWindow,
-    EvidenceTail,
-    LivePace,
-    LivePaceMeter,
-    LiveView,
-    WindowMeter,
-    live_line,
-    live_page,
-)
-from headrace.doctor.session.evidence_schema import KINDS
+from headrace.doctor.report.live import LiveView, live_line, live_page
 
 SECOND = 1_000_000
-
-
-LAST = KINDS["last"].line
 
 
 def append(path: Path, *records: Any, end: str = "\n") -> None:
@@ -51,90 +40,85 @@ def batch(start: int, end: int, stages: list[list[int]]) -> list[Any]:
     return ["batch", 0, 0, start, end, end, 10, 4, stages]
 
 
-def pace_of(tail: EvidenceTail) -> LivePace:
-    meter = LivePaceMeter()
-    meter.add(tail.new_records())
-    return meter.pace()
+def progress(folder: Path, **asked: Any) -> RunProgress:
+    """Return what one look at the evidence in `folder` finds."""
+    return RunMeter(settings(folder, **asked)).look()
 
 
 def test_each_record_is_read_once_and_only_when_whole(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    tail = EvidenceTail(tmp_path)
-    assert list(tail.new_records()) == []
-    append(file, ["name", 0, "read:x"], ["last", 1, 2, 3])
-    append(file, ["last", 4, 5, 6], end="")
-    assert [record for _, record in tail.new_records()] == [LAST(1, 2, 3)]
-    assert list(tail.new_records()) == []
+    file = evidence(tmp_path) / "a.jsonl"
+    meter = RunMeter(settings(tmp_path))
+    assert meter.look() == RunProgress()
+    append(file, get(0, 40), step(0, 0, 100))
+    append(file, step(1, 100, 200), end="")
+    assert (meter.look(), meter.look()) == (progress(tmp_path),) * 2
     append(file, end="\n")
-    (process, record), *rest = tail.new_records()
-    assert (record, rest, process.names) == (LAST(4, 5, 6), [], {0: "read:x"})
+    now = meter.look()
+    assert (now.step, now.wait_share) == (1, pytest.approx(0.2))
 
 
 def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> None:
-    tail = EvidenceTail(tmp_path)
-    append(tmp_path / "a.jsonl", ["last", 1, 2, 3])
-    assert len(list(tail.new_records())) == 1
-    (tmp_path / "b.jsonl").write_bytes(b'{"no": "list"}\n\xff\xfe\nnot json\n[]\n["last",2,3,4]\n')
-    assert [record for _, record in tail.new_records()] == [LAST(2, 3, 4)]
-
-
-def test_a_folder_that_is_not_there_has_nothing(tmp_path: Path) -> None:
-    assert list(EvidenceTail(tmp_path / "none").new_records()) == []
+    meter = RunMeter(settings(tmp_path))
+    append(evidence(tmp_path) / "a.jsonl", step(0, 0, 100))
+    assert meter.look().step == 0
+    damaged = b'{"no": "list"}\n\xff\xfe\nnot json\n[]\n'
+    (evidence(tmp_path) / "b.jsonl").write_bytes(damaged + json.dumps(step(7, 100, 200)).encode() + b"\n")
+    assert meter.look().step == 7
 
 
 def test_what_is_longer_than_one_look_comes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.report.live.MOST_BYTES_AT_ONCE", 40)
-    append(tmp_path / "a.jsonl", *(["last", number, 0, 0] for number in range(10)))
-    tail = EvidenceTail(tmp_path)
-    looks = [len(list(tail.new_records())) for _ in range(6)]
-    assert sum(looks) == 10
-    assert max(looks) < 10
+    monkeypatch.setattr("headrace.doctor.measure.run_meter.MOST_BYTES_AT_ONCE", 60)
+    append(evidence(tmp_path) / "a.jsonl", *(step(number, number, number + 1) for number in range(10)))
+    meter = RunMeter(settings(tmp_path))
+    seen = [meter.look().step for _ in range(8)]
+    assert seen[0] != 9
+    assert seen[-1] == 9
 
 
 def test_the_pace_of_a_run(tmp_path: Path) -> None:
     """Ten steps of 100 ms that wait 70; two workers make a batch of 150 in each 200 ms."""
-    append(tmp_path / "trainer.jsonl", *(get(n * 100_000, 70_000) for n in range(10)))
-    append(tmp_path / "trainer.jsonl", *(step(n, n * 100_000, (n + 1) * 100_000) for n in range(10)))
+    folder = evidence(tmp_path)
+    append(folder / "trainer.jsonl", *(get(n * 100_000, 70_000) for n in range(10)))
+    append(folder / "trainer.jsonl", *(step(n, n * 100_000, (n + 1) * 100_000) for n in range(10)))
     for worker in range(2):
         made = [batch(n * 200_000, n * 200_000 + 150_000, [[0, 4, 90_000, 1], [1, 4, 60_000, 1]]) for n in range(5)]
-        append(tmp_path / f"worker{worker}.jsonl", ["name", 0, "decode:x"], ["name", 1, "read:y"], *made)
-    pace = pace_of(EvidenceTail(tmp_path))
-    assert pace.step == 9
-    assert pace.steps_per_s == pytest.approx(10)
-    assert pace.wait_share == pytest.approx(0.7)
-    assert pace.workers == 2
-    assert pace.busy == pytest.approx(0.75)
-    assert pace.stages == [("decode:x", pytest.approx(0.6)), ("read:y", pytest.approx(0.4))]
+        append(folder / f"worker{worker}.jsonl", ["name", 0, "decode:x"], ["name", 1, "read:y"], *made)
+    assert progress(tmp_path) == RunProgress(
+        step=9,
+        steps_per_s=pytest.approx(10),
+        wait_share=pytest.approx(0.7),
+        workers=2,
+        busy=pytest.approx(0.75),
+        stages=[("decode:x", pytest.approx(0.6)), ("read:y", pytest.approx(0.4))],
+    )
 
 
 def test_the_pace_forgets(tmp_path: Path) -> None:
-    append(
-        tmp_path / "a.jsonl", get(0, SECOND), step(0, 0, SECOND), get(60 * SECOND, 0), step(1, 60 * SECOND, 61 * SECOND)
-    )
-    assert pace_of(EvidenceTail(tmp_path)).wait_share == 0.0
+    old, new = [get(0, SECOND), step(0, 0, SECOND)], [get(60 * SECOND, 0), step(1, 60 * SECOND, 61 * SECOND)]
+    append(evidence(tmp_path) / "a.jsonl", *old, *new)
+    assert progress(tmp_path).wait_share == 0.0
 
 
 def test_records_of_an_unknown_shape_are_left_out(tmp_path: Path) -> None:
-    append(
-        tmp_path / "a.jsonl", ["step"], ["step", "x", None, {}, 1], ["get", 1], batch(0, 9, [[7, 1, 1, 1]]), [1], ["x"]
-    )
-    assert pace_of(EvidenceTail(tmp_path)) == LivePace(None, None, None, 0, None, [])
+    odd = [["step"], ["step", "x", None, {}, 1], ["get", 1], batch(0, 9, [[7, 1, 1, 1]]), [1], ["x"]]
+    append(evidence(tmp_path) / "a.jsonl", *odd)
+    assert progress(tmp_path) == RunProgress()
 
 
-PACE = LivePace(
+PACE = RunProgress(
     120, 8.14, 0.71, 2, 0.99, [("lookup:tarfile", 0.58), ("decode:x", 0.3), ("read:\x1b[2J", 0.1), ("a:b", 0.02)]
 )
 
 
 def test_both_views_look_as_they_were_agreed() -> None:
     """The view of a terminal, in ASCII, and the line for what is none."""
-    page = live_page(PACE, None, None, width=70, ascii_only=True).lines
-    shown = [*(line.plain for line in page), live_line(PACE, None, 0.22, ascii_only=False)]
+    page = live_page(PACE, None, width=70, ascii_only=True).lines
+    shown = [*(line.plain for line in page), live_line(PACE, 0.22, ascii_only=False)]
     assert shown == (GOLDEN / "live-view.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_where_nothing_was_seen_it_says_so() -> None:
-    page = live_page(LivePace(None, None, None, 0, None), None, None, width=80, ascii_only=False)
+    page = live_page(RunProgress(), None, width=80, ascii_only=False)
     assert len(page.lines) == 1
 
 
@@ -185,32 +169,26 @@ def steps(many: int) -> list[Any]:
         ([CHOSEN, *steps(44), ["window", "observe", 7, 20, 0, 0, 20 * SECOND]], CurrentWindow("replay", 6, 6)),
         ([NO_WORKERS, *steps(70), OBSERVED, REPLAYED], CurrentWindow("drain")),
         ([TWO_WORKERS, *steps(113), REPLAYED, LOADED], CurrentWindow("drain")),
-        ([*steps(113), LOADED, DRAINED], CurrentWindow("over")),
-        ([*steps(27), OBSERVED, ["note", 1, "no-replay", "It was only observed."]], CurrentWindow("over")),
-        ([*steps(9), ["end", 9, "exit"]], CurrentWindow("over")),
+        ([*steps(113), LOADED, DRAINED], CurrentWindow("end")),
+        ([*steps(27), OBSERVED, ["note", 1, "no-replay", "It was only observed."]], CurrentWindow("end")),
+        ([*steps(9), ["end", 9, "exit"]], CurrentWindow("end")),
         ([*steps(44), ["window", "odd"], ["window"], ["facts", 1, None]], CurrentWindow("warm-up", 44)),
         ([TWO_WORKERS], None),
     ],
 )
 def test_which_window_a_measured_run_is_in(tmp_path: Path, records: list[Any], window: CurrentWindow | None) -> None:
-    append(tmp_path / "a.jsonl", *records)
-    meter = WindowMeter(settings(tmp_path, **MEASURED))
-    meter.add(EvidenceTail(tmp_path).new_records())
-    assert meter.current() == window
+    append(evidence(tmp_path) / "a.jsonl", *records)
+    assert progress(tmp_path, **MEASURED).window == window
 
 
 def test_a_warm_up_that_was_asked_for_is_known_from_the_start(tmp_path: Path) -> None:
-    append(tmp_path / "a.jsonl", *steps(5))
-    meter = WindowMeter(settings(tmp_path, **MEASURED, warmup=2))
-    meter.add(EvidenceTail(tmp_path).new_records())
-    assert meter.current() == CurrentWindow("observe", 3, 20)
+    append(evidence(tmp_path) / "a.jsonl", *steps(5))
+    assert progress(tmp_path, **MEASURED, warmup=2).window == CurrentWindow("observe", 3, 20)
 
 
 def test_a_run_that_is_only_observed_has_no_window(tmp_path: Path) -> None:
-    append(tmp_path / "a.jsonl", CHOSEN, *steps(9))
-    meter = WindowMeter(settings(tmp_path, observe=True))
-    meter.add(EvidenceTail(tmp_path).new_records())
-    assert meter.current() is None
+    append(evidence(tmp_path) / "a.jsonl", CHOSEN, *steps(9))
+    assert progress(tmp_path, observe=True).window is None
 
 
 def test_both_views_say_which_window_it_is_and_how_far() -> None:
@@ -221,13 +199,14 @@ def test_both_views_say_which_window_it_is_and_how_far() -> None:
         CurrentWindow("replay", 14, 40): ["14", "40"],
         CurrentWindow("load", 2, 40): ["2", "40"],
         CurrentWindow("drain"): [],
-        CurrentWindow("over"): [],
+        CurrentWindow("end"): [],
     }
     positions = {}
     for window in figures:
-        first, *_ = live_page(PACE, window, None, width=80, ascii_only=False).lines
+        now = replace(PACE, window=window)
+        first, *_ = live_page(now, None, width=80, ascii_only=False).lines
         positions[window] = first.plain.partition(" steps/s, ")[2]
-        assert f" steps/s, {positions[window]}, " in live_line(PACE, window, None, ascii_only=False)
+        assert f" steps/s, {positions[window]}, " in live_line(now, None, ascii_only=False)
     assert {window: quantities(text) for window, text in positions.items()} == figures
     assert len(set(positions.values())) == len(figures)
 

@@ -15,15 +15,23 @@ from machine_findings import quantities
 from rich.console import Console
 from test_live_view import CHOSEN, append, evidence, settings, step
 
-from headrace.doctor.measure import DiagnosisPlan, PhaseClock, about, options_for, phases_text, run_phases
-from headrace.doctor.report.live import CurrentWindow, LivePace
-from headrace.doctor.report.progress import ProgressLine, progress_text
+from headrace.doctor.measure import (
+    CurrentWindow,
+    DiagnosisPlan,
+    PhaseClock,
+    RunProgress,
+    about,
+    options_for,
+    phases_text,
+    run_phases,
+)
+from headrace.doctor.report.live import ProgressLine, progress_text
 from headrace.doctor.session.model import CommandOutcome, Session
 from headrace.doctor.session.trainers import MeasuredWindow, OptimizerSteps, Trainer
 
 ERASED = "\r\x1b[2K"
 PLAN = DiagnosisPlan(steps=200, warmup=None, replay=40, drain_s=10.0, trial_s=10.0)
-TEN_A_SECOND = LivePace(33, 10.0, 0.5, 2, 0.9)
+TEN_A_SECOND = RunProgress(33, 10.0, 0.5, 2, 0.9)
 
 
 def test_at_the_start_it_says_how_long_it_will_take() -> None:
@@ -62,11 +70,11 @@ def test_an_estimate_has_no_digits_that_it_does_not_bear(seconds: float, text: s
         (CurrentWindow("warm-up", 2), ["100 ms", "50 s"]),
         (CurrentWindow("observe", 34, 200), ["34", "200", "100 ms", "45 s"]),
         (CurrentWindow("drain"), ["100 ms", "20 s"]),
-        (CurrentWindow("over"), ["100 ms", "15 s"]),
+        (CurrentWindow("end"), ["100 ms", "15 s"]),
     ],
 )
 def test_how_far_a_run_is(window: CurrentWindow | None, figures: list[str]) -> None:
-    assert quantities(progress_text(PLAN, TEN_A_SECOND, window)) == figures
+    assert quantities(progress_text(PLAN, replace(TEN_A_SECOND, window=window))) == figures
 
 
 @pytest.mark.parametrize(("steps", "observed"), [(13, None), (14, 3), (22, 3), (28, 6), (129, 40)])

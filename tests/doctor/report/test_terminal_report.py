@@ -19,6 +19,7 @@ from headrace.doctor.causes.remedy import Edit, Prescription
 from headrace.doctor.machine.host import Disks
 from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, ProbeCost, Statement, StepBudget
 from headrace.doctor.report.terminal import text
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote
 from headrace.doctor.session.trainers import MeasuredWindow
 
@@ -129,7 +130,7 @@ def test_no_line_of_a_diff_is_wrapped() -> None:
     first, *others = made_prescription().remedies
     edit = Edit("train.py", 1, f"--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-old\n{line}\n")
     prescription = replace(made_prescription(), remedies=[replace(first, edit=edit), *others])
-    assert "     " + line in text(made_session(), made_diagnosis(), prescription).splitlines()
+    assert "     " + line in text(report_view(made_session(), made_diagnosis(), prescription)).splitlines()
     assert line in printed(made_session(), made_diagnosis(), prescription, width=60, verbose=True)
 
 
@@ -182,7 +183,7 @@ def test_the_whole_report_says_what_each_window_did() -> None:
         MeasuredWindow("drain", 173, 0, 0, 3_070_000, 4_270_000),
     ]
     trainer.drained.index = list(range(44))
-    words = " ".join(text(session, made_diagnosis()).split())
+    words = " ".join(text(report_view(session, made_diagnosis())).split())
     figures = ["80", "2.0 s", "40", "490 ms", "40", "580 ms", "44", "1.2 s"]
     assert quantities(words.partition("windows: ")[2])[:8] == figures
     assert "windows:" not in printed(session, made_diagnosis())
@@ -212,7 +213,7 @@ def test_no_colour_where_nobody_wants_any(monkeypatch: pytest.MonkeyPatch, capsy
         pass
     console = Console(force_terminal=True, width=100)
     with console.capture() as captured:
-        show(made_session(), made_diagnosis(), console)
+        show(report_view(made_session(), made_diagnosis()), console)
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", captured.get())
 
 
@@ -325,7 +326,7 @@ def test_a_session_without_anything_is_short() -> None:
 
 
 def test_the_text_is_the_whole_report() -> None:
-    assert text(made_session(), made_diagnosis(), again=AGAIN) == printed(
+    assert text(report_view(made_session(), made_diagnosis(), again=AGAIN)) == printed(
         made_session(), made_diagnosis(), verbose=True
     )
 

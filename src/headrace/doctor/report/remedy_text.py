@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.doctor.causes import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
+from headrace.doctor.causes import Edit, Prescription, ProofOutcome, Remedy
 from headrace.doctor.quantities import ABSENT, duration, number, times
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
@@ -111,9 +111,14 @@ def together(prescription: Prescription) -> ProofOutcome | None:
     return next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
 
 
-def bound_rows(bounds: LowerBounds) -> Iterator[tuple[str, float | None]]:
+def bound_rows(prescription: Prescription | None) -> Iterator[tuple[str, float | None]]:
     """Yield the names and values of the baseline and each lower bound of a step."""
+    bounds = None if prescription is None else prescription.lower_bounds
+    if prescription is None or bounds is None:
+        return
     yield "baseline", bounds.observed_us
+    if prescription.again_us is not None:
+        yield "again", prescription.again_us
     if bounds.work_us and bounds.replay_us is not None:
         yield "cached batches", bounds.replay_us + bounds.work_us
         yield "without data work", bounds.replay_us
@@ -208,9 +213,15 @@ class RemedyRows:
     idle: list[tuple[str, str]]
     """Remedies that would not help, each with the reason."""
 
+    @property
+    def combined(self) -> str:
+        return ", ".join(map(str, self.numbers))
 
-def remedy_rows(prescription: Prescription) -> RemedyRows:
+
+def remedy_rows(prescription: Prescription | None) -> RemedyRows:
     """Return helpful remedies, remedies tried without success, and remedies that would not help."""
+    if prescription is None:
+        return RemedyRows([], [], RemedyRow("Together", None, None), [])
     helps, proof = helping(prescription), together(prescription)
     known, titles = {one.code for one in helps}, {one.code: title(one) for one in prescription.remedies}
     tried = None

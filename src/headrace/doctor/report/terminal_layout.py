@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from headrace.doctor.measure import BOUND
 from headrace.doctor.report.escaping import safe
 
 LEAST_WIDTH = 60
@@ -21,11 +22,19 @@ MOST_WIDTH = 110
 LEAST_LABEL, LEAST_BAR, MOST_BAR = 14, 8, 24
 MOST_REMARK_LINES = 3
 
+HOT = 0.3
+"""Share of a step from which waiting is shown in red; from `BOUND` on, it is shown in yellow."""
+
 _ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=[%×]|[a-zA-Zµ]{1,3}\b)")
 _GLUE = "\ue000"
 """Stand-in for a non-breaking space. It cannot occur in a page's texts, since it would be escaped."""
+
+
+def heat(of_whole: float) -> str:
+    """Return the colour for a share that should be small."""
+    return "red" if of_whole >= HOT else "yellow" if of_whole >= BOUND else "green"
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def _macro(name: str) -> Callable[..., Markup]:
 
 
 OTHER = "other"
-_PARTS = {
+_COLOURS = {
     "data wait": "wait",
     "data work": "brown",
     "host to device": "amber",
@@ -215,8 +215,6 @@ _PARTS = {
     "optimizer": "teal",
     "collective": "purple",
     "peer": "pink",
-}
-_CATEGORIES = {
     "lookup": "pink",
     "scan": "purple",
     "read": "amber",
@@ -231,9 +229,6 @@ _CATEGORIES = {
 }
 
 
-def part_colour(name: str) -> str:
-    return _PARTS.get(name, OTHER)
-
-
-def category_colour(name: str) -> str:
-    return _CATEGORIES.get(name, OTHER)
+def colour_of(name: str) -> str:
+    """Return the colour class of a part of a step or of a stage's category."""
+    return _COLOURS.get(name, OTHER)
