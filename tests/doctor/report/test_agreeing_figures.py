@@ -19,7 +19,6 @@ from headrace.doctor.quantities import duration, number, percent, times
 from headrace.doctor.report import markdown, text
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import document
-from headrace.doctor.report.remedy_text import helping
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session
 
@@ -120,7 +119,7 @@ def test_demanded_cores_are_one_figure(shown: PrintedSession) -> None:
 
 def test_each_remedy_has_the_same_figures_in_all_formats(shown: PrintedSession) -> None:
     told = {one["code"]: one["prediction"] for one in shown.told["prescription"]["remedies"]}
-    for place, remedy in enumerate(helping(shown.prescription), start=1):
+    for place, remedy in enumerate(shown.prescription.helping, start=1):
         if remedy.prediction is None:
             continue
         step, gain = duration(remedy.prediction.step_us), times(remedy.prediction.speedup)
@@ -137,7 +136,7 @@ def test_each_remedy_has_the_same_figures_in_all_formats(shown: PrintedSession) 
 def test_speed_ups_are_those_of_the_steps_that_stand_beside_them(shown: PrintedSession) -> None:
     """The baseline by the predicted step, as both are shown, but for what rounding hides."""
     baseline_us = shown.diagnosis.budgets_by_wait[0].mean_us
-    for remedy in helping(shown.prescription):
+    for remedy in shown.prescription.helping:
         if remedy.prediction is not None:
             assert baseline_us / remedy.prediction.step_us == pytest.approx(remedy.prediction.speedup, rel=0.02)
 

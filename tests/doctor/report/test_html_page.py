@@ -42,7 +42,7 @@ from headrace.doctor.measure.diagnosis import Diagnosis, Statement
 from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.html.charts import FOLDER
 from headrace.doctor.report.html.page import MOST_BYTES, html_page
-from headrace.doctor.report.remedy_text import helping, interval, proved, title
+from headrace.doctor.report.remedy_text import interval, proved, title
 from headrace.doctor.report.run_text import ending
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import CommandOutcome, Session
@@ -331,7 +331,7 @@ def _names_in(tags: list[Tag], outer: Tag) -> set[str]:
 
 def test_what_was_proved_is_said_before_what_is_predicted() -> None:
     prescription = made_prescription()
-    first, second = helping(prescription)[:2]
+    first, second = prescription.helping[:2]
     assert first.prediction is not None
     proof = replace(
         prescription.outcomes[0], remedies=[second.code], step_us=first.prediction.high_us + 1, recommended=True

@@ -95,22 +95,6 @@ def title(remedy: Remedy) -> str:
     return remedy.title[:1].upper() + remedy.title[1:]
 
 
-def outcome_of(prescription: Prescription, codes: Sequence[str]) -> ProofOutcome | None:
-    """Return the last proof of exactly these remedies."""
-    found = [one for one in prescription.outcomes if sorted(one.remedies) == sorted(codes)]
-    return found[-1] if found else None
-
-
-def helping(prescription: Prescription) -> list[Remedy]:
-    """Return the helpful remedies in the prescription's order, largest gain first."""
-    return [remedy for remedy in prescription.remedies if remedy.helps]
-
-
-def together(prescription: Prescription) -> ProofOutcome | None:
-    """Return the newest proof of several remedies at once."""
-    return next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
-
-
 def bound_rows(prescription: Prescription | None) -> Iterator[tuple[str, float | None]]:
     """Yield the names and values of the baseline and each lower bound of a step."""
     bounds = None if prescription is None else prescription.lower_bounds
@@ -222,7 +206,8 @@ def remedy_rows(prescription: Prescription | None) -> RemedyRows:
     """Return helpful remedies, remedies tried without success, and remedies that would not help."""
     if prescription is None:
         return RemedyRows([], [], RemedyRow("Together", None, None), [])
-    helps, proof = helping(prescription), together(prescription)
+    helps = prescription.helping
+    proof = next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
     known, titles = {one.code for one in helps}, {one.code: title(one) for one in prescription.remedies}
     tried = None
     if proof is not None and proof.is_refused:  # then combine the remedies that no proof refuted
@@ -236,7 +221,7 @@ def remedy_rows(prescription: Prescription | None) -> RemedyRows:
         RemedyRow(
             title=title(one),
             prediction=one.prediction,
-            outcome=outcome_of(prescription, [one.code]),
+            outcome=prescription.outcome_of([one.code]),
             why=one.why,
             confidence=one.confidence,
             costs=", ".join(one.costs),
@@ -249,7 +234,7 @@ def remedy_rows(prescription: Prescription | None) -> RemedyRows:
     # Keep the outcomes of remedies that were tried alone but are no longer predicted to help.
     alone = dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1)
     rows += [
-        RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code])) for code in alone if code not in known
+        RemedyRow(titles.get(code, code), None, prescription.outcome_of([code])) for code in alone if code not in known
     ]
     rows += [] if tried is None else [tried]
     return RemedyRows(
