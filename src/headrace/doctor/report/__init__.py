@@ -6,6 +6,7 @@ from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.live import LiveView, ProgressLine
 from headrace.doctor.report.markdown import escaped, markdown, table
 from headrace.doctor.report.outputs import Outputs, UnreadConsole, document, write_whole
+from headrace.doctor.report.run_text import versions
 from headrace.doctor.report.terminal import show, text
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 from headrace.doctor.report.tuned import Paste, TuneReport, show_tuning

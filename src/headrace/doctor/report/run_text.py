@@ -12,7 +12,7 @@ from headrace.doctor.causes import LAUNCHERS, failed_process
 from headrace.doctor.measure import Host, ProbeCost, early_steps
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
-from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
+from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY, Trainer
 
 CLOCK_IS_LOW = 0.8
 """Share of a GPU's maximum clock below which the clock is reported."""
@@ -166,14 +166,12 @@ def _of_hundred(value: float | None) -> str:
     return percent(None if value is None else value / 100)
 
 
-def software_text(session: Session, host: Host) -> str:
-    """Return the versions of the first training process on the machine."""
-    if not host.trainers:
-        return ""
-    facts = session.process_facts(host.trainers[0])
+def versions(session: Session, trainer: Trainer) -> dict[str, str]:
+    """Return the known versions of the software that a process trains with."""
+    facts = session.process_facts(trainer)
     own, torch = facts.get("process", {}), facts.get("torch", {})
     known = {"Python": own.get("python"), "torch": torch.get("version"), "CUDA": torch.get("cuda")}
-    return ", ".join(f"{name} {version}" for name, version in known.items() if version)
+    return {name: str(version) for name, version in known.items() if version}
 
 
 # Notes

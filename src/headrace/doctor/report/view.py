@@ -34,7 +34,7 @@ from headrace.doctor.report.run_text import (
     machine_names,
     name_text,
     note_texts,
-    software_text,
+    versions,
     windows_text,
 )
 from headrace.doctor.session.after_run import DataFault
@@ -189,10 +189,7 @@ def report_view(
         loaders=list(_loaders(diagnosis)),
         ranks=[_rank(one) for one in ranks],
         late=_late(ranks),
-        machines=[
-            MachineView(" · ".join(machine_names(one.machine)), [*machine_lines(one)], software_text(session, one), one)
-            for one in hosts(session)
-        ],
+        machines=[_machine(session, one) for one in hosts(session)],
         faults=session.faults,
         findings=list(_findings(diagnosis, screen)),
         bounds=[
@@ -330,6 +327,12 @@ def _late(ranks: Sequence[RankView]) -> str:
     if not ranks or not is_late(ranks[0], len(ranks)):
         return "No rank is late often and by much."
     return f"Rank {ranks[0].rank} is the last in {percent(ranks[0].late)} of the steps."
+
+
+def _machine(session: Session, host: Host) -> MachineView:
+    known = versions(session, host.trainers[0]) if host.trainers else {}
+    software = ", ".join(f"{name} {version}" for name, version in known.items())
+    return MachineView(" · ".join(machine_names(host.machine)), [*machine_lines(host)], software, host)
 
 
 def _findings(diagnosis: Diagnosis, screen: FirstScreen) -> Iterator[FindingRow]:

@@ -12,17 +12,13 @@ from headrace.doctor.quantities import ABSENT, duration, percent
 from headrace.doctor.report.html.charts import BarMeasure, BarSegment, ChartKey, colour_of, measures, stacked
 from headrace.doctor.report.remedy_text import RemedyRow, bounds
 from headrace.doctor.report.view import LoaderView, ReportView, Row, Segment
-from headrace.doctor.session.trainers import LoaderFacts
+from headrace.doctor.session.trainers import LOADER_FACTS, LoaderFacts
 
 Cells = list[str | Markup]
 
 MOST_DIFF_LINES = 120
 MOST_REMEDIES = 24
 """Maximum number of remedies shown."""
-LOADER_FACTS = (
-    *("num_workers", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory", "in_order", "start_method"),
-    *("length", "dataset"),
-)
 LEAST_LINE = 0.005
 """Share of batch production from which a line is shown."""
 RANK_KEYS = (
