@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from machine_findings import quantities
 from report_pages import GOLDEN
 from rich.console import Console
 
-from headrace.doctor.measure import CurrentWindow, RunMeter, RunProgress
+from headrace.doctor.measure import CurrentWindow, DiagnosisPlan, RunMeter, RunProgress
 from headrace.doctor.probe.settings import ProbeSettings
-from headrace.doctor.report.live import LiveView, live_line, live_page
+from headrace.doctor.report.live import RunStatus, live_line, live_page
 
 SECOND = 1_000_000
 
@@ -122,11 +121,6 @@ def test_where_nothing_was_seen_it_says_so() -> None:
     assert len(page.lines) == 1
 
 
-def console(*, terminal: bool) -> tuple[Console, io.StringIO]:
-    file = io.StringIO()
-    return Console(file=file, force_terminal=terminal, width=80, color_system=None, _environ={}), file
-
-
 def settings(folder: Path, **asked: Any) -> ProbeSettings:
     return ProbeSettings(str(folder), origin_us=0, origin_wall_us=0, boot_id="", **asked)
 
@@ -211,50 +205,51 @@ def test_both_views_say_which_window_it_is_and_how_far() -> None:
     assert len(set(positions.values())) == len(figures)
 
 
+def status(folder: Path, *, terminal: bool, **asked: Any) -> tuple[RunStatus, io.StringIO]:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=80, color_system=None, _environ={"TERM": "xterm"})
+    plan = DiagnosisPlan(steps=20, warmup=None, replay=40, drain_s=10.0)
+    return RunStatus(settings(folder, **asked), plan, console, live=lambda: 0.5), file
+
+
 def test_on_a_terminal_the_output_stays_above_and_the_view_goes_away(tmp_path: Path) -> None:
-    terminal, file = console(terminal=True)
     append(evidence(tmp_path) / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
-    with LiveView(settings(tmp_path), terminal) as view:
+    view, file = status(tmp_path, terminal=True)
+    with view:
         view.relay("epoch 1")
+        view.wrote(1, b"a bar 10 %")  # of which the view has whole lines only
         view.look()
+        drawn = file.getvalue()
         view.relay("epoch 2")
     shown = file.getvalue()
     assert shown.index("epoch 1") < shown.index("waits for data") < shown.index("epoch 2")
-    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
-    assert shown.rstrip().endswith("\x1b[2K")
+    erased = shown.removeprefix(drawn).partition("epoch 2")[0]
+    assert erased.count("\x1b[2K") == 4
+    assert erased.count("\x1b[1A") == 3
+    assert shown.endswith("epoch 2\n")
 
 
 def test_elsewhere_it_is_a_line(tmp_path: Path) -> None:
-    plain, file = console(terminal=False)
     append(evidence(tmp_path) / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
-    with LiveView(settings(tmp_path), plain, gpu=lambda: 0.5) as view:
-        view.relay("epoch 1")
+    view, file = status(tmp_path, terminal=False)
+    with view:
         view.look()
-    said, line = file.getvalue().splitlines()
-    assert said == "epoch 1"
+        view.look()  # too soon for another
+    (line,) = file.getvalue().splitlines()
     assert quantities(line) == ["0,", "10", "50 %", "0", "50 %"]
 
 
-def test_its_thread_ends_with_it_however_that_comes(tmp_path: Path) -> None:
-    terminal, file = console(terminal=True)
-    with pytest.raises(KeyboardInterrupt), LiveView(settings(tmp_path), terminal):
-        raise KeyboardInterrupt
-    assert "headrace-doctor-live" not in {thread.name for thread in threading.enumerate()}
-    assert file.getvalue().count("\x1b[?25h") == 1
-
-
 def test_a_measured_run_says_how_far_its_window_is(tmp_path: Path) -> None:
-    plain, file = console(terminal=False)
     append(evidence(tmp_path) / "a.jsonl", CHOSEN, *steps(44), OBSERVED)
-    with LiveView(settings(tmp_path, **MEASURED), plain) as view:
-        view.look()
+    view, file = status(tmp_path, terminal=False, **MEASURED)
+    view.look()
     assert "14 of 20" in file.getvalue()
 
 
 def test_in_a_terminal_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
-    """The command gets the signal, the report comes, the cursor is back."""
+    """The command gets the signal, and the report comes."""
     status, shown = interrupted_on_terminal(tmp_path, "--live", shows=("under way",))
     assert status == 130, shown
     assert "interrupted" in shown
-    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    assert "no step yet" in shown
     assert f"headrace{os.sep}doctor" not in shown  # a traceback, if any, is the command's

@@ -25,7 +25,7 @@ from headrace.doctor.measure import (
     phases_text,
     run_phases,
 )
-from headrace.doctor.report.live import ProgressLine, progress_text
+from headrace.doctor.report.live import RunStatus, progress_text
 from headrace.doctor.session.model import CommandOutcome, Session
 from headrace.doctor.session.trainers import MeasuredWindow, OptimizerSteps, Trainer
 
@@ -92,7 +92,7 @@ class Terminal:
             file=self.file, force_terminal=is_terminal, width=60, color_system=None, _environ={"TERM": "xterm"}
         )
         self.now = 0.0
-        self.line = ProgressLine(settings(folder, steps=20, replay=40), PLAN, console, clock=lambda: self.now)
+        self.line = RunStatus(settings(folder, steps=20, replay=40), PLAN, console, clock=lambda: self.now)
 
     def looks(self) -> str:
         """Return what one more look writes."""

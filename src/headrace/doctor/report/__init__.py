@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.doctor.report.escaping import safe_json
-from headrace.doctor.report.live import LiveView, ProgressLine
+from headrace.doctor.report.live import RunStatus
 from headrace.doctor.report.markdown import escaped, markdown, table
 from headrace.doctor.report.outputs import Outputs, UnreadConsole, document, write_whole
 from headrace.doctor.report.run_text import versions

@@ -1,15 +1,13 @@
-"""Progress of a running command, shown below its output: the progress line of a diagnosis, and the live view."""
+"""Progress of a running command, shown below its output: a line, or with `--live` a few rows."""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.control import Control
-from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
@@ -22,7 +20,6 @@ from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow, he
 STAGES = 3
 REFRESH_S = 0.5
 LINE_EVERY_S = 10.0
-ERASE = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
 
 GpuReader = Callable[[], float | None]
 """Function that returns the GPU's current activity as a share; None if not measured."""
@@ -34,9 +31,6 @@ def window_text(window: CurrentWindow) -> str:
     return f"{IN_WORDS[window.name]}{done}"
 
 
-# The progress line
-
-
 def progress_text(plan: DiagnosisPlan, now: RunProgress) -> str:
     """Return text such as `observing 34 of 200 steps, 94.1 ms a step, about 40 s left`."""
     window = now.window
@@ -44,81 +38,6 @@ def progress_text(plan: DiagnosisPlan, now: RunProgress) -> str:
         return "the script starts"
     left_s = plan.seconds_left(window.name, window.done or 0, 1 / now.steps_per_s)
     return f"{window_text(window)}, {duration(1e6 / now.steps_per_s)} a step, {about(left_s)} left"
-
-
-class ProgressLine:
-    """Progress line at the bottom of a terminal while entered. Without a terminal, only the expected time is printed.
-
-    The line is drawn only after the command ended an output line, so the command's own progress bars stay in place.
-    Everything runs in one thread.
-    """
-
-    def __init__(
-        self,
-        settings: ProbeSettings,
-        plan: DiagnosisPlan,
-        console: Console,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._plan = plan
-        self._console = console
-        self._clock = clock
-        self.draws = console.is_terminal and not console.is_dumb_terminal
-        self._meter = RunMeter(settings)
-        self._is_shown = False
-        self._is_at_start = True
-        """True while the cursor is at the start of a line."""
-        self._next_look = 0.0
-
-    def __enter__(self) -> ProgressLine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.hide()
-
-    def announce(self) -> None:
-        """Print the expected duration."""
-        self._write(f"headrace: {self._plan.text()}\n")
-
-    # Methods of `BelowOutput`
-
-    def hide(self) -> None:
-        if self._is_shown:
-            self._is_shown = False
-            self._write(ERASE)
-
-    def wrote(self, stream: int, data: bytes) -> None:
-        if data and os.isatty(stream):
-            self._is_at_start = data.endswith(b"\n")
-
-    def look(self) -> None:
-        if self.draws and self._clock() >= self._next_look:
-            self._next_look = self._clock() + REFRESH_S
-            self.tells(progress_text(self._plan, self._meter.look()))
-
-    # Work of the doctor after the run
-
-    def begins(self, phase: str) -> None:
-        """Show a phase of the doctor's own work."""
-        self.tells(IN_WORDS[phase])
-
-    def tells(self, what: str) -> None:
-        """Show the current activity."""
-        if not self.draws or not self._is_at_start:
-            return
-        shown = TerminalPage(ascii_only=self._console.options.ascii_only).shown(f"headrace: {what}")
-        self._write(ERASE, Text(shown[: self._console.width - 1], "dim"))
-        self._is_shown = self.draws
-
-    def _write(self, *parts: str | Text | Control) -> None:
-        try:
-            self._console.print(*parts, sep="", end="", soft_wrap=True, highlight=False, markup=False)
-        except OSError:  # the reader is gone, which is no fault of the run
-            self.draws = False
-
-
-# The live view
 
 
 def live_page(now: RunProgress, gpu: float | None, *, width: int, ascii_only: bool) -> TerminalPage:
@@ -159,53 +78,102 @@ def _position(now: RunProgress) -> str:
     return at if now.window is None else f"{at}, {window_text(now.window)}"
 
 
-class LiveView:
-    """Live view that follows the evidence in its own thread while entered. `relay` prints above the view.
+class RunStatus:
+    """Status at the bottom of a terminal while entered: a progress line, or with `live` a few rows.
 
-    Without a terminal, it prints a line every few seconds.
+    A progress line is drawn only after the command ended an output line, so the command's own progress bars stay in
+    place, and without a terminal, only the expected time is printed. Live rows need the command's output line by line
+    (`relay`); without a terminal, they are a line every few seconds.
+
+    Args:
+        live: Reader of the GPU's activity, for live rows.
+        has_output: True if all output of the command goes to this terminal.
     """
 
-    def __init__(self, settings: ProbeSettings, console: Console, *, gpu: GpuReader = lambda: None) -> None:
+    def __init__(
+        self,
+        settings: ProbeSettings,
+        plan: DiagnosisPlan,
+        console: Console,
+        *,
+        live: GpuReader | None = None,
+        has_output: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._meter = RunMeter(settings)
+        self._plan = plan
         self._console = console
-        self._gpu = gpu
-        self._is_over = threading.Event()
-        self._live: Live | None = None
-        self._thread = threading.Thread(target=self._run, name="headrace-doctor-live", daemon=True)
+        self._live = live
+        self._clock = clock
+        self.draws = has_output and console.is_terminal and not console.is_dumb_terminal
+        self._shown = 0
+        """Number of lines on the terminal."""
+        self._is_at_start = True
+        """True while the cursor is at the start of a line."""
+        self._next_look = 0.0
 
-    def __enter__(self) -> LiveView:
-        if self.draws:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
-            self._live.start()
-        self._thread.start()
+    def __enter__(self) -> RunStatus:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-        if self._live is not None:
-            self._live.stop()
+        self.hide()
 
-    @property
-    def draws(self) -> bool:
-        """True if there is a terminal to draw on; otherwise the view prints lines."""
-        return self._console.is_terminal and not self._console.is_dumb_terminal
+    def announce(self) -> None:
+        """Print the expected duration."""
+        self._write(f"headrace: {self._plan.text()}\n")
 
     def relay(self, line: str) -> None:
         """Print a line of the command's output in its original colours."""
-        self._console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
+        self.hide()
+        self._write(Text.from_ansi(line), "\n")
 
-    def _run(self) -> None:
-        every = REFRESH_S if self._live is not None else LINE_EVERY_S
-        while not self._is_over.wait(every):
-            self.look()
+    # Methods of `BelowOutput`
+
+    def hide(self) -> None:
+        if self._shown:
+            self._write(self._erase())
+            self._shown = 0
+
+    def wrote(self, stream: int, data: bytes) -> None:
+        if data and self._live is None and os.isatty(stream):
+            self._is_at_start = data.endswith(b"\n")
 
     def look(self) -> None:
-        """Read new evidence and display it. The view's own thread calls this periodically."""
+        if self._clock() < self._next_look or not (self.draws or self._live):
+            return
+        self._next_look = self._clock() + (REFRESH_S if self.draws else LINE_EVERY_S)
         now, ascii_only = self._meter.look(), self._console.options.ascii_only
-        if self._live is not None:
-            page = live_page(now, self._gpu(), width=self._console.width, ascii_only=ascii_only)
-            self._live.update(Group(*page.lines), refresh=True)
+        if self._live is None:
+            self.tells(progress_text(self._plan, now))
+        elif self.draws:
+            self._show(live_page(now, self._live(), width=self._console.width, ascii_only=ascii_only).lines)
         elif now.step is not None:
-            line = live_line(now, self._gpu(), ascii_only=ascii_only)
-            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+            self._write(live_line(now, self._live(), ascii_only=ascii_only), "\n")
+
+    # Work of the doctor after the run
+
+    def begins(self, phase: str) -> None:
+        """Show a phase of the doctor's own work."""
+        self.tells(IN_WORDS[phase])
+
+    def tells(self, what: str) -> None:
+        """Show the current activity."""
+        shown = TerminalPage(ascii_only=self._console.options.ascii_only).shown(f"headrace: {what}")
+        self._show([Text(shown, "dim")])
+
+    def _show(self, lines: Sequence[Text]) -> None:
+        if self.draws and self._is_at_start:
+            for line in lines:
+                line.truncate(self._console.width - 1)
+            self._write(self._erase(), Text("\n").join(lines))
+            self._shown = len(lines) if self.draws else 0
+
+    def _erase(self) -> Control:
+        above = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * (self._shown - 1)
+        return Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2), *above)
+
+    def _write(self, *parts: str | Text | Control) -> None:
+        try:
+            self._console.print(*parts, sep="", end="", soft_wrap=True, highlight=False, markup=False)
+        except OSError:  # the reader is gone, which is no fault of the run
+            self.draws = False
