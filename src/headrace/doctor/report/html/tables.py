@@ -97,6 +97,11 @@ def _remedy_bars(row: RemedyRow) -> list[BarMeasure]:
     return bars
 
 
+def rank_rows(ranks: Sequence[Row]) -> list[Row]:
+    """Return ranks without the time of collectives, which the bar shows: the table fits a tablet."""
+    return [one._replace(cells=(*one.cells[:5], one.cells[-1])) for one in ranks]
+
+
 def worker_rows(batches: Sequence[MeanBatch]) -> list[Row]:
     """Return the mean batch of each worker: its time and the number of batches."""
     return [
