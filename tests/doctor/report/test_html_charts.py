@@ -14,7 +14,6 @@ from headrace.doctor.report.html.charts import (
     MOST_COLUMNS,
     PLOT_PX,
     BarMeasure,
-    BarSegment,
     ColumnChart,
     Layer,
     buckets,
@@ -25,6 +24,7 @@ from headrace.doctor.report.html.charts import (
     stacked,
     time_axis,
 )
+from headrace.doctor.report.view import Segment
 
 LENGTHS = st.floats(1e-3, 1e12, allow_nan=False)
 
@@ -94,14 +94,14 @@ def test_a_bar_is_no_longer_than_its_whole() -> None:
 
 
 def test_pieces_lie_end_to_end() -> None:
-    pieces = [BarSegment("wait", 1, "a"), BarSegment("blue", 0, "none"), BarSegment("teal", 3, "b")]
-    shown = str(stacked(pieces, top=4, label="said"))
+    pieces = [Segment("data wait", 1, "a"), Segment("backward", 0, "none"), Segment("optimizer", 3, "b")]
+    shown = str(stacked(pieces, top=4, label="said", labelled=True))
     assert re.findall(r'x="([\d.]+%)" width="([\d.]+%)"', shown) == [("0%", "25%"), ("25%", "75%")]
     assert re.findall(r">(\d+ %)<", shown) == ["25 %", "75 %"]
 
 
 def test_texts_in_charts_are_escaped() -> None:
-    shown = str(stacked([BarSegment("wait", 1, "</svg><script>\x1b")], top=1, label='"><b>'))
+    shown = str(stacked([Segment("data wait", 1, "</svg><script>\x1b")], top=1, label='"><b>'))
     assert 'aria-label="&#34;&gt;&lt;b&gt;"' in shown
     assert "<title>&lt;/svg&gt;&lt;script&gt;\\x1b</title>" in shown
     long = str(columns(ColumnChart([], ["x" * 400], plain_axis(1), [(0.5, "<i>")], "said")))

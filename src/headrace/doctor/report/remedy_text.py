@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.doctor.causes import Edit, Prescription, ProofOutcome, Remedy
-from headrace.doctor.quantities import ABSENT, duration, number, times
+from headrace.doctor.causes import Prescription, ProofOutcome, Remedy
+from headrace.doctor.quantities import duration, number, times
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
@@ -119,13 +119,8 @@ class RemedyRow:
     title: str
     prediction: Prediction | None
     outcome: ProofOutcome | None
-    why: str = ""
-    confidence: str = ""
-    costs: str = ""
-    hint: str = ""
-    edit: Edit | None = None
-    parts: Sequence[AdoptedPart] = ()
-    """Parts of the script that a Loader takes over."""
+    remedy: Remedy | None = None
+    """None for several remedies, and for one that was tried and is no longer predicted to help."""
     without: str = ""
     """Helpful remedies left out of a combination, with the reason."""
 
@@ -135,26 +130,12 @@ class RemedyRow:
         return self.outcome is not None and self.outcome.is_refused
 
     @property
-    def part_lines(self) -> list[str]:
-        """One line per part: its place, its replacement and its certainty."""
-        return [part_line(part) for part in self.parts]
+    def costs(self) -> str:
+        return "" if self.remedy is None else ", ".join(self.remedy.costs)
 
     @property
     def predicted(self) -> str:
         return "" if self.prediction is None else predicted(self.prediction)
-
-    @property
-    def step(self) -> str:
-        """Predicted step time."""
-        return ABSENT if self.prediction is None else duration(self.prediction.step_us)
-
-    @property
-    def interval(self) -> str:
-        return "" if self.prediction is None else interval(self.prediction.low_us, self.prediction.high_us)
-
-    @property
-    def speedup(self) -> str:
-        return "" if self.prediction is None else times(self.prediction.speedup)
 
     @property
     def proved(self) -> str:
@@ -217,20 +198,7 @@ def remedy_rows(prescription: Prescription | None) -> RemedyRows:
     left_out = [title(one) for one in helps if one.code in prescription.left_out]
     without = f"without what its proof refuted ({'; '.join(left_out)})" if left_out else ""
     best = prescription.best if proof is None else proof.predicted
-    rows = [
-        RemedyRow(
-            title=title(one),
-            prediction=one.prediction,
-            outcome=prescription.outcome_of([one.code]),
-            why=one.why,
-            confidence=one.confidence,
-            costs=", ".join(one.costs),
-            hint=one.hint,
-            edit=one.edit,
-            parts=one.parts,
-        )
-        for one in helps
-    ]
+    rows = [RemedyRow(title(one), one.prediction, prescription.outcome_of([one.code]), one) for one in helps]
     # Keep the outcomes of remedies that were tried alone but are no longer predicted to help.
     alone = dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1)
     rows += [

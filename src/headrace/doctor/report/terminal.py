@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from headrace.doctor.measure import WAIT
-from headrace.doctor.quantities import ABSENT, counted, duration, percent
+from headrace.doctor.quantities import ABSENT, counted, duration, percent, times
 from headrace.doctor.report.first_screen import FirstScreen
-from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows
+from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, interval, part_line
 from headrace.doctor.report.terminal_layout import (
     ALL,
     CELL,
@@ -138,9 +138,9 @@ def _put_loader(page: TerminalPage, loader: LoaderView, detail: ReportDetail) ->
     page.rows(rows)
     places = [page.shorten(line.label, page.width - PLACE_ROOM, keep="end") for line in loader.lines[: detail.lines]]
     page.rows([TerminalRow(f"line {at}", line.cells) for at, line in zip(places, loader.lines, strict=False)])
-    for key, (took, times, stage_name), _ in loader.slow[: detail.slow]:
+    for key, (took, multiple, stage_name), _ in loader.slow[: detail.slow]:
         shown = page.shorten(key, KEY_CELLS)
-        page.line(f"slow sample {shown}: {took}, {times} the median, most in {stage_name}")
+        page.line(f"slow sample {shown}: {took}, {multiple} the median, most in {stage_name}")
     page.sentence(loader.start_up, lead="  start-up: ")
 
 
@@ -211,9 +211,12 @@ def _put_remedies(page: TerminalPage, view: ReportView, detail: ReportDetail) ->
 def _remedy_row(row: RemedyRow, label: str) -> TerminalRow:
     """Return a remedy's figures. A proof takes the place of the costs, which the whole report shows."""
     remark = "; ".join(filter(None, (row.proved, row.without))) or (f"costs {row.costs}" if row.costs else "")
-    gained = REFUSED if row.is_refused and row.prediction is not None else row.speedup
-    interval = f"({row.interval})" if row.interval else ""
-    return TerminalRow(label, (row.step, interval, gained), remark=remark)
+    prediction = row.prediction
+    if prediction is None:
+        return TerminalRow(label, (ABSENT, "", ""), remark=remark)
+    between = interval(prediction.low_us, prediction.high_us)
+    gained = REFUSED if row.is_refused else times(prediction.speedup)
+    return TerminalRow(label, (duration(prediction.step_us), f"({between})" if between else "", gained), remark=remark)
 
 
 def _put_reasons(page: TerminalPage, first: Sequence[tuple[int, RemedyRow]], rows: RemedyRows, left: str) -> None:
@@ -222,17 +225,18 @@ def _put_reasons(page: TerminalPage, first: Sequence[tuple[int, RemedyRow]], row
         page.sentence(f"{row.title}: {row.predicted or 'its gain is unknown'}", lead=f"  {place}. ")
         if row.outcome is not None:
             page.sentence("; ".join(filter(None, (row.proved, row.samples))), lead="     ")
-        if row.why:
-            page.sentence(f"{row.why} (confidence {row.confidence})", lead="     ", style="dim")
+        if (own := row.remedy) is None:
+            continue
+        page.sentence(f"{own.why} (confidence {own.confidence})", lead="     ", style="dim")
         if row.costs:
             page.sentence(f"costs {row.costs}", lead="     ", style="dim")
-        for text in row.part_lines:
-            page.sentence(text, lead="     • ", style="dim")
-        if row.edit is not None:
-            for line in row.edit.diff.expandtabs().splitlines():
+        for part in own.parts:
+            page.sentence(part_line(part), lead="     • ", style="dim")
+        if own.edit is not None:
+            for line in own.edit.diff.expandtabs().splitlines():
                 page.code(line, indent=5)
-        elif row.hint:
-            page.sentence(row.hint, lead="     → ")
+        elif own.hint:
+            page.sentence(own.hint, lead="     → ")
     if left:
         page.line(left, style="dim")
     whole = rows.together

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from headrace.doctor.causes import LEAST_GAIN, ProofOutcome
 from headrace.doctor.quantities import counted, duration, percent, times
-from headrace.doctor.report.remedy_text import RemedyRow, interval
+from headrace.doctor.report.remedy_text import interval, proved
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 from headrace.doctor.simulate import Prediction
 
@@ -108,11 +108,9 @@ def show_tuning(result: TuneReport, console: Console) -> None:
 
 
 def _row(one: ProofOutcome, first: ProofOutcome, best: ProofOutcome) -> TerminalRow:
-    row = RemedyRow(one.remedies[0], one.predicted, one)
-    predicted = f"predicted {row.step}" if one.predicted else ""
-    said = f"measured {duration(one.step_us)}" if one is first else row.proved
+    predicted = "" if one.predicted is None else f"predicted {duration(one.predicted.step_us)}"
+    said = f"measured {duration(one.step_us)}" if one is first else proved(one)
     between = interval(one.low_us, one.high_us)
     remark = said if between in said else f"{said} ({between})"
-    return TerminalRow(
-        row.title, ("baseline" if one is first else predicted, "taken" if one is best else ""), remark=remark
-    )
+    cells = ("baseline" if one is first else predicted, "taken" if one is best else "")
+    return TerminalRow(one.remedies[0], cells, remark=remark)

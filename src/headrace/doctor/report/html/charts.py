@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from headrace.doctor.quantities import percent
 from headrace.doctor.report.escaping import safe
+from headrace.doctor.report.view import Segment
 
 FOLDER = Path(__file__).parent / "templates"
 MOST_TEXT = 300
@@ -155,15 +156,6 @@ def buckets(count: int, most: int = MOST_COLUMNS) -> list[range]:
 
 
 @dataclass(frozen=True)
-class BarSegment:
-    """Segment of a stacked bar; `text` is its tooltip."""
-
-    colour: str
-    value: float
-    text: str
-
-
-@dataclass(frozen=True)
 class BarMeasure:
     """Bar of a figure with an interval: `kind` is `now`, `predicted`, `proved` or `floor`."""
 
@@ -177,9 +169,9 @@ def columns(chart: ColumnChart) -> Markup:
     return _macro("columns")(chart)
 
 
-def stacked(segments: Sequence[BarSegment], *, top: float, label: str, labelled: bool = True) -> Markup:
-    """Draw segments end to end. `top` is the value of the full width."""
-    return _macro("stacked")(segments, top, label, labelled)
+def stacked(segments: Sequence[Segment], *, top: float, label: str, colour: str = "", labelled: bool = False) -> Markup:
+    """Draw segments end to end, in `colour` or in those of their names. `top` is the value of the full width."""
+    return _macro("stacked")(segments, top, label, colour, labelled)
 
 
 def measures(bars: Sequence[BarMeasure], *, top: float, label: str, mark: float | None = None) -> Markup:
@@ -199,7 +191,9 @@ def _macro(name: str) -> Callable[..., Markup]:
     environment = Environment(
         loader=FileSystemLoader(FOLDER), autoescape=True, finalize=shown, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters.update(of_width=lambda share: f"{figure(min(share, 1.0) * 100)}%", percent=percent)
+    environment.filters.update(
+        of_width=lambda share: f"{figure(min(share, 1.0) * 100)}%", percent=percent, colour_of=colour_of
+    )
     environment.globals.update(plot_px=PLOT_PX)
     macro: Callable[..., Markup] = getattr(environment.get_template("charts.html").module, name)
     return macro

@@ -10,9 +10,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headrace.doctor.measure import mean_batches
-from headrace.doctor.quantities import counted, percent
+from headrace.doctor.quantities import counted
 from headrace.doctor.report.html import tables, timelines
 from headrace.doctor.report.html.charts import FOLDER, columns, seen
+from headrace.doctor.report.remedy_text import part_line
 from headrace.doctor.report.terminal_layout import heat
 from headrace.doctor.report.view import ReportView
 
@@ -74,6 +75,6 @@ def _environment(limit: int) -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        tables=tables, cores_busy=timelines.cores_busy, columns=columns, counted=counted, percent=percent
+        tables=tables, cores_busy=timelines.cores_busy, columns=columns, counted=counted, part_line=part_line
     )
     return environment

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from headrace.doctor.measure import MeanBatch
 from headrace.doctor.quantities import ABSENT, duration, percent
-from headrace.doctor.report.html.charts import BarMeasure, BarSegment, ChartKey, colour_of, measures, stacked
+from headrace.doctor.report.html.charts import BarMeasure, ChartKey, colour_of, measures, stacked
 from headrace.doctor.report.remedy_text import RemedyRow, bounds
 from headrace.doctor.report.view import LoaderView, ReportView, Row, Segment
 from headrace.doctor.session.trainers import LOADER_FACTS, LoaderFacts
@@ -36,8 +36,8 @@ def rows(shown: Sequence[Row], *, colour: str = "", labelled: bool = False) -> l
     for row in shown:
         said = [one.text for one in row.bar if one.text] or row.cells[:1]
         label = f"{row.label}: {', '.join(said)}"
-        bar = [BarSegment(colour or colour_of(one.name), one.value, one.text or label) for one in row.bar]
-        found.append([row.label, stacked(bar, top=top, label=label, labelled=labelled), *row.cells])
+        bar = stacked(row.bar, top=top, label=label, colour=colour, labelled=labelled)
+        found.append([row.label, bar, *row.cells])
     return found
 
 
