@@ -161,8 +161,7 @@ def _put_findings(page: TerminalPage, findings: Sequence[FindingRow], detail: Re
     for one in findings[: detail.findings]:
         weight = f"{one.weight} of a step  " if one.weight else ""
         page.sentence(f"{weight}{one.text}", lead="  • ")
-        if detail.evidence:
-            page.sentence(one.evidence, lead="    ", style="dim")
+        page.sentence(one.evidence, lead="    ", style="dim")
         if detail.advice and one.advice:
             page.sentence(one.advice, lead="    → ")
 

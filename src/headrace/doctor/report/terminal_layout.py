@@ -193,16 +193,14 @@ class ReportDetail:
     """Reason and code change of each remedy, shown if above 0."""
     windows: int = 0
     """Windows of a measured run, shown if above 0."""
-    evidence: int = 1
-    """Evidence of each finding, shown if above 0."""
     rest: str = field(default="--verbose", kw_only=True)
     """Option that shows the omitted rows."""
 
 
 SCREEN = ReportDetail()
-SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, evidence=0, stages=2, slow=0, notes=1)
+SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, stages=2, slow=0, notes=1)
 """Variant that leaves room for remedies."""
 CELL = replace(SCREEN, rest="watch(verbose=True)")
 """Variant for a notebook cell, which scrolls."""
-CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, findings=1, evidence=1, reasons=1, rest=CELL.rest)
+CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, findings=1, reasons=1, rest=CELL.rest)
 ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))
