@@ -8,7 +8,7 @@ from .loader import is_lost, is_unsure
 from .prescription import prescribe
 from .processes import LAUNCHERS, failed_process, hanging
 from .proposals import EFFORTS
-from .recommended import Recommended, gaining, recommended, slowed_step_us
+from .recommended import Recommended, gaining, recommended, slowed
 from .remedies import effort
 from .remedy import (
     DISTURBING,

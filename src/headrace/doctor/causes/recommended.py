@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..measure import BOUND, Diagnosis
+from ..quantities import duration
 from ..simulate import Prediction
 from .cores import CROWDED, SPINNING
 from .remedy import LEAST_STEPS, Prescription, ProofOutcome, Remedy
@@ -77,12 +78,16 @@ def _predicted(prescription: Prescription) -> Recommended | None:
     return None
 
 
-def slowed_step_us(diagnosis: Diagnosis, prescription: Prescription | None) -> float | None:
-    """Return the step without its waits if workers slow it down, so that a step on cached batches is shorter."""
+def slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
+    """Yield a sentence if workers slow the training down, so that a step on cached batches is shorter."""
     bounds = None if prescription is None or prescription.stop else prescription.lower_bounds
     waits = diagnosis.wait_share
     is_said = any(one.code == SPINNING for one in diagnosis.findings)
     if bounds is None or bounds.replay_us is None or waits is None or is_said:
-        return None
+        return
     own_us = bounds.observed_us * (1 - waits)
-    return own_us if bounds.replay_us < SLOWED * own_us else None
+    if bounds.replay_us < SLOWED * own_us:
+        yield (
+            f"The workers slow the training down: without its waits a step takes {duration(own_us)} beside them, and "
+            f"{duration(bounds.replay_us)} while they are idle."
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -14,7 +13,7 @@ from headrace.doctor.causes import (
     Recommended,
     effort,
     recommended,
-    slowed_step_us,
+    slowed,
 )
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import duration, times
@@ -65,18 +64,8 @@ def first_screen(diagnosis: Diagnosis, prescription: Prescription | None) -> Fir
         faster = f"{verdict.rstrip('.')}; {found.speed}."
         verdict = faster if len(faster.split()) <= MOST_WORDS else verdict
     before, after = ([one.text for one in some] for some in (diagnosis.ending, diagnosis.statements))
-    texts: list[str] = [*before, verdict, *_slowed(diagnosis, prescription), *after]
+    texts: list[str] = [*before, verdict, *slowed(diagnosis, prescription), *after]
     return FirstScreen(texts[0], texts[1 : 1 + MOST_BULLETS], found, texts[1 + MOST_BULLETS :])
-
-
-def _slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
-    """Yield a sentence if workers slow the training down, which explains a step shorter than the one without waits."""
-    own_us = slowed_step_us(diagnosis, prescription)
-    if own_us is not None and prescription is not None and prescription.lower_bounds is not None:
-        yield (
-            f"The workers slow the training down: without its waits a step takes {duration(own_us)} beside them, and "
-            f"{duration(prescription.lower_bounds.replay_us)} while they are idle."
-        )
 
 
 def _worded(chosen: Recommended, prescription: Prescription | None) -> Recommendation:

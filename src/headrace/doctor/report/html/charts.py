@@ -179,24 +179,38 @@ def measures(bars: Sequence[BarMeasure], *, top: float, label: str, mark: float 
     return _macro("measures")(bars, top, label, mark)
 
 
-@cache
 def _macro(name: str) -> Callable[..., Markup]:
-    """Return a macro of `charts.html` that formats numbers as coordinates and escapes texts."""
+    """Return a macro of `charts.html`."""
+    macro: Callable[..., Markup] = getattr(environment().get_template("charts.html").module, name)
+    return macro
+
+
+@cache
+def environment(most: int = MOST_TEXT) -> Environment:
+    """Return the environment of the templates. Numbers are coordinates, and texts have at most `most` characters.
+
+    Every text is escaped twice: `seen` first escapes characters that are not plainly visible, then Jinja escapes the
+    text for HTML.
+    """
 
     def shown(value: object) -> object:
         if isinstance(value, Markup) or not isinstance(value, str | int | float):
             return value
-        return seen(value) if isinstance(value, str) else figure(value)
+        return seen(value, most=most) if isinstance(value, str) else figure(value)
 
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER), autoescape=True, finalize=shown, undefined=StrictUndefined, trim_blocks=True
+    made = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        finalize=shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters.update(
+    made.filters.update(
         of_width=lambda share: f"{figure(min(share, 1.0) * 100)}%", percent=percent, colour_of=colour_of
     )
-    environment.globals.update(plot_px=PLOT_PX)
-    macro: Callable[..., Markup] = getattr(environment.get_template("charts.html").module, name)
-    return macro
+    made.globals.update(plot_px=PLOT_PX)
+    return made
 
 
 OTHER = "other"

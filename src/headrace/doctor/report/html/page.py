@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from functools import cache
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headrace.doctor.measure import mean_batches
 from headrace.doctor.quantities import counted
 from headrace.doctor.report.html import tables, timelines
-from headrace.doctor.report.html.charts import FOLDER, columns, seen
+from headrace.doctor.report.html.charts import FOLDER, columns, environment
 from headrace.doctor.report.remedy_text import part_line
 from headrace.doctor.report.terminal_layout import heat
 from headrace.doctor.report.view import ReportView
@@ -31,50 +29,21 @@ def html_page(view: ReportView) -> str:
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     colour = "" if view.waits is None else heat(view.waits)
     training = timelines.training_of(view)
-    drawn = {
+    context = {
+        "view": view,
+        "heat": colour,
+        "badge": _BADGES.get(colour, ""),
+        "style": Markup(style),
+        "policy": f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         "training": training,
         "steps": None if training is None else timelines.steps(training),
         "ready": None if training is None else timelines.batches_ready(view.session, training),
         "batches": [] if training is None else mean_batches(view.session, training),
+        "tables": tables,
+        **{one.__name__: one for one in (timelines.cores_busy, columns, counted, part_line)},
     }
     for limit in TEXT_LIMITS:
-        page = (
-            _environment(limit)
-            .get_template("page.html")
-            .render(
-                view=view,
-                heat=colour,
-                badge=_BADGES.get(colour, ""),
-                contents=[],
-                style=Markup(style),
-                policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-                **drawn,
-            )
-        )
+        page = environment(limit).get_template("page.html").render(context, contents=[])
         if len(page.encode()) < MOST_BYTES:
             break
     return page
-
-
-@cache
-def _environment(limit: int) -> Environment:
-    """Return the template environment, which escapes every text twice.
-
-    `seen` first escapes characters that are not plainly visible, then Jinja escapes the text for HTML.
-    """
-
-    def shown(value: object) -> object:
-        return value if isinstance(value, Markup) or not isinstance(value, str) else seen(value, most=limit)
-
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        finalize=shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(
-        tables=tables, cores_busy=timelines.cores_busy, columns=columns, counted=counted, part_line=part_line
-    )
-    return environment
