@@ -69,6 +69,13 @@ def test_what_was_set_otherwise_is_named(sessions):
     assert settings["pin_memory"][1] == "True"
 
 
+def test_other_software_is_named():
+    runs = [made(FAST), made(FAST)]
+    for session, version in zip(runs, ("3.11.7", "3.12.1"), strict=True):
+        session.process_of(session.trainers[0]).facts["process"] = {"python": version}
+    assert compare(*runs).settings == [("Python", "3.11.7", "3.12.1")]
+
+
 def test_a_busier_machine_is_a_doubt(sessions):
     busy = made(FAST, columns={"cpu_cores_other": 6.0, "cpu_cores_busy": 8.0})
     quiet = made(SLOW, columns={"cpu_cores_other": 0.1, "cpu_cores_busy": 2.0})
