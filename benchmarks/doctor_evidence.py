@@ -39,9 +39,9 @@ def report(folder: Path, *, is_rendered: bool) -> dict[str, float]:
     diagnosed = time.perf_counter()
     figures = {"import": imported - start, "merge": merged - imported, "diagnose": diagnosed - merged}
     if is_rendered:
-        from headrace.doctor.report.terminal import text
+        from headrace.doctor.report import report_view, text
 
-        text(session, diagnosis)
+        text(report_view(session, diagnosis))
         figures["render"] = time.perf_counter() - diagnosed
     used = resource.getrusage(resource.RUSAGE_SELF)
     return figures | {"CPU in all": used.ru_utime + used.ru_stime, "peak MB": used.ru_maxrss / 1024}

@@ -33,7 +33,7 @@ from headrace.doctor.causes import Prescription, diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.measure import Diagnosis
-from headrace.doctor.report import text
+from headrace.doctor.report import report_view, text
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.trace import trace
 from headrace.doctor.session import read_session
@@ -123,12 +123,8 @@ def sources(name: str) -> ScriptSources:
 def reports(name: str, session: Session) -> list[str]:
     """Return the reports of a recording's session: verdict, text, HTML page and trace."""
     diagnosis, prescription = prescribed(name, session)
-    return [
-        diagnosis.verdict.text,
-        text(session, diagnosis, prescription),
-        html_page(session, diagnosis, prescription),
-        "".join(trace(session, diagnosis)),
-    ]
+    view = report_view(session, diagnosis, prescription)
+    return [diagnosis.verdict.text, text(view), html_page(view), "".join(trace(session, diagnosis))]
 
 
 def expected(name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from made_reports import balanced_prescription, made_diagnosis, made_prescriptio
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.measure import Statement
 from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "base"}
@@ -69,7 +70,7 @@ def words(tag: Tag) -> str:
 def made_page(**changes: object) -> str:
     """Of everything that there may be in a report."""
     diagnosis = replace(made_ranks(), **changes) if changes else made_ranks()
-    return html_page(made_session(40), diagnosis, made_prescription(), again=AGAIN)
+    return html_page(report_view(made_session(40), diagnosis, made_prescription(), again=AGAIN))
 
 
 def calm_page() -> str:
@@ -79,7 +80,7 @@ def calm_page() -> str:
         wait_share=0.02,
         verdict=Statement("not-input-bound", "Not input-bound: the GPU waits 2 % of each step."),
     )
-    return html_page(made_session(40), diagnosis, balanced_prescription())
+    return html_page(report_view(made_session(40), diagnosis, balanced_prescription()))
 
 
 def large_session(steps: int = 10_000, ranks: int = 8) -> Session:
@@ -97,4 +98,4 @@ def large_session(steps: int = 10_000, ranks: int = 8) -> Session:
 
 def large_page(steps: int = 10_000, ranks: int = 8) -> str:
     session = large_session(steps, ranks)
-    return html_page(session, diagnose(session), made_prescription(), again=AGAIN)
+    return html_page(report_view(session, diagnose(session), made_prescription(), again=AGAIN))

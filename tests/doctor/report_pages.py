@@ -8,14 +8,16 @@ from pathlib import Path
 from machine_findings import quantities
 from rich.console import Console
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.report.first_screen import gaining
+from headrace.doctor.causes import Prescription, gaining
+from headrace.doctor.measure import Diagnosis, Statement
+from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.terminal import show
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session
 
 GOLDEN = Path(__file__).parent / "golden"
 AGAIN = "headrace doctor show session.json"
+NOTHING = Diagnosis(Statement("no-training", "No training was seen."), None, "cpu")
 
 
 def printed(
@@ -38,7 +40,7 @@ def printed(
         legacy_windows=False,
         _environ={},
     )
-    show(session, diagnosis, console, prescription, verbose=verbose, again=AGAIN)
+    show(report_view(session, diagnosis, prescription, again=AGAIN), console, verbose=verbose)
     file.flush()
     return file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 
@@ -60,5 +62,5 @@ def figures(diagnosis: Diagnosis) -> list[str]:
 
 def first_gain(prescription: Prescription) -> str:
     """What is recommended of remedies that gain; nothing where none does."""
-    found = gaining(prescription)
+    found = None if gaining(prescription) is None else first_screen(NOTHING, prescription).recommendation
     return "" if found is None else found.text

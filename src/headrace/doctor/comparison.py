@@ -20,18 +20,14 @@ from headrace.errors import SessionError
 from .causes import DISTURBING, LEAST_GAIN, interval
 from .measure import BOUND, ORDER, WAIT, Join, TrainerView, batch_stages, host_of, main_view_of, step_parts, whole_fact
 from .quantities import ABSENT, duration, number, percent
-from .report import TerminalPage, TerminalRow, escaped, safe_json, table
+from .report import TerminalPage, TerminalRow, escaped, safe_json, table, versions
 from .session import saved_session
 from .session.model import Session
+from .session.trainers import LOADER_FACTS
 
 STEP = "step"
 LEAST_STEPS = 4
 """Number of steps below which there are no two blocks to estimate a spread."""
-COMPARED_FACTS = (
-    *("num_workers", "threads", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory"),
-    *("start_method", "in_order", "dataset", "length"),
-)
-"""Loader settings with reported changes."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,8 @@ def compare(before: Session, after: Session) -> RunComparison:
     parts = _all_compared("part", _parts(first), _parts(second), ORDER)
     old, new = _stages(before, first), _stages(after, second)
     stages = _all_compared("stage", old, new, {**old, **new})
-    settings, doubts = list(_settings(before, after, first, second)), list(_doubts(before, after, first, second))
+    settings = list(_settings(_set(before, first), _set(after, second)))
+    doubts = list(_doubts(before, after, first, second))
     return RunComparison(_verdict(step, parts, stages), step, parts, stages, settings, doubts)
 
 
@@ -151,37 +148,24 @@ def _mean_and_half(values: Sequence[float]) -> tuple[float | None, float]:
     return mean, high - mean
 
 
-def _settings(
-    before: Session, after: Session, first: TrainerView, second: TrainerView
-) -> Iterator[tuple[str, str, str]]:
-    pairs: list[tuple[str, object, object]] = []
-    if before.outcome.command != after.outcome.command:
-        pairs.append(("command", " ".join(before.outcome.command), " ".join(after.outcome.command)))
-    loaders = [
-        view.loader(view.batch_production[0].loader) if view.batch_production else None for view in (first, second)
-    ]
-    old, new = ({} if loader is None else loader.facts for loader in loaders)
-    pairs += [(name, old.get(name), new.get(name)) for name in COMPARED_FACTS]
-    pairs += [(name, _fact(before, first, name), _fact(after, second, name)) for name in FACTS]
-    pairs.append(("ranks", len({one.rank for one in before.trainers}), len({one.rank for one in after.trainers})))
-    for name, old_value, new_value in pairs:
-        if old_value != new_value:
-            yield name, _said(old_value), _said(new_value)
+def _settings(old: dict[str, object], new: dict[str, object]) -> Iterator[tuple[str, str, str]]:
+    for name in dict.fromkeys([*old, *new]):
+        if old.get(name) != new.get(name):
+            yield name, _said(old.get(name)), _said(new.get(name))
 
 
-FACTS = ("python", "torch", "cores", "host")
-"""Facts of the process that trained and of its machine."""
-
-
-def _fact(session: Session, view: TrainerView, name: str) -> object:
-    trainer = view.trainer
-    if name == "host":
-        return trainer.host
-    if name == "cores":
-        host = host_of(session, trainer)
-        return None if host is None else host.cores
-    found = session.process_facts(trainer).get(name)
-    return found.get("version") if isinstance(found, dict) else found
+def _set(session: Session, view: TrainerView) -> dict[str, object]:
+    """Return the settings of a run: its command, loader, software and machine."""
+    loader = view.loader(view.batch_production[0].loader) if view.batch_production else None
+    host = host_of(session, view.trainer)
+    return {
+        "command": " ".join(session.outcome.command),
+        **({} if loader is None else {name: loader.facts.get(name) for name in LOADER_FACTS}),
+        **versions(session, view.trainer),
+        "cores": None if host is None else host.cores,
+        "host": view.trainer.host,
+        "ranks": len({one.rank for one in session.trainers}),
+    }
 
 
 def _said(value: object) -> str:

@@ -164,10 +164,10 @@ def _show(watched: Watch, console: Console | None, verbose: bool) -> None:
         return
     from rich.console import Console as NewConsole
 
-    from .report import show
+    from .report import report_view, show
 
-    console = console or NewConsole()
-    show(watched.session, watched.diagnosis, console, watched.prescription, verbose=verbose, in_cell=True)
+    view = report_view(watched.session, watched.diagnosis, watched.prescription)
+    show(view, console or NewConsole(), verbose=verbose, in_cell=True)
 
 
 def _guarded(work: Callable[[], None], *, what: str = "its report") -> None:

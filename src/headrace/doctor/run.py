@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from rich.console import Console
-
 from headrace.errors import UsageError
 
 from .adopting import LOOK_S, LoaderAdoption
@@ -34,9 +32,9 @@ from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .faults import same_order
 from .machine import MachineSampler
-from .measure import Diagnosis, DiagnosisPlan, PhaseClock, run_phases
+from .measure import Diagnosis, DiagnosisPlan, PhaseClock, gpu_busy, run_phases
 from .prove import DIGESTS, Prover, remedy_attempts
-from .report import LiveView, Outputs, ProgressLine, UnreadConsole, document, gpu_busy, write_whole
+from .report import Outputs, RunStatus, UnreadConsole, document, report_view, write_whole
 from .session import SESSION_FILE, FailedReplay, SessionFolder, merged, read_session, saved_session, session_folder
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
@@ -190,7 +188,7 @@ def live_page(folder: Path) -> str:
                 f"--watch: expected the folder of a run that was started with --keep, got {folder} ({error})"
             ) from error
     diagnosis = diagnose(session)
-    return html_page(session, diagnosis, prescribe(session, diagnosis) if saved.exists() else None)
+    return html_page(report_view(session, diagnosis, prescribe(session, diagnosis) if saved.exists() else None))
 
 
 def restore_again(session: Path) -> int:
@@ -214,13 +212,20 @@ def restore_unfinished() -> None:
 
 def _announced_run(
     asked: Examination, folder: SessionFolder, outputs: Outputs
-) -> tuple[CommandResult, list[Machine], ProgressLine]:
+) -> tuple[CommandResult, list[Machine], RunStatus]:
     trial_s = EXPECTED_S if asked.tries_loader else 0.0
     plan = DiagnosisPlan.of(folder.settings, trial_s=trial_s, prove_s=asked.prove_s)
-    progress = ProgressLine(folder.settings, plan, UnreadConsole(stderr=True))
+    samplers: list[MachineSampler] = []
+    progress = RunStatus(
+        folder.settings,
+        plan,
+        UnreadConsole(stderr=True),
+        live=(lambda: gpu_busy(samplers[0].machine()) if samplers else None) if asked.live else None,
+        has_output=not asked.live or (sys.stdout.isatty() and not outputs.json_to_standard_output),
+    )
     if not asked.observe:
         progress.announce()
-    return *run_sampled(asked, folder, outputs, progress), progress
+    return *run_sampled(asked, folder, outputs, progress, samplers), progress
 
 
 def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedReplay | None:
@@ -238,24 +243,21 @@ def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedRepl
 
 
 def run_sampled(
-    asked: Examination, folder: SessionFolder, outputs: Outputs, progress: ProgressLine | None = None
+    asked: Examination,
+    folder: SessionFolder,
+    outputs: Outputs,
+    progress: RunStatus | None = None,
+    samplers: list[MachineSampler] | None = None,
 ) -> tuple[CommandResult, list[Machine]]:
-    """Run the command, and sample the machine meanwhile.
+    """Run the command, and sample the machine meanwhile; `samplers` receives the sampler.
 
-    Output passes through this process, unless the run is only observed, and so independent of the doctor. The live view
-    needs all output that goes to the terminal. If some goes elsewhere, the view prints lines to standard error, and the
-    output is left alone.
+    Output passes through this process, unless the run is only observed, and so independent of the doctor. Live rows
+    need all output that goes to the terminal. If some goes elsewhere, they are lines on standard error, and the output
+    is left alone.
     """
-    samplers: list[MachineSampler] = []
-    view = None
-    if asked.live:
-        has_all = sys.stdout.isatty() and sys.stderr.isatty() and not outputs.json_to_standard_output
-        console = Console() if has_all else Console(stderr=True, force_terminal=False)
-        view = LiveView(folder.settings, console, gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None)
+    samplers = [] if samplers is None else samplers
     with ExitStack() as stack:
         stack.enter_context(outputs.standard_output_aside())
-        if view is not None:
-            stack.enter_context(view)
         if progress is not None:
             stack.callback(progress.hide)
         stack.callback(lambda: [sampler.stop() for sampler in samplers])
@@ -263,8 +265,8 @@ def run_sampled(
             asked.command,
             folder.settings,
             relay=asked.live or not asked.observe,
-            on_line=view.relay if view is not None and view.draws else None,
-            below=None if asked.live or asked.observe else progress,
+            on_line=progress.relay if asked.live and progress is not None and progress.draws else None,
+            below=None if asked.observe and not asked.live else progress,
             on_start=lambda pid: samplers.append(MachineSampler(folder.clock, pid).start()),
             keep_written=folder.is_kept,
         )
@@ -279,7 +281,7 @@ def _reported(
     folder: SessionFolder,
     ended: CommandResult,
     machines: list[Machine],
-    progress: ProgressLine,
+    progress: RunStatus,
     failures: Sequence[FailedReplay],
 ) -> Reported:
     """Return the results of a run that has ended; `progress` shows the current work.
@@ -326,7 +328,7 @@ def _reported(
 
 
 def _prove(
-    asked: Examination, folder: SessionFolder, session: Session, prescription: Prescription, progress: ProgressLine
+    asked: Examination, folder: SessionFolder, session: Session, prescription: Prescription, progress: RunStatus
 ) -> None:
     announce = progress.tells if progress.draws else say
     prover = Prover.of(session, asked.command, folder.settings, announce, asked.prove_s or 0.0)
@@ -372,7 +374,7 @@ def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
     return _or_none(lambda: prescribe(session, diagnosis, files_here()), "no remedies: their computation failed")
 
 
-def _or_none(work: Callable[[], Result], failed: str, progress: ProgressLine | None = None) -> Result | None:
+def _or_none(work: Callable[[], Result], failed: str, progress: RunStatus | None = None) -> Result | None:
     """Return the result of `work`, or None after reporting a fault."""
     try:
         return work()

@@ -23,6 +23,7 @@ from headrace.doctor.measure.diagnosis import Finding, SampleFunction
 from headrace.doctor.probe.sample_calls import WATCHED, called
 from headrace.doctor.report import text
 from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.producers import ObservedCall, ObservedSample
@@ -105,8 +106,8 @@ def test_a_session_whose_calls_had_more_facts_is_still_rendered() -> None:
     assert any("arguments" in call.facts for maker in session.makers for one in maker.samples for call in one.calls)
     diagnosis = diagnose(session)
     named = "torch.quantile at depth_tar.py:48 and 49 is "
-    assert named in " ".join(text(session, diagnosis, None).split())
-    assert named in html_page(session, diagnosis, None)
+    assert named in " ".join(text(report_view(session, diagnosis, None)).split())
+    assert named in html_page(report_view(session, diagnosis, None))
 
 
 def test_the_verdict_names_the_function_that_takes_most() -> None:
@@ -137,7 +138,7 @@ def test_every_report_has_the_function_and_escapes_its_name(tmp_path: Path) -> N
     session.makers[0].samples = [ObservedSample(0, 1, "7", 10_000, calls)]
     diagnosis = diagnose(session)
     sentence = "<b>Tilt at <i>.py:31 is 100 % of making a batch."
-    shown, page = text(session, diagnosis, None), html_page(session, diagnosis, None)
+    shown, page = text(report_view(session, diagnosis, None)), html_page(report_view(session, diagnosis, None))
     assert sentence in said(diagnosis)
     assert sentence in " ".join(shown.split())
     assert str(escape(sentence)) in page

@@ -18,6 +18,7 @@ from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import Outputs, document
 from headrace.doctor.report.remedy_text import part_line
 from headrace.doctor.report.terminal import text
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
 from headrace.doctor.session.model import Session
 from headrace.errors import UsageError
@@ -115,7 +116,7 @@ def test_a_draft_says_what_is_to_be_checked_and_is_not_injected() -> None:
     assert ["1", "2"] in [quantities(cost) for cost in found.costs]
     assert "--draft FILE" in found.hint
     assert "loader" not in prescribed(session).together
-    page = " ".join(text(session, diagnose(session), prescribed(session)).split())
+    page = " ".join(text(report_view(session, diagnose(session), prescribed(session))).split())
     for part in PARTS:
         assert part_line(part) in page
         assert part_line(part).startswith(f"{part.place} {part.part} → {part.becomes}")
@@ -249,9 +250,9 @@ def test_reports_escape_what_the_script_holds() -> None:
     part = AdoptedPart(hostile, hostile, hostile, "check", hostile)
     session = with_trial(tried(degree="draft", reason=hostile, parts=[part], module=hostile))
     diagnosis, whole = diagnose(session), prescribed(session)
-    page = html_page(session, diagnosis, whole, again="")
+    page = html_page(report_view(session, diagnosis, whole, again=""))
     assert "<script>alert" not in page
-    assert "\x1b" not in page + text(session, diagnosis, whole) + printed(session, diagnosis, whole)
+    assert "\x1b" not in page + text(report_view(session, diagnosis, whole)) + printed(session, diagnosis, whole)
     assert "\x1b" not in document(session, diagnosis, whole)
 
 

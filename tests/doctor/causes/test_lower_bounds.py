@@ -8,7 +8,7 @@ import pytest
 from made_sessions import MadeRun, made_session
 
 from headrace.doctor.causes.prescription import lower_bounds, why_no_lower_bounds
-from headrace.doctor.causes.remedy import LowerBounds
+from headrace.doctor.causes.remedy import LowerBounds, Prescription
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView
 from headrace.doctor.report.remedy_text import bound_rows
@@ -197,6 +197,6 @@ def test_data_work_in_the_loop_is_no_part_of_the_lower_bound(tmp_path: Path) -> 
     lower_bounds = _lower_bounds(session)
     assert lower_bounds is not None
     assert (lower_bounds.replay_us, lower_bounds.work_us) == (COMPUTE_US - 500, 500)
-    assert [name for name, _ in bound_rows(lower_bounds)] == [
+    assert [name for name, _ in bound_rows(Prescription(lower_bounds, "", ""))] == [
         *("baseline", "cached batches", "without data work", "under load", "loader alone"),
     ]

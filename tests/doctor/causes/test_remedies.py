@@ -32,6 +32,7 @@ from headrace.doctor.causes.remedy import Prediction, Remedy
 from headrace.doctor.causes.storage import FilesRead
 from headrace.doctor.probe.hooks.image_libraries import OPENCV_TRANSFORMS, PILLOW_TRANSFORMS
 from headrace.doctor.report.terminal import text
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder, StagingPlace
 from headrace.doctor.session.model import Session, SessionNote
 from headrace.doctor.session.producers import FileOpens
@@ -72,7 +73,7 @@ def test_one_report_has_one_figure_of_demanded_cores() -> None:
     session = made(MadeRun(cpu=1.0, pickle=2_000, unpickle=500), facts=ROOMY | {"cores": 2})
     diagnosis = diagnose(session)
     finding = next(one for one in diagnosis.findings if one.code == "cores")
-    page = " ".join(text(session, diagnosis, prescribed(session)).split())
+    page = " ".join(text(report_view(session, diagnosis, prescribed(session))).split())
     figures = re.findall(r"([\d.]+) cores(?:' worth)? of work", page)
     assert len(figures) > 1
     assert set(figures) == set(re.findall(r"([\d.]+) cores' worth", finding.text))

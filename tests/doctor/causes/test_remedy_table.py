@@ -17,6 +17,7 @@ from headrace.doctor.causes.machine_kinds import MACHINE
 from headrace.doctor.causes.proposals import EFFORTS, RemedyKind
 from headrace.doctor.causes.training_kinds import TRAINING
 from headrace.doctor.report import document, text
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session, SessionNote
 
 PAGES = Path(__file__).parents[3] / "scripts" / "doctor_pages.py"
@@ -59,7 +60,7 @@ def test_a_row_reaches_the_session_as_a_remedy(session: Session) -> None:
 
 
 def test_a_row_reaches_the_report(session: Session) -> None:
-    report = text(session, diagnose(session), prescribed(session))
+    report = text(report_view(session, diagnose(session), prescribed(session)))
     assert NEW.title in report.lower()
 
 

@@ -17,6 +17,7 @@ from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report import text
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.trace import trace
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.producers import RemoteReads, StoreReads
 from headrace.doctor.session.storage import encode_session
@@ -80,7 +81,8 @@ def test_a_link_that_is_full_is_bandwidth_and_its_rate_is_the_links(found: dict[
 def test_no_report_shows_what_the_script_is_trusted_with(name: str, found: dict[str, Found]) -> None:
     """All three have credentials in their code: in a URL, a header, and arguments of a client."""
     session, diagnosis, prescription = found[name]
-    shown = [text(session, diagnosis, prescription), html_page(session, diagnosis, prescription)]
+    view = report_view(session, diagnosis, prescription)
+    shown = [text(view), html_page(view)]
     shown += ["".join(trace(session, diagnosis)), encode_session(session).decode()]
     assert not any("planted" in one.lower() for one in shown)
 
@@ -89,9 +91,9 @@ def test_an_odd_name_of_a_store_is_only_seen(found: dict[str, Found]) -> None:
     session, _, prescription = found[BOTO3]
     odd = changed(session, place="s3://<b>\x1b[2J")
     diagnosis = diagnose(odd)
-    page = html_page(odd, diagnosis, prescription)
+    page = html_page(report_view(odd, diagnosis, prescription))
     assert str(escape("s3://<b>")) in page
-    for shown in (text(odd, diagnosis, prescription), page):
+    for shown in (text(report_view(odd, diagnosis, prescription)), page):
         assert "\x1b[2J" not in shown
 
 

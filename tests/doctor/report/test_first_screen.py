@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from machine_findings import quantities
 from made_reports import balanced_prescription, made_diagnosis, made_prescription
 
-from headrace.doctor.causes import MOST_WORDS
+from headrace.doctor.causes import MOST_WORDS, Prescription, gaining, recommended
 from headrace.doctor.measure import Finding, Statement
 from headrace.doctor.report.first_screen import MOST_BULLETS, first_screen
 
@@ -60,3 +61,45 @@ def test_workers_that_crowd_each_other_are_the_first_lead(weight: float, is_firs
     assert found is not None
     assert (found.text == crowd.advice) == is_first
     assert "not known" in found.certainty
+
+
+INDEXED, WORKERS, *_ = made_prescription().remedies
+
+
+@pytest.mark.parametrize(
+    ("prescription", "figures"),
+    [
+        (made_prescription(), ["39.0 ms", "2.6 ×"]),
+        (replace(made_prescription(), outcomes=[]), ["38.2 ms", "36.0", "45.1 ms", "2.6 ×"]),
+        (
+            replace(made_prescription(), remedies=[WORKERS, INDEXED], outcomes=made_prescription().outcomes[1:]),
+            ["38.2 ms", "36.0", "45.1 ms", "2.6 ×"],
+        ),
+    ],
+    ids=["proved", "predicted", "the other breaks the run"],
+)
+def test_the_remedy_that_gains_most_is_recommended(prescription: Prescription, figures: list[str]) -> None:
+    found = first_screen(made_diagnosis(), prescription).recommendation
+    assert found is not None
+    assert found.text.startswith(f"{INDEXED.title}: ")
+    assert quantities(found.text) == figures
+
+
+def test_what_was_proved_comes_before_what_is_predicted() -> None:
+    assert INDEXED.prediction is not None
+    proof = replace(made_prescription().outcomes[0], remedies=["workers"], step_us=INDEXED.prediction.high_us + 1)
+    found = gaining(replace(made_prescription(), outcomes=[proof]))
+    assert found is not None
+    assert [one.code for one in found.remedies] == ["workers"]
+
+
+def test_a_remedy_of_unknown_gain_is_not_recommended() -> None:
+    prescription = replace(made_prescription(), remedies=[replace(WORKERS, prediction=None)], best=None, outcomes=[])
+    found = recommended(made_diagnosis(), prescription)
+    assert found is not None
+    assert (found.remedies, found.advice) == ((), made_diagnosis().findings[0].advice)
+
+
+def test_of_a_single_step_no_advice_follows() -> None:
+    (only,) = made_diagnosis().budgets
+    assert recommended(replace(made_diagnosis(), budgets=[replace(only, steps=1)]), None) is None

@@ -17,8 +17,8 @@ from report_pages import printed
 from headrace.doctor.report.escaping import safe, safe_json
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import document
-from headrace.doctor.report.terminal import text
 from headrace.doctor.report.trace import trace
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.storage import decode_session
 
 HOSTILE = {
@@ -42,22 +42,17 @@ CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_on_a_terminal(name: str, encoding: str) -> None:
-    evil = HOSTILE[name]
-    shown = printed(_spoilt(made_session(), evil), _spoilt(made_ranks(), evil), verbose=True, encoding=encoding)
-    clean = printed(_spoilt(made_session(), "x"), _spoilt(made_ranks(), "x"), verbose=True, encoding=encoding)
-    assert _dangerous(shown.replace("\n", "")) == []
-    assert "Machine" in shown
-    assert [line for line in shown.splitlines() if line.startswith("GPU waits")] == []
-    assert len([line for line in shown.split("\n") if not line]) == len(
-        [line for line in clean.split("\n") if not line]
-    )
+    def shown(word: str) -> str:
+        session, diagnosis, prescription = (
+            _spoilt(one(), word) for one in (made_session, made_ranks, made_prescription)
+        )
+        return printed(session, diagnosis, prescription, verbose=True, encoding=encoding)
 
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_in_a_text_file(name: str) -> None:
-    shown = text(_spoilt(made_session(), HOSTILE[name]), _spoilt(made_ranks(), HOSTILE[name]))
-    assert _dangerous(shown.replace("\n", "")) == []
-    shown.encode("utf-8")
+    evil, clean = shown(HOSTILE[name]), shown("x")
+    assert _dangerous(evil.replace("\n", "")) == []
+    assert "Machine" in evil
+    assert [line for line in evil.splitlines() if line.startswith("GPU waits 0")] == []
+    assert evil.split("\n").count("") == clean.split("\n").count("")
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name != "bytes"])
@@ -89,20 +84,11 @@ def test_in_a_page_where_it_makes_no_element_and_no_attribute(name: str) -> None
 def _page(word: str) -> str:
     """A session is read from JSON, which holds Unicode only."""
     session = made_session() if word == HOSTILE["bytes"] else _spoilt(made_session(), word)
-    return html_page(session, _spoilt(made_ranks(), word), _spoilt(made_prescription(), word), again=word)
+    return html_page(report_view(session, _spoilt(made_ranks(), word), _spoilt(made_prescription(), word), again=word))
 
 
 def _shapes(page: str) -> set[tuple[object, ...]]:
     return {(tag.name, tuple(sorted(tag.attributes)), tuple(tag.inside)) for tag in parsed(page)}
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize("name", HOSTILE)
-def test_in_what_to_do(name: str, encoding: str) -> None:
-    prescription = _spoilt(made_prescription(), HOSTILE[name])
-    shown = printed(made_session(), made_ranks(), prescription, verbose=True, encoding=encoding)
-    assert _dangerous(shown.replace("\n", "")) == []
-    assert [line for line in shown.splitlines() if line.startswith("GPU waits 0")] == []
 
 
 def test_markup_is_shown_and_not_followed() -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 from test_hostile_texts import HOSTILE, _spoilt
 
 from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.view import report_view
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=WHY_NOT),
@@ -47,7 +48,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "calm": calm_page(),
         "large": large_page(steps=300),
         "hostile": html_page(
-            _spoilt(made_session(), evil), _spoilt(made_ranks(), evil), _spoilt(made_prescription(), evil), again=evil
+            report_view(
+                _spoilt(made_session(), evil),
+                _spoilt(made_ranks(), evil),
+                _spoilt(made_prescription(), evil),
+                again=evil,
+            )
         ),
     }
     for name, page in written.items():

@@ -4,23 +4,16 @@ be told from what they lie on."""
 from __future__ import annotations
 
 import re
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_sessions import MadeRun
-from made_sessions import made_session as simulated
 
-from headrace.doctor.measure.batches import Join
-from headrace.doctor.measure.steps import MeasuredTraining, training
 from headrace.doctor.report.html.charts import (
     FOLDER,
     MOST_COLUMNS,
     PLOT_PX,
     BarMeasure,
-    BarSegment,
     ColumnChart,
     Layer,
     buckets,
@@ -31,8 +24,7 @@ from headrace.doctor.report.html.charts import (
     stacked,
     time_axis,
 )
-from headrace.doctor.report.html.timelines import QueueDepth, queue_depth
-from headrace.doctor.session.model import Session
+from headrace.doctor.report.view import Segment
 
 LENGTHS = st.floats(1e-3, 1e12, allow_nan=False)
 
@@ -102,64 +94,19 @@ def test_a_bar_is_no_longer_than_its_whole() -> None:
 
 
 def test_pieces_lie_end_to_end() -> None:
-    pieces = [BarSegment("wait", 1, "a"), BarSegment("blue", 0, "none"), BarSegment("teal", 3, "b")]
-    shown = str(stacked(pieces, top=4, label="said"))
+    pieces = [Segment("data wait", 1, "a"), Segment("backward", 0, "none"), Segment("optimizer", 3, "b")]
+    shown = str(stacked(pieces, top=4, label="said", labelled=True))
     assert re.findall(r'x="([\d.]+%)" width="([\d.]+%)"', shown) == [("0%", "25%"), ("25%", "75%")]
     assert re.findall(r">(\d+ %)<", shown) == ["25 %", "75 %"]
 
 
 def test_texts_in_charts_are_escaped() -> None:
-    shown = str(stacked([BarSegment("wait", 1, "</svg><script>\x1b")], top=1, label='"><b>'))
+    shown = str(stacked([Segment("data wait", 1, "</svg><script>\x1b")], top=1, label='"><b>'))
     assert 'aria-label="&#34;&gt;&lt;b&gt;"' in shown
     assert "<title>&lt;/svg&gt;&lt;script&gt;\\x1b</title>" in shown
     long = str(columns(ColumnChart([], ["x" * 400], plain_axis(1), [(0.5, "<i>")], "said")))
     assert f"<title>{'x' * 299}…</title>" in long
     assert "&lt;i&gt;" in long
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        MadeRun(steps=50),
-        MadeRun(steps=50, forward=30_000),
-        MadeRun(steps=50, workers=3, slow_batches={10: 90_000, 31: 50_000}, pickle=700, unpickle=300),
-        MadeRun(steps=50, workers=1, prefetch=4, forward=9_000),
-    ],
-)
-def test_batches_ready_are_those_that_were_sent_and_not_asked_for(run: MadeRun, tmp_path: Path) -> None:
-    session = simulated(tmp_path, run)
-    measured = training(session, session.trainers[0])
-    found = queue_depth(measured, Join(session))
-    assert found is not None
-    assert found.most == run.workers * run.prefetch
-    for begun, until in pairwise(found.times):
-        middle = (begun + until) / 2
-        row = found.times.index(begun)
-        assert found.counts[row] == _ready_at(session, measured, middle)
-    empty = sum(
-        until - begun for (begun, until), count in zip(pairwise(found.times), found.counts, strict=True) if count == 0
-    )
-    assert found.empty == pytest.approx(empty / (found.times[-1] - found.times[0]))
-
-
-def test_a_loader_that_keeps_up_is_never_empty(tmp_path: Path) -> None:
-    session = simulated(tmp_path, MadeRun(steps=50, forward=40_000))
-    found = queue_depth(training(session, session.trainers[0]), Join(session))
-    assert found is not None
-    assert found.empty == 0
-
-
-def test_a_mean_depth_is_weighted_by_time() -> None:
-    found = QueueDepth(times=[0.0, 10.0, 40.0, 50.0], counts=[4, 1, 0], most=4)
-    assert found.mean(0, 50) == pytest.approx((40 + 30) / 50)
-    assert found.mean(5, 15) == pytest.approx((20 + 5) / 10)
-    assert found.empty == pytest.approx(0.2)
-
-
-def test_batches_that_were_not_all_written_are_not_counted(tmp_path: Path) -> None:
-    session = simulated(tmp_path, MadeRun(steps=50))
-    session.processes[1].cut = True
-    assert queue_depth(training(session, session.trainers[0]), Join(session)) is None
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -183,19 +130,6 @@ def test_waiting_can_be_told_from_computing_without_seeing_red_or_green(scheme: 
     colours = _colours(scheme)
     for name in ("sky", "blue", "teal", "purple", "slate", "other"):
         assert _yellow(colours["wait"]) - _yellow(colours[name]) >= 60, name
-
-
-def _ready_at(session: Session, measured: MeasuredTraining, time: float) -> int:
-    """Counted batch by batch, from what was sent and what was asked for."""
-    gets = session.trainers[0].gets
-    asked = dict(zip(gets.index, gets.start, strict=True))
-    sent = {
-        index: sent
-        for maker in session.makers
-        for index, sent in zip(maker.batches.index, maker.batches.sent, strict=True)
-        if sent is not None
-    }
-    return sum(sent[index] < time < asked.get(index, measured.steps[-1].end + 1) for index in sent)
 
 
 def _colours(scheme: str) -> dict[str, str]:

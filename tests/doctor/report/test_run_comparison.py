@@ -19,6 +19,7 @@ from headrace.doctor.cli import app
 from headrace.doctor.comparison import compare, comparison_markdown
 from headrace.doctor.report import document, markdown
 from headrace.doctor.report.escaping import safe
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import CommandOutcome
 from headrace.errors import SessionError
 
@@ -66,6 +67,13 @@ def test_what_was_set_otherwise_is_named(sessions):
     settings = {name: (before, after) for name, before, after in compare(sessions[0], other).settings}
     assert settings["num_workers"] == ("2", "4")
     assert settings["pin_memory"][1] == "True"
+
+
+def test_other_software_is_named():
+    runs = [made(FAST), made(FAST)]
+    for session, version in zip(runs, ("3.11.7", "3.12.1"), strict=True):
+        session.process_of(session.trainers[0]).facts["process"] = {"python": version}
+    assert compare(*runs).settings == [("Python", "3.11.7", "3.12.1")]
 
 
 def test_a_busier_machine_is_a_doubt(sessions):
@@ -116,13 +124,12 @@ def test_markdown_renders_as_tables(sessions):
 
 def test_a_report_as_markdown():
     diagnosis, prescription = made_diagnosis(), made_prescription()
-    text = markdown(reported_session(), diagnosis, prescription)
+    text = markdown(report_view(reported_session(), diagnosis, prescription))
     assert diagnosis.verdict.text.rstrip(".") in shown(text)
     found = cells(text)
     budget = diagnosis.budgets[0]
-    assert [row[0] for row in found if row[0] in {part.name for part in budget.parts}] == [
-        one.name for one in budget.parts
-    ]
+    parts = {part.name for part in budget.parts}
+    assert [row[0] for row in found if row[0] in parts] == [part.name for part in budget.parts if part.us]
     titles = {row[0].lower() for row in found}
     assert {one.title.lower() for one in prescription.remedies if one.helps} <= titles
 
@@ -133,7 +140,7 @@ def test_a_report_as_markdown():
 def test_foreign_texts_stay_texts_in_markdown(sessions, evil):
     outcome = CommandOutcome([evil], 0, "finished", 1_000)
     after = replace(sessions[1], outcome=outcome)
-    for text in (comparison_markdown(compare(sessions[0], after)), markdown(after, made_diagnosis())):
+    for text in (comparison_markdown(compare(sessions[0], after)), markdown(report_view(after, made_diagnosis()))):
         page = markdown_library.markdown(text, extensions=["tables"])
         assert "<script" not in page
         assert "<a " not in page

@@ -1,26 +1,24 @@
-"""The terminal's report: what it says first, how it fits, and that it never shows what was not measured as 0."""
+"""The terminal's report and Markdown: the words, and how they fit a width, an encoding and a screen."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from machine_double import Texts, disk_line
 from machine_findings import quantities
-from made_reports import DIED, balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
+from made_reports import DIED, made_diagnosis, made_prescription, made_ranks, made_session
 from report_pages import AGAIN, GOLDEN, printed
 from rich.cells import cell_len
 from rich.console import Console
 
 from headrace.doctor.causes.remedy import Edit, Prescription
-from headrace.doctor.machine.host import Disks
-from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, ProbeCost, Statement, StepBudget
+from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, Statement, StepBudget
+from headrace.doctor.report.markdown import markdown
 from headrace.doctor.report.terminal import text
-from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote
-from headrace.doctor.session.trainers import MeasuredWindow
+from headrace.doctor.report.view import report_view
+from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
 
 NOTHING = Diagnosis(Statement("no-training", "No training was seen."), None, "cpu")
 INDEXED, WORKERS, *_ = made_prescription().remedies
@@ -39,16 +37,16 @@ def test_looks_as_it_was_agreed(what: str, name: str, width: int, encoding: str,
     assert shown == (GOLDEN / f"{what}-{name}.txt").read_text(encoding="utf-8")
 
 
-def test_what_proofs_are_compared_with_is_told() -> None:
-    shown = printed(made_session(), made_diagnosis(), replace(made_prescription(), again_us=91_300.0), width=120)
-    (line,) = [line for line in shown.splitlines() if line.startswith("What to do")]
-    assert quantities(line)[:3] == ["100 ms", "91.3 ms", "31.0 ms"]
+def test_markdown_looks_as_it_was_agreed() -> None:
+    shown = markdown(report_view(made_session(), made_diagnosis(), made_prescription()))
+    assert shown == (GOLDEN / "report.md").read_text(encoding="utf-8")
 
 
-def test_a_prescription_still_fits_a_terminal_of_forty_lines() -> None:
-    """Where no proof speaks at length against a remedy."""
+def test_fits_a_terminal_of_forty_lines() -> None:
+    """With remedies, where no proof speaks at length against one."""
     prescription = replace(made_prescription(), outcomes=made_prescription().outcomes[:1])
-    assert len(printed(made_session(), made_diagnosis(), prescription).splitlines()) <= 40
+    for remedies in (None, prescription):
+        assert len(printed(made_session(), made_diagnosis(), remedies).splitlines()) <= 40
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -81,55 +79,12 @@ def _columns(lines: list[str], begin: int) -> Iterator[tuple[str, str]]:
         yield line[:begin], line[begin:]
 
 
-def arrow(shown: str) -> str:
-    """The one line that says what to do."""
-    (found,) = [line for line in shown.splitlines() if line.startswith("→ ")]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("prescription", "figures"),
-    [
-        (made_prescription(), ["39.0 ms", "2.6 ×"]),
-        (replace(made_prescription(), outcomes=[]), ["38.2 ms", "36.0", "45.1 ms", "2.6 ×"]),
-        (
-            replace(made_prescription(), remedies=[WORKERS, INDEXED], outcomes=made_prescription().outcomes[1:]),
-            ["38.2 ms", "36.0", "45.1 ms", "2.6 ×"],
-        ),
-    ],
-    ids=["proved", "predicted", "the other breaks the run"],
-)
-def test_the_remedy_that_gains_most_stands_at_the_top(prescription: Prescription, figures: list[str]) -> None:
-    shown = arrow(printed(made_session(), made_diagnosis(), prescription))
-    assert shown.startswith(f"→ {INDEXED.title}: ")
-    assert quantities(shown) == figures
-
-
-def test_stop_is_said_with_the_verdict() -> None:
-    shown = printed(made_session(), made_diagnosis(), balanced_prescription())
-    assert arrow(shown) == f"→ {balanced_prescription().stop}"
-    assert "certainty" not in shown
-    assert balanced_prescription().why_no_windows in shown
-
-
-def test_a_remedy_whose_gain_is_not_known_has_a_dash_and_is_not_the_first_thing_to_do() -> None:
-    _, second, *_ = made_prescription().remedies
-    prescription = replace(made_prescription(), remedies=[replace(second, prediction=None)], best=None, outcomes=[])
-    shown = printed(made_session(), made_diagnosis(), prescription)
-    lines = shown.splitlines()
-    assert arrow(shown) == f"→ {made_diagnosis().findings[0].advice}"
-    (row,) = [line for line in lines if WORKERS.title in line]
-    assert row.split(WORKERS.title)[1].split()[0] == "–"
-    assert row.endswith(", ".join(WORKERS.costs))
-    assert not any(line.startswith("  Together") for line in lines)
-
-
 def test_no_line_of_a_diff_is_wrapped() -> None:
     line = "+    loader = DataLoader(dataset, " + ", ".join(f"argument_{place}=value" for place in range(12)) + ")"
     first, *others = made_prescription().remedies
     edit = Edit("train.py", 1, f"--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-old\n{line}\n")
     prescription = replace(made_prescription(), remedies=[replace(first, edit=edit), *others])
-    assert "     " + line in text(made_session(), made_diagnosis(), prescription).splitlines()
+    assert "     " + line in text(report_view(made_session(), made_diagnosis(), prescription)).splitlines()
     assert line in printed(made_session(), made_diagnosis(), prescription, width=60, verbose=True)
 
 
@@ -142,19 +97,6 @@ def test_remedies_left_out_are_counted() -> None:
     assert "  Together: 1, 6 " in shown
     assert "4 remedies more" in shown
     assert "remedy 3" not in shown
-
-
-def test_says_first_what_is_wrong_and_then_what_to_do() -> None:
-    shown = printed(made_session(), made_diagnosis())
-    lines = shown.splitlines()
-    assert lines[0] == made_diagnosis().verdict.text
-    assert lines[1:3] == [f"  • {one.text}" for one in made_diagnosis().statements]
-    assert lines[3] == arrow(shown) == f"→ {made_diagnosis().findings[0].advice}"
-    assert lines[-1] == f"Again: {AGAIN}"
-
-
-def test_fits_a_terminal_of_forty_lines() -> None:
-    assert len(printed(made_session(), made_diagnosis()).splitlines()) <= 40
 
 
 @pytest.mark.parametrize("width", [60, 61, 79, 100, 200])
@@ -170,22 +112,6 @@ def test_no_line_is_wider_than_the_terminal(width: int, encoding: str) -> None:
 
 def test_a_terminal_narrower_than_sixty_gets_sixty() -> None:
     assert printed(made_session(), made_diagnosis(), width=20) == printed(made_session(), made_diagnosis(), width=60)
-
-
-def test_the_whole_report_says_what_each_window_did() -> None:
-    session = made_session()
-    (trainer,) = session.trainers
-    trainer.windows = [
-        MeasuredWindow("observe", 7, 80, 0, 0, 2_000_000),
-        MeasuredWindow("replay", 87, 43, 3, 2_000_000, 2_490_000),
-        MeasuredWindow("load", 130, 43, 3, 2_490_000, 3_070_000),
-        MeasuredWindow("drain", 173, 0, 0, 3_070_000, 4_270_000),
-    ]
-    trainer.drained.index = list(range(44))
-    words = " ".join(text(session, made_diagnosis()).split())
-    figures = ["80", "2.0 s", "40", "490 ms", "40", "580 ms", "44", "1.2 s"]
-    assert quantities(words.partition("windows: ")[2])[:8] == figures
-    assert "windows:" not in printed(session, made_diagnosis())
 
 
 def test_colours_the_wait_by_its_share() -> None:
@@ -212,16 +138,8 @@ def test_no_colour_where_nobody_wants_any(monkeypatch: pytest.MonkeyPatch, capsy
         pass
     console = Console(force_terminal=True, width=100)
     with console.capture() as captured:
-        show(made_session(), made_diagnosis(), console)
+        show(report_view(made_session(), made_diagnosis()), console)
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", captured.get())
-
-
-def test_what_was_not_measured_is_a_dash() -> None:
-    making = replace(made_diagnosis().batch_production[0], start_up_us=None, first_batch_us=None)
-    diagnosis = replace(made_diagnosis(), batch_production=[making], cost=ProbeCost(None, None, None, 1000))
-    lines = printed(made_session(), diagnosis).splitlines()
-    for part, dashes in (("start-up", 2), ("measuring cost", 3), ("forward", 1)):
-        assert next(line for line in lines if part in line).count("–") == dashes
 
 
 def test_stages_left_out_are_summed_and_shown_when_asked_for() -> None:
@@ -234,29 +152,6 @@ def test_stages_left_out_are_summed_and_shown_when_asked_for() -> None:
     assert " more" not in whole
 
 
-def test_ranks_come_late_ones_first_with_what_makes_them_late() -> None:
-    lines = printed(made_session(), made_ranks()).splitlines()
-    ranks = [line.split() for line in lines if line.strip().startswith("rank ")]
-    assert [rank[1] for rank in ranks] == ["1", "0"]
-    assert ranks[0][-2:] == ["decode", "PIL.Image.load"]
-
-
-def test_the_rank_that_waits_longest_is_the_one_shown() -> None:
-    first = made_ranks().budgets[0]
-    parts = [replace(part, share=0.9) if part.name == "data wait" else part for part in first.parts]
-    budgets = [first, replace(first, rank=1, pid=101, parts=parts)]
-    batch_production = [
-        made_ranks().batch_production[0],
-        replace(made_ranks().batch_production[0], trainer=101, workers=3),
-    ]
-    lines = printed(
-        made_session(), replace(made_ranks(), budgets=budgets, batch_production=batch_production)
-    ).splitlines()
-    assert [line[:6] for line in lines if line.startswith("Rank ")] == ["Rank 1"]
-    assert any(line.startswith("3 workers ") and "rank 1" in line for line in lines)
-    assert any(line.startswith("  and 1 loader") for line in lines)
-
-
 def test_a_command_that_failed_shows_its_last_words() -> None:
     outcome = CommandOutcome(["python", "x.py"], 3, "failed", 2_000_000, [f"line {number}" for number in range(20)])
     outcome.last_lines[-1] = "    " + "x" * 150
@@ -264,13 +159,6 @@ def test_a_command_that_failed_shows_its_last_words() -> None:
     assert quantities(shown.splitlines()[1]) == ["2.0 s", "3"]
     assert "  line 18\n      " + "x" * 94 + "\n  " + "x" * 56 in shown
     assert "  line 13" not in shown
-
-
-def test_of_a_single_step_no_advice_follows() -> None:
-    diagnosis = made_diagnosis()
-    (only,) = diagnosis.budgets
-    assert "\n→ " in printed(made_session(), diagnosis)
-    assert "\n→ " not in printed(made_session(), replace(diagnosis, budgets=[replace(only, steps=1)]))
 
 
 def test_a_process_that_hangs_shows_where() -> None:
@@ -293,30 +181,6 @@ def test_of_a_long_note_the_last_line_and_all_of_them_when_asked_for() -> None:
         assert len(note.splitlines()) == lines
 
 
-def test_equal_notes_of_many_processes_come_once() -> None:
-    notes = [SessionNote("hook-off", "PIL: TypeError", pid) for pid in range(16)]
-    session = replace(made_session(), notes=notes, unreached=[])
-    assert printed(session, made_diagnosis()).count("hook-off (16 ×): ") == 1
-
-
-@pytest.mark.parametrize(
-    ("outcome", "figures"),
-    [
-        (CommandOutcome(["x"], 0, "finished", 1_000_000), ["1.0 s"]),
-        (CommandOutcome(["x"], 0, "steps", 1_000_000), ["1.0 s"]),
-        (CommandOutcome(["x"], 137, "failed", 1_000_000), ["9", "1.0 s"]),
-        (CommandOutcome(["x", "a b"], 127, "not found", 0), ["127"]),
-        (CommandOutcome(["x"], 130, "interrupted", 5_000), ["5.0 ms", "130"]),
-        (CommandOutcome([], None, "finished", 1_000_000), ["1.0 s"]),
-    ],
-)
-def test_says_how_it_ended(outcome: CommandOutcome, figures: list[str]) -> None:
-    session = Session("", "observe", "", None, 0, outcome)
-    line = printed(session, NOTHING).splitlines()[1]
-    assert quantities(line) == figures
-    assert line.endswith(f": {shlex.join(outcome.command)}") or not outcome.command
-
-
 def test_a_session_without_anything_is_short() -> None:
     session = Session("", "measure", "", None, 0, CommandOutcome(["x"], 0, "finished", 1_000_000))
     lines = printed(session, NOTHING).splitlines()
@@ -325,7 +189,7 @@ def test_a_session_without_anything_is_short() -> None:
 
 
 def test_the_text_is_the_whole_report() -> None:
-    assert text(made_session(), made_diagnosis(), again=AGAIN) == printed(
+    assert text(report_view(made_session(), made_diagnosis(), again=AGAIN)) == printed(
         made_session(), made_diagnosis(), verbose=True
     )
 
@@ -353,32 +217,3 @@ def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:
         budgets=[replace(budget, parts=[replace(part, name=wide) for part in budget.parts])],
         ranks=[replace(rank, cause=wide) for rank in diagnosis.ranks],
     )
-
-
-def test_a_disk_is_shown_by_the_columns_that_the_sampler_gives_it() -> None:
-    kernel = Texts({"/proc/diskstats": disk_line(8, "sda", 0, reads=1)})
-    disks = Disks(kernel)
-    disks.read(0.0)
-    kernel.texts["/proc/diskstats"] = disk_line(8, "sda", 0, reads=101, sectors=40_000, read_ms=200)
-    row = disks.read(1.0)
-    machine = Machine("box", time=[0], columns={name: [value] for name, value in row.items()})
-    session = replace(made_session(), machines=[machine])
-    (line,) = [line for line in printed(session, made_diagnosis()).splitlines() if line.startswith("  disks")]
-    assert quantities(line) == ["20 MB", "20 MB", "2.0 ms"]
-
-
-def test_slowest_samples_that_are_not_slow_are_not_called_so() -> None:
-    making = made_diagnosis().batch_production[0]
-    slow = [replace(making.slow[0], times=times) for times in (2.0, 1.9)]
-    shown = printed(
-        made_session(), replace(made_diagnosis(), batch_production=[replace(making, slow=slow)]), verbose=True
-    )
-    assert shown.count("slow sample") == 1
-
-
-def test_trainings_of_one_rank_are_told_apart() -> None:
-    (budget, *_) = made_diagnosis().budgets
-    diagnosis = replace(made_diagnosis(), budgets=[replace(budget, pid=pid) for pid in (11, 12)])
-    shown = printed(made_session(), diagnosis, verbose=True)
-    assert f"Process 11, rank {budget.rank}" in shown
-    assert f"Process 12, rank {budget.rank}" in shown

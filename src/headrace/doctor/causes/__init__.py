@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .case import Case, case_of
-from .cores import CROWDED, SPINNING
 from .findings import diagnose
 from .loader import is_lost, is_unsure
 from .prescription import prescribe
 from .processes import LAUNCHERS, failed_process, hanging
 from .proposals import EFFORTS
+from .recommended import Recommended, gaining, recommended, slowed
 from .remedies import effort
 from .remedy import (
     DISTURBING,

@@ -169,6 +169,16 @@ class Prescription:
     """Mean step of a second run of the unchanged command; None without such a run. The shorter run without remedies is
     the baseline for a proof's gain, the longer one for its harm."""
 
+    @property
+    def helping(self) -> list[Remedy]:
+        """Helpful remedies, largest gain first."""
+        return [remedy for remedy in self.remedies if remedy.helps]
+
+    def outcome_of(self, codes: Sequence[str]) -> ProofOutcome | None:
+        """Return the last proof of exactly these remedies."""
+        found = [one for one in self.outcomes if sorted(one.remedies) == sorted(codes)]
+        return found[-1] if found else None
+
 
 @dataclass(frozen=True)
 class Factor:

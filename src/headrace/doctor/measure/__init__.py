@@ -21,6 +21,8 @@ from .host import PASSIVE_ENVIRONMENT, Host, host_of, hosts, wait_policy
 from .phases import IN_WORDS, DiagnosisPlan, PhaseClock, about, options_for, phases_text, run_phases
 from .production import MAP, PYTHON, SOURCE, STORE, TEXT, FeedSums, feed_sums, own_name
 from .ranks import RanksTogether, is_late, rank_views, ranks_together
+from .ready_batches import MeanBatch, QueueDepth, mean_batches, queue_depth
+from .run_meter import CurrentWindow, RunMeter, RunProgress, gpu_busy
 from .steps import (
     BACKWARD,
     BOUND,
@@ -28,6 +30,7 @@ from .steps import (
     DATA_WORK,
     FORWARD,
     ORDER,
+    OTHER,
     PREFETCH,
     UNSEEN,
     WAIT,
@@ -36,9 +39,11 @@ from .steps import (
     TimeSpan,
     early_steps,
     is_here,
+    named,
     pass_blocks,
     pass_of,
     queue_of,
+    segments,
     training,
     whole_fact,
     window,

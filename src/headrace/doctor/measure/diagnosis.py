@@ -67,6 +67,11 @@ class StagePart:
     calls: float
     """Calls per batch."""
 
+    @property
+    def computing(self) -> float | None:
+        """Share of its time spent computing rather than waiting; None if unknown."""
+        return None if self.cpu_us is None or self.wall_us <= 0 else min(self.cpu_us / self.wall_us, 1.0)
+
 
 @dataclass(frozen=True)
 class SlowSampleFinding:
@@ -147,6 +152,10 @@ class LoaderProduction:
         """`worker` or `thread`."""
         return "thread" if self.threads else "worker"
 
+    def rest(self, most: int) -> tuple[float, float]:
+        """Return the share, and the wall time per sample, of the stages after the first `most`."""
+        return sum(one.share for one in self.stages[most:]), sum(one.wall_us for one in self.stages[most:])
+
 
 @dataclass(frozen=True)
 class RankView:
@@ -164,6 +173,11 @@ class RankView:
     data_wait_us: float
     cause: str | None
     """Stage that delays it, as `category:label`, if any."""
+
+    @property
+    def rest_us(self) -> float:
+        """Time per step in which it waits neither for data nor for a peer."""
+        return max(self.step_us - self.data_wait_us - (self.peer_wait_us or 0) - (self.collective_us or 0), 0.0)
 
 
 @dataclass(frozen=True)
@@ -233,3 +247,22 @@ class Diagnosis:
     """End of the command; empty if it ended well."""
     statements: list[Statement] = field(default_factory=list)
     """Explanations of the verdict, most important first."""
+
+    @property
+    def budgets_by_wait(self) -> list[StepBudget]:
+        """Budgets of all ranks, longest data wait first. Reports are about the first rank."""
+        return sorted(self.budgets, key=lambda budget: (-budget.share("data wait"), budget.rank))
+
+    @property
+    def loaders_by_rank(self) -> list[LoaderProduction]:
+        """Loaders in the order of `budgets_by_wait`, and of one rank the busiest first."""
+        order = {budget.pid: place for place, budget in enumerate(self.budgets_by_wait)}
+        return sorted(
+            self.batch_production,
+            key=lambda one: (order.get(one.trainer, len(order)), -one.batches * one.batch_us),
+        )
+
+    @property
+    def ranks_by_lateness(self) -> list[RankView]:
+        """Ranks, most often late first."""
+        return sorted(self.ranks, key=lambda rank: (-rank.late, rank.rank))

@@ -72,8 +72,8 @@ def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[Ti
         now = until
 
 
-def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
-    """Sum segments by part.
+def named(pieces: Sequence[TimeSegment]) -> list[TimeSpan]:
+    """Return segments with their parts.
 
     Time outside spans is `forward` if a batch has arrived and a backward pass follows; otherwise it is `other`:
     logging, evaluation, checkpoints.
@@ -83,12 +83,20 @@ def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
     for piece in reversed(pieces):
         turns.append(coming)
         coming = piece.name if piece.name in TURNS else coming
-    parts: dict[str, float] = {}
+    found = []
     has_batch = all(piece.name != WAIT for piece in pieces)
     for piece, coming in zip(pieces, reversed(turns), strict=True):
         has_batch = has_batch or piece.name == WAIT
         name = piece.name or (FORWARD if coming == BACKWARD and has_batch else OTHER)
-        parts[name] = parts.get(name, 0) + piece.end - piece.start
+        found.append(TimeSpan(name, piece.start, piece.end))
+    return found
+
+
+def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
+    """Sum segments by part."""
+    parts: dict[str, float] = {}
+    for name, start, end in named(pieces):
+        parts[name] = parts.get(name, 0) + end - start
     return parts
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from headrace.doctor.report.escaping import safe_json
-from headrace.doctor.report.live import LiveView
+from headrace.doctor.report.live import RunStatus
 from headrace.doctor.report.markdown import escaped, markdown, table
 from headrace.doctor.report.outputs import Outputs, UnreadConsole, document, write_whole
-from headrace.doctor.report.progress import ProgressLine
-from headrace.doctor.report.remedy_text import times
-from headrace.doctor.report.run_text import gpu_busy
+from headrace.doctor.report.run_text import versions
 from headrace.doctor.report.terminal import show, text
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 from headrace.doctor.report.tuned import Paste, TuneReport, show_tuning
+from headrace.doctor.report.view import ReportView, report_view

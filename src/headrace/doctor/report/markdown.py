@@ -1,4 +1,4 @@
-"""Markdown report for a pull request or issue: verdict, step, remedies and findings."""
+"""Markdown report for a pull request or issue: verdict, step, remedies and findings of the view."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from headrace.doctor.causes import Prescription
-from headrace.doctor.measure import Diagnosis
-from headrace.doctor.quantities import ABSENT, duration, percent
+from headrace.doctor.quantities import ABSENT, duration
 from headrace.doctor.report.escaping import safe
-from headrace.doctor.report.first_screen import first_screen
-from headrace.doctor.report.remedy_text import bound_rows, remedy_rows
-from headrace.doctor.report.run_text import command_line, ending, machine_names, stage_text
-from headrace.doctor.report.terminal import waiting_most
-from headrace.doctor.session.model import Session
+from headrace.doctor.report.view import ReportView
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|#~])")
 MOST_FINDINGS, MOST_STAGES, MOST_REMEDIES = 5, 5, 5
@@ -32,52 +26,37 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: int = 0) ->
     return [f"| {' | '.join(head)} |", f"|{'|'.join(marks)}|", *lines, ""]
 
 
-def markdown(session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None) -> str:
-    """Return a report of about one page."""
-    return "\n".join(_lines(session, diagnosis, prescription)).rstrip() + "\n"
+def markdown(view: ReportView) -> str:
+    """Return a report of about one page: the first rows of the view."""
+    return "\n".join(_lines(view)).rstrip() + "\n"
 
 
-def _lines(session: Session, diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
-    screen = first_screen(diagnosis, prescription)
-    yield f"**{escaped(screen.sentence)}**"
-    yield ""
+def _lines(view: ReportView) -> Iterator[str]:
+    screen = view.screen
+    yield from (f"**{escaped(screen.sentence)}**", "")
     yield from [f"- {escaped(bullet)}" for bullet in screen.bullets]
     if screen.recommendation is not None:
         yield from ("", f"**→ {escaped(screen.recommendation.text)}**")
         yield from ("", escaped(" · ".join(screen.recommendation.terms)))
     yield ""
-    budgets = waiting_most(diagnosis)[:1]
-    for budget in budgets:
-        head = (f"Step: {duration(budget.mean_us)}", "time", "share")
-        yield from table(head, [(part.name, duration(part.us), percent(part.share)) for part in budget.parts], 2)
-    for making in [one for one in diagnosis.batch_production if budgets and one.trainer == budgets[0].pid][:1]:
-        stages = sorted(making.stages, key=lambda stage: -stage.share)[:MOST_STAGES]
-        who = making.makers if making.workers else "process"
-        yield from table(
-            (f"A batch: {duration(making.batch_us)} in one {who}", "share"),
-            [(stage_text(stage), percent(stage.share)) for stage in stages],
-            1,
-        )
-    yield from [f"- **{fault.code}**: {escaped(f'{fault.evidence} {fault.mend}')}" for fault in session.faults]
-    yield from [""] if session.faults else []
-    yield from _remedies(prescription)
-    found = [*(one.text for one in diagnosis.findings if one.weight > 0)][:MOST_FINDINGS] + screen.rest
-    yield from [f"- {escaped(text)}" for text in found]
-    if found:
-        yield ""
-    machines = [" · ".join(machine_names(machine)) for machine in session.machines[:1]]
-    yield escaped(" · ".join([f"{ending(session.outcome)}: {command_line(session)}", *machines]))
-
-
-def _remedies(prescription: Prescription | None) -> Iterator[str]:
-    """Yield the lower bounds and the helpful remedies with their predictions and proofs."""
-    if prescription is None:
-        return
-    if prescription.lower_bounds is not None:
-        bounds = [f"{name} {duration(us)}" for name, us in bound_rows(prescription.lower_bounds) if us is not None]
-        yield escaped(" · ".join(bounds))
-        yield ""
-    rows = remedy_rows(prescription).helps[:MOST_REMEDIES]
-    if rows:
-        cells = [(row.title, row.predicted or "unknown", row.proved or ABSENT) for row in rows]
+    for step in view.steps[:1]:
+        rows = [(part.label, *part.cells[:2]) for part in step.parts]
+        yield from table((f"Step: {duration(step.budget.mean_us)}", "time", "share"), rows, 2)
+        for loader in view.own_loaders[:1]:
+            making = loader.production
+            head = f"A batch: {duration(making.batch_us)} in one {making.makers if making.workers else 'process'}"
+            yield from table((head, "share"), [(one.label, one.cells[0]) for one in loader.stages[:MOST_STAGES]], 1)
+    yield from _list([f"**{one.code}**: {escaped(f'{one.evidence} {one.mend}')}" for one in view.faults])
+    if view.bounds:
+        yield from (escaped(" · ".join(f"{one.label} {one.cells[0]}" for one in view.bounds if one.bar)), "")
+    if view.remedies.helps:
+        helps = view.remedies.helps[:MOST_REMEDIES]
+        cells = [(row.title, row.predicted or "unknown", row.proved or ABSENT) for row in helps]
         yield from table(("Remedy", "predicted", "proved"), cells)
+    found = [one.text for one in view.findings if one.weight][:MOST_FINDINGS]
+    yield from _list([escaped(text) for text in [*found, *screen.rest]])
+    yield escaped(" · ".join([f"{view.ended}: {view.command}", *(one.names for one in view.machines[:1])]))
+
+
+def _list(items: Sequence[str]) -> list[str]:
+    return [*(f"- {item}" for item in items), ""] if items else []

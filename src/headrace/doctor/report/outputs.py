@@ -18,9 +18,11 @@ from headrace.doctor.causes import Prescription, is_unsure
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import counted
 from headrace.doctor.report.escaping import safe_json
+from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.markdown import markdown
 from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace
+from headrace.doctor.report.view import report_view
 from headrace.doctor.session import encode_session
 from headrace.doctor.session.after_run import LoaderTrial
 from headrace.doctor.session.model import Session
@@ -63,11 +65,14 @@ def _write(path: Path, pieces: Iterable[str]) -> None:
 
 
 def document(session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None = None) -> str:
-    """Return the JSON report: the session, which can be shown again, and the diagnosis for other programs.
+    """Return the JSON report: the session, which can be shown again, and its results for other programs.
 
-    Readers recompute `diagnosis` and `prescription` rather than read them. Both are null if the analysis failed.
+    Readers recompute `diagnosis`, `prescription` and `first_screen` rather than read them. The first two are null if
+    the analysis failed.
     """
-    parts = {"diagnosis": diagnosis, "prescription": prescription}
+    parts: dict[str, object] = {"diagnosis": diagnosis, "prescription": prescription}
+    if diagnosis is not None:
+        parts["first_screen"] = first_screen(diagnosis, prescription)
     beside = [b'"%s":%s' % (name.encode(), msgspec.json.encode(part)) for name, part in parts.items()]
     whole = b",".join([encode_session(session)[:-1], *beside]) + b"}\n"
     return safe_json(whole.decode())
@@ -147,18 +152,19 @@ class Outputs:
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
         failed += _applied(self.apply, prescription, session.loader_trial)
         failed += _drafted(self.draft, session)
-        failed += _written("--report", self.report, lambda: [text(session, diagnosis, prescription, again=again)])
+        view = report_view(session, diagnosis, prescription, again=again)
+        failed += _written("--report", self.report, lambda: [text(view)])
         if self.html is not None:
             from headrace.doctor.report.html.page import html_page  # jinja2 is needed only here
 
-            failed += _written("--html", self.html, lambda: [html_page(session, diagnosis, prescription, again=again)])
+            failed += _written("--html", self.html, lambda: [html_page(view)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
 
         def printed() -> None:
             if self.form == "markdown":
-                console.file.write(markdown(session, diagnosis, prescription))
+                console.file.write(markdown(view))
             else:
-                show(session, diagnosis, console, prescription, self.verbose, again)
+                show(view, console, verbose=self.verbose)
 
         failed += _printed("the report", descriptor, printed)
         if self.json_to_standard_output:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.doctor.causes import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
-from headrace.doctor.quantities import ABSENT, duration, number, times
+from headrace.doctor.causes import Prescription, ProofOutcome, Remedy
+from headrace.doctor.quantities import duration, number, times
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
@@ -95,25 +95,14 @@ def title(remedy: Remedy) -> str:
     return remedy.title[:1].upper() + remedy.title[1:]
 
 
-def outcome_of(prescription: Prescription, codes: Sequence[str]) -> ProofOutcome | None:
-    """Return the last proof of exactly these remedies."""
-    found = [one for one in prescription.outcomes if sorted(one.remedies) == sorted(codes)]
-    return found[-1] if found else None
-
-
-def helping(prescription: Prescription) -> list[Remedy]:
-    """Return the helpful remedies in the prescription's order, largest gain first."""
-    return [remedy for remedy in prescription.remedies if remedy.helps]
-
-
-def together(prescription: Prescription) -> ProofOutcome | None:
-    """Return the newest proof of several remedies at once."""
-    return next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
-
-
-def bound_rows(bounds: LowerBounds) -> Iterator[tuple[str, float | None]]:
+def bound_rows(prescription: Prescription | None) -> Iterator[tuple[str, float | None]]:
     """Yield the names and values of the baseline and each lower bound of a step."""
+    bounds = None if prescription is None else prescription.lower_bounds
+    if prescription is None or bounds is None:
+        return
     yield "baseline", bounds.observed_us
+    if prescription.again_us is not None:
+        yield "again", prescription.again_us
     if bounds.work_us and bounds.replay_us is not None:
         yield "cached batches", bounds.replay_us + bounds.work_us
         yield "without data work", bounds.replay_us
@@ -130,13 +119,8 @@ class RemedyRow:
     title: str
     prediction: Prediction | None
     outcome: ProofOutcome | None
-    why: str = ""
-    confidence: str = ""
-    costs: str = ""
-    hint: str = ""
-    edit: Edit | None = None
-    parts: Sequence[AdoptedPart] = ()
-    """Parts of the script that a Loader takes over."""
+    remedy: Remedy | None = None
+    """None for several remedies, and for one that was tried and is no longer predicted to help."""
     without: str = ""
     """Helpful remedies left out of a combination, with the reason."""
 
@@ -146,26 +130,12 @@ class RemedyRow:
         return self.outcome is not None and self.outcome.is_refused
 
     @property
-    def part_lines(self) -> list[str]:
-        """One line per part: its place, its replacement and its certainty."""
-        return [part_line(part) for part in self.parts]
+    def costs(self) -> str:
+        return "" if self.remedy is None else ", ".join(self.remedy.costs)
 
     @property
     def predicted(self) -> str:
         return "" if self.prediction is None else predicted(self.prediction)
-
-    @property
-    def step(self) -> str:
-        """Predicted step time."""
-        return ABSENT if self.prediction is None else duration(self.prediction.step_us)
-
-    @property
-    def interval(self) -> str:
-        return "" if self.prediction is None else interval(self.prediction.low_us, self.prediction.high_us)
-
-    @property
-    def speedup(self) -> str:
-        return "" if self.prediction is None else times(self.prediction.speedup)
 
     @property
     def proved(self) -> str:
@@ -208,10 +178,17 @@ class RemedyRows:
     idle: list[tuple[str, str]]
     """Remedies that would not help, each with the reason."""
 
+    @property
+    def combined(self) -> str:
+        return ", ".join(map(str, self.numbers))
 
-def remedy_rows(prescription: Prescription) -> RemedyRows:
+
+def remedy_rows(prescription: Prescription | None) -> RemedyRows:
     """Return helpful remedies, remedies tried without success, and remedies that would not help."""
-    helps, proof = helping(prescription), together(prescription)
+    if prescription is None:
+        return RemedyRows([], [], RemedyRow("Together", None, None), [])
+    helps = prescription.helping
+    proof = next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
     known, titles = {one.code for one in helps}, {one.code: title(one) for one in prescription.remedies}
     tried = None
     if proof is not None and proof.is_refused:  # then combine the remedies that no proof refuted
@@ -221,24 +198,11 @@ def remedy_rows(prescription: Prescription) -> RemedyRows:
     left_out = [title(one) for one in helps if one.code in prescription.left_out]
     without = f"without what its proof refuted ({'; '.join(left_out)})" if left_out else ""
     best = prescription.best if proof is None else proof.predicted
-    rows = [
-        RemedyRow(
-            title=title(one),
-            prediction=one.prediction,
-            outcome=outcome_of(prescription, [one.code]),
-            why=one.why,
-            confidence=one.confidence,
-            costs=", ".join(one.costs),
-            hint=one.hint,
-            edit=one.edit,
-            parts=one.parts,
-        )
-        for one in helps
-    ]
+    rows = [RemedyRow(title(one), one.prediction, prescription.outcome_of([one.code]), one) for one in helps]
     # Keep the outcomes of remedies that were tried alone but are no longer predicted to help.
     alone = dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1)
     rows += [
-        RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code])) for code in alone if code not in known
+        RemedyRow(titles.get(code, code), None, prescription.outcome_of([code])) for code in alone if code not in known
     ]
     rows += [] if tried is None else [tried]
     return RemedyRows(

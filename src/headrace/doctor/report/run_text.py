@@ -6,14 +6,13 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from statistics import fmean
 from typing import Any
 
 from headrace.doctor.causes import LAUNCHERS, failed_process
-from headrace.doctor.measure import Diagnosis, LoaderProduction, ProbeCost, RankView, StagePart, early_steps
+from headrace.doctor.measure import Host, ProbeCost, early_steps
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
-from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
+from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY, Trainer
 
 CLOCK_IS_LOW = 0.8
 """Share of a GPU's maximum clock below which the clock is reported."""
@@ -71,7 +70,7 @@ def last_words(session: Session) -> list[str]:
     return [line for line in said if line.strip()]
 
 
-def window_text(session: Session) -> str:
+def windows_text(session: Session) -> str:
     """Return text on each window's steps and duration on the first rank with windows; all ranks share them."""
     trainer = next((one for one in session.trainers if one.windows), None)
     if trainer is None:
@@ -86,47 +85,12 @@ def window_text(session: Session) -> str:
     return " · ".join(said)
 
 
-def start_up_text(loader: LoaderProduction) -> str:
-    """Return the start-up cost of the loader's passes as text."""
-    start = f"{duration(loader.start_up_us)} to start, {duration(loader.first_batch_us)} to the first batch"
-    again = " (new workers each time)" if loader.respawned else ""
-    return f"{start}, {counted(loader.passes, 'pass')}{again}"
-
-
 def name_text(name: str) -> str:
     """Return the name of a stage (`category:label`) or part as text."""
     return name.replace(":", " ", 1)
 
 
-def stage_text(stage: StagePart) -> str:
-    """Return a stage's category and label."""
-    return f"{stage.category} {stage.label}" if stage.label else stage.category
-
-
-def computing_share(stage: StagePart) -> float | None:
-    """Return the share of a stage's time spent computing rather than waiting; None if unknown."""
-    return None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
-
-
-def latest_ranks(diagnosis: Diagnosis) -> list[RankView]:
-    """Return the ranks, most often late first."""
-    return sorted(diagnosis.ranks, key=lambda rank: (-rank.late, rank.rank))
-
-
 # The machine
-
-
-def column_mean(machine: Machine, column: str) -> float | None:
-    """Return a column's mean over the run; None without values."""
-    measured = [value for value in machine.columns.get(column, []) if value is not None]
-    return fmean(measured) if measured else None
-
-
-def gpu_busy(machine: Machine) -> float | None:
-    """Return the share of active SMs in the newest reading, averaged over GPUs that report it."""
-    newest = [values[-1] for name, values in machine.columns.items() if name.endswith("_sm_percent") and values]
-    measured = [value for value in newest if value is not None]
-    return fmean(measured) / 100 if measured else None
 
 
 def machine_names(machine: Machine) -> list[str]:
@@ -134,85 +98,80 @@ def machine_names(machine: Machine) -> list[str]:
     return [machine.host, *(str(machine.facts[name]) for name in ("cpu_model", "container") if machine.facts.get(name))]
 
 
-def machine_lines(machine: Machine) -> Iterator[tuple[str, str]]:
+def machine_lines(host: Host) -> Iterator[tuple[str, str]]:
     """Yield each part of the machine with its capacity and use."""
-    yield "CPU", ", ".join([*_cpu(machine), *_memory(machine)])
-    yield from _gpus(machine)
-    disks = ", ".join(_disks(machine))
+    yield "CPU", ", ".join([*_cpu(host), *_memory(host)])
+    yield from _gpus(host)
+    disks = ", ".join(_disks(host))
     if disks:
         yield "disks", disks
 
 
-def _cpu(machine: Machine) -> Iterator[str]:
-    busy, own = column_mean(machine, "cpu_cores_busy"), column_mean(machine, "cpu_cores_command")
-    yield f"{number(busy)} of {number(machine.facts.get('cores'))} cores busy, {number(own)} with this command"
+def _cpu(host: Host) -> Iterator[str]:
+    busy, own = host.mean("cpu_cores_busy"), host.mean("cpu_cores_command")
+    yield f"{number(busy)} of {number(host.cores)} cores busy, {number(own)} with this command"
     for column, what in (
         ("cpu_throttled_cores", "throttled by the cgroup's quota"),
         ("cpu_cores_waiting", "waiting for a disk"),
         ("cpu_cores_stolen", "taken by the hypervisor"),
     ):
-        cores = column_mean(machine, column)
+        cores = host.mean(column)
         if cores is not None and cores >= LEAST_CORES:
             yield f"{number(cores)} {what}"
 
 
-def _memory(machine: Machine) -> Iterator[str]:
-    limit = machine.facts.get("memory_limit_bytes") or machine.facts.get("memory_bytes")
-    yield f"memory {sizes(_peak(machine, 'command_pss_bytes'), limit)}"
-    yield f"/dev/shm {sizes(_peak(machine, 'shm_used_bytes'), machine.facts.get('shm_bytes'))}"
-    if machine.facts.get("oom_kills"):
-        yield f"{counted(machine.facts['oom_kills'], 'process')} killed because memory ran out"
+def _memory(host: Host) -> Iterator[str]:
+    limit = host.fact("memory_limit_bytes") or host.fact("memory_bytes")
+    yield f"memory {sizes(host.peak('command_pss_bytes'), limit)}"
+    yield f"/dev/shm {sizes(host.peak('shm_used_bytes'), host.fact('shm_bytes'))}"
+    if killed := host.fact("oom_kills"):
+        yield f"{counted(killed, 'process')} killed because memory ran out"
 
 
-def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
-    gpus = machine.facts.get("gpus")
+def _gpus(host: Host) -> Iterator[tuple[str, str]]:
+    gpus = host.facts.get("gpus")
     if not gpus:
-        why = machine.facts.get("gpus_unknown")
+        why = host.facts.get("gpus_unknown")
         yield "GPU", f"{ABSENT} ({why})" if why else ABSENT
         return
     for name, facts in sorted(gpus.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])]):
-        yield f"GPU {name.removeprefix('gpu')}", ", ".join(_gpu(machine, name, facts))
+        yield f"GPU {name.removeprefix('gpu')}", ", ".join(_gpu(host, name, facts))
 
 
-def _gpu(machine: Machine, name: str, facts: dict[str, Any]) -> Iterator[str]:
+def _gpu(host: Host, name: str, facts: dict[str, Any]) -> Iterator[str]:
     """Yield figures of one GPU. GPU-Util is included with its actual meaning, because other tools show it."""
-
-    def mean(column: str) -> float | None:
-        return column_mean(machine, f"{name}_{column}")
-
     yield str(facts.get("name") or "")
-    activity, utilisation = _of_hundred(mean("sm_percent")), _of_hundred(mean("utilisation_percent"))
+    activity, utilisation = (_of_hundred(host.mean(f"{name}_{one}")) for one in ("sm_percent", "utilisation_percent"))
     yield f"SMs busy {activity} (GPU-Util {utilisation}: some kernel ran at all)"
-    yield f"memory {sizes(_peak(machine, f'{name}_memory_used_bytes'), _figure(facts.get('memory_bytes')))}"
-    mhz, most_mhz = mean("sm_clock_mhz"), _figure(facts.get("sm_clock_max_mhz"))
+    yield f"memory {sizes(host.peak(f'{name}_memory_used_bytes'), facts.get('memory_bytes'))}"
+    mhz, most_mhz = host.mean(f"{name}_sm_clock_mhz"), facts.get("sm_clock_max_mhz")
     if mhz is not None and most_mhz is not None and mhz < CLOCK_IS_LOW * most_mhz:
         yield f"clock {number(mhz)} of {number(most_mhz)} MHz"
     for cause in ("heat", "power"):
-        slowed = mean(f"slowed_by_{cause}")
-        if slowed:
+        if slowed := host.mean(f"{name}_slowed_by_{cause}"):
             yield f"slowed by {cause} {percent(slowed)} of the time"
 
 
-def _disks(machine: Machine) -> Iterator[str]:
-    for column in machine.columns:
+def _disks(host: Host) -> Iterator[str]:
+    for column in host.machine.columns:
         found = re.fullmatch(r"disk_(.+)_read_bytes_per_s", column)
-        rate = column_mean(machine, column)
+        rate = host.mean(column)
         if found is not None and rate is not None and rate >= DISK_LEAST_BYTES_S:
-            latency = column_mean(machine, f"disk_{found[1]}_read_latency_us")
+            latency = host.mean(f"disk_{found[1]}_read_latency_us")
             each = "" if latency is None else f", {duration(latency)} a request"
-            yield f"{found[1]} read at {size(rate)}/s, {size(_peak(machine, column))}/s at most{each}"
-
-
-def _peak(machine: Machine, column: str) -> float | None:
-    return max((value for value in machine.columns.get(column, []) if value is not None), default=None)
+            yield f"{found[1]} read at {size(rate)}/s, {size(host.peak(column))}/s at most{each}"
 
 
 def _of_hundred(value: float | None) -> str:
     return percent(None if value is None else value / 100)
 
 
-def _figure(value: object) -> float | None:
-    return value if isinstance(value, int | float) else None
+def versions(session: Session, trainer: Trainer) -> dict[str, str]:
+    """Return the known versions of the software that a process trains with."""
+    facts = session.process_facts(trainer)
+    own, torch = facts.get("process", {}), facts.get("torch", {})
+    known = {"Python": own.get("python"), "torch": torch.get("version"), "CUDA": torch.get("cuda")}
+    return {name: str(version) for name, version in known.items() if version}
 
 
 # Notes
@@ -221,14 +180,14 @@ def _figure(value: object) -> float | None:
 def note_texts(session: Session) -> Iterator[tuple[str, str]]:
     """Yield the subject and text of each note."""
     for process in session.unreached:
-        yield f"not reached: {process.command} ({process.pid}): ", process.why
+        yield f"not reached: {process.command} ({process.pid})", process.why
     # Show each text once, with its process or the number of processes.
     times = Counter((note.code, note.text) for note in session.notes)
     pids = {(note.code, note.text): note.pid for note in session.notes}
     for (code, text), many in times.items():
         pid = pids[code, text]
         who = f" ({many} ×)" if many > 1 else "" if pid is None else f" (process {pid})"
-        yield f"{code}{who}: ", text
+        yield f"{code}{who}", text
     cut = sum(process.cut for process in session.processes)
     if cut:
         yield "", f"the evidence of {counted(cut, 'process')} is thinned or cut short; means are of what remained"

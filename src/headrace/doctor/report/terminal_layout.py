@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from headrace.doctor.measure import BOUND
 from headrace.doctor.report.escaping import safe
 
 LEAST_WIDTH = 60
@@ -21,11 +22,19 @@ MOST_WIDTH = 110
 LEAST_LABEL, LEAST_BAR, MOST_BAR = 14, 8, 24
 MOST_REMARK_LINES = 3
 
+HOT = 0.3
+"""Share of a step from which waiting is shown in red; from `BOUND` on, it is shown in yellow."""
+
 _ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=[%×]|[a-zA-Zµ]{1,3}\b)")
 _GLUE = "\ue000"
 """Stand-in for a non-breaking space. It cannot occur in a page's texts, since it would be escaped."""
+
+
+def heat(of_whole: float) -> str:
+    """Return the colour for a share that should be small."""
+    return "red" if of_whole >= HOT else "yellow" if of_whole >= BOUND else "green"
 
 
 @dataclass(frozen=True)
@@ -184,16 +193,14 @@ class ReportDetail:
     """Reason and code change of each remedy, shown if above 0."""
     windows: int = 0
     """Windows of a measured run, shown if above 0."""
-    evidence: int = 1
-    """Evidence of each finding, shown if above 0."""
     rest: str = field(default="--verbose", kw_only=True)
     """Option that shows the omitted rows."""
 
 
 SCREEN = ReportDetail()
-SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, evidence=0, stages=2, slow=0, notes=1)
+SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, stages=2, slow=0, notes=1)
 """Variant that leaves room for remedies."""
 CELL = replace(SCREEN, rest="watch(verbose=True)")
 """Variant for a notebook cell, which scrolls."""
-CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, findings=1, evidence=1, reasons=1, rest=CELL.rest)
+CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, findings=1, reasons=1, rest=CELL.rest)
 ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.measure import WAIT, Diagnosis, device_spans
+from headrace.doctor.measure import OTHER, WAIT, Diagnosis, TimeSpan, device_spans, named, segments
 from headrace.doctor.report.escaping import safe
 from headrace.doctor.report.run_text import command_line
 from headrace.doctor.session.model import Session
@@ -183,9 +183,10 @@ def _cost_of(trainer: Trainer, row: int) -> dict[str, Any]:
 
 
 def _step_slices(trainer: Trainer) -> Iterator[Slice]:
+    """Yield steps, each followed by its parts, without waits and without what no part explains."""
     steps = trainer.steps
     received = sorted(
-        start + duration
+        TimeSpan(WAIT, start, start + duration)
         for rows in (trainer.gets, trainer.replays)
         for start, duration in zip(rows.start, rows.duration, strict=True)
     )
@@ -194,9 +195,12 @@ def _step_slices(trainer: Trainer) -> Iterator[Slice]:
         start, end = steps.start[row], steps.end[row]
         yield Slice(f"step {number}", start, end - start, _window_of(number, trainer) | {"probe_us": steps.probe[row]})
         first = at
-        while at < len(received) and received[at] <= end:
+        while at < len(received) and received[at].end <= end:
             at += 1
-        yield from sorted(_spans(steps.spans[row], start, received[first:at]), key=by_start)
+        spans = [TimeSpan(SPANS.get(kind, (kind,))[0], begun, begun + us) for kind, begun, us in steps.spans[row]]
+        for name, begun, until in named(list(segments(start, end, [*spans, *received[first:at]]))):
+            if name not in (WAIT, OTHER):
+                yield Slice(name, begun, until - begun)
 
 
 def _window_of(number: int, trainer: Trainer) -> dict[str, Any]:
@@ -205,17 +209,6 @@ def _window_of(number: int, trainer: Trainer) -> dict[str, Any]:
         if one.first <= number < one.first + one.steps:
             return {"window": f"{one.name}, settling" if number < one.first + one.settling else one.name}
     return {}
-
-
-def _spans(spans: list[tuple[str, int, int]], start: int, arrivals: list[int]) -> Iterator[Slice]:
-    """Yield the timed spans of a step; `arrivals` are the ends of its data waits."""
-    free = start
-    for kind, begin, duration in sorted(spans, key=lambda span: span[1]):
-        free = max([free, *(arrival for arrival in arrivals if arrival <= begin)])
-        if kind == "b" and begin > free:
-            yield Slice("forward", free, begin - free)
-        yield Slice(SPANS[kind][0] if kind in SPANS else kind, begin, duration)
-        free = max(free, begin + duration)
 
 
 def _device_slices(steps: OptimizerSteps) -> Iterator[Slice]:

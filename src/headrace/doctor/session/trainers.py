@@ -174,6 +174,13 @@ class LoaderFacts:
     time: Time | None = told("of the first iteration", default=None, written=Time)
 
 
+LOADER_FACTS = (
+    *("num_workers", "threads", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory", "in_order"),
+    *("start_method", "length", "dataset"),
+)
+"""Arguments of a loader that reports show."""
+
+
 def order_described(described: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the sampler of a described loader: the inner one of the script's batch sampler, if any.
 

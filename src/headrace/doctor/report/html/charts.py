@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from headrace.doctor.quantities import percent
 from headrace.doctor.report.escaping import safe
+from headrace.doctor.report.view import Segment
 
 FOLDER = Path(__file__).parent / "templates"
 MOST_TEXT = 300
@@ -155,15 +156,6 @@ def buckets(count: int, most: int = MOST_COLUMNS) -> list[range]:
 
 
 @dataclass(frozen=True)
-class BarSegment:
-    """Segment of a stacked bar; `text` is its tooltip."""
-
-    colour: str
-    value: float
-    text: str
-
-
-@dataclass(frozen=True)
 class BarMeasure:
     """Bar of a figure with an interval: `kind` is `now`, `predicted`, `proved` or `floor`."""
 
@@ -177,9 +169,9 @@ def columns(chart: ColumnChart) -> Markup:
     return _macro("columns")(chart)
 
 
-def stacked(segments: Sequence[BarSegment], *, top: float, label: str, labelled: bool = True) -> Markup:
-    """Draw segments end to end. `top` is the value of the full width."""
-    return _macro("stacked")(segments, top, label, labelled)
+def stacked(segments: Sequence[Segment], *, top: float, label: str, colour: str = "", labelled: bool = False) -> Markup:
+    """Draw segments end to end, in `colour` or in those of their names. `top` is the value of the full width."""
+    return _macro("stacked")(segments, top, label, colour, labelled)
 
 
 def measures(bars: Sequence[BarMeasure], *, top: float, label: str, mark: float | None = None) -> Markup:
@@ -187,26 +179,42 @@ def measures(bars: Sequence[BarMeasure], *, top: float, label: str, mark: float 
     return _macro("measures")(bars, top, label, mark)
 
 
-@cache
 def _macro(name: str) -> Callable[..., Markup]:
-    """Return a macro of `charts.html` that formats numbers as coordinates and escapes texts."""
+    """Return a macro of `charts.html`."""
+    macro: Callable[..., Markup] = getattr(environment().get_template("charts.html").module, name)
+    return macro
+
+
+@cache
+def environment(most: int = MOST_TEXT) -> Environment:
+    """Return the environment of the templates. Numbers are coordinates, and texts have at most `most` characters.
+
+    Every text is escaped twice: `seen` first escapes characters that are not plainly visible, then Jinja escapes the
+    text for HTML.
+    """
 
     def shown(value: object) -> object:
         if isinstance(value, Markup) or not isinstance(value, str | int | float):
             return value
-        return seen(value) if isinstance(value, str) else figure(value)
+        return seen(value, most=most) if isinstance(value, str) else figure(value)
 
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER), autoescape=True, finalize=shown, undefined=StrictUndefined, trim_blocks=True
+    made = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        finalize=shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters.update(of_width=lambda share: f"{figure(min(share, 1.0) * 100)}%", percent=percent)
-    environment.globals.update(plot_px=PLOT_PX)
-    macro: Callable[..., Markup] = getattr(environment.get_template("charts.html").module, name)
-    return macro
+    made.filters.update(
+        of_width=lambda share: f"{figure(min(share, 1.0) * 100)}%", percent=percent, colour_of=colour_of
+    )
+    made.globals.update(plot_px=PLOT_PX)
+    return made
 
 
 OTHER = "other"
-_PARTS = {
+_COLOURS = {
     "data wait": "wait",
     "data work": "brown",
     "host to device": "amber",
@@ -215,8 +223,6 @@ _PARTS = {
     "optimizer": "teal",
     "collective": "purple",
     "peer": "pink",
-}
-_CATEGORIES = {
     "lookup": "pink",
     "scan": "purple",
     "read": "amber",
@@ -231,9 +237,6 @@ _CATEGORIES = {
 }
 
 
-def part_colour(name: str) -> str:
-    return _PARTS.get(name, OTHER)
-
-
-def category_colour(name: str) -> str:
-    return _CATEGORIES.get(name, OTHER)
+def colour_of(name: str) -> str:
+    """Return the colour class of a part of a step or of a stage's category."""
+    return _COLOURS.get(name, OTHER)

@@ -1,41 +1,26 @@
-"""Bars and figures of the HTML report's tables, and legends for their colours."""
+"""Rows with bars for the HTML report's tables, and legends for their colours."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import dropwhile
-from typing import NamedTuple
 
 from markupsafe import Markup
 
-from headrace.doctor.measure import StepBudget, TimePart, batch_stages
+from headrace.doctor.measure import MeanBatch
 from headrace.doctor.quantities import ABSENT, duration, percent
-from headrace.doctor.report.html.charts import (
-    BarMeasure,
-    BarSegment,
-    ChartKey,
-    part_colour,
-    stacked,
-)
-from headrace.doctor.report.html.report_data import ReportData
+from headrace.doctor.report.html.charts import BarMeasure, ChartKey, colour_of, measures, stacked
 from headrace.doctor.report.remedy_text import RemedyRow, bounds
-from headrace.doctor.session.model import Machine
+from headrace.doctor.report.view import LoaderView, ReportView, Row, Segment
+from headrace.doctor.session.trainers import LOADER_FACTS, LoaderFacts
+
+Cells = list[str | Markup]
 
 MOST_DIFF_LINES = 120
 MOST_REMEDIES = 24
 """Maximum number of remedies shown."""
-LOADER_FACTS = (
-    "num_workers",
-    "batch_size",
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory",
-    "in_order",
-    "start_method",
-    "length",
-    "dataset",
-)
+LEAST_LINE = 0.005
+"""Share of batch production from which a line is shown."""
 RANK_KEYS = (
     ChartKey("wait", "waits for data"),
     ChartKey("pink", "waits for a peer"),
@@ -45,75 +30,64 @@ RANK_KEYS = (
 _DIFF = {"+": "more", "-": "less", "@": "place"}
 
 
-def step_keys(budget: StepBudget) -> list[ChartKey]:
-    """Return the figures of each part: its time, its share, and its share on the GPU."""
-    gpu = {part.name: f" · GPU {percent(part.share)}" for part in budget.device or []}
-    names = {part.name: f"{duration(part.us)} · {percent(part.share)}" for part in budget.parts if part.us > 0}
-    names |= {name: ABSENT for name in gpu if name not in names}
-    return [ChartKey(part_colour(name), name, figure + gpu.get(name, "")) for name, figure in names.items()]
-
-
-def parts_bar(parts: list[TimePart], whole_us: float) -> Markup:
-    said = ", ".join(f"{part.name} {duration(part.us)} ({percent(part.share)})" for part in parts if part.us > 0)
-    segments = [
-        BarSegment(part_colour(part.name), part.us, f"{part.name}: {duration(part.us)}, {percent(part.share)}")
-        for part in parts
-    ]
-    return stacked(segments, top=whole_us, label=said)
-
-
-def one_bar(colour: str, value: float, top: float, label: str) -> Markup:
-    """Draw a bar with a single segment; `label` is its text equivalent."""
-    return stacked([BarSegment(colour, value, label)], top=top, label=label, labelled=False)
-
-
-def shortened(place: str) -> str:
-    """Shorten a path to the file and its folder: `…/data/dataset.py:41:__getitem__`."""
-    path, _, rest = place.rpartition("/")
-    folder = path.rpartition("/")
-    return f"…/{folder[2]}/{rest}" if folder[0] else place
-
-
-class MeanBatch(NamedTuple):
-    """Mean batch of one worker in the measured steps."""
-
-    worker: str
-    batches: int
-    stages: dict[str, float]
-    """Microseconds by category, including sending."""
-
-    @property
-    def whole_us(self) -> float:
-        return sum(self.stages.values())
-
-
-def mean_batches(report: ReportData) -> list[MeanBatch]:
-    """Return the mean batch of each worker that made a batch in the measured steps, by worker number."""
-    training = report.training
-    if training is None:
-        return []
-    start, end, trainer = training.steps[0].start, training.steps[-1].end, training.trainer
-    own = [one for one in report.session.makers if (one.trainer, one.host) == (trainer.pid, trainer.host)]
-    found = []
-    for maker in sorted(own, key=lambda maker: (maker.worker or 0, maker.started or 0)):
-        rows = [row for row, fetched in enumerate(maker.batches.fetched) if start <= fetched <= end]
-        walls: Counter[str] = Counter()
-        for row in rows:
-            for stage, (_, wall, _) in batch_stages(maker, row).items():
-                walls[stage.partition(":")[0]] += int(wall)
-        name = "training thread" if maker.worker is None else f"worker {maker.worker}"
-        if rows:
-            found.append(MeanBatch(name, len(rows), {stage: wall / len(rows) for stage, wall in walls.items()}))
+def rows(shown: Sequence[Row], *, colour: str = "", labelled: bool = False) -> list[Cells]:
+    """Return rows with a bar after the label, all on one scale, in `colour` or in those of the segments."""
+    top, found = max((sum(one.value for one in row.bar) for row in shown), default=0.0), []
+    for row in shown:
+        said = [one.text for one in row.bar if one.text] or row.cells[:1]
+        label = f"{row.label}: {', '.join(said)}"
+        bar = stacked(row.bar, top=top, label=label, colour=colour, labelled=labelled)
+        found.append([row.label, bar, *row.cells])
     return found
 
 
-def heaviest_stages(batches: Sequence[MeanBatch]) -> list[str]:
-    """Return the categories of all workers' stages, heaviest first."""
-    whole = sum((Counter(one.stages) for one in batches), Counter[str]())
-    return [name for name, _ in whole.most_common()]
+def keys(parts: Sequence[Row]) -> list[ChartKey]:
+    """Return a legend with the figures of each part."""
+    return [ChartKey(colour_of(one.label), one.label, " · ".join(filter(None, one.cells))) for one in parts]
 
 
-def remedy_bars(row: RemedyRow) -> list[BarMeasure]:
+def bound_rows(view: ReportView) -> list[Cells]:
+    top = max((one.share or 0.0 for one in view.bounds), default=0.0)
+    found: list[Cells] = []
+    for place, one in enumerate(view.bounds):
+        bars = [BarMeasure("floor" if place else "now", segment.value) for segment in one.bar]
+        found.append([one.label, measures(bars, top=top, label=f"{one.label}: {one.cells[0]} a step"), *one.cells])
+    return found
+
+
+def remedy_rows(view: ReportView) -> tuple[list[Cells], list[ChartKey]]:
+    """Return a step as it is and with each remedy, and the legend; nothing if no step is known."""
+    rows, known = view.remedies, {one.label: one.share for one in view.bounds}
+    now_us = known.get("baseline") or (view.steps[0].budget.mean_us if view.steps else 0.0)
+    floor_us = known.get("without data work", known.get("cached batches"))
+    drawn = [(f"{place}. {row.title}", row) for place, row in enumerate(rows.helps[:MOST_REMEDIES], 1)]
+    if len(rows.numbers) > 1:
+        title = f"{rows.together.title}: {rows.combined}"
+        drawn.append((f"{title}, {rows.together.without}" if rows.together.without else title, rows.together))
+    if not drawn or now_us <= 0:
+        return [], []
+    bars = [_remedy_bars(row) for _, row in drawn]
+    baselines = [("Baseline", now_us), ("Baseline, again", known.get("again"))]
+    ends = [bar.bounds[1] if bar.bounds else bar.value for of_row in bars for bar in of_row]
+    top = max([*ends, *(us for _, us in baselines if us is not None)])
+    found: list[Cells] = []
+    for name, us in baselines:
+        if us is not None:
+            label = f"{name.lower()} {duration(us)} a step"
+            found.append(
+                [name, measures([BarMeasure("now", us)], top=top, label=label, mark=floor_us), duration(us), ""]
+            )
+    for (name, row), of_row in zip(drawn, bars, strict=True):
+        said = "; ".join(filter(None, (f"predicted {row.predicted}" if row.predicted else "", row.proved)))
+        chart = measures(of_row, top=top, label=said, mark=floor_us) if of_row else said
+        found.append([name, chart, duration(row.newest[0]), row.gain])
+    keys = [ChartKey("now", "baseline"), ChartKey("predicted", "predicted")]
+    keys += [ChartKey("proved", "proved")] if any(row.outcome for _, row in drawn) else []
+    keys += [] if floor_us is None else [ChartKey("floor", "lower bound", duration(floor_us))]
+    return found, keys
+
+
+def _remedy_bars(row: RemedyRow) -> list[BarMeasure]:
     """Return bars for a remedy's prediction and proof."""
     bars, predicted, outcome = [], row.prediction, row.outcome
     if predicted is not None:
@@ -123,6 +97,55 @@ def remedy_bars(row: RemedyRow) -> list[BarMeasure]:
     return bars
 
 
+def rank_rows(ranks: Sequence[Row]) -> list[Row]:
+    """Return ranks without the time of collectives, which the bar shows: the table fits a tablet."""
+    return [one._replace(cells=(*one.cells[:5], one.cells[-1])) for one in ranks]
+
+
+def worker_rows(batches: Sequence[MeanBatch]) -> list[Row]:
+    """Return the mean batch of each worker: its time and the number of batches."""
+    return [
+        Row(
+            "training thread" if one.worker is None else f"worker {one.worker}",
+            (duration(one.whole_us), str(one.batches)),
+            tuple(
+                Segment(stage, us, f"{stage}: {duration(us)}, {percent(us / one.whole_us)}")
+                for stage, us in one.stages.items()
+            ),
+        )
+        for one in batches
+    ]
+
+
+def worker_keys(batches: Sequence[MeanBatch]) -> list[ChartKey]:
+    names = dict.fromkeys(name for one in batches for name in one.stages)
+    return [ChartKey(colour_of(name), name) for name in names]
+
+
+def line_rows(loaders: Sequence[LoaderView]) -> list[Row]:
+    lines = sorted((line for one in loaders for line in one.lines), key=lambda line: -(line.share or 0.0))
+    return [line._replace(label=shortened(line.label)) for line in lines if (line.share or 0.0) >= LEAST_LINE]
+
+
+def shortened(place: str) -> str:
+    """Shorten a path to the file and its folder: `…/data/dataset.py:41:__getitem__`."""
+    path, _, rest = place.rpartition("/")
+    folder = path.rpartition("/")
+    return f"…/{folder[2]}/{rest}" if folder[0] else place
+
+
+def settings_rows(loaders: Sequence[LoaderFacts]) -> list[list[str]]:
+    """Return each argument with its value for every loader, and where the loader is iterated."""
+    values = {name: [one.facts.get(name) for one in loaders] for name in LOADER_FACTS}
+    rows = [
+        [name, *(ABSENT if value is None else str(value) for value in of_name)]
+        for name, of_name in values.items()
+        if name == "dataset" or any(value is not None for value in of_name)
+    ]
+    places = [f"{one.facts['file']}:{one.facts.get('line')}" if one.facts.get("file") else ABSENT for one in loaders]
+    return [*rows, ["iterated at", *places]]
+
+
 def diff_lines(diff: str) -> Iterator[tuple[str, str]]:
     """Yield lines with their kind (`more`, `less`, `same` or `place`), without file names, which appear above."""
     lines = list(dropwhile(lambda line: line.startswith(("--- ", "+++ ")), diff.splitlines()))
@@ -130,15 +153,3 @@ def diff_lines(diff: str) -> Iterator[tuple[str, str]]:
         yield _DIFF.get(line[:1], "same"), line.expandtabs()
     if len(lines) > MOST_DIFF_LINES:
         yield "place", f"… and {len(lines) - MOST_DIFF_LINES} lines more"
-
-
-def software(report: ReportData, machine: Machine) -> str:
-    """Return the versions of the first training process on the machine."""
-    session, host = report.session, machine.host
-    trainers = {trainer.pid for trainer in session.trainers if trainer.host == host}
-    process = next((one for one in session.processes if one.pid in trainers and one.host == host), None)
-    if process is None:
-        return ""
-    own, torch = (found if isinstance(found := process.facts.get(name), dict) else {} for name in ("process", "torch"))
-    told = {"Python": own.get("python"), "torch": torch.get("version"), "CUDA": torch.get("cuda")}
-    return ", ".join(f"{name} {version}" for name, version in told.items() if version)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from math import inf
+from itertools import pairwise
 from statistics import fmean, quantiles
-
-import numpy as np
 
 from headrace.doctor.measure import (
     ORDER,
+    Host,
     Join,
     MeasuredStep,
     MeasuredTraining,
-    is_here,
-    queue_of,
+    queue_depth,
     step_parts,
+    training,
+    with_loaders_as_one,
 )
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
@@ -25,14 +22,13 @@ from headrace.doctor.report.html.charts import (
     ColumnChart,
     Layer,
     buckets,
-    part_colour,
+    colour_of,
     plain_axis,
     round_step,
     time_axis,
 )
-from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.run_text import column_mean
-from headrace.doctor.session.model import Machine
+from headrace.doctor.report.view import ReportView
+from headrace.doctor.session.model import Session
 
 FAR = 3.0
 """Multiple of the 95th percentile from which columns are truncated to keep the others readable."""
@@ -45,11 +41,18 @@ COMMAND, BUSY = "cpu_cores_command", "cpu_cores_busy"
 # Steps
 
 
-def steps(report: ReportData) -> ColumnChart | None:
+def training_of(view: ReportView) -> MeasuredTraining | None:
+    """Return the measured steps of the view's first rank; None without any."""
+    budgets = [step.budget for step in view.steps[:1]]
+    for trainer in view.session.trainers:
+        if (trainer.pid, trainer.rank) in [(one.pid, one.rank) for one in budgets]:
+            measured = training(view.session, with_loaders_as_one(trainer))
+            return measured if measured.steps else None
+    return None
+
+
+def steps(training: MeasuredTraining) -> ColumnChart:
     """Draw every measured step in order, with its parts."""
-    training = report.training
-    if training is None:
-        return None
     groups = buckets(len(training.steps))
     parts = []
     for group in groups:
@@ -65,7 +68,7 @@ def steps(report: ReportData) -> ColumnChart | None:
     each, lead = counted(len(groups[0]), training.unit), _extremes(training)
     beyond = f" ▲ marks {counted(len(cut), 'column')} longer than the axis, up to {duration(longest)}." if cut else ""
     return ColumnChart(
-        layers=[Layer(part_colour(name), [of_group.get(name) for of_group in parts], name) for name in names],
+        layers=[Layer(colour_of(name), [of_group.get(name) for of_group in parts], name) for name in names],
         titles=[_title(training, group, of_group) for group, of_group in zip(groups, parts, strict=True)],
         axis=axis,
         places=_places(training, groups),
@@ -105,64 +108,9 @@ def _extremes(training: MeasuredTraining) -> str:
 # Batches ready
 
 
-@dataclass(frozen=True)
-class QueueDepth:
-    """Number of ready batches not yet received: `counts[row]` from `times[row]` to the next time."""
-
-    times: list[float]
-    counts: list[int]
-    most: int
-    """Maximum number of batches in flight."""
-
-    def mean(self, start: float, end: float) -> float:
-        """Return the mean count over a time range."""
-        area = np.cumsum([0.0, *(np.diff(self.times) * self.counts)])
-        at_start, at_end = np.interp((start, end), self.times, area)
-        return float(at_end - at_start) / (end - start) if end > start else 0.0
-
-    @property
-    def empty(self) -> float:
-        """Share of time without a ready batch."""
-        whole = self.times[-1] - self.times[0]
-        return float(np.diff(self.times)[np.equal(self.counts, 0)].sum()) / whole if whole > 0 else 0.0
-
-
-def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
-    """Count the ready batches of the loaders that the steps waited for.
-
-    Returns None if no worker made batches, or if evidence was thinned and so lacks batches.
-    """
-    trainer = training.trainer
-    fed = training.fed
-    passes = [one for one in trainer.passes if one.loader in fed and not is_here(trainer, one)]
-    finders = [join.finder(trainer, one) for one in passes]
-    if not passes or any(finder.is_thinned for finder in finders):
-        return None
-    start, end = training.steps[0].start, training.steps[-1].end
-    asked = {
-        (number, index): begun
-        for gets in (trainer.gets, trainer.fetches)
-        for number, index, begun in zip(gets.pass_, gets.index, gets.start, strict=True)
-    }
-    changes: Counter[float] = Counter()
-    for one, finder in zip(passes, finders, strict=True):
-        # Unrequested batches are discarded when the loader's next pass begins.
-        later = [other.start for other in passes if other.loader == one.loader and other.start > one.start]
-        for maker, row in finder.batches():
-            sent, index = maker.batches.sent[row], maker.batches.index[row]
-            taken = asked.get((one.number, index), min(later, default=inf))
-            # A batch requested before it was sent is never ready.
-            if sent is not None and sent < end and taken > max(start, sent):
-                changes[max(sent, start)] += 1
-                changes[min(taken, end)] -= 1
-    times = sorted({float(start), float(end), *changes})
-    counts = list(accumulate(changes[time] for time in times[:-1]))
-    return QueueDepth(times, counts, sum(queue_of(trainer, loader) for loader in fed))
-
-
-def batches_ready(report: ReportData) -> ColumnChart | None:
+def batches_ready(session: Session, training: MeasuredTraining) -> ColumnChart | None:
     """Draw the number of ready batches over the time of the measured steps."""
-    measured = None if report.training is None else queue_depth(report.training, report.join)
+    measured = queue_depth(training, Join(session))
     if measured is None or len(measured.times) < 2:
         return None
     # One column per change, up to the maximum number of columns.
@@ -195,9 +143,11 @@ def _times(whole_us: float) -> list[tuple[float, str]]:
 # Cores busy
 
 
-def cores_busy(machine: Machine) -> ColumnChart | None:
+def cores_busy(host: Host) -> ColumnChart | None:
     """Draw the busy cores; None without readings."""
-    busy, mean = machine.columns.get(BUSY, []), column_mean(machine, BUSY)
+    machine, top = host.machine, host.cores
+    busy = machine.columns.get(BUSY, [])
+    mean = _mean_of(busy, range(len(busy)))
     if mean is None or len(machine.time) < 2:
         return None
     groups = buckets(len(machine.time))
@@ -205,8 +155,6 @@ def cores_busy(machine: Machine) -> ColumnChart | None:
     wholes = [_mean_of(busy, group) for group in groups]
     pairs = zip(wholes, own, strict=True)
     others = [None if whole is None else max(whole - (part or 0.0), 0.0) for whole, part in pairs]
-    cores = machine.facts.get("cores")
-    top = float(cores) if isinstance(cores, (int, float)) else None
     start = machine.time[0]
     return ColumnChart(
         layers=[Layer("blue", own, "this command"), Layer("other", others, "others")],

@@ -1,0 +1,195 @@
+"""Progress and rates of a running command, from its evidence as it grows."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from ..probe import SETTLING_STEPS, ProbeSettings, replayed_steps
+from ..session.declaring import kind_of
+from ..session.evidence_schema import decode_record
+from ..session.model import Machine
+from ..session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
+from .phases import END, WARM_UP
+
+MOST_BYTES_AT_ONCE = 4 << 20
+"""Maximum bytes of one file per look. The next look reads the rest."""
+RATE_US = 10_000_000
+"""Time that rates and shares cover."""
+
+
+@dataclass(frozen=True)
+class CurrentWindow:
+    """Window from docs/doctor/measuring.md, or `warm-up` before the windows, or `end` after them."""
+
+    name: str
+    done: int | None = None
+    """Completed steps, without settling steps after a window change; None if the window has no steps."""
+    steps: int | None = None
+    """Planned steps; None while unknown, or if the window has no steps."""
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """Position of a run, and its rates over the last seconds. None means not seen yet."""
+
+    step: int | None = None
+    """Number of the newest step."""
+    steps_per_s: float | None = None
+    """Mean rate of one rank."""
+    wait_share: float | None = None
+    """Share of the training threads' time spent waiting for data."""
+    workers: int = 0
+    """Number of processes that made a batch."""
+    busy: float | None = None
+    """Share of the workers' time spent making batches."""
+    stages: list[tuple[str, float]] = field(default_factory=list)
+    """`category:label` and its share of making batches, heaviest first."""
+    window: CurrentWindow | None = None
+    """None before the first step and in a run without windows."""
+
+
+@dataclass
+class _RunningProcess:
+    """One evidence file: how far it is read, and how far its process has come."""
+
+    path: Path
+    warmup: int | None
+    offset: int = 0
+    names: dict[int, str] = field(default_factory=dict)
+    steps: int = 0
+    """Number of completed steps."""
+    window: str = OBSERVE
+    first: int = 0
+    """Number of the window's first step."""
+    early: int = 0
+    """Steps replayed after the first epoch, within the observed steps."""
+    step_s: float = 0.0
+    """Mean observed step in seconds; 0 before the end of the observed window."""
+    works_ahead: bool = False
+    """True if batches are made before the trainer requests them."""
+
+    def new_records(self) -> Iterator[Any]:
+        """Yield whole records added since the last call; damaged lines are skipped."""
+        with open(self.path, "rb") as file:
+            file.seek(self.offset)
+            data = file.read(MOST_BYTES_AT_ONCE)
+        whole = data[: data.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        for line in whole.splitlines():
+            try:
+                yield decode_record(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+
+    def take(self, record: Any) -> None:
+        match kind_of(record):
+            case "name":
+                self.names[record.number] = record.text
+            case "step":
+                self.steps = max(self.steps, record.number + 1)
+            case "facts":
+                self.warmup = record.facts.get("warmup_steps", self.warmup)
+            case "loader":
+                self.works_ahead |= bool(record.facts.get("num_workers") or record.facts.get("threads"))
+            case "window" if record.name == EARLY:
+                is_warm = self.warmup is not None and record.first >= self.warmup
+                self.early = record.steps if is_warm else 0
+            case "window":
+                after = {OBSERVE: REPLAY, REPLAY: LOAD if self.works_ahead else DRAIN, LOAD: DRAIN}
+                if record.name == OBSERVE and record.steps > self.early:
+                    self.step_s = (record.end - record.start) / 1e6 / (record.steps - self.early)
+                self.first, self.window = record.first + record.steps, after.get(record.name, END)
+            case "end":
+                self.window = END
+            case "note" if record.code == "no-replay":
+                self.window = END
+
+    def current(self, asked: ProbeSettings) -> CurrentWindow:
+        if self.window in (REPLAY, LOAD):
+            done = self.steps - self.first - SETTLING_STEPS
+            most = replayed_steps(asked.replay, asked.steps, self.step_s)
+            return CurrentWindow(self.window, min(max(done, 0), most), most)
+        if self.window != OBSERVE:
+            return CurrentWindow(self.window)
+        if self.warmup is None or self.steps < self.warmup:
+            return CurrentWindow(WARM_UP, self.steps, self.warmup)
+        return CurrentWindow(OBSERVE, min(self.steps - self.early - self.warmup, asked.steps), asked.steps)
+
+
+class RunMeter:
+    """Reader of a run's evidence folder, which may not exist yet, and to which processes add files."""
+
+    def __init__(self, settings: ProbeSettings) -> None:
+        self._settings = settings
+        self._processes: dict[str, _RunningProcess] = {}
+        self._trains: _RunningProcess | None = None
+        """Process with the newest step. All ranks go through the windows together."""
+        self._steps: deque[tuple[int, int]] = deque()  # end, duration
+        self._waits: deque[tuple[int, int]] = deque()  # end, duration
+        self._batches: deque[tuple[int, int, str, list[tuple[str, int]]]] = deque()  # end, wall, maker, stages
+        self._step: int | None = None
+        self._now_us = 0
+
+    def look(self) -> RunProgress:
+        """Read new evidence, and return the run's progress."""
+        for path in sorted(Path(self._settings.evidence).glob("*.jsonl")):
+            process = self._processes.setdefault(path.name, _RunningProcess(path, self._settings.warmup))
+            for record in process.new_records():
+                process.take(record)
+                self._take(process, record)
+        return self._progress()
+
+    def _take(self, process: _RunningProcess, record: Any) -> None:
+        match kind_of(record):
+            case "step":
+                self._steps.append((record.end, record.end - record.start))
+                self._step, self._trains = max(self._step or 0, record.number), process
+                self._now_us = max(self._now_us, record.end)
+            case "window":
+                self._trains = process
+            case "get":
+                self._waits.append((record.start + record.duration, record.duration))
+            case "batch" if all(stage in process.names for stage, *_ in record.stages):
+                named = [(process.names[stage], wall) for stage, _, wall, _ in record.stages]
+                self._batches.append((record.fetched, record.fetched - record.start, process.path.name, named))
+                self._now_us = max(self._now_us, record.fetched)
+
+    def _progress(self) -> RunProgress:
+        for rows in (self._steps, self._waits, self._batches):
+            while rows and rows[0][0] < self._now_us - RATE_US:
+                rows.popleft()
+        steps_us = sum(duration for _, duration in self._steps)
+        makers = {maker for _, _, maker, _ in self._batches}
+        # The time that rates cover, or the elapsed part of it.
+        first = min((end - wall for end, wall, _, _ in self._batches), default=0)
+        covered_us = max(min(RATE_US, self._now_us - first), 1)
+        walls: Counter[str] = Counter()
+        for *_, stages in self._batches:
+            for name, wall in stages:
+                walls[name] += wall
+        has_windows = self._settings.replay > 0 and self._trains is not None
+        return RunProgress(
+            step=self._step,
+            steps_per_s=len(self._steps) * 1e6 / steps_us if steps_us else None,
+            wait_share=min(sum(us for _, us in self._waits) / steps_us, 1.0) if steps_us else None,
+            workers=len(makers),
+            busy=min(sum(wall for _, wall, _, _ in self._batches) / (len(makers) * covered_us), 1.0)
+            if makers
+            else None,
+            stages=[(name, wall / walls.total()) for name, wall in walls.most_common() if wall],
+            window=self._trains.current(self._settings) if has_windows and self._trains is not None else None,
+        )
+
+
+def gpu_busy(machine: Machine) -> float | None:
+    """Return the share of active SMs in the newest reading, averaged over GPUs that report it."""
+    newest = [values[-1] for name, values in machine.columns.items() if name.endswith("_sm_percent") and values]
+    measured = [value for value in newest if value is not None]
+    return fmean(measured) / 100 if measured else None

@@ -1,0 +1,342 @@
+"""View of a report: everything that its forms show, built once, in display order and as text.
+
+Bars and colours take the shares and the names of a row; the forms decide only how many rows they show, and where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.doctor.causes import Prescription, hanging
+from headrace.doctor.measure import (
+    Diagnosis,
+    Host,
+    LoaderProduction,
+    RankView,
+    StagePart,
+    StepBudget,
+    TimePart,
+    hosts,
+    is_late,
+    phases_text,
+)
+from headrace.doctor.quantities import ABSENT, counted, duration, number, percent
+from headrace.doctor.report.first_screen import FirstScreen, first_screen
+from headrace.doctor.report.remedy_text import RemedyRows, bound_rows, remedy_rows
+from headrace.doctor.report.run_text import (
+    command_line,
+    cost_text,
+    ending,
+    last_words,
+    machine_lines,
+    machine_names,
+    name_text,
+    note_texts,
+    versions,
+    windows_text,
+)
+from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
+
+SLOW = 2.0
+"""Multiple of the median from which a sample counts as slow."""
+
+
+class Segment(NamedTuple):
+    """Segment of a bar."""
+
+    name: str
+    """Part of a step, or category of a stage, which decides the colour."""
+    value: float
+    text: str = ""
+    """Its own text, where a bar has several segments."""
+
+
+class Row(NamedTuple):
+    """Row of a table: a label, its figures, and a bar."""
+
+    label: str
+    cells: tuple[str, ...]
+    bar: tuple[Segment, ...] = ()
+
+    @property
+    def share(self) -> float | None:
+        """Value of a bar with one segment; None if unknown."""
+        return self.bar[0].value if self.bar else None
+
+
+class FindingRow(NamedTuple):
+    weight: str
+    """Share of a step; empty if it concerns none."""
+    text: str
+    evidence: str
+    advice: str
+    """Empty if the first screen gives the same advice."""
+
+
+@dataclass(frozen=True)
+class StepView:
+    """Step of one rank."""
+
+    title: str
+    summary: Sequence[str]
+    parts: Sequence[Row]
+    """Time, share, and both on the GPU if measured."""
+    seen: Sequence[Row]
+    """The whole step as one bar: of the training thread, and of the GPU if measured."""
+    wait: Sequence[Row]
+    """Parts of the wait for data: time and share, longest first."""
+    causes: Sequence[Row]
+    """Causes of the wait: the same."""
+    budget: StepBudget
+
+
+@dataclass(frozen=True)
+class LoaderView:
+    title: str
+    summary: Sequence[str]
+    stages: Sequence[Row]
+    """Share, wall time per sample, share of it spent computing, and calls per batch if any."""
+    lines: Sequence[Row]
+    """Share of batch production."""
+    slow: Sequence[Row]
+    """Time, multiple of the median, and main stage."""
+    start_up: str
+    production: LoaderProduction
+
+
+@dataclass(frozen=True)
+class MachineView:
+    names: str
+    lines: Sequence[tuple[str, str]]
+    software: str
+    host: Host
+
+
+@dataclass(frozen=True)
+class ReportView:
+    """The whole report. Unknown texts are empty, except for figures, which are dashes."""
+
+    screen: FirstScreen
+    waits: float | None
+    """Share of a step that waits for data, for the verdict's colour; 0 if data is not worth a change."""
+    command: str
+    ended: str
+    windows: str
+    phases: str
+    last_words: Sequence[str]
+    hanging: Sequence[tuple[str, Sequence[str]]]
+    """Title and stack of each process that hangs."""
+    steps: Sequence[StepView]
+    """Ranks, longest data wait first."""
+    loaders: Sequence[LoaderView]
+    """Loaders of the first rank first."""
+    ranks: Sequence[Row]
+    """Step, share of steps in which it is last, lateness, waits for data and for a peer, collectives, and cause.
+
+    Most often late first; empty for a single rank.
+    """
+    late: str
+    """Sentence on the rank that is late."""
+    machines: Sequence[MachineView]
+    faults: Sequence[DataFault]
+    findings: Sequence[FindingRow]
+    bounds: Sequence[Row]
+    """Baseline and lower bounds of a step."""
+    no_bounds: str
+    """Reason that there are no lower bounds."""
+    remedies: RemedyRows
+    notes: Sequence[tuple[str, str]]
+    """Subject and text."""
+    cost: str
+    """Cost of measuring."""
+    again: str
+    """Command that renders the report again, or how to get one."""
+    session: Session
+    """Recorded times, for charts."""
+
+    @property
+    def own_loaders(self) -> list[LoaderView]:
+        """Loaders of the first rank; of all ranks if no step is known."""
+        pid = self.steps[0].budget.pid if self.steps else None
+        return [one for one in self.loaders if pid in (None, one.production.trainer)]
+
+    @property
+    def has_remedies(self) -> bool:
+        return bool(self.remedies.helps or self.remedies.idle)
+
+
+def report_view(
+    session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None, *, again: str = ""
+) -> ReportView:
+    screen = first_screen(diagnosis, prescription)
+    waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
+    is_stopped = prescription is not None and bool(prescription.stop)
+    ranks = diagnosis.ranks_by_lateness if len(diagnosis.ranks) > 1 else []
+    is_measured = diagnosis.cost.evidence_bytes > 0
+    return ReportView(
+        screen=screen,
+        waits=0.0 if is_stopped and waits is not None else waits,
+        command=command_line(session),
+        ended=ending(session.outcome),
+        windows=windows_text(session),
+        phases=phases_text(session),
+        last_words=last_words(session),
+        hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
+        steps=list(_steps(diagnosis)),
+        loaders=list(_loaders(diagnosis)),
+        ranks=[_rank(one) for one in ranks],
+        late=_late(ranks),
+        machines=[_machine(session, one) for one in hosts(session)],
+        faults=session.faults,
+        findings=list(_findings(diagnosis, screen)),
+        bounds=[
+            Row(name, (duration(us),), () if us is None else (Segment(name, us),))
+            for name, us in bound_rows(prescription)
+        ],
+        no_bounds="" if prescription is None else prescription.why_no_windows,
+        remedies=remedy_rows(prescription),
+        notes=[*(("", text) for text in screen.rest), *note_texts(session)],
+        cost=cost_text(diagnosis.cost) if is_measured else "",
+        again=again,
+        session=session,
+    )
+
+
+def _steps(diagnosis: Diagnosis) -> Iterator[StepView]:
+    waits = {one.pid: one.parts for one in diagnosis.waits}
+    causes = {one.pid: one.parts for one in diagnosis.causes}
+    for budget in diagnosis.budgets_by_wait:
+        name = _budget_name(budget, diagnosis)
+        half = "" if budget.mean_half_us is None else f" ± {duration(budget.mean_half_us)}"
+        summary = [
+            f"{duration(budget.mean_us)}{half} on average",
+            f"median {duration(budget.median_us)}",
+            f"95 % below {duration(budget.p95_us)}",
+            counted(budget.steps, budget.unit),
+        ]
+        if budget.unit == "step" and budget.micro_batches > 1:
+            summary.append(f"{number(budget.micro_batches)} batches a step")
+        yield StepView(
+            title=name if budget.unit == "step" else f"{name} (by {budget.unit})",
+            summary=summary,
+            parts=list(_parts(budget)),
+            seen=list(_seen(budget)),
+            wait=_heaviest(waits.get(budget.pid, [])),
+            causes=_heaviest(causes.get(budget.pid, [])),
+            budget=budget,
+        )
+
+
+def _budget_name(budget: StepBudget, diagnosis: Diagnosis) -> str:
+    """Return a name with the rank if there are several, and the process if several train the same rank in turn."""
+    if len(diagnosis.budgets) == 1:
+        return "Step"
+    same = [other for other in diagnosis.budgets if other.rank == budget.rank]
+    return f"Rank {budget.rank}" if len(same) == 1 else f"Process {budget.pid}, rank {budget.rank}"
+
+
+def _parts(budget: StepBudget) -> Iterator[Row]:
+    """Yield parts that took time, with the GPU's view of each if measured."""
+    cpu = {part.name: part for part in budget.parts}
+    gpu = {part.name: part for part in budget.device or []}
+    for name in {**cpu, **gpu}:
+        on_cpu, on_gpu = cpu.get(name), gpu.get(name)
+        if any(part and part.us for part in (on_cpu, on_gpu)):
+            said = "" if budget.device is None else f"GPU {ABSENT}"
+            if on_gpu:
+                said = f"GPU {duration(on_gpu.us)}, {percent(on_gpu.share)}"
+            figures = (ABSENT, ABSENT) if on_cpu is None else (duration(on_cpu.us), percent(on_cpu.share))
+            yield Row(name, (*figures, said), () if on_cpu is None else (Segment(name, on_cpu.share),))
+
+
+def _seen(budget: StepBudget) -> Iterator[Row]:
+    for name, parts in (("training thread", budget.parts), ("GPU", budget.device or [])):
+        if parts:
+            bar = [
+                Segment(one.name, one.share, f"{one.name} {duration(one.us)} ({percent(one.share)})") for one in parts
+            ]
+            yield Row(name, (duration(sum(one.us for one in parts)),), tuple(one for one in bar if one.value > 0))
+
+
+def _heaviest(parts: Sequence[TimePart]) -> list[Row]:
+    heaviest = sorted((part for part in parts if part.share > 0), key=lambda part: -part.share)
+    return [
+        Row(
+            name_text(one.name),
+            (duration(one.us), percent(one.share)),
+            (Segment(one.name.partition(":")[0], one.share),),
+        )
+        for one in heaviest
+    ]
+
+
+def _loaders(diagnosis: Diagnosis) -> Iterator[LoaderView]:
+    ranks = {budget.pid: budget.rank for budget in diagnosis.budgets}
+    for one in diagnosis.loaders_by_rank:
+        where = [f"rank {ranks[one.trainer]}"] if len(ranks) > 1 and one.trainer in ranks else []
+        where += [f"loader {one.loader}"] if len(diagnosis.batch_production) > max(len(ranks), 1) else []
+        who = counted(one.workers, one.makers) if one.workers else "No workers"
+        again = " (new workers each time)" if one.respawned else ""
+        yield LoaderView(
+            title=f"{who} ({', '.join(where)})" if where else who,
+            summary=[
+                f"busy {percent(one.busy)} of the time" if one.workers else "made in the training thread",
+                f"{number(one.cores)} cores used",
+                counted(one.batches, "batch"),
+                f"{duration(one.batch_us)} a batch",
+            ],
+            stages=[_stage(stage) for stage in one.stages],
+            lines=[Row(at.place, (percent(at.share),), (Segment("getitem", at.share),)) for at in one.lines],
+            slow=[
+                Row(slow.key, (duration(slow.wall_us), f"{number(slow.times)} ×", name_text(slow.stage)))
+                for slow in one.slow
+                if slow.times >= SLOW
+            ],
+            start_up=(
+                f"{duration(one.start_up_us)} to start, {duration(one.first_batch_us)} to the first batch, "
+                f"{counted(one.passes, 'pass')}{again}"
+            ),
+            production=one,
+        )
+
+
+def _stage(stage: StagePart) -> Row:
+    calls = number(stage.calls) if stage.calls > 0 else ""
+    name = f"{stage.category} {stage.label}".rstrip()
+    cells = (percent(stage.share), duration(stage.wall_us), percent(stage.computing), calls)
+    return Row(name, cells, (Segment(stage.category, stage.share),))
+
+
+def _rank(one: RankView) -> Row:
+    times = (one.lateness_us, one.data_wait_us, one.peer_wait_us, one.collective_us)
+    lateness, data_wait, peer_wait, collective = map(duration, times)
+    bar = (
+        Segment("data wait", one.data_wait_us, f"waits for data: {data_wait}"),
+        Segment("peer", one.peer_wait_us or 0.0, f"waits for a peer: {peer_wait}"),
+        Segment("collective", one.collective_us or 0.0, f"collectives: {collective}"),
+        Segment("other", one.rest_us, f"rest: {duration(one.rest_us)}"),
+    )
+    figures = (duration(one.step_us), percent(one.late), lateness, data_wait, peer_wait, collective)
+    return Row(f"rank {one.rank}", (*figures, name_text(one.cause or "")), bar)
+
+
+def _late(ranks: Sequence[RankView]) -> str:
+    if not ranks or not is_late(ranks[0], len(ranks)):
+        return "No rank is late often and by much."
+    return f"Rank {ranks[0].rank} is the last in {percent(ranks[0].late)} of the steps."
+
+
+def _machine(session: Session, host: Host) -> MachineView:
+    known = versions(session, host.trainers[0]) if host.trainers else {}
+    software = ", ".join(f"{name} {version}" for name, version in known.items())
+    return MachineView(" · ".join(machine_names(host.machine)), [*machine_lines(host)], software, host)
+
+
+def _findings(diagnosis: Diagnosis, screen: FirstScreen) -> Iterator[FindingRow]:
+    first = "" if screen.recommendation is None else screen.recommendation.text
+    for one in diagnosis.findings:
+        weight = percent(one.weight) if one.weight > 0 else ""
+        yield FindingRow(weight, one.text, one.evidence, "" if one.advice == first else one.advice)

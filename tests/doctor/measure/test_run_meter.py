@@ -1,0 +1,134 @@
+"""Progress of a run from its evidence as it grows: records are read once, and windows and rates are true."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from growing_evidence import (
+    CHOSEN,
+    DRAINED,
+    EARLY,
+    LOADED,
+    MEASURED,
+    NO_WORKERS,
+    OBSERVED,
+    REPLAYED,
+    SECOND,
+    TWO_WORKERS,
+    append,
+    batch,
+    evidence,
+    get,
+    settings,
+    step,
+    steps,
+)
+
+from headrace.doctor.measure import CurrentWindow, RunMeter, RunProgress
+
+
+def progress(folder: Path, **asked: Any) -> RunProgress:
+    """Return what one look at the evidence in `folder` finds."""
+    return RunMeter(settings(folder, **asked)).look()
+
+
+def test_each_record_is_read_once_and_only_when_whole(tmp_path: Path) -> None:
+    file = evidence(tmp_path) / "a.jsonl"
+    meter = RunMeter(settings(tmp_path))
+    assert meter.look() == RunProgress()
+    append(file, get(0, 40), step(0, 0, 100))
+    append(file, step(1, 100, 200), end="")
+    assert (meter.look(), meter.look()) == (progress(tmp_path),) * 2
+    append(file, end="\n")
+    now = meter.look()
+    assert (now.step, now.wait_share) == (1, pytest.approx(0.2))
+
+
+def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> None:
+    meter = RunMeter(settings(tmp_path))
+    append(evidence(tmp_path) / "a.jsonl", step(0, 0, 100))
+    assert meter.look().step == 0
+    damaged = b'{"no": "list"}\n\xff\xfe\nnot json\n[]\n'
+    (evidence(tmp_path) / "b.jsonl").write_bytes(damaged + json.dumps(step(7, 100, 200)).encode() + b"\n")
+    assert meter.look().step == 7
+
+
+def test_what_is_longer_than_one_look_comes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.doctor.measure.run_meter.MOST_BYTES_AT_ONCE", 60)
+    append(evidence(tmp_path) / "a.jsonl", *(step(number, number, number + 1) for number in range(10)))
+    meter = RunMeter(settings(tmp_path))
+    seen = [meter.look().step for _ in range(8)]
+    assert seen[0] != 9
+    assert seen[-1] == 9
+
+
+def test_the_pace_of_a_run(tmp_path: Path) -> None:
+    """Ten steps of 100 ms that wait 70; two workers make a batch of 150 in each 200 ms."""
+    folder = evidence(tmp_path)
+    append(folder / "trainer.jsonl", *(get(n * 100_000, 70_000) for n in range(10)))
+    append(folder / "trainer.jsonl", *(step(n, n * 100_000, (n + 1) * 100_000) for n in range(10)))
+    for worker in range(2):
+        made = [batch(n * 200_000, n * 200_000 + 150_000, [[0, 4, 90_000, 1], [1, 4, 60_000, 1]]) for n in range(5)]
+        append(folder / f"worker{worker}.jsonl", ["name", 0, "decode:x"], ["name", 1, "read:y"], *made)
+    assert progress(tmp_path) == RunProgress(
+        step=9,
+        steps_per_s=pytest.approx(10),
+        wait_share=pytest.approx(0.7),
+        workers=2,
+        busy=pytest.approx(0.75),
+        stages=[("decode:x", pytest.approx(0.6)), ("read:y", pytest.approx(0.4))],
+    )
+
+
+def test_the_pace_forgets(tmp_path: Path) -> None:
+    old, new = [get(0, SECOND), step(0, 0, SECOND)], [get(60 * SECOND, 0), step(1, 60 * SECOND, 61 * SECOND)]
+    append(evidence(tmp_path) / "a.jsonl", *old, *new)
+    assert progress(tmp_path).wait_share == 0.0
+
+
+def test_records_of_an_unknown_shape_are_left_out(tmp_path: Path) -> None:
+    odd = [["step"], ["step", "x", None, {}, 1], ["get", 1], batch(0, 9, [[7, 1, 1, 1]]), [1], ["x"]]
+    append(evidence(tmp_path) / "a.jsonl", *odd)
+    assert progress(tmp_path) == RunProgress()
+
+
+@pytest.mark.parametrize(
+    ("records", "window"),
+    [
+        (steps(2), CurrentWindow("warm-up", 2)),
+        ([*steps(2), CHOSEN], CurrentWindow("warm-up", 2, 7)),
+        ([CHOSEN, *steps(7)], CurrentWindow("observe", 0, 20)),
+        ([CHOSEN, *steps(19)], CurrentWindow("observe", 12, 20)),
+        ([CHOSEN, *steps(27), OBSERVED], CurrentWindow("replay", 0, 20)),
+        ([CHOSEN, *steps(30), OBSERVED], CurrentWindow("replay", 0, 20)),
+        ([CHOSEN, *steps(44), OBSERVED], CurrentWindow("replay", 14, 20)),
+        ([TWO_WORKERS, *steps(75), OBSERVED, REPLAYED], CurrentWindow("load", 2, 20)),
+        ([["loader", 0, 0, {"num_workers": 0, "threads": 2}], *steps(71), REPLAYED], CurrentWindow("load", 0, 20)),
+        ([CHOSEN, EARLY, *steps(40)], CurrentWindow("observe", 20, 20)),
+        ([["facts", 0, {"warmup_steps": 24}], EARLY, *steps(40)], CurrentWindow("observe", 16, 20)),
+        ([CHOSEN, *steps(44), ["window", "observe", 7, 20, 0, 0, 20 * SECOND]], CurrentWindow("replay", 6, 6)),
+        ([NO_WORKERS, *steps(70), OBSERVED, REPLAYED], CurrentWindow("drain")),
+        ([TWO_WORKERS, *steps(113), REPLAYED, LOADED], CurrentWindow("drain")),
+        ([*steps(113), LOADED, DRAINED], CurrentWindow("end")),
+        ([*steps(27), OBSERVED, ["note", 1, "no-replay", "It was only observed."]], CurrentWindow("end")),
+        ([*steps(9), ["end", 9, "exit"]], CurrentWindow("end")),
+        ([*steps(44), ["window", "odd"], ["window"], ["facts", 1, None]], CurrentWindow("warm-up", 44)),
+        ([TWO_WORKERS], None),
+    ],
+)
+def test_which_window_a_measured_run_is_in(tmp_path: Path, records: list[Any], window: CurrentWindow | None) -> None:
+    append(evidence(tmp_path) / "a.jsonl", *records)
+    assert progress(tmp_path, **MEASURED).window == window
+
+
+def test_a_warm_up_that_was_asked_for_is_known_from_the_start(tmp_path: Path) -> None:
+    append(evidence(tmp_path) / "a.jsonl", *steps(5))
+    assert progress(tmp_path, **MEASURED, warmup=2).window == CurrentWindow("observe", 3, 20)
+
+
+def test_a_run_that_is_only_observed_has_no_window(tmp_path: Path) -> None:
+    append(evidence(tmp_path) / "a.jsonl", CHOSEN, *steps(9))
+    assert progress(tmp_path, observe=True).window is None
