@@ -224,6 +224,14 @@ def test_changes_elsewhere_are_left_alone(runs: Runs, tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere").read_text() == "new"
 
 
+def test_a_file_that_is_brought_from_elsewhere_stays(runs: Runs, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    back = put_back(runs.run(f"import os; os.rename({str(mine)!r}, 'brought.txt'); open('n', 'w').write('x')"))
+    assert [path for path in runs.now if path not in runs.before] == ["brought.txt"]
+    assert ("unseen-write", "created and not restored: brought.txt") in back
+
+
 @pytest.fixture
 def other_disk(tmp_path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="other-disk-") as folder:

@@ -152,6 +152,8 @@ class UndoJournal:
         elif event in ("os.chdir", "shutil.rmtree"):  # from now on, paths may come without the link
             self._place(arguments[0], WRITE)
         places = [self._place(arguments[at], how, arguments[fd] if fd else -1) for at, fd, how in EVENTS[event]]
+        if event == "os.rename" and places[0] is None and self._is_older(arguments[0]):
+            places = [place and (place if os.path.lexists(place) else None) for place in places]  # the user's: it stays
         for place, (_, _, how) in zip(places, EVENTS[event]):
             self._changes(place, how)
         if event == "os.rename" and places[0] and not os.path.islink(places[0]):
@@ -159,6 +161,10 @@ class UndoJournal:
                 for entry in (os.path.join(folder, name) for name in folders + files):
                     self._changes(entry, NAME)
                     self._changes(places[1] and places[1] + entry[len(places[0]) :], NAME)
+
+    def _is_older(self, path: Any) -> bool:
+        """Return True if a path existed before the command began."""
+        return os.lstat(path).st_ctime_ns < os.stat(os.path.join(self._session, UNDO)).st_mtime_ns
 
     def _place(self, path: Any, how: int, folder: int = -1) -> str | None:
         """Return the real path of a name in an open folder, or of an open file; None if changes there are not undone.
