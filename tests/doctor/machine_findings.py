@@ -98,16 +98,7 @@ THREADS = Run(
 )
 
 
-GPU = {
-    "memory_bytes": 80 * GB,
-    "sm_clock_max_mhz": 2000,
-    "power_limit_w": 700.0,
-    "pcie_generation": 5,
-    "pcie_width": 16,
-    "pcie_generation_max": 5,
-    "pcie_width_max": 16,
-    "pids": [TRAINER],
-}
+GPU = {"memory_bytes": 80 * GB, "pids": [TRAINER]}
 
 
 def gpu(columns: dict[str, float | None], **facts: Any) -> Run:

@@ -12,24 +12,6 @@ from headrace.doctor.causes.findings import machine_findings
     ("run", "code", "text", "evidence"),
     [
         (
-            gpu({"slowed_by_heat": 0.5, "sm_clock_mhz": 1000.0}),
-            "gpu-heat",
-            ["0", "50 %"],
-            ["1,000", "2,000"],
-        ),
-        (
-            gpu({"slowed_by_power": 1.0, "sm_clock_mhz": 1900.0}),
-            "gpu-power",
-            ["0", "100 %"],
-            ["1,900", "2,000", "700"],
-        ),
-        (
-            gpu({"pcie_received_bytes_per_s": 3e9}, pcie_width=4),
-            "gpu-pcie",
-            ["0", "5", "4", "5", "16"],
-            ["3.0 GB"],
-        ),
-        (
             gpu({"memory_used_bytes": 20.0 * GB}),
             "gpu-memory-left",
             ["0", "60 GB", "80 GB"],
@@ -51,9 +33,6 @@ def test_gpus(run: Run, code: str, text: list[str], evidence: list[str]) -> None
 
 def test_a_gpu_at_its_best_finds_nothing() -> None:
     columns: dict[str, float | None] = {
-        "slowed_by_heat": 0.0,
-        "slowed_by_power": 0.0,
-        "sm_clock_mhz": 1980.0,
         "memory_used_bytes": 70.0 * GB,
         "utilisation_percent": 99.0,
         "sm_percent": 90.0,

@@ -1,4 +1,4 @@
-"""GPUs: throttled clocks, a narrow link, misleading utilisation, and memory left for a larger batch."""
+"""GPUs: misleading utilisation, and memory left for a larger batch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 from ..measure import Finding, Host
 from .machine_kinds import MACHINE
 
-OFTEN = 0.05
-"""Reporting threshold: share of readings with a throttled clock."""
 LEFT = 0.5
 """Reporting threshold: share of a GPU's memory that the run never used."""
 BUSY_PERCENT = 80.0
@@ -21,7 +19,7 @@ def gpu_findings(host: Host) -> Iterator[Finding]:
     gpus: dict[str, dict[str, Any]] = host.facts.get("gpus") or {}
     for name in _used(host, gpus):
         label = name.replace("gpu", "GPU ").replace("_mig", " MIG ")
-        for check in (_slowed, _narrow_link, _memory_left, _misleading_utilisation):
+        for check in (_memory_left, _misleading_utilisation):
             yield from check(host, name, label, gpus[name])
 
 
@@ -34,24 +32,6 @@ def _used(host: Host, gpus: dict[str, dict[str, Any]]) -> list[str]:
     ours = [name for name, facts in gpus.items() if set(facts.get("pids") or ()) & set(host.machine.processes)]
     has_gpu = any(host.told(trainer.pid, "facts", "device") is not None for trainer in host.trainers)
     return ours or [name for name, facts in gpus.items() if has_gpu and facts.get("pids") != []]
-
-
-def _slowed(host: Host, gpu: str, label: str, facts: dict[str, Any]) -> Iterator[Finding]:
-    """Find clocks throttled by heat or power. A GPU at full load often hits its power limit, so the clock decides."""
-    clock, most = host.mean(f"{gpu}_sm_clock_mhz"), facts.get("sm_clock_max_mhz")
-    lost = max(0.0, 1 - clock / most) if clock is not None and most else 0.0
-    figures = {"gpu": label, "clock": clock, "most": most, "limit": facts.get("power_limit_w")}
-    for cause in ("heat", "power"):
-        share = host.mean(f"{gpu}_slowed_by_{cause}") or 0.0
-        if share >= OFTEN:
-            yield MACHINE[f"gpu-{cause}"].found(share * lost, share=share, **figures)
-
-
-def _narrow_link(host: Host, gpu: str, label: str, facts: dict[str, Any]) -> Iterator[Finding]:
-    link = {name: facts.get(f"pcie_{name}") for name in ("width", "width_max", "generation", "generation_max")}
-    if any((link[one] or 0) < (link[f"{one}_max"] or 0) for one in ("width", "generation") if link[one]):
-        received = host.mean(f"{gpu}_pcie_received_bytes_per_s")
-        yield MACHINE["gpu-pcie"].found(gpu=label, received=received, **link)
 
 
 def _memory_left(host: Host, gpu: str, label: str, facts: dict[str, Any]) -> Iterator[Finding]:

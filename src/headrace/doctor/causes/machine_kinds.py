@@ -115,27 +115,6 @@ MACHINE = chapter(
         when="files open on a network file system, read at 1 MB a second",
     ),
     FindingKind(
-        "gpu-heat",
-        "{gpu} was slowed down by heat in {share:percent} of the readings.",
-        "SM clock {clock:number} MHz on average, {most:number} at most.",
-        "Check its cooling, and what runs next to it.",
-        when="in 5 % of the readings",
-    ),
-    FindingKind(
-        "gpu-power",
-        "{gpu} was held at its power limit in {share:percent} of the readings.",
-        "SM clock {clock:number} MHz on average, {most:number} at most; its limit is {limit:number} W.",
-        "Usual under full load; if the limit was lowered, whoever runs the machine can raise it.",
-        when="in 5 % of the readings",
-    ),
-    FindingKind(
-        "gpu-pcie",
-        "{gpu} is linked by PCIe {generation} ×{width} of {generation_max} ×{width_max}.",
-        "The widest and fastest seen in the run; it received {received:size} a second.",
-        "Copies to the device take longer than they need: check the slot, the riser and the BIOS, and pin memory.",
-        when="a link narrower or slower than both ends can",
-    ),
-    FindingKind(
         "gpu-memory-left",
         "{gpu} has {left:size} of {total:size} of memory left.",
         "All processes together, at the fullest reading; torch's cache counts as used.",

@@ -87,7 +87,7 @@ class Machine:
         "readings by name with unit, such as `cpu_cores_busy` or `gpu0_sm_percent`", default_factory=dict
     )
     processes: dict[int, dict[str, Any]] = told(
-        "figures over the life of each, by pid, such as `threads_peak`, `cpu_s`, `pss_bytes_peak`, `read_bytes`",
+        "figures over the life of each, by pid, such as `cpu_s`, `pss_bytes_peak`, `read_bytes`",
         default_factory=dict,
     )
 
