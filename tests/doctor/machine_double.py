@@ -87,6 +87,5 @@ def disk_line(
     reads: int = 0,
     sectors: int = 0,
     read_ms: int = 0,
-    busy_ms: int = 0,
 ) -> str:
-    return f" {major} {minor} {name} {reads} 0 {sectors} {read_ms} 0 0 0 0 0 {busy_ms} 0 0 0 0 0 0 0\n"
+    return f" {major} {minor} {name} {reads} 0 {sectors} {read_ms} 0 0 0 0 0 0 0 0 0 0 0 0 0\n"

@@ -29,7 +29,6 @@ from report_pages import printed
 from headrace.doctor.causes.decoding import BY_CALL
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Prediction, Remedy
-from headrace.doctor.causes.storage import FilesRead
 from headrace.doctor.probe.hooks.image_libraries import OPENCV_TRANSFORMS, PILLOW_TRANSFORMS
 from headrace.doctor.report.terminal import text
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder, StagingPlace
@@ -164,11 +163,11 @@ def test_a_longer_queue_makes_no_batch_faster() -> None:
 @pytest.mark.parametrize(
     ("run", "codes"),
     [
-        (MadeRun(workers=0), {"prefetch", "persistent-workers", "start-method", "smaller-samples"}),
-        (MadeRun(facts={"start_method": "fork"}), {"start-method", "pin-memory", "device-prefetch"}),
+        (MadeRun(workers=0), {"prefetch", "persistent-workers", "smaller-samples"}),
+        (MadeRun(), {"pin-memory", "device-prefetch"}),
         (MadeRun(stages={"getitem:rest": 9_000}), {"native-decode"}),
     ],
-    ids=["no workers", "fork and no GPU", "nothing decoded"],
+    ids=["no workers", "no GPU", "nothing decoded"],
 )
 def test_what_cannot_apply_is_not_listed(run: MadeRun, codes: set[str]) -> None:
     assert codes.isdisjoint(one.code for one in prescribed(made(run)).remedies)
@@ -180,15 +179,10 @@ def test_a_longer_queue_that_shared_memory_does_not_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "setting", "facts"),
-    [
-        ("persistent-workers", "persistent_workers", {}),
-        ("start-method", "persistent_workers", {"start_method": "spawn"}),
-        ("pin-memory", "pin_memory", {}),
-    ],
+    ("code", "setting"), [("persistent-workers", "persistent_workers"), ("pin-memory", "pin_memory")]
 )
-def test_what_is_set_already(code: str, setting: str, facts: dict[str, object]) -> None:
-    session = with_gpu(made(MadeRun(facts={setting: True, **facts})))
+def test_what_is_set_already(code: str, setting: str) -> None:
+    session = with_gpu(made(MadeRun(facts={setting: True})))
     assert f"({setting}=True)" in why_not(session, code)
 
 
@@ -490,25 +484,6 @@ def test_a_folder_is_staged_as_a_whole() -> None:
     assert found.changes == {"staging": [["/data/im[g]", copy, ["**/*.jpg"]]]}
 
 
-def test_a_part_of_the_files_is_staged_and_predicted() -> None:
-    """What is opened most for its size comes first; 1 of 4 opens stay where they are."""
-    slow = MadeRun(stages={"read:file": 40_000, "collate:default": 500}, cpu=0.1)
-    survey = MachineSurvey([images(90 * GB, opens=250), SeenFile("/data/a.bin", GB, 0, 750)], [PLACES[0]])
-    session = with_survey(made(slow), survey)
-    found = helping(session, "staging")
-    assert quantities(found.title) == ["75 %"]
-    assert quantities(found.why)[-3:] == ["91 GB", "1.0 GB", "75 %"]
-    assert found.changes == {"staging": [["/data/a.bin", "/dev/shm/headrace-staged/data/a.bin"]]}
-    whole = helping(with_survey(made(slow), MachineSurvey([SeenFile("/data/a.bin", GB, 0, 750)], PLACES)), "staging")
-    predicted(whole.prediction, 3_500)
-    predicted(found.prediction, (4_050 + 36_450 / 4) / 2)
-
-
-def test_of_a_file_that_stays_open_opens_say_nothing() -> None:
-    files = FilesRead([SeenFile("/data/a.tar", 3 * GB, 9, 2), SeenFile("/data/a.bin", GB, 0, 998)], [], 0)
-    assert files.share(files.sized[:1]) == 0.75
-
-
 def test_opens_that_are_not_told_one_by_one_are_not_staged() -> None:
     session = with_survey(made(STORED), MachineSurvey([SeenFile("/data/a.bin", GB, 0, 50)], PLACES))
     session.opened = FileOpens(rest=50)
@@ -582,12 +557,6 @@ def test_workers_that_live_on() -> None:
     assert quantities(found.why)[:2] == ["3", "2"]
     assert found.changes == {"loaders": {"0": {"persistent_workers": True}}}
     assert quantities(found.costs[0]) == ["1.0 GB"]
-
-
-def test_workers_that_are_spawned() -> None:
-    found = helping(respawned(MadeRun(steps=60, facts={"start_method": "spawn"})), "start-method")
-    assert found.confidence == "low"
-    assert found.changes == {"loaders": {"0": {"multiprocessing_context": "forkserver"}}}
 
 
 def test_a_cache_in_the_one_process_that_makes_all_batches_can_be_proved() -> None:

@@ -281,15 +281,13 @@ def test_disks_without_their_partitions() -> None:
     machine.texts["/proc/diskstats"] = disk_line(259, "nvme0n1", 0, reads=1) + disk_line(259, "nvme0n1p1", 1, reads=1)
     disks = Disks(machine)
     disks.read(0.0)
-    machine.texts["/proc/diskstats"] = disk_line(
-        259, "nvme0n1", 0, reads=201, sectors=4000, read_ms=500, busy_ms=900
-    ) + disk_line(259, "nvme0n1p1", 1, reads=201)
+    machine.texts["/proc/diskstats"] = disk_line(259, "nvme0n1", 0, reads=201, sectors=4000, read_ms=500) + disk_line(
+        259, "nvme0n1p1", 1, reads=201
+    )
     row = disks.read(2.0)
     assert {name.removeprefix("disk_nvme0n1_"): value for name, value in row.items()} == {
         "read_bytes_per_s": 4000 * 512 / 2,
-        "reads_per_s": 100,
         "read_latency_us": 2500,
-        "busy_share": 0.45,
     }
     assert disks.facts() == {"disks": {"nvme0n1": {"rotational": False}}}
 

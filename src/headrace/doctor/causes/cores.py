@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import median
 
 from ..edits import WantedEdit
 from ..measure import (
@@ -21,9 +21,8 @@ from ..measure import (
 from ..quantities import counted, duration, number, percent
 from ..session.model import Session
 from ..session.trainers import Trainer
-from ..simulate import SHARED, USUAL_HELP, FeedSetup, RecordedRun, StageChange
-from .case import LOW, MEDIUM, WORTH, Case, Change
-from .loader import fed_by, native_feed
+from ..simulate import SHARED, USUAL_HELP, FeedSetup, StageChange
+from .case import LOW, WORTH, Case, Change
 from .machine_kinds import MACHINE
 from .proposals import Proposal, RemedyKind
 from .remedy import Factor
@@ -137,21 +136,13 @@ def _share_work(trainer: Trainer) -> bool:
 
 
 def passive_wait(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose that OpenMP threads sleep while they wait, if they spin on cores that workers need.
-
-    The gain is predicted for workers. For Headrace's Loader, which runs threads in the same process, it is measured.
-    """
+    """Propose that OpenMP threads sleep while they wait, if they spin on cores that workers need."""
     host, run = case.host, case.recorded
     if host is None or run is None or run.team <= 1:
         return None
     policy = host.wait_policy(case.view.trainer.pid)
     if policy is not None:
         return kind.would_not(f"How its threads wait is set already: {policy}.")
-    now = _passive_with_workers(case, kind, run)
-    return now if now.remedy.helps else _passive_beside_loader(case, kind, run) or now
-
-
-def _passive_with_workers(case: Case, kind: RemedyKind, run: RecordedRun) -> Proposal:
     if not _share_work(case.view.trainer):
         return kind.would_not("Threads that would help with a step hardly use any CPU time.")
     pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait"
@@ -165,29 +156,6 @@ def _passive_with_workers(case: Case, kind: RemedyKind, run: RecordedRun) -> Pro
         confidence=LOW,
         injects=PASSIVE_ENVIRONMENT,
     )
-
-
-def _passive_beside_loader(case: Case, kind: RemedyKind, run: RecordedRun) -> Proposal | None:
-    """Propose sleeping threads together with the Loader, as the trial measured both; None without a gain."""
-    trial = case.session.loader_trial
-    feed = None if trial is None or not trial.passive_us else native_feed(run, trial)
-    if trial is None or feed is None or feed.asleep is None:
-        return None
-    alone = case.predict(lambda setup: fed_by(setup, feed))
-    both = case.predict(lambda setup: fed_by(setup, feed).asleep())
-    if alone is None or both is None or not case.is_faster(alone) or both.step_us > (1 - WORTH) * alone.step_us:
-        return None
-    proposal = kind.titled(f"{kind.title}, beside Headrace's Loader").tried(
-        case,
-        _asleep(USUAL_HELP),
-        prediction=both,
-        why=f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait "
-        "on cores that the Loader's threads need. On the run's own files, alongside a stand-in of the training step: "
-        f"a step takes {duration(fmean(trial.loaded_us))}, and {duration(fmean(trial.passive_us))} with them asleep.",
-        confidence=MEDIUM,
-        injects=PASSIVE_ENVIRONMENT,
-    )
-    return replace(proposal, remedy=replace(proposal.remedy, beside="loader"))
 
 
 def _asleep(helping: float, factor: float = 1.0) -> Change:

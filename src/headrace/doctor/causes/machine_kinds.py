@@ -69,13 +69,6 @@ MACHINE = chapter(
         when="1 MB a second",
     ),
     FindingKind(
-        "memory-near-limit",
-        "Memory is nearly used up: {used:size} of {limit:size}.",
-        "The control group's limit; file cache that can be dropped is not counted.",
-        "Raise the limit before a worker is killed, or use fewer workers or a smaller prefetch_factor.",
-        when="90 % of the control group's limit",
-    ),
-    FindingKind(
         "copy-on-write",
         "Workers copied {copied:size} of memory that they shared with their parent.",
         "{workers:count worker}; they shared {shared:size} when first seen, and can grow by that much, of {most:size} "
@@ -90,14 +83,6 @@ MACHINE = chapter(
         "{workers:count worker} put batches there; one that finds no room dies with a bus error.",
         "Start the container with --shm-size=8g or --ipc=host; in Kubernetes mount an emptyDir in memory there.",
         when="workers, and `/dev/shm` of 64 MB or 80 % full",
-    ),
-    FindingKind(
-        "disk-saturated",
-        "Disk {disk} is busy {busy:percent} of the time.",
-        "{rate:size} and {requests:number} reads a second{latency}{waited}.",
-        "Many small reads: pack files into larger ones and read them in order; large ones: the disk gives no more, "
-        "use several, or local NVMe.",
-        when="busy 90 % of the time, and something waited (5 %), or that was not measured",
     ),
     FindingKind(
         "reads-from-disk",

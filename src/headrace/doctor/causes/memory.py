@@ -12,7 +12,6 @@ MIB = 1 << 20
 DOCKER_SHM_BYTES = 64 * MIB
 """Default size of /dev/shm in a Docker container."""
 NEARLY_FULL = 0.8
-NEAR_LIMIT = 0.9
 SWAP_BYTES_PER_S = 1 * MIB
 COPIED_BYTES = 64 * MIB
 COPIED_SHARE = 0.01
@@ -30,9 +29,6 @@ def memory_findings(host: Host) -> Iterator[Finding]:
     if moved >= SWAP_BYTES_PER_S:
         in_use = host.peak("swap_used_bytes")
         yield MACHINE["swapping"].found(stalled, moved=moved, used=in_use, free=host.least_free_bytes)
-    used = host.peak("cgroup_memory_used_bytes")
-    if limit is not None and used is not None and used >= NEAR_LIMIT * limit:
-        yield MACHINE["memory-near-limit"].found(stalled, used=used, limit=limit)
     yield from _copied(host)
     yield from _shared_memory(host)
 

@@ -75,18 +75,6 @@ REMEDIES: list[RemedyKind] = [
         value='`{"0": {"pin_memory": true}}`',
     ),
     RemedyKind(
-        "start-method",
-        "workers started by forkserver",
-        "Start workers by forkserver in place of spawn",
-        SETTING,
-        workers.start_method,
-        hint='multiprocessing.set_forkserver_preload(["torch"]), and '
-        'DataLoader(…, multiprocessing_context="forkserver")',
-        costs=("a server process that holds what it has preloaded",),
-        key="loaders",
-        value='`{"0": {"multiprocessing_context": "forkserver"}}`',
-    ),
-    RemedyKind(
         "threads",
         "one thread in each worker",
         "Limit the threads of libraries in each process",

@@ -85,8 +85,6 @@ class Remedy:
     """Parts of the script that the Loader takes over, each with its certainty."""
     coverage: str = ""
     """Arrays of a batch that the Loader makes; empty for other remedies."""
-    beside: str = ""
-    """Code of the remedy that this remedy requires. The prediction is for both together."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from ..session.model import Session
 from ..simulate import Prediction
 from .case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case, setting
 from .proposals import Proposal, RemedyKind
-from .remedy import Factor
 from .remote_reads import store_words
 from .stage_names import named
 from .storage import waiting_share
@@ -54,9 +53,6 @@ OWN_LIMITS = {
 }
 """Advice by the limit of a Headrace loader; limits without advice have no key."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-START_LEFT = Factor(
-    0.1, 0.55, 1.0, False, "What it saves was not timed: the prediction assumes that a start takes 10 % to 100 %."
-)
 
 
 def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
@@ -265,21 +261,6 @@ def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
         confidence=HIGH,
         costs=held,
         arguments={"persistent_workers": True},
-    )
-
-
-def start_method(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose forkserver in place of spawn. Fork is faster still, but may hang with threads or CUDA."""
-    if not case.workers or case.facts.get("start_method") != "spawn":
-        return None
-    if case.facts.get("persistent_workers") is True:
-        return kind.would_not("Workers are started once (persistent_workers=True).")
-    return kind.leaving(
-        case,
-        START_LEFT,
-        lambda left: setting(start_up=left),
-        why=f"Workers start by spawn, and import everything anew: {_start(case)} of each step.",
-        arguments={"multiprocessing_context": "forkserver"},
     )
 
 

@@ -15,7 +15,7 @@ from headrace.system import ControlGroups, is_whole, pairs, rows, whole
 
 SECTOR_BYTES = 512
 """Unit of diskstats, independent of the disk's own sector size."""
-_READS, _READ_SECTORS, _READ_MS, _BUSY_MS, _FIELDS = 0, 2, 3, 9, 11
+_READS, _READ_SECTORS, _READ_MS, _FIELDS = 0, 2, 3, 11
 
 
 class Disks:
@@ -33,9 +33,7 @@ class Disks:
             rate = [self._rates.per_second(f"{disk} {field}", value, now_s) for field, value in enumerate(counters)]
             figures = {
                 "read_bytes_per_s": scaled(rate[_READ_SECTORS], SECTOR_BYTES),
-                "reads_per_s": rate[_READS],
                 "read_latency_us": scaled(ratio(rate[_READ_MS], rate[_READS]), 1000),
-                "busy_share": ratio(rate[_BUSY_MS], 1000, most=1.0),
             }
             row.update({f"disk_{disk}_{name}": value for name, value in figures.items()})
         return row
@@ -190,7 +188,6 @@ class MachineMemory:
             "swap_used_bytes": _difference(info.get("SwapTotal"), info.get("SwapFree")),
             "swap_in_bytes_per_s": scaled(self._rates.per_second("in", vmstat.get("pswpin"), now_s), PAGE_BYTES),
             "swap_out_bytes_per_s": scaled(self._rates.per_second("out", vmstat.get("pswpout"), now_s), PAGE_BYTES),
-            "cgroup_memory_used_bytes": self._cgroups.memory_used_bytes(),
             "shm_used_bytes": None if shm is None else shm.used_bytes,
         }
 
