@@ -96,10 +96,3 @@ THREADS = Run(
     worker_figures={"cpu_wait_s": 4.0},
     device="NVIDIA H100",
 )
-
-
-GPU = {"memory_bytes": 80 * GB, "pids": [TRAINER]}
-
-
-def gpu(columns: dict[str, float | None], **facts: Any) -> Run:
-    return Run(facts={"gpus": {"gpu0": {**GPU, **facts}}}, columns={f"gpu0_{name}": v for name, v in columns.items()})

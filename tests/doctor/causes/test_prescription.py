@@ -343,17 +343,6 @@ def test_what_a_proof_spoke_against_is_not_to_be_made(said: dict[str, Any]) -> N
     assert found.best == predicted_of(session, found.together)
 
 
-def test_what_gains_only_beside_another_is_to_be_made_with_it() -> None:
-    session = made(TAR)
-    first, second = prescribed(session).together[:2]
-    session.proofs = [harm([first], steps=[7_000] * 40), harm([second], steps=[10_100] * 40)]
-    assert prescribed(session).left_out == [second]
-    session.proofs.append(harm([first, second], steps=[5_000] * 40))
-    assert prescribed(session).left_out == []
-    session.proofs[-1] = harm([first, second], steps=[7_000] * 40)
-    assert prescribed(session).left_out == [second]
-
-
 def test_of_what_broke_the_run_together_one_stays() -> None:
     session = made(TAR)
     before = prescribed(session).together

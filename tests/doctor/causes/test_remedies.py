@@ -533,24 +533,6 @@ def test_data_parallel() -> None:
     assert found.prediction is None
 
 
-GPUS = {"gpus": {"gpu0": {"memory_bytes": 80 * GB, "pids": [100]}}}
-
-
-@pytest.mark.parametrize(
-    ("used", "run", "found"),
-    [
-        (20, BOUND, [(True, ["0", "60 GB", "80 GB"])]),
-        (70, BOUND, []),
-        (20, FEW, [(False, ["0", "60 GB", "80 GB", "29 %"])]),
-    ],
-)
-def test_memory_for_a_larger_batch(used: int, run: MadeRun, found: list[tuple[bool, list[str]]]) -> None:
-    session = with_gpu(made(run, facts=ROOMY | GPUS, columns={"gpu0_memory_used_bytes": float(used * GB)}))
-    session.machines[0].processes[100] = {}
-    larger = [one for one in prescribed(session).remedies if one.code == "larger-batch"]
-    assert [(one.helps, quantities(one.why)) for one in larger] == found
-
-
 def test_workers_that_live_on() -> None:
     session = respawned(MadeRun(steps=60))
     found = helping(session, "persistent-workers")

@@ -29,7 +29,6 @@ def hopper(**answers: Any) -> Device:
             "ClockInfo": {1: 1200},
             "MaxClockInfo": {1: 1980},
             "CurrentClocksEventReasons": 0x04,
-            "ComputeRunningProcesses": [SimpleNamespace(pid=42)],
             "MigMode": [0, 0],
             **answers,
         },
@@ -54,7 +53,6 @@ def test_a_gpu_whose_driver_knows_its_sms() -> None:
         "name": "NVIDIA H100",
         "memory_bytes": 80 << 30,
         "sm_clock_max_mhz": 1980,
-        "pids": [42],
     }
     found.close()
     assert (library.samples, library.is_open) == (0, False)

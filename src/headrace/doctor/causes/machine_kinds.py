@@ -99,18 +99,4 @@ MACHINE = chapter(
         "Opening a file costs a round trip: pack small files into larger ones, or copy them to a local disk.",
         when="files open on a network file system, read at 1 MB a second",
     ),
-    FindingKind(
-        "gpu-memory-left",
-        "{gpu} has {left:size} of {total:size} of memory left.",
-        "All processes together, at the fullest reading; torch's cache counts as used.",
-        "A larger batch may use the GPU better, where training allows one.",
-        when="half of it was never used",
-    ),
-    FindingKind(
-        "gpu-util",
-        "{gpu} shows {utilisation:.0f} % GPU-Util, yet {sm:.0f} % of its SMs were active.",
-        "GPU-Util says that some kernel ran, not that the GPU was busy.",
-        "Go by SM activity: kernels are small or few at a time; larger batches, torch.compile or CUDA graphs help.",
-        when="GPU-Util of 80 % while 50 % of the SMs or fewer had work",
-    ),
 )

@@ -109,7 +109,6 @@ class Gpu:
         support = nvml.ask("nvmlGpmQueryDeviceSupport", handle)
         has_gpm = support is not None and bool(support.isSupportedDevice)
         self._activity = SmActivity(nvml, handle, instance) if has_gpm else None
-        self._pids: set[int] | None = None
 
     def read(self) -> Readings:
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", self._own)
@@ -117,9 +116,6 @@ class Gpu:
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # name in drivers before 535
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-        running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", self._own)
-        if running is not None:
-            self._pids = (self._pids or set()) | {process.pid for process in running}
         row: Readings = {
             "utilisation_percent": None if utilisation is None else utilisation.gpu,
             "sm_percent": None if self._activity is None else self._activity.percent(),
@@ -137,7 +133,6 @@ class Gpu:
             "name": name.decode("utf-8", "replace") if isinstance(name, bytes) else name,
             "memory_bytes": None if memory is None else memory.total,
             "sm_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", 1),
-            "pids": None if self._pids is None else sorted(self._pids),
         }
 
     def close(self) -> None:
