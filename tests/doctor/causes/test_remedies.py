@@ -134,10 +134,6 @@ def test_more_workers_than_cores_bear() -> None:
     assert quantities(why_not(made(MadeRun(cpu=1.0), facts=ROOMY | {"cores": 2}), "workers")) == ["2.9", "2"]
 
 
-def test_workers_for_whom_nobody_waits() -> None:
-    assert quantities(why_not(made(BOUND), "workers")) == ["0 %"]
-
-
 def test_workers_that_fit_into_no_memory() -> None:
     session = made(FEW, columns={"memory_available_bytes": 0.4 * GB})
     assert quantities(why_not(session, "workers"))[:1] == ["2"]
@@ -231,10 +227,6 @@ def test_threads_of_the_training_process_alone() -> None:
     assert quantities(why_not(session, "threads")) == ["2"]
 
 
-def test_threads_that_are_not() -> None:
-    assert quantities(why_not(made(FEW), "threads")) == ["2", "1.0", "8"]
-
-
 def calibrated(code: str, unit: str, present: list[float], other: list[float], pixels: int = 0) -> MachineSurvey:
     files = [f"/data/{number}.png" for number in range(len(other))]
     return MachineSurvey(
@@ -261,15 +253,6 @@ def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
     session = with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar.gz", 9, 3)]))
     assert why_not(session, "indexed-tar").startswith("/data/train.tar.gz is compressed")
     helping(with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar", 9, 3)])), "indexed-tar")
-
-
-def test_a_tar_that_is_searched_quickly() -> None:
-    run = MadeRun(stages={"read:tarfile": 9_000, "lookup:tarfile member": 90})
-    assert quantities(why_not(made(run), "indexed-tar")) == ["1.0 %"]
-
-
-def test_no_tar_no_word_of_it() -> None:
-    assert "indexed-tar" not in [one.code for one in prescribed(made(FEW)).remedies]
 
 
 def test_native_decoding_as_it_was_timed() -> None:
@@ -316,11 +299,6 @@ def test_texts_by_the_batch() -> None:
     found = helping(made(TEXTS), "batch-tokeniser")
     assert quantities(found.why)[:3] == ["4", "3.0 ms", "92 %"]
     assert found.confidence == "low"
-
-
-def test_texts_that_cost_nothing() -> None:
-    run = MadeRun(stages={"tokenise:BertTokenizer": 50, "getitem:rest": 9_000})
-    assert quantities(why_not(made(run), "batch-tokeniser")) == ["0.6 %"]
 
 
 def padded(session: Session, *, filled: int, longest: int) -> Session:
@@ -447,11 +425,6 @@ def test_a_cache_that_does_not_fit() -> None:
     assert quantities(why_not(with_survey(made(TAR), survey), "cache")) == ["400", "1.0 GB", "400 GB", "32 GB"]
 
 
-def test_a_cache_of_next_to_nothing() -> None:
-    run = MadeRun(stages={"transform:RandomCrop": 9_000, "read:file": 90})
-    assert quantities(why_not(made(run), "cache")) == ["1.0 %"]
-
-
 STORED = MadeRun(stages={"read:file": 9_000, "collate:default": 500}, cpu=0.1)
 PLACES = [StagingPlace("/dev/shm", 8 * GB, "memory"), StagingPlace("/nvme", 100 * GB, "disk")]
 
@@ -495,19 +468,10 @@ def test_a_folder_whose_size_is_not_known() -> None:
     assert quantities(why_not(with_survey(made(STORED), survey), "staging"))[-1:] == ["200,000"]
 
 
-def test_files_in_memory_are_not_staged() -> None:
-    survey = MachineSurvey([SeenFile("/dev/shm/a.bin", GB, 0, 9)], PLACES)
-    assert "in memory" in why_not(with_survey(made(STORED), survey), "staging")
-
-
 def test_files_that_are_in_memory_anyway() -> None:
     session = made(STORED)
     session.machines[0].processes = {maker.pid: {"read_call_bytes": 1000, "read_bytes": 30} for maker in session.makers}
     assert quantities(why_not(session, "staging")) == ["97 %"]
-
-
-def test_files_that_nobody_waits_for() -> None:
-    assert quantities(why_not(made(FEW), "staging")) == ["0 %"]
 
 
 def two_ranks(second: str) -> Remedy:

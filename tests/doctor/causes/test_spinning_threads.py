@@ -117,10 +117,6 @@ def test_more_cores_leave_it_nothing_to_gain() -> None:
     assert why_not(spinning(cores=16), "passive-wait").endswith("no gain.")
 
 
-def test_what_is_set_already_is_said() -> None:
-    assert "GOMP_SPINCOUNT=0" in why_not(spinning(wait_policy="GOMP_SPINCOUNT=0"), "passive-wait")
-
-
 def test_one_thread_has_nobody_to_wait_for() -> None:
     session = spinning(torch_threads=1)
     (trainer,) = session.trainers

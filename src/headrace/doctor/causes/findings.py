@@ -25,10 +25,8 @@ from ..measure import (
 from ..quantities import duration, percent
 from ..session.model import Session
 from .case import WORTH_SAYING
-from .cores import CROWDED, core_findings, with_spinning
-from .epochs import epoch_findings
-from .loop_work import call_findings, loop_findings
-from .memory import memory_findings
+from .cores import CROWDED, core_findings, memory_findings, with_spinning
+from .loop_work import call_findings, epoch_findings, loop_findings
 from .processes import garbage_findings, note_findings, process_findings
 from .remote_reads import remote_findings
 from .sample_functions import function_findings

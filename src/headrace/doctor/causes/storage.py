@@ -17,7 +17,7 @@ from ..session.after_run import SeenFile
 from ..session.producers import BatchProducer
 from ..simulate import StageChange
 from .case import LOW, MEDIUM, WORTH, Case, Change, name_of, sample_us, scaled, share_of
-from .machine_kinds import MACHINE
+from .finding_kinds import MACHINE
 from .proposals import Proposal, RemedyKind
 from .remedy import factor
 
