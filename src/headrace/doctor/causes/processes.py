@@ -85,8 +85,6 @@ NOTES = {
 """Meaning of a note and advice, by code."""
 PLAIN = frozenset(("put-back", "enough", "long-enough"))
 """Codes of notes that need no action."""
-WITHIN = {"data-parallel": ("copies are made", FORWARD)}
-"""Work that takes time, and the part of a step that contains it and so bounds it, by note code."""
 
 FREEZE = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"
 
@@ -187,10 +185,9 @@ def note_findings(session: Session, view: TrainerView | None) -> Iterator[Findin
         meaning, advice = NOTES.get(code, (f"The probe notes {code!r}", ""))
         where = f"process {pids[0]}" if pids[0] else ""
         where += f" and {counted(len(set(pids)) - 1, 'other')}" if len(set(pids)) > 1 else ""
-        what, part = WITHIN.get(code, ("", ""))
-        share = view.share(part) if part and view is not None else 0.0
+        share = view.share(FORWARD) if code == "data-parallel" and view is not None else 0.0
         if share and view is not None:
-            where += f"; {what} within {part}, {percent(share)} of each {view.training.unit}"
+            where += f"; copies are made within {FORWARD}, {percent(share)} of each {view.training.unit}"
         yield Finding(code, share, f"{meaning}: {text}", where, advice)
 
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..edits import WantedEdit
-from ..measure import BACKWARD, COPY, FORWARD, PICKLE, PIN, UNPICKLE, Finding, TrainerView, pass_of, uses_gpu
+from ..measure import (
+    BACKWARD,
+    COPY,
+    FORWARD,
+    PICKLE,
+    PIN,
+    UNPICKLE,
+    Finding,
+    TrainerView,
+    pass_of,
+    tensors_of,
+    uses_gpu,
+)
 from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..session.trainers import LoaderFacts
@@ -25,8 +36,6 @@ COPY_LEFT = Factor(
     False,
     "How much of a copy runs alongside the step was not measured: the prediction assumes all to none.",
 )
-LEAF = re.compile(r"(\w+)\[([\d,]*)\]")
-"""Pattern of a tensor's dtype and sizes in the text of a shape."""
 BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 SMALLER = {"float64": "float32", "int64": "int32"}
 """Smaller dtypes that hold the same values for training."""
@@ -160,8 +169,7 @@ class Leaf:
 
 def leaves_of(case: Case) -> list[Leaf]:
     """Return the tensors of the most frequent shape."""
-    text = case.shapes[0] if case.shapes else ""
-    found = [Leaf(dtype, tuple(int(one) for one in sizes.split(",") if one)) for dtype, sizes in LEAF.findall(text)]
+    found = [Leaf(*one) for one in tensors_of(case.shapes[0])] if case.shapes else []
     pictures = [one for one in found if len(one.sizes) == 3 and one.sizes[0] == 3 and min(one.sizes[1:]) >= SIDE]
     return [replace(one, is_listed=len(pictures) > 1 and one in pictures) for one in found]
 
