@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from attach_runs import evidence, observed, python, stub_torch
@@ -273,22 +272,3 @@ def test_a_pid_that_is_another_process_by_now_is_not_signalled():
     assert command.poll() is None
     command.kill()
     command.wait()
-
-
-def test_proc_of_what_is_not_there():
-    with subprocess.Popen(["true"]) as process:
-        process.wait()
-    assert process_tree.process_stat(process.pid) is None
-    assert process_tree.command_line(process.pid) == []
-    assert process_tree.process_environment(process.pid) is None
-    assert process_tree.mapped_files(process.pid) == ""
-    assert not process_tree.ignores_hangup(process.pid)
-
-
-def test_a_name_with_anything_in_it(tmp_path):
-    path = Path(tmp_path / "a) R 1 (b")
-    path.symlink_to("/bin/sleep")
-    with subprocess.Popen([path, "1000"]) as process:
-        assert eventually(lambda: process_tree.command_line(process.pid) == [str(path), "1000"])
-        assert process_tree.process_stat(process.pid).parent == os.getpid()
-        process.kill()

@@ -36,13 +36,6 @@ def test_a_record_becomes_what_it_says(tmp_path):
     assert step == STEP_LINE(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
 
 
-def test_fields_and_kinds_of_a_newer_probe_are_passed_over(tmp_path):
-    path = write_evidence(tmp_path, "one", [process(7), ["weather", 1, "fine"], [*STEP, "more", 3]])
-    lines = read_evidence_lines(path)
-    assert [type(record) for record in lines.records] == [PROCESS_LINE, STEP_LINE]
-    assert lines.damaged == 0
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -46,42 +46,16 @@ class SessionFolder:
 
 
 @contextmanager
-def session_folder(
-    keep: Path | None = None,
-    *,
-    observe: bool = False,
-    warmup: int | None = None,
-    steps: int | None = None,
-    enough: int = 0,
-    ranges: bool = False,
-    replay: int = 0,
-    drain_s: float = 0.0,
-    digests: int = 0,
-    look_s: float = 0.0,
-    looks_first: bool = False,
-) -> Iterator[SessionFolder]:
-    """Create a session's folder and write its settings.
+def session_folder(keep: Path | None = None, **given: Any) -> Iterator[SessionFolder]:
+    """Create a session's folder and write its settings: those `given`, as `ProbeSettings` names them, unless None.
 
     Without `keep`, the folder is temporary and deleted at the end, unless it holds the only copy of user files. Raises
     UsageError if `keep` already holds a session or cannot be created.
     """
     path = _new_folder(keep)
-    settings = ProbeSettings(
-        folder=str(path),
-        **_origin(),
-        boot_id=boot_id(),
-        observe=observe,
-        scratch="" if observe else str(path / SCRATCH),
-        warmup=warmup,
-        ranges=ranges,
-        replay=replay,
-        drain_s=drain_s,
-        digests=digests,
-        look_s=look_s,
-        looks_first=looks_first,
-        steps=ProbeSettings.steps if steps is None else steps,
-        enough=enough,
-    )
+    known = {name: value for name, value in given.items() if value is not None}
+    scratch = "" if known.get("observe") else str(path / SCRATCH)
+    settings = ProbeSettings(folder=str(path), **_origin(), boot_id=boot_id(), scratch=scratch, **known)
     folder = SessionFolder(path, settings, is_kept=keep is not None)
     try:
         try:
