@@ -305,6 +305,15 @@ def test_a_dataset_that_batches_itself_is_measured_by_sample() -> None:
     assert quantities(helping(session, "cache").costs[0])[1:3] == ["6,400", "1.0 MB"]
 
 
+def test_an_item_whose_samples_nobody_counted_is_a_batch() -> None:
+    run = MadeRun(stages={"decode:Pillow load": 20_000}, facts={"batch_size": None, "length": 100})
+    session = with_batches(made(run), "float32[64,3,8,8] int64[64]", 4096)
+    for maker in session.makers:
+        maker.batches.samples = [None] * len(maker.batches.samples)
+    session = with_survey(session, MachineSurvey(calibrations=sized(1_000_000)))
+    assert quantities(helping(session, "cache").costs[0])[1:3] == ["6,400", "1.0 MB"]
+
+
 def test_an_index_is_not_advised_for_a_stream() -> None:
     scans = {"scan:tarfile headers": 9_000, "decode:Pillow load": 9_000}
     assert "indexed-tar" in [one.code for one in prescribed(made(MadeRun(stages=scans))).remedies]
