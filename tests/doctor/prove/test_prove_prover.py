@@ -141,6 +141,16 @@ def test_ctrl_c_in_a_run_ends_all_and_keeps_what_was_proved(session: Session) ->
     assert [proof.why for proof in proofs] == ["measured", "interrupted"]
 
 
+def test_ctrl_c_around_a_run_does_the_same(session: Session) -> None:
+    def outcome(changes: dict[str, Any]) -> tuple[str, int]:
+        if changes == TAR:
+            raise KeyboardInterrupt
+        return "measured", 12_000
+
+    proofs = proofs_of(session, Runs(outcome), *BOTH)
+    assert said(proofs) == [(["workers"], "measured", "same"), (["indexed-tar"], "interrupted", None)]
+
+
 def test_ctrl_c_while_it_runs_once_more_as_it_is_ends_all(session: Session) -> None:
     runs = Runs(lambda changes: ("measured" if changes else "interrupted", 12_000))
     assert said(prove(session, runs, *BOTH).proofs) == [([], "interrupted", None)]
