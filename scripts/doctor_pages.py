@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from headrace.doctor.causes import remedies as known
-from headrace.doctor.causes.finding_kinds import FindingKind
-from headrace.doctor.causes.machine_kinds import MACHINE
+from headrace.doctor.causes.finding_kinds import MACHINE, FindingKind
 from headrace.doctor.causes.training_kinds import TRAINING
 from headrace.doctor.faults.fault_kinds import KINDS as FAULTS
 from headrace.doctor.session.declaring import KINDS, RecordKind

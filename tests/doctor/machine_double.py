@@ -48,16 +48,14 @@ def stat_text(
     parent: int = 1,
     group: int = 0,
     session: int = 0,
-    major: int = 0,
     user: int = 0,
     system: int = 0,
     waited: int = 0,
-    threads: int = 1,
     started: int = 100,
 ) -> str:
     """A line as the kernel writes it: man 5 proc_pid_stat."""
-    fields = [pid, f"({name})", state, parent, group, session, 0, -1, 4194304, 99, 0, major, 0, user, system, waited, 0]
-    return " ".join(map(str, [*fields, 20, 0, threads, 0, started, *[0] * 30])) + "\n"
+    fields = [pid, f"({name})", state, parent, group, session, 0, -1, 4194304, 99, 0, 0, 0, user, system, waited, 0]
+    return " ".join(map(str, [*fields, 20, 0, 1, 0, started, *[0] * 30])) + "\n"
 
 
 def rollup_text(**kib: int) -> str:
@@ -89,7 +87,5 @@ def disk_line(
     reads: int = 0,
     sectors: int = 0,
     read_ms: int = 0,
-    busy_ms: int = 0,
-    queue_ms: int = 0,
 ) -> str:
-    return f" {major} {minor} {name} {reads} 0 {sectors} {read_ms} 0 0 0 0 0 {busy_ms} {queue_ms} 0 0 0 0 0 0\n"
+    return f" {major} {minor} {name} {reads} 0 {sectors} {read_ms} 0 0 0 0 0 0 0 0 0 0 0 0 0\n"

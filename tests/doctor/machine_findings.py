@@ -96,19 +96,3 @@ THREADS = Run(
     worker_figures={"cpu_wait_s": 4.0},
     device="NVIDIA H100",
 )
-
-
-GPU = {
-    "memory_bytes": 80 * GB,
-    "sm_clock_max_mhz": 2000,
-    "power_limit_w": 700.0,
-    "pcie_generation": 5,
-    "pcie_width": 16,
-    "pcie_generation_max": 5,
-    "pcie_width_max": 16,
-    "pids": [TRAINER],
-}
-
-
-def gpu(columns: dict[str, float | None], **facts: Any) -> Run:
-    return Run(facts={"gpus": {"gpu0": {**GPU, **facts}}}, columns={f"gpu0_{name}": v for name, v in columns.items()})

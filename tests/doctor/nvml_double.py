@@ -46,11 +46,6 @@ class Library:
     NVMLError = NVMLError
     NVML_GPM_METRICS_GET_VERSION = 1
     NVML_GPM_METRIC_SM_UTIL = 2
-    NVML_GPM_METRIC_SM_OCCUPANCY = 3
-    NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
-    NVML_GPM_METRIC_DRAM_BW_UTIL = 10
-    NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20
-    NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21
     c_nvmlGpmMetricsGet_t = MetricsGet  # noqa: N815
 
     def __init__(self, *devices: Device) -> None:
@@ -75,9 +70,6 @@ class Library:
 
     def nvmlShutdown(self) -> None:  # noqa: N802
         self.is_open = False
-
-    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
-        return b"550.54.15"
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         return len(self.devices)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from attach_runs import begin_session, doctor, ended, evidence, observed, records, stub_torch
+from attach_runs import doctor, evidence, observed, records, stub_torch
 from processes import eventually, source_paths
 
 from headrace.doctor.attach import process_tree
@@ -38,16 +38,11 @@ def kinds(process: list[list[object]]) -> list[object]:
     return [record[0] for record in process]
 
 
-def test_one_that_leaves_without_a_word_has_no_end(script, tmp_path):
-    assert observed(script("os._exit(3)"), tmp_path).status == 3
+@pytest.mark.parametrize(("source", "status"), [("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", 137)])
+def test_one_that_leaves_without_a_word_or_is_killed_has_no_end(source, status, script, tmp_path):
+    assert observed(script(source), tmp_path).status == status
     (process,) = evidence(tmp_path).values()
     assert {"process", "torch"} <= set(kinds(process))
-    assert "end" not in kinds(process)
-
-
-def test_one_that_is_killed_has_none_either(script, tmp_path):
-    assert observed(script("os.kill(os.getpid(), 9)"), tmp_path).status == 137
-    (process,) = evidence(tmp_path).values()
     assert "end" not in kinds(process)
 
 
@@ -198,40 +193,6 @@ print(os.wait()[1])
     out, error = capfd.readouterr()
     assert out == "512\n"
     assert "Traceback" not in error
-
-
-def test_two_doctors_at_once_know_nothing_of_each_other(script, tmp_path):
-    command = script("print('ready', flush=True); sys.stdin.readline(); sys.exit(3)")
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    with (
-        doctor(command, tmp_path / "one", stdin=subprocess.PIPE) as one,
-        doctor(command, tmp_path / "two", stdin=subprocess.PIPE) as two,
-    ):
-        for process in (one, two):
-            assert process.stdout.readline() == "ready\n"
-        for process in (one, two):
-            process.stdin.close()
-            said = ended(process)
-            assert (said["status"], said["missed"], said["leftovers"]) == (3, [], [])
-    assert len(evidence(tmp_path / "one")) == len(evidence(tmp_path / "two")) == 1
-
-
-def test_a_doctor_within_a_doctor(script, tmp_path):
-    """The inner one's command is the inner one's."""
-    inner, outer = tmp_path / "inner", tmp_path / "outer"
-    begin_session(inner)
-    command = script("sys.exit(3)")
-    source = (
-        "import sys; from headrace.doctor.attach import run_command; "
-        "from headrace.doctor.probe.settings import ProbeSettings; "
-        "sys.exit(run_command(sys.argv[2:], ProbeSettings.read(sys.argv[1]), relay=True).status)"
-    )
-    paths = os.pathsep.join([*source_paths(), os.environ["PYTHONPATH"]])
-    within = ["env", f"PYTHONPATH={paths}", sys.executable, "-c", source, str(inner), *command]
-    assert observed(within, outer).status == 3
-    assert len(evidence(inner)) == 1
-    assert evidence(outer) == {}
 
 
 def test_a_doctor_that_is_killed_leaves_an_observed_command_alone(script, tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import GB, helping, made, prescribed, why_not, with_batches, with_survey
+from made_prescriptions import helping, made, prescribed, why_not, with_batches, with_survey
 from made_sessions import MadeRun, outcome, process, read, write_evidence, write_settings
 from report_pages import codes, first_gain, said
 
@@ -19,7 +19,7 @@ from headrace.doctor.measure.production import batch_rows
 from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import last_words
-from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder
+from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof
 from headrace.doctor.session.model import ProbedProcess, Session
 from headrace.doctor.session.producers import SlowSample
 from headrace.doctor.session.trainers import MeasuredWindow, Trainer
@@ -209,21 +209,6 @@ def test_a_cache_is_priced_for_all_ranks_shares_of_the_dataset(described: dict[s
     assert quantities(found.costs[0])[:3] == ["800 MB", "800", "1.0 MB"]
 
 
-@pytest.mark.parametrize(
-    ("file", "samples"),
-    [
-        (SeenFile("/data/a.tar", 9 * GB, 1, images=9_600), "9,600"),
-        (SeenFile("/data/train", GB, 1, 90, SeenFolder(1_200, 64, [".jpg"], True, 64, True), images=1_200), "1,200"),
-    ],
-)
-def test_a_dataset_without_a_length_is_estimated_from_what_holds_it(file: SeenFile, samples: str) -> None:
-    survey = MachineSurvey(files=[file], calibrations=sized(1_000_000))
-    session = with_survey(made(MadeRun(stages={"decode:Pillow load": 20_000}, facts={"length": None})), survey)
-    cost = helping(session, "cache").costs[0]
-    assert f" {samples} samples" in cost
-    assert file.path in cost
-
-
 def failed(folder: Path, *errors: tuple[int, int, str]) -> Session:
     """Processes with their parents and how each failed."""
     write_settings(folder)
@@ -275,10 +260,6 @@ def test_a_rank_that_left_without_an_error_is_named_in_place_of_those_that_lost_
     assert "process 102" in told
     assert how in told
     assert "closed by peer" not in told
-
-
-def test_without_a_launcher_the_commands_own_last_lines_stand(tmp_path: Path) -> None:
-    assert last_words(failed(tmp_path, (100, 1, OWN)))[1] == "train.py FAILED"
 
 
 def slow(session: Session, delay_us: int) -> list[Any]:

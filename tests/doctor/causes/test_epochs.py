@@ -60,7 +60,3 @@ def test_the_loader_that_steps_wait_for_is_named_and_stands_first(tmp_path: Path
     assert "Unlabelled" not in finding.text
     assert "Unlabelled" in finding.evidence
     assert [one.loader for one in diagnosis.batch_production] == [0, 1]
-
-
-def test_one_loader_is_compared_with_none(tmp_path: Path) -> None:
-    assert found(made_session(tmp_path, replace(RUN, stages={"decode:a": 9_000})), "slower-loader") == []

@@ -13,7 +13,7 @@ import pytest
 from observed_runs import observe, python
 from PIL import Image
 
-from headrace.doctor.causes.storage import FilesRead, StagedFiles
+from headrace.doctor.causes.storage import FilesRead
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.prove.trial import TrialRequest, attempt
 from headrace.doctor.session.model import Session
@@ -72,7 +72,7 @@ def test_every_read_of_a_proof_goes_to_the_copies(how: str, is_folder: bool, dat
     files = [one for one in observed.session.survey.files if one.path.startswith(str(data))]
     assert [one.folder is not None for one in files] == ([True] if is_folder else [False] * len(files))
     (tmp_path / "disk").mkdir()
-    changes = {"staging": StagedFiles(FilesRead(files, [], 0), str(tmp_path / "disk"), 1.0).pairs()}
+    changes = {"staging": FilesRead(files, [], 0).pairs(str(tmp_path / "disk"))}
     like = ProbeSettings(str(tmp_path), 0, 0, boot_id())
     command = python("read_files.py", how, data, tmp_path / "proof", "--epochs", 1000, "--away")
     trial = attempt(command, like, TrialRequest(changes, 10, 2, 120.0))

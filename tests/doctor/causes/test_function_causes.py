@@ -17,8 +17,15 @@ from report_pages import said
 
 import headrace as hr
 from headrace.doctor.causes import diagnose
-from headrace.doctor.causes.counterparts import COUNTERPARTS, SAME_NAME, counterpart_of
-from headrace.doctor.causes.sample_functions import LEAST, MOST, SAMPLE_FUNCTION, at_lines
+from headrace.doctor.causes.sample_functions import (
+    COUNTERPARTS,
+    LEAST,
+    MOST,
+    SAME_NAME,
+    SAMPLE_FUNCTION,
+    at_lines,
+    counterpart_of,
+)
 from headrace.doctor.measure.diagnosis import Finding, SampleFunction
 from headrace.doctor.probe.sample_calls import WATCHED, called
 from headrace.doctor.report import text

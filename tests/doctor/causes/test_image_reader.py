@@ -90,11 +90,6 @@ def test_stages_tell_the_view_of_a_script_that_is_not_described(
     assert view.unread.partition(":")[0] == unread
 
 
-def test_without_images_there_is_no_view() -> None:
-    assert view_of(with_batches(made(MadeRun(stages={"decode:Pillow load": 9_000})), "int64[4,512]", 16_384)) is None
-    assert view_of(with_batches(made(MadeRun(stages={"getitem:rest": 9_000})), *BATCH)) is None
-
-
 def jpeg(seed: int) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 255, (60, 80, 3), dtype=np.uint8)
     buffer = io.BytesIO()

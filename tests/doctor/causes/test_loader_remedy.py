@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import ROOMY, helping, made, prescribed, remedy, why_not, with_batches
+from made_prescriptions import ROOMY, helping, made, prescribed, why_not, with_batches
 from made_sessions import MadeRun
 from report_pages import printed
 
@@ -237,14 +237,6 @@ def test_why_not(trial: LoaderTrial, ending: str) -> None:
     assert why_not(with_trial(trial), "loader").endswith(ending)
 
 
-def test_no_gain_is_no_remedy() -> None:
-    assert "no gain" in remedy(with_trial(tried(30_000)), "loader").why
-
-
-def test_nothing_is_said_where_nothing_is_known() -> None:
-    assert "loader" not in {one.code for one in prescribed(with_trial(None)).remedies}
-
-
 def test_reports_escape_what_the_script_holds() -> None:
     hostile = "<script>alert(1)</script>\x1b[2J"
     part = AdoptedPart(hostile, hostile, hostile, "check", hostile)
@@ -269,12 +261,3 @@ def test_a_draft_is_written_to_a_new_file_only(tmp_path: Path, capsys: pytest.Ca
         outputs.check()
     assert len(outputs.put(session, diagnose(session), prescribed(session), saved=None)) == 1
     assert path.read_text() == "mine"
-
-
-def test_no_draft_where_nothing_is_known(tmp_path: Path) -> None:
-    session = with_trial(LoaderTrial("not tried", "", degree="no", reason="ffmpeg decodes."))
-    path = tmp_path / "loader.py"
-    (said,) = Outputs(draft=path).put(session, diagnose(session), prescribed(session), saved=None)
-    assert said.startswith("--draft: ")
-    assert said.endswith(f"{path}: ffmpeg decodes.")
-    assert not path.exists()

@@ -12,7 +12,7 @@ from made_sessions import MadeRun, made_session
 from report_pages import said
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.causes.loop_calls import PRINTS, READS
+from headrace.doctor.causes.loop_work import PRINTS, READS
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import Session
 

@@ -182,12 +182,6 @@ def test_where_there_are_none_it_says_why(tmp_path: Path) -> None:
     assert why_no_lower_bounds(session, None) not in ("", ended)
 
 
-def test_where_there_are_floors_there_is_nothing_to_say(tmp_path: Path) -> None:
-    session = _session(tmp_path)
-    _add_window(session, "replay", COMPUTE_US)
-    assert why_no_lower_bounds(session, _view(session)) == ""
-
-
 def test_data_work_in_the_loop_is_no_part_of_the_lower_bound(tmp_path: Path) -> None:
     session = _session(tmp_path)
     _add_window(session, "replay", COMPUTE_US)

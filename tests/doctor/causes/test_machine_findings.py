@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from machine_findings import GB, THREADS, Run, codes, gpu
+from machine_findings import Run, codes
 
 from headrace.doctor.causes.findings import machine_findings
-from headrace.doctor.quantities import number, size
 
 
 def test_nothing_measured_finds_nothing() -> None:
@@ -31,13 +30,3 @@ def test_a_machine_is_named_where_there_are_several() -> None:
     session = Run(facts={"cores": 4}, columns={"cpu_cores_stolen": 0.4}).session()
     session.machines.append(Run(facts={"cores": 4}, columns={"cpu_cores_stolen": 0.8}, host="there").machine([]))
     assert [finding.text.split(":")[0] for finding in machine_findings(session)] == ["there", "here"]
-
-
-def test_each_finding_says_what_to_do() -> None:
-    for run in (THREADS, gpu({"memory_used_bytes": 1.0}), Run(facts={"oom_kills": 1})):
-        assert all(finding.advice and finding.evidence for finding in machine_findings(run.session()))
-
-
-def test_words() -> None:
-    assert [size(812), size(1_400_000), size(23 * GB), size(5e12)] == ["812 B", "1.4 MB", "23 GB", "5.0 TB"]
-    assert [number(3.0), number(1.94), number(1204.4)] == ["3", "1.9", "1,204"]

@@ -20,13 +20,6 @@ def test_an_out_of_memory_kill_comes_first() -> None:
     assert codes(Run(facts={"oom_kills": 0})) == []
 
 
-def test_memory_that_nears_its_limit() -> None:
-    run = Run(facts={"memory_limit_bytes": 10 * GB}, columns={"cgroup_memory_used_bytes": 9.5 * GB})
-    assert (only(run).code, quantities(only(run).text)) == ("memory-near-limit", ["9.5 GB", "10 GB"])
-    run.columns = {"cgroup_memory_used_bytes": 8.0 * GB}
-    assert codes(run) == []
-
-
 def test_swapping() -> None:
     columns = {"swap_in_bytes_per_s": 5e6, "swap_out_bytes_per_s": None, "pressure_memory_some_share": 0.3}
     found = only(Run(columns={**columns, "swap_used_bytes": 2 * GB, "memory_available_bytes": 0.1 * GB}))
@@ -90,12 +83,3 @@ def test_data_that_comes_over_a_network() -> None:
     assert codes(run) == []
     run = Run(facts={"mounts": mounts[1:]}, columns={"command_read_call_bytes_per_s": 30e6})
     assert codes(run) == []
-
-
-def test_a_disk_that_gives_no_more() -> None:
-    disk = {"busy_share": 0.97, "read_bytes_per_s": 120e6, "reads_per_s": 250.0, "read_latency_us": 8000.0}
-    columns: dict[str, float | None] = {f"disk_sda_{name}": value for name, value in disk.items()}
-    found = only(Run(facts={"disks": {"sda": {}, "sdb": {}}}, columns={**columns, "pressure_io_some_share": 0.5}))
-    assert (found.code, quantities(found.text)) == ("disk-saturated", ["97 %"])
-    assert quantities(found.evidence) == ["120 MB", "250", "8 ms", "50 %"]
-    assert codes(Run(facts={"disks": {"sda": {}}}, columns={**columns, "pressure_io_some_share": 0.0})) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.edits.script_source import files_here, read_file
-from headrace.doctor.report.outputs import document
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile
 from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
 
@@ -71,23 +69,6 @@ def predicted_of(session: Session, codes: list[str]) -> Prediction | None:
     return outcome.predicted
 
 
-def test_a_subset_is_predicted_as_the_whole_is() -> None:
-    session = made(TAR)
-    found = prescribed(session)
-    assert predicted_of(session, found.together) == found.best is not None
-    single = {one.code: one.prediction for one in found.remedies}
-    assert predicted_of(session, ["indexed-tar"]) == single["indexed-tar"]
-    assert predicted_of(session, ["workers", "prefetch"]) is None  # a longer queue does not help there
-
-
-def test_what_adds_nothing_is_left_out() -> None:
-    """Kept samples need no decoder, and workers that are kept need not be fewer."""
-    session = made(MadeRun(stages=TAR.stages, facts={"length": 100}))
-    helping = {one.code for one in prescribed(session).remedies if one.helps}
-    assert {"cache", "workers", "indexed-tar", "native-decode"} <= helping
-    assert len(prescribed(session).together) < len(helping)
-
-
 def test_the_same_session_gives_the_same_prescription(kept_simulations: dict[bytes, Any]) -> None:
     session = made(TAR)
     first = prescribed(session, FILES)
@@ -101,10 +82,6 @@ def test_stop_says_what_bounds_the_step() -> None:
     assert re.findall("backward|forward", found.stop) == ["backward", "forward"]
     assert found.best is None
     assert not any(one.helps for one in found.remedies)
-
-
-def test_no_stop_where_data_is_what_bounds_it() -> None:
-    assert prescribed(made(TAR)).stop == ""
 
 
 def test_nothing_that_trained_nothing_to_do() -> None:
@@ -144,21 +121,6 @@ def test_a_file_that_is_gone_leaves_hints() -> None:
     found = prescribed(made(TAR))
     assert found.patch == ""
     assert all(one.edit is None and one.hint for one in found.remedies if one.helps)
-
-
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_bytes(b"\xff\xfe")
-    assert read_file(str(tmp_path / "train.py")) is None
-    assert read_file(str(tmp_path / "gone.py")) is None
-    assert prescribed(made(TAR), {"train.py": "def ("}).patch == ""
-
-
-def test_the_json_report_has_the_prescription_beside_the_diagnosis() -> None:
-    session = made(TAR)
-    found = prescribed(session)
-    told = json.loads(document(session, diagnose(session), found))
-    assert told["prescription"]["remedies"][0]["code"] == found.remedies[0].code
-    assert json.loads(document(session, None))["prescription"] is None
 
 
 STAGES = st.dictionaries(
@@ -307,15 +269,6 @@ def test_a_gain_is_told_by_the_shorter_run_and_harm_by_the_longer() -> None:
     assert not set(both) <= set(prescribed(session).together)
 
 
-def test_a_control_without_figures_changes_nothing() -> None:
-    session = made(TAR)
-    session.proofs = [harm(["indexed-tar"])]
-    before = prescribed(session).outcomes
-    session.control = Proof([], {}, "interrupted")
-    assert prescribed(session).outcomes == before
-    assert prescribed(session).again_us is None
-
-
 def harm(codes: list[str], **said: Any) -> Proof:
     return Proof(codes, {}, **({"why": "measured", "steps": [5_000] * 40, "samples": "same"} | said))
 
@@ -343,17 +296,6 @@ def test_what_a_proof_spoke_against_is_not_to_be_made(said: dict[str, Any]) -> N
     assert found.best == predicted_of(session, found.together)
 
 
-def test_what_gains_only_beside_another_is_to_be_made_with_it() -> None:
-    session = made(TAR)
-    first, second = prescribed(session).together[:2]
-    session.proofs = [harm([first], steps=[7_000] * 40), harm([second], steps=[10_100] * 40)]
-    assert prescribed(session).left_out == [second]
-    session.proofs.append(harm([first, second], steps=[5_000] * 40))
-    assert prescribed(session).left_out == []
-    session.proofs[-1] = harm([first, second], steps=[7_000] * 40)
-    assert prescribed(session).left_out == [second]
-
-
 def test_of_what_broke_the_run_together_one_stays() -> None:
     session = made(TAR)
     before = prescribed(session).together
@@ -371,7 +313,3 @@ def test_what_no_proof_spoke_against_stays(said: dict[str, Any]) -> None:
     before = prescribed(session, FILES)
     session.proofs = [harm(["indexed-tar"], **said)]
     assert prescribed(session, FILES).patch == before.patch
-
-
-def test_a_run_without_windows_says_why() -> None:
-    assert prescribed(made(TAR)).why_no_windows

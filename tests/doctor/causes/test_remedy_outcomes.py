@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from dataclasses import replace
@@ -86,22 +85,6 @@ def test_a_proof_alongside_more_of_other_programs_refutes_nothing(
     [found] = outcomes([one], lambda codes: PREDICTED, [OBSERVED_US], 0.8)
     assert found.is_undecided is is_undecided
     assert found.is_refused is not is_undecided
-
-
-def test_a_gain_alongside_more_of_other_programs_is_one() -> None:
-    [found] = outcomes([replace(proof(*[50_000] * 40), others_cores=1.4)], lambda codes: PREDICTED, [OBSERVED_US], 0.1)
-    assert found.recommended
-    assert not found.is_undecided
-
-
-def test_what_was_not_measured_has_no_figures() -> None:
-    found = outcome_of(proof(why="broke"))
-    assert (found.step_us, found.low_us, found.high_us, found.speedup) == (None, None, None, None)
-    assert found.why == "broke"
-
-
-def test_the_interval_of_a_single_step_is_open() -> None:
-    assert interval([5.0]) == (5.0, 0.0, math.inf)
 
 
 def test_the_interval_covers_the_mean_of_steps_that_depend_on_each_other() -> None:

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import COLUMNS, helping, made, prescribed, remedy, why_not
+from made_prescriptions import COLUMNS, helping, made, prescribed, why_not
 from made_sessions import MadeRun
 from report_pages import said
-from test_loader_remedy import SLOW, tried
 
 from headrace.doctor.causes import cores, diagnose
 from headrace.doctor.causes.cores import SPINNING, spinning_threads
 from headrace.doctor.measure import host_of, main_view_of
-from headrace.doctor.prove.remedies import attempts
 from headrace.doctor.session.model import Session
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
@@ -99,45 +97,6 @@ def test_sleeping_is_a_remedy_that_is_set_before_the_start() -> None:
     assert found.prediction.low_us < found.prediction.step_us < found.prediction.high_us
 
 
-def with_loader(passive_us: list[float], **facts: Any) -> Session:
-    """Threads that hardly help with a step, and a Loader beside which a stand-in of 3.5 ms takes 8."""
-    session = spinning(spun_us=0, cores=16, run=SLOW, **facts)
-    session.loader_trial = tried(2_000, loaded_us=[8_000.0] * 20, passive_us=passive_us)
-    return session
-
-
-def test_beside_the_loader_it_is_what_the_trial_measured() -> None:
-    session = with_loader([5_000.0] * 20)
-    whole, found = prescribed(session), helping(session, "passive-wait")
-    loader = helping(session, "loader")
-    assert found.prediction is not None
-    assert loader.prediction is not None
-    gone = loader.prediction.step_us - found.prediction.step_us
-    assert gone == pytest.approx(3_000, rel=0.05)  # what it gains beside the stand-in
-    assert quantities(found.why)[-2:] == ["8.0 ms", "5.0 ms"]
-    assert (found.beside, found.confidence) == ("loader", "medium")
-    assert whole.together == ["loader", "passive-wait"]
-    assert whole.best is not None
-    assert whole.best.step_us == pytest.approx(found.prediction.step_us)
-    codes = [one.code for one in whole.remedies]
-    assert codes.index("passive-wait") == codes.index("loader") + 1
-
-
-def test_it_is_proved_with_the_loader_and_never_without() -> None:
-    session = with_loader([5_000.0] * 20)
-    changes = {tuple(one.remedies): one.changes for one in attempts(prescribed(session))}
-    assert ("passive-wait",) not in changes
-    assert changes["loader", "passive-wait"] == {**changes["loader",], "environment": {"OMP_WAIT_POLICY": "passive"}}
-    session.loader_trial = replace(session.loader_trial, degree="draft")
-    assert not any("passive-wait" in one.remedies for one in attempts(prescribed(session)))
-    assert "passive-wait" not in prescribed(session).together
-
-
-@pytest.mark.parametrize("passive_us", [[], [8_000.0] * 20, [12_000.0] * 20], ids=["not tried", "as long", "longer"])
-def test_where_sleep_gains_nothing_beside_the_loader_it_is_none(passive_us: list[float]) -> None:
-    assert not remedy(with_loader(passive_us), "passive-wait").helps
-
-
 def test_threads_that_spin_beside_a_loader_of_headraces_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "at_hand_us", lambda view: 4_000.0)
     session = spinning()
@@ -156,10 +115,6 @@ def test_threads_that_spin_beside_a_loader_of_headraces_own(monkeypatch: pytest.
 
 def test_more_cores_leave_it_nothing_to_gain() -> None:
     assert why_not(spinning(cores=16), "passive-wait").endswith("no gain.")
-
-
-def test_what_is_set_already_is_said() -> None:
-    assert "GOMP_SPINCOUNT=0" in why_not(spinning(wait_policy="GOMP_SPINCOUNT=0"), "passive-wait")
 
 
 def test_one_thread_has_nobody_to_wait_for() -> None:

@@ -13,8 +13,7 @@ from report_pages import codes, figures, printed, said
 from headrace.doctor.causes import findings
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.processes import NOTES, PLAIN
-from headrace.doctor.causes.stage_names import NAMES, named
-from headrace.doctor.measure import UNPICKLE
+from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import ProbedProcess, SessionNote, UnreachedProcess
 from headrace.doctor.session.producers import SourceLine
@@ -45,11 +44,6 @@ def test_several_stages_of_one_kind_are_summed(tmp_path):
     stages = {"transform:Crop": 5_000, "transform:Flip": 4_000, "decode:PIL": 3_000}
     (causes,) = diagnose(made_session(tmp_path, MadeRun(stages=stages))).statements
     assert quantities(causes.text) == ["75 %", "2", "25 %"]
-
-
-def test_what_is_no_stage_has_its_place_in_its_name(tmp_path):
-    diagnosis = diagnose(made_session(tmp_path, MadeRun(workers=1, stages={"decode:a": 100}, unpickle=9_000)))
-    assert diagnosis.statements[0].text.endswith(f"{named(UNPICKLE)}.")
 
 
 def test_a_healthy_run_is_called_that(tmp_path):
@@ -200,16 +194,6 @@ def test_every_code_of_a_note_has_words_of_its_own():
     assert codes <= {*NOTES, *PLAIN}
 
 
-def test_a_note_of_a_newer_probe_puts_no_empty_advice_before_a_reader(tmp_path):
-    session = made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))
-    session.notes = [SessionNote("new-code", "odd")]
-    diagnosis = diagnose(session)
-    assert [one.advice for one in diagnosis.findings if one.code == "new-code"] == [""]
-    page = printed(session, diagnosis, verbose=True)
-    assert "'new-code': odd" in page
-    assert not [line for line in page.splitlines() if line.strip() == "→"]
-
-
 def spread(tmp_path, run):
     """A run whose model nn.DataParallel spreads over devices."""
     session = made_session(tmp_path, run)
@@ -232,11 +216,6 @@ def test_data_parallel_comes_behind_the_cause_of_a_wait(tmp_path):
     assert copies.weight > cause.weight
 
 
-def test_data_parallel_weighs_nothing_where_no_step_was_seen(tmp_path):
-    _, diagnosis = spread(tmp_path, MadeRun(steps=0))
-    assert [one.weight for one in diagnosis.findings if one.code == "data-parallel"] == [0]
-
-
 @pytest.mark.parametrize(
     ("error", "whose"),
     [
@@ -256,14 +235,6 @@ def test_a_worker_that_died_is_named_as_torch_does_or_as_its_evidence_stops(tmp_
     assert quantities(found.text) == whose
 
 
-def test_a_worker_on_another_host_is_no_child_of_the_same_pid(tmp_path):
-    session = made_session(tmp_path, MadeRun(rank=0), MadeRun(rank=1, host="other"))
-    for one in session.processes:
-        one.ended = None if one.role == "worker" and one.host == "other" else "exit"
-    next(one for one in session.processes if one.role == "trainer" and one.host != "other").error = "EOFError"
-    assert "killed" not in [finding.code for finding in diagnose(session).findings]
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -281,14 +252,6 @@ def test_workers_that_a_failing_trainer_ended_did_not_die(tmp_path, error):
     assert "killed" not in [finding.code for finding in diagnose(session).findings]
 
 
-def test_workers_that_ended_in_order_did_not_make_the_run_fail(tmp_path):
-    session = made_session(tmp_path)
-    session.processes[0].error = "KeyError: 3"
-    for worker in session.processes[1:]:
-        worker.ended = "exit"
-    assert "killed" not in [finding.code for finding in diagnose(session).findings]
-
-
 def test_evidence_that_was_cut_is_told(tmp_path):
     session = made_session(tmp_path)
     session.processes[1].cut = True
@@ -299,23 +262,6 @@ def test_evidence_that_was_cut_is_told(tmp_path):
 def test_the_trainer_that_waits_longest_is_the_one_that_is_told_of(tmp_path):
     session = made_session(tmp_path, MadeRun(stages={"decode:a": 100}), MadeRun(pid=300, stages=LOOKUP))
     assert named("lookup:tarfile") in diagnose(session).verdict.text
-
-
-def test_a_diagnosis_is_a_function_of_the_session(tmp_path):
-    session = made_session(tmp_path, MadeRun(gpu=True, slow_batches={12: 30_000}))
-    assert diagnose(session) == diagnose(session)
-
-
-def test_an_empty_session_has_a_diagnosis(tmp_path):
-    write_settings(tmp_path)
-    diagnosis = diagnose(read(tmp_path))
-    assert (diagnosis.budgets, diagnosis.batch_production, diagnosis.ranks, diagnosis.wait_share) == ([], [], [], None)
-
-
-def test_a_process_of_no_role_is_only_listed(tmp_path):
-    session = made_session(tmp_path)
-    session.processes.append(ProbedProcess(1, 0, "host", "other", 0, None, None))
-    assert said(diagnose(session)) == said(diagnose(made_session(tmp_path)))
 
 
 BUSY = Finding("cpu-others", 0.95, "Others use it.", "busy", "Look at top.")
@@ -378,11 +324,6 @@ def test_how_a_loader_is_set_up_comes_after_the_cause_of_the_wait(tmp_path):
     heavier = [one.code for one in found if one.weight > found[0].weight]
     assert found[0].code == "stage-lookup"
     assert heavier
-
-
-def test_a_stage_is_named_by_its_category_and_its_label():
-    assert named("getitem:rest") == NAMES["getitem"]
-    assert named("weather:rain") == "weather (rain)"
 
 
 def test_data_work_in_the_loop_counts_as_data_and_its_lines_are_named(tmp_path):

@@ -212,16 +212,12 @@ def test_figures_of_a_process_are_psutils() -> None:
     reference, process = psutil.Process(), _process(os.getpid())
     process.read_details(0.0)
     figures, memory, io = process.figures, reference.memory_full_info(), reference.io_counters()
-    assert figures["cpu_user_s"] == pytest.approx(reference.cpu_times().user, abs=0.5)
-    assert figures["threads_peak"] == reference.num_threads()
-    assert sum(figures["threads_by_name"].values()) == reference.num_threads()
+    assert figures["cpu_s"] == pytest.approx(sum(reference.cpu_times()[:2]), abs=0.5)
     assert figures["pss_bytes_peak"] == pytest.approx(memory.pss, rel=0.1)
-    assert figures["rss_bytes_peak"] >= memory.rss * 0.9
     assert figures["read_call_bytes"] == pytest.approx(io.read_chars, rel=0.2)
     assert figures["read_bytes"] == io.read_bytes
     assert figures["parent"] == reference.ppid()
     assert figures["name"] == reference.name()
-    assert figures["switches_voluntary"] <= reference.num_ctx_switches().voluntary
 
 
 def test_the_start_of_a_process_is_psutils() -> None:
@@ -247,7 +243,6 @@ def test_memory_and_disks_are_psutils() -> None:
     row, facts = MachineMemory(kernel, groups).read(0.0), MachineMemory(kernel, groups).facts()
     shm = psutil.disk_usage("/dev/shm")
     assert facts["memory_bytes"] == psutil.virtual_memory().total
-    assert facts["swap_bytes"] == psutil.swap_memory().total
     assert facts["shm_bytes"] == shm.total
     assert row["memory_available_bytes"] == pytest.approx(psutil.virtual_memory().available, rel=0.2)
     before = {name: counters[0] for name, counters in diskstats(kernel).items()}

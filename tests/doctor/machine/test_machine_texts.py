@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from machine_double import MOUNTINFO_V2, Texts, stat_text
 
 from headrace.doctor.attach.process_tree import parse_process_stat
-from headrace.doctor.machine.host import Cores, Disks, MachineMemory, Pressure, Surroundings
+from headrace.doctor.machine.host import Cores, Disks, MachineMemory, Pressure
 from headrace.doctor.machine.kernel import Kernel, MachinePart, mount_of, span
 from headrace.doctor.machine.processes import Processes, ProcessReadings, process_stat
 from headrace.system import ControlGroups, mounts, pairs, whole
@@ -26,7 +26,6 @@ PARTS: list[Callable[[Texts], MachinePart]] = [
     lambda texts: Cores(texts, 7, ControlGroups(texts.text, 7)),
     lambda texts: MachineMemory(texts, ControlGroups(texts.text, 7)),
     lambda texts: Pressure(texts, ControlGroups(texts.text, 7)),
-    lambda texts: Surroundings(texts, 7, ControlGroups(texts.text, 7)),
     lambda texts: Processes(texts, 7, 0.0, lambda ticks: ticks),
     Disks,
 ]
@@ -71,10 +70,10 @@ def test_only_a_whole_number_is_one() -> None:
 
 def test_a_process_name_may_hold_anything() -> None:
     machine = Texts()
-    machine.process(7, name="a) R (b", parent=3, threads=9)
+    machine.process(7, name="a) R (b", parent=3, started=9)
     found = process_stat(machine, 7)
     assert found is not None
-    assert (found.name, found.parent, found.threads) == ("a) R (b", 3, 9)
+    assert (found.name, found.parent, found.started_ticks) == ("a) R (b", 3, 9)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +121,4 @@ def test_a_process_that_ends_while_it_is_read_keeps_its_last_figures() -> None:
     process.read(seen, 2.0)
     assert process.figures["read_call_bytes"] == 70
     assert process.figures["read_bytes"] == 4096
-    assert process.figures["write_bytes"] is None
+    assert process.figures["cpu_wait_s"] is None

@@ -145,10 +145,6 @@ def test_a_function_is_told_with_the_array_of_its_calls(session: Session, facts:
     assert found["call:numpy.pad"].given == {"shape": [480, 640], "dtype": "uint16"}
 
 
-def test_without_inspected_samples_nothing_is_known_of_functions(session: Session) -> None:
-    assert functions(session) == {}
-
-
 def test_what_is_inside_of_nothing_known_counts_for_the_dataset(session: Session) -> None:
     """Evidence may come from anywhere: numbers of calls that are not there, or that name each other."""
     calls = [call("call:numpy.pad", 200, inside=9), call("call:numpy.clip", 200, inside=1)]

@@ -93,16 +93,6 @@ def test_how_busy_the_workers_are_and_on_how_many_cores(tmp_path):
     assert (making.workers, making.batch_us) == (2, 2_000)
 
 
-def test_workers_that_are_waited_for_are_busy(tmp_path):
-    assert making_of(tmp_path).busy > 0.95
-
-
-def test_without_workers_the_trainer_is_the_maker(tmp_path):
-    making = making_of(tmp_path, MadeRun(workers=0, stages={"decode:a": 7_000}))
-    assert making.workers == 0
-    assert making.busy == pytest.approx(7 / 10.5, rel=0.02)
-
-
 def test_a_thinned_worker_is_as_busy_as_it_was(tmp_path):
     run = MadeRun(stages={"decode:a": 2_000}, workers=1, steps=200)
     write_settings(tmp_path)
@@ -182,12 +172,6 @@ def test_workers_that_start_anew_for_each_pass_are_told(tmp_path):
     assert found.weight == pytest.approx(90 / 150, rel=1e-3)
 
 
-def test_workers_that_stay_are_not_respawned(tmp_path):
-    diagnosis = epochs(tmp_path, [8, 8, 8], iter_us=10)
-    assert diagnosis.batch_production[0].respawned is False
-    assert finding(diagnosis, "respawn") is None
-
-
 @pytest.mark.parametrize(
     ("workers", "cores", "figures"), [(4, 2, ["5.7", "2"]), (2, 4, ["5.7", "4"])], ids=["cores are short", "both are"]
 )
@@ -265,12 +249,6 @@ def test_making_in_the_training_thread_is_told(tmp_path):
     assert found.weight == pytest.approx(10 / 13.5)
 
 
-def test_findings_come_heaviest_first(tmp_path):
-    weights = [one.weight for one in diagnose(made_session(tmp_path, MadeRun(workers=0))).findings]
-    assert weights == sorted(weights, reverse=True)
-    assert len(weights) > 2
-
-
 def test_the_probes_cost_is_what_it_measured(tmp_path):
     write_settings(tmp_path)
     for name, records in simulate(MadeRun(probe=35.0, steps=40)).items():
@@ -285,17 +263,6 @@ def test_the_probes_cost_is_what_it_measured(tmp_path):
     assert cost.evidence_bytes == sum(path.stat().st_size for path in (tmp_path / "evidence").iterdir())
 
 
-def test_a_cost_that_was_not_measured_is_none(tmp_path):
-    session = made_session(tmp_path)
-    session.trainers[0].steps.probe = [None] * 40
-    cost = diagnose(session).cost
-    assert (cost.step_us, cost.step_share, cost.worker_share) == (None, None, None)
-
-
-def test_a_cost_of_nothing_is_zero(tmp_path):
-    assert diagnose(made_session(tmp_path, MadeRun(probe=0.0))).cost.step_us == 0.0
-
-
 def test_loaders_made_anew_for_each_pass_are_one(tmp_path):
     made = {"num_workers": 1, "dataset": "train.Images", "length": 5, "file": "train.py", "line": 9}
     diagnosis = epochs(tmp_path, [8, 9, 10], loaders=[made, made, made])
@@ -305,12 +272,6 @@ def test_loaders_made_anew_for_each_pass_are_one(tmp_path):
     assert found is not None
     assert quantities(found.text) == ["3", "1"]
     assert "persistent_workers=True" in found.advice
-
-
-def test_loaders_that_differ_are_several(tmp_path):
-    made = {"num_workers": 1, "dataset": "train.Images", "length": 5}
-    diagnosis = epochs(tmp_path, [8, 9, 10], loaders=[made, made | {"length": 2}, made | {"length": 7}])
-    assert sorted(making.loader for making in diagnosis.batch_production) == [0, 1, 2]
 
 
 def test_equal_loaders_that_take_turns_are_several():

@@ -82,14 +82,6 @@ def test_waiting_for_a_peer_is_apart_from_the_collectives_own_time(tmp_path):
     assert (early.collective_us, late.collective_us) == (ALLREDUCE, ALLREDUCE)
 
 
-@pytest.mark.parametrize("stamped", [[True, False], [False, False]])
-def test_without_stamps_of_all_ranks_it_is_not_told(tmp_path, stamped):
-    early, late = together(tmp_path, QUICK, SLOW, stages=STAGES, stamped=stamped).ranks
-    assert (early.peer_wait_us, late.peer_wait_us) == (None, None)
-    assert (early.collective_us, late.collective_us) == (None, None)
-    assert late.lateness_us == 20_000  # the starts of backward tell that
-
-
 def test_collective_calls_tell_it_without_stamps(tmp_path):
     early, late = together(tmp_path, QUICK, SLOW, stages=STAGES, stamped=[False] * 2, calls=[True] * 2).ranks
     assert (early.peer_wait_us, late.peer_wait_us) == (20_000, 0)
@@ -192,17 +184,6 @@ def test_a_rank_that_waits_for_its_data_is_not_late_for_its_shapes(tmp_path):
     diagnosis = together(tmp_path, QUICK, SLOW, shape=["float32[4,16,16]", "float32[4,24,24]"])
     (found,) = [one for one in diagnosis.findings if one.code == "shapes-differ"]
     assert found.weight == 0
-
-
-def test_equal_shapes_are_not_told(tmp_path):
-    codes = {one.code for one in together(tmp_path, QUICK, QUICK).findings}
-    assert "shapes-differ" not in codes
-
-
-def test_one_rank_has_no_others(tmp_path):
-    diagnosis = together(tmp_path, QUICK)
-    assert diagnosis.ranks == []
-    assert quantities(diagnosis.verdict.text) == ["7.0 ms", "14 %"]
 
 
 def test_ranks_join_by_the_steps_that_all_of_them_have(tmp_path):

@@ -117,11 +117,6 @@ def test_micro_batches_each_have_their_forward():
     assert parts == {"data wait": 200, "forward": 200, "backward": 200, "optimizer": 100}
 
 
-def test_time_between_two_batches_without_a_backward_is_other():
-    parts = shares(trainer_of([(0, 700, [("b", 600, 100)])], [(0, 100), (400, 100)]))
-    assert parts == {"data wait": 200, "other": 300, "forward": 100, "backward": 100}
-
-
 def test_an_evaluation_is_no_part_of_the_step_and_its_batches_are_none_of_it():
     spans = [("e", 0, 500), ("b", 700, 100)]
     trainer = trainer_of([(0, 800, spans)], [(10, 300), (550, 100)])
@@ -140,15 +135,6 @@ def test_a_pass_that_begins_with_its_first_batch_hides_it_not():
     """Both at the same moment, the one of no length."""
     trainer = trainer_of([(0, 300, [("b", 200, 100)])], [(0, 90)], [TrainerPass(0, 0, 0, 0, 0, [2])])
     assert shares(trainer)["data wait"] == 90
-
-
-def test_a_wait_that_was_measured_and_was_none_is_zero():
-    parts = shares(trainer_of([(0, 300, [("b", 200, 100)])], [(0, 0)], [TrainerPass(0, 0, 0, 0, 0, [2])]))
-    assert parts["data wait"] == 0
-
-
-def test_a_script_without_a_loader_has_no_wait():
-    assert "data wait" not in shares(trainer_of([(0, 300, [("b", 200, 100)])]))
 
 
 def test_the_warm_up_takes_what_had_been_prefetched_and_settles(tmp_path):
@@ -207,11 +193,6 @@ def test_the_gpu_sees_less_wait_where_it_is_behind(tmp_path):
     assert device["optimizer"] == 500
     assert device["forward"] == 1_000
     assert sum(part.share for part in budget.device) == pytest.approx(1)
-
-
-def test_marks_without_a_partner_bound_nothing():
-    marks = [("s", 0.0), ("r", 1.0), ("w", 2.0), ("w", 3.0), ("r", 5.0), ("h", 6.0)]
-    assert device_spans(marks) == [TimeSpan("data wait", 3.0, 5.0)]
 
 
 def test_data_work_is_a_part_of_its_own_on_the_cpu_and_on_the_gpu():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine_findings import quantities
-from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
+from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_settings
 from report_pages import codes
 
 from headrace.doctor.causes import diagnose
@@ -34,14 +34,6 @@ def test_a_split_sums_to_the_wait(start, duration, cuts):
     parts = split_wait(start, start + duration, cuts, "last")
     assert sum(parts.values()) == duration
     assert all(us > 0 for us in parts.values())
-
-
-def test_cuts_that_lie_behind_take_nothing():
-    assert split_wait(10, 30, [("a", 5), ("b", 20), ("c", 15), ("d", None), ("e", 28)], "f") == {
-        "b": 10,
-        "e": 8,
-        "f": 2,
-    }
 
 
 def one_get(tmp_path, get, batch, *, pids=(8,), begun=0, facts=None):
@@ -126,17 +118,8 @@ def test_a_hand_over_that_always_waits_longer_than_it_computes_waits_for_the_wor
     assert shares["unpickle and copy"] == pytest.approx((20 * 2_000 + 20_000) / (20 * 22_000), rel=0.01)  # not the last
 
 
-def test_where_the_worker_is_idle_nothing_of_its_is_charged(tmp_path):
-    waits = [1_000] * 5 + [21_000] * 15
-    assert cause_shares(handed_over(tmp_path, waits, is_busy=False)) == {"unpickle and copy": 1}
-
-
 def test_unpickling_that_computes_is_due_to_itself(tmp_path):
     assert cause_shares(handed_over(tmp_path, [0] * 20, cpu=20_000)) == {"unpickle and copy": 1}
-
-
-def test_of_a_few_batches_it_is_not_known_what_is_usual(tmp_path):
-    assert cause_shares(handed_over(tmp_path, [1_000, 21_000, 21_000])) == {"unpickle and copy": 1}
 
 
 @pytest.mark.parametrize(("in_order", "held"), [(True, 60), (None, 60), (False, 0)])
@@ -148,20 +131,9 @@ def test_a_later_batch_that_is_ready_first_is_held_up(tmp_path, in_order, held):
     assert parts["not ready"] == 100 - held
 
 
-def test_batches_beyond_the_queue_hold_nothing_up(tmp_path):
-    """One worker, two batches in flight: index 3 and the one after it."""
-    get = [3, 1_000, 100, 1_100, 0]
-    batches = [[3, 900, 1_100, 1_100, 0, 1, []], [5, 900, 1_030, 1_040, 0, 1, []]]
-    assert wait_parts(one_get(tmp_path, get, batches)) == {"not ready": 100}
-
-
 def test_a_batch_of_which_nobody_tells_is_unknown(tmp_path):
     session = one_get(tmp_path, [3, 1_000, 100, 1_080, 5], [])
     assert wait_parts(session) == {"unknown": 80, "sampler": 20}
-
-
-def test_a_batch_that_had_arrived_is_known_whoever_made_it(tmp_path):
-    assert wait_parts(one_get(tmp_path, [3, 1_000, 7, 900, 5], [])) == {"sampler": 7}
 
 
 def test_batches_of_another_epoch_of_the_same_worker_are_not_mistaken(tmp_path):
@@ -203,15 +175,6 @@ def test_a_thinned_worker_leaves_no_unknown(tmp_path):
     assert set(split) == {"not ready"}
 
 
-def test_the_batches_of_a_worker_without_evidence_are_unknown(tmp_path):
-    """Of two workers the loop waits for the first in each turn; the second is done by then."""
-    write_settings(tmp_path)
-    write_run(tmp_path, MadeRun(workers=2))
-    seen = wait_parts(read(tmp_path))
-    (tmp_path / "evidence" / "host-101-0.jsonl").unlink()
-    assert wait_parts(read(tmp_path)) == {"unknown": seen["not ready"]}
-
-
 def test_the_wait_comes_from_the_stages_of_the_batches_waited_for(tmp_path):
     """Only batches that are slow in their first stage are waited for at all."""
     slow = dict.fromkeys(range(0, 80, 8), LONG)
@@ -243,19 +206,6 @@ def test_several_loaders_do_not_mix(tmp_path):
     assert [(making.loader, making.batches) for making in diagnosis.batch_production] == [(1, 1), (0, 1)]
     (causes,) = diagnosis.causes
     assert [(part.name, part.us) for part in causes.parts] == [("read:b", 300), ("decode:a", 100)]
-
-
-def test_a_pid_given_again_is_the_newer_process(tmp_path):
-    write_settings(tmp_path, warmup=0)
-    passes = [["pass", 0, 0, 0, 5, 0, [8]], ["pass", 1, 0, 500, 505, 0, [8]]]
-    gets = [["get", 0, 0, 10, 90, 100, 0], ["get", 1, 0, 510, 90, 600, 0]]
-    step = ["step", 0, 0, 700, [], 0]
-    write_evidence(tmp_path, "a", [process(7), ["loader", 0, 0, {"num_workers": 1}], *passes, *gets, step])
-    for started, stage in ((2, "decode:a"), (502, "read:b")):
-        batch = ["batch", 0, 0, started + 10, started + 98, started + 98, 0, 1, [[1, 1, 88, 1]]]
-        worker = ["worker", started + 8, {"id": 0, "parent": 7, "started_us": started}]
-        write_evidence(tmp_path, f"8-{started}", [process(8), ["name", 1, stage], worker, batch])
-    assert cause_shares(read(tmp_path))["decode:a"] == cause_shares(read(tmp_path))["read:b"] > 0.4
 
 
 def test_an_evaluation_is_told_with_its_own_wait(tmp_path):
@@ -313,13 +263,3 @@ def test_times_of_causes_say_whose_they_are(tmp_path, gpu):
     (stage,) = [one for one in findings if one.code == "stage-decode"]
     assert quantities(stage.evidence)[0].endswith(" ms")
     assert ("CPU sees" in stage.evidence.partition(",")[0]) == gpu
-
-
-def test_times_of_causes_are_those_of_batches_where_there_are_no_steps(tmp_path):
-    write_settings(tmp_path, warmup=0)
-    begun = [["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [7]]]
-    made = ["batch", 0, 0, 0, 900, None, None, 1, []]
-    write_evidence(tmp_path, "a", [process(7), *begun, ["get", 0, 0, 0, 900], made])
-    (here,) = [one for one in diagnose(read(tmp_path)).findings if one.code == "no-workers"]
-    assert here.evidence.startswith("900 µs")
-    assert here.evidence.endswith(" batch")

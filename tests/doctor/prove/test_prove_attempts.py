@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.doctor.causes.remedy import Prescription, Remedy
-from headrace.doctor.prove.remedies import attempts, is_of_use, joined, tried_together
+from headrace.doctor.prove.remedies import attempts, joined, tried_together
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.simulate.prediction import Prediction
 
@@ -68,10 +68,6 @@ def test_one_alone_is_not_tried_again(proofs: list[Proof]) -> None:
 def test_two_that_come_to_the_same_are_not_tried_again() -> None:
     few, many = ({"0": {"num_workers": count}} for count in (2, 8))
     assert tried_together([proof("few", 60_000, loaders=few), proof("many", 50_000, loaders=many)], OBSERVED_US) is None
-
-
-def test_without_steps_nothing_is_of_use() -> None:
-    assert not is_of_use(Proof(["workers"], {}, "measured"), OBSERVED_US)
 
 
 def test_changes_of_one_loader_are_joined_and_the_more_useful_has_its_way() -> None:

@@ -42,7 +42,3 @@ def test_one_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> N
 
 def test_a_variable_is_set_before_the_start() -> None:
     assert variables({"environment": {"OMP_WAIT_POLICY": "passive"}}) == {"OMP_WAIT_POLICY": "passive"}
-
-
-def test_without_threads_the_variables_stay() -> None:
-    assert variables({}) == variables({"threads": {"worker": 1}}) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_sessions import MadeRun, made_session, read, write_settings
+from made_sessions import MadeRun, made_session
 
 from headrace.doctor.prove.baseline import FEWEST_STEPS, STEPS, BaselinePace, patience_s, step_durations
 
@@ -51,9 +51,3 @@ def test_an_epoch_is_counted_in_steps(tmp_path: Path) -> None:
     pace = BaselinePace.of(made_session(tmp_path, MadeRun(facts={"length": 90}), settings={"warmup": 5}))
     assert pace is not None
     assert pace.epoch_steps == 90
-
-
-def test_without_steps_there_is_no_pace(tmp_path: Path) -> None:
-    write_settings(tmp_path)
-    assert BaselinePace.of(read(tmp_path)) is None
-    assert step_durations(read(tmp_path)) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -195,21 +194,6 @@ def test_no_run_goes_far_beyond_the_time_for_all(session: Session) -> None:
     runs = Runs(lambda changes: ("timed out", 0))
     proofs_of(session, runs, BOTH[0], budget_s=8.0)
     assert 8.0 <= runs.orders[0].most_s <= 8.0 + pace_module.GRACE_S
-
-
-def test_without_remedies_nothing_is_run(session: Session) -> None:
-    runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
-    assert proofs_of(session, runs) == []
-    assert not runs.orders
-
-
-def test_each_run_is_told_of(session: Session) -> None:
-    runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
-    prove(session, runs, *BOTH)
-    times = [re.findall(r"\d+ s", line) for line in runs.lines]
-    assert times == [["4 s", f"{left_s} s"] for left_s in (120, 119, 118, 117)]
-    assert ["(1 of 2)" in line for line in runs.lines] == [False, True, False, False]
-    assert "workers + indexed-tar" in runs.lines[3]
 
 
 def test_whole_epochs_are_measured_where_one_is_short() -> None:

@@ -159,10 +159,6 @@ def test_memory_that_others_have_is_no_room(source: Path, monkeypatch: pytest.Mo
     assert "/dev/shm" in why
 
 
-def test_a_source_that_is_gone_is_named(disk: Path) -> None:
-    assert refusal([["/nowhere/a.tar", str(disk / "x")]]).startswith("/nowhere/a.tar ")
-
-
 def test_a_copy_that_takes_too_long_is_given_up(source: Path, disk: Path) -> None:
     why = refusal([[str(source), str(disk / "x")]], deadline=time.monotonic() - 1)
     assert why.startswith(f"{source} ")

@@ -97,10 +97,6 @@ def test_a_command_that_was_ended_says_so(why: str, detail: str) -> None:
     assert (trial.why, trial.detail, trial.steps) == (why, detail, [])
 
 
-def test_a_run_without_steps_shows_nothing() -> None:
-    assert left(APPLIED).why == "broke"
-
-
 def settings_of_a_run() -> ProbeSettings:
     """As its processes read them."""
     seen: list[ProbeSettings] = []

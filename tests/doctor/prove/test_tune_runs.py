@@ -132,12 +132,6 @@ Trainer(Model(), arguments, train_dataset=Slow()).train()
     assert tuned.document["paste"]["where"] == f"{script}:26"
 
 
-def test_a_command_is_needed() -> None:
-    asked = CliRunner().invoke(app, ["tune", "--steps", "20"])
-    assert asked.exit_code == 2
-    assert "COMMAND" in asked.stderr
-
-
 @pytest.mark.parametrize("options", [["--runs", "0"], ["--steps", "3"], ["--max-seconds", "0"]], ids=" ".join)
 def test_limits_that_are_none_are_refused(options: list[str]) -> None:
     assert CliRunner().invoke(app, ["tune", *options, "--", "true"]).exit_code == 2

@@ -36,18 +36,6 @@ def test_a_record_becomes_what_it_says(tmp_path):
     assert step == STEP_LINE(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
 
 
-def test_fields_and_kinds_of_a_newer_probe_are_passed_over(tmp_path):
-    path = write_evidence(tmp_path, "one", [process(7), ["weather", 1, "fine"], [*STEP, "more", 3]])
-    lines = read_evidence_lines(path)
-    assert [type(record) for record in lines.records] == [PROCESS_LINE, STEP_LINE]
-    assert lines.damaged == 0
-
-
-def test_a_get_that_measured_less_is_null_elsewhere(tmp_path):
-    path = write_evidence(tmp_path, "one", [["get", 0, 4, 100, 7]])
-    assert read_evidence_lines(path).records == [GET_LINE(0, 4, 100, 7, None, None, None, None, None, None)]
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -147,15 +135,6 @@ def test_stages_of_threads_beside_a_batch_are_kept_where_there_are_any(tmp_path)
     assert alone.batches.beside == []
 
 
-def test_lines_sum_over_records_heaviest_first(tmp_path):
-    write_settings(tmp_path)
-    names = [["name", 1, "a.py:1:f"], ["name", 2, "a.py:2:g"]]
-    counts = [["lines", 5, [[1, 10], [2, 15]]], ["lines", 9, [[1, 10]]]]
-    write_evidence(tmp_path, "a", [process(7), *names, ["worker", 0, {"id": 0, "parent": 1}], *counts])
-    (maker,) = read(tmp_path).makers
-    assert [(line.place, line.us) for line in maker.lines] == [("a.py:1:f", 20), ("a.py:2:g", 15)]
-
-
 def test_how_a_process_ended_and_what_it_said(tmp_path):
     write_settings(tmp_path)
     write_evidence(tmp_path, "a", [process(1), ["end", 90, "exit"]])
@@ -206,14 +185,6 @@ def test_a_half_full_file_and_a_damaged_one_are_called_cut(tmp_path):
     assert [one.cut for one in read(tmp_path).processes] == [False, False, False]
     path.write_bytes(path.read_bytes()[:-3])
     assert [one.cut for one in read(tmp_path).processes] == [True, False, False]
-
-
-def test_a_pid_used_by_two_hosts_stays_two_processes(tmp_path):
-    session = made_session(tmp_path, MadeRun(rank=0), MadeRun(rank=1, host="other"))
-    assert [(one.host, one.pid) for one in session.trainers] == [("host", 100), ("other", 100)]
-    assert {(one.host, one.pid, one.trainer) for one in session.makers} == {
-        (host, pid, 100) for host in ("host", "other") for pid in (101, 102)
-    }
 
 
 def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given, settings
@@ -12,7 +11,6 @@ from made_work import batch, setup, step, step_ends, work
 from stepped_training import SteppedTraining
 
 from headrace.doctor.simulate.engine import TAKING_TURNS
-from headrace.doctor.simulate.pipeline import simulated
 from headrace.doctor.simulate.work import BatchWork, FeedSetup, PassCosts, StepWork
 
 TICK = 1 / 16
@@ -50,13 +48,6 @@ def test_a_slow_batch_holds_up_the_line() -> None:
     known = work([batch(wait=50 if number == 2 else 10) for number in range(20)], [step(wait=1)])
     ends = step_ends(setup(), known, steps=6)
     assert ends == [11, 12, 61, 62, 71, 72]
-
-
-def test_out_of_order_nothing_is_held_up() -> None:
-    """As above: 3, at 20, and 5, at 30, overtake 2."""
-    known = work([batch(wait=50 if number == 2 else 10) for number in range(20)], [step(wait=1)])
-    ends = step_ends(setup(in_order=False), known, steps=6)
-    assert ends[:4] == [11, 12, 21, 31]
 
 
 def test_a_longer_queue_hides_what_a_slow_batch_takes() -> None:
@@ -105,11 +96,6 @@ def test_threads_that_spin_after_a_step_take_a_core_from_a_worker() -> None:
     assert steady(step_ends(setup(workers=1, cores=4), known, steps=400)) == pytest.approx(10, rel=0.01)
 
 
-def test_a_team_alone_is_as_fast_as_it_was_recorded() -> None:
-    known = work([batch(wait=3)], [step(10)], team=4)
-    assert steady(step_ends(setup(workers=1, cores=4), known, steps=50)) == pytest.approx(10)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 60), st.integers(1, 60), st.booleans())
 def test_no_step_is_shorter_than_its_work_on_all_cores(
@@ -131,20 +117,10 @@ def test_a_pinning_thread_takes_it_off_the_step() -> None:
     assert steady(step_ends(setup(pinned=True), known, steps=40)) == pytest.approx(11)
 
 
-def test_one_thread_pins_for_all() -> None:
-    known = work([batch(wait=1, receive=2, pin=30)], [step(wait=10)])
-    assert steady(step_ends(setup(pinned=True), known, steps=40)) == pytest.approx(32)
-
-
 def test_several_batches_make_a_step() -> None:
     known = work([batch(wait=10)], [step(wait=12, gets=4)])
     assert steady(step_ends(setup(workers=1), known, steps=40)) == pytest.approx(40)
     assert steady(step_ends(setup(workers=4), known, steps=40)) == pytest.approx(12)
-
-
-def test_a_step_without_a_batch() -> None:
-    known = work([batch(wait=10)], [step(wait=4), step(wait=3, gets=0)])
-    assert step_ends(setup(workers=0), known, steps=4) == [14, 17, 31, 34]
 
 
 def test_the_device_runs_on_beside_the_training_thread() -> None:
@@ -175,13 +151,6 @@ def test_each_pass_starts_its_workers_anew() -> None:
     assert [end - 61 for end in ends[3:]] == [47, 52, 57]
 
 
-def test_workers_that_are_kept_begin_at_once() -> None:
-    known = work([batch(wait=10)], [step(wait=1)], passes=PASSES)
-    ends = step_ends(setup(pass_batches=3, persistent=True), known, steps=6)
-    assert ends[:3] == [47, 52, 57]
-    assert [end - 57 for end in ends[3:]] == [14, 15, 24]
-
-
 def test_a_worker_that_iterates_begins_to_in_each_pass() -> None:
     """However long it lives: 24 more for the first batch of each."""
     known = work([batch(wait=10)], [step(wait=1)], passes=replace(PASSES, iterates=True))
@@ -190,27 +159,12 @@ def test_a_worker_that_iterates_begins_to_in_each_pass() -> None:
     assert [end - 57 for end in ends[3:]] == [38, 39, 48]
 
 
-def test_so_does_the_training_thread_itself() -> None:
-    known = work([batch(wait=10)], [step(wait=1)], passes=replace(PASSES, iterates=True))
-    assert step_ends(setup(workers=0, pass_batches=2), known, steps=4) == [35, 46, 81, 92]
-    once = work([batch(wait=10)], [step(wait=1)], passes=PASSES)
-    assert step_ends(setup(workers=0, pass_batches=2), once, steps=4) == [11, 22, 33, 44]
-
-
 def test_a_batch_is_held_while_its_worker_makes_another() -> None:
     """One worker, always at work: 10 to make a batch, 4 to be answered. Where it rests, nobody waits for it."""
     busy = work([batch(wait=10, held=4)], [step(wait=8)])
     assert steady(step_ends(setup(workers=1), busy, steps=50)) == pytest.approx(12)
     resting = work([batch(wait=10, held=4)], [step(wait=100)])
     assert steady(step_ends(setup(workers=1), resting, steps=50)) == pytest.approx(100)
-
-
-def test_other_programs_have_their_part_of_the_cores() -> None:
-    """One thread of theirs, one of ours, one core."""
-    known = work([batch(10)], [step(10)])
-    assert simulated(setup(workers=0, cores=1, others=1), known, steps=50).others_cores == pytest.approx(0.5)
-    assert simulated(setup(workers=0, cores=1, others=3), known, steps=50).others_cores == pytest.approx(0.75)
-    assert simulated(setup(workers=0, cores=4, others=1), known, steps=50).others_cores == pytest.approx(1.0)
 
 
 def test_a_pass_may_be_under_way() -> None:
@@ -249,9 +203,3 @@ def test_a_second_simulation_agrees_out_of_order(workers: int, prefetch: int, wa
     expected = slow.run(12)
     assume(not slow.has_tie)
     assert step_ends(given_setup, work(batches, steps), steps=12) == pytest.approx(expected)
-
-
-def test_steps_never_end_before_the_one_before() -> None:
-    known = work([batch(1, wait=number % 7) for number in range(30)], [step(2, device=9), step(1)])
-    ends = step_ends(setup(cores=1), known, steps=100)
-    assert all(one <= following for one, following in pairwise(ends))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from .process_tree import Descendants, command_line, mapped_files, process_environment
@@ -139,21 +140,9 @@ class UnreachedWatch:
 
 
 def ignoring_option(arguments: list[str]) -> str | None:
-    """Return the first of -I, -E and -S on a Python command line, or None."""
-    options = iter(arguments[1:])
-    for argument in options:
-        if argument == "--check-hash-based-pycs":
-            next(options, None)
-            continue
-        if argument.startswith("--") and len(argument) > 2:
-            continue
-        if not argument.startswith("-") or argument in {"-", "--"}:
-            return None
-        found = re.search("[IEScmWX]", argument)
-        if found is not None and found[0] in "IES":
-            return found[0]
-        if found is not None and found[0] in "cm":  # the program follows
-            return None
-        if found is not None and found.end() == len(argument):  # the value of -W or -X follows
-            next(options, None)
+    """Return the first of -I, -E and -S among the options before a script, -c or -m; None without any."""
+    for argument in takewhile(lambda one: one[:1] == "-" and one not in ("-", "--"), arguments[1:]):
+        found = re.match(r"-[^-cmWX]*?([IEScmWX])", argument)
+        if found is not None:
+            return found[1] if found[1] in "IES" else None
     return None

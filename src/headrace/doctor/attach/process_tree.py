@@ -27,12 +27,10 @@ class ProcessStat:
     parent: int
     group: int
     session: int
-    major_faults: int
     user_ticks: int
     system_ticks: int
     waited_ticks: int
     """CPU time of the children that it has waited for, and of theirs."""
-    threads: int
     started_ticks: int
     """Ticks since boot; with the pid, they distinguish a process from a later one with the same number."""
 
@@ -54,9 +52,8 @@ def parse_process_stat(text: str) -> ProcessStat | None:
     except ValueError:
         return None
     parent, group, session = numbers[:3]
-    major, (user, system), waited = numbers[8], numbers[10:12], sum(numbers[12:14])
-    threads, started = numbers[16], numbers[18]
-    return ProcessStat(pid, name, words[0], parent, group, session, major, user, system, waited, threads, started)
+    user, system = numbers[10:12]
+    return ProcessStat(pid, name, words[0], parent, group, session, user, system, sum(numbers[12:14]), numbers[18])
 
 
 def all_pids() -> set[int]:

@@ -1,11 +1,11 @@
-"""Cores: too few for the running threads and workers, throttled by a quota, or used by other processes."""
+"""Cores and memory of a machine: too few, held back by a limit, or used by other processes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import median
 
 from ..edits import WantedEdit
 from ..measure import (
@@ -18,13 +18,12 @@ from ..measure import (
     replayed_threads,
     spun_us,
 )
-from ..quantities import counted, duration, number, percent
+from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..session.trainers import Trainer
-from ..simulate import SHARED, USUAL_HELP, FeedSetup, RecordedRun, StageChange
-from .case import LOW, MEDIUM, WORTH, Case, Change
-from .loader import fed_by, native_feed
-from .machine_kinds import MACHINE
+from ..simulate import SHARED, USUAL_HELP, FeedSetup, StageChange
+from .case import LOW, WORTH, Case, Change
+from .finding_kinds import MACHINE
 from .proposals import Proposal, RemedyKind
 from .remedy import Factor
 
@@ -48,6 +47,15 @@ WAKING = 1.05
 """Upper bound of the slowdown of a step whose threads must be woken for each part."""
 TAKEN = 0.15
 """Reporting threshold: share of the cores that other processes use."""
+
+MIB = 1 << 20
+DOCKER_SHM_BYTES = 64 * MIB
+"""Default size of /dev/shm in a Docker container."""
+NEARLY_FULL = 0.8
+SWAP_BYTES_PER_S = 1 * MIB
+COPIED_BYTES = 64 * MIB
+COPIED_SHARE = 0.01
+"""Share of total memory. Copying is reported if it exceeds this and `COPIED_BYTES`."""
 
 
 def core_findings(host: Host) -> Iterator[Finding]:
@@ -137,21 +145,13 @@ def _share_work(trainer: Trainer) -> bool:
 
 
 def passive_wait(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose that OpenMP threads sleep while they wait, if they spin on cores that workers need.
-
-    The gain is predicted for workers. For Headrace's Loader, which runs threads in the same process, it is measured.
-    """
+    """Propose that OpenMP threads sleep while they wait, if they spin on cores that workers need."""
     host, run = case.host, case.recorded
     if host is None or run is None or run.team <= 1:
         return None
     policy = host.wait_policy(case.view.trainer.pid)
     if policy is not None:
         return kind.would_not(f"How its threads wait is set already: {policy}.")
-    now = _passive_with_workers(case, kind, run)
-    return now if now.remedy.helps else _passive_beside_loader(case, kind, run) or now
-
-
-def _passive_with_workers(case: Case, kind: RemedyKind, run: RecordedRun) -> Proposal:
     if not _share_work(case.view.trainer):
         return kind.would_not("Threads that would help with a step hardly use any CPU time.")
     pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait"
@@ -165,29 +165,6 @@ def _passive_with_workers(case: Case, kind: RemedyKind, run: RecordedRun) -> Pro
         confidence=LOW,
         injects=PASSIVE_ENVIRONMENT,
     )
-
-
-def _passive_beside_loader(case: Case, kind: RemedyKind, run: RecordedRun) -> Proposal | None:
-    """Propose sleeping threads together with the Loader, as the trial measured both; None without a gain."""
-    trial = case.session.loader_trial
-    feed = None if trial is None or not trial.passive_us else native_feed(run, trial)
-    if trial is None or feed is None or feed.asleep is None:
-        return None
-    alone = case.predict(lambda setup: fed_by(setup, feed))
-    both = case.predict(lambda setup: fed_by(setup, feed).asleep())
-    if alone is None or both is None or not case.is_faster(alone) or both.step_us > (1 - WORTH) * alone.step_us:
-        return None
-    proposal = kind.titled(f"{kind.title}, beside Headrace's Loader").tried(
-        case,
-        _asleep(USUAL_HELP),
-        prediction=both,
-        why=f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait "
-        "on cores that the Loader's threads need. On the run's own files, alongside a stand-in of the training step: "
-        f"a step takes {duration(fmean(trial.loaded_us))}, and {duration(fmean(trial.passive_us))} with them asleep.",
-        confidence=MEDIUM,
-        injects=PASSIVE_ENVIRONMENT,
-    )
-    return replace(proposal, remedy=replace(proposal.remedy, beside="loader"))
 
 
 def _asleep(helping: float, factor: float = 1.0) -> Change:
@@ -305,3 +282,39 @@ def _waited_text(host: Host) -> str:
     if waited is None:
         return "how long they waited for a core was not measured."
     return f"work that was ready to run waited for a core {percent(waited)} of the time."
+
+
+def memory_findings(host: Host) -> Iterator[Finding]:
+    """Yield shortages of a machine's memory."""
+    kills, limit = host.fact("oom_kills"), host.fact("memory_limit_bytes")
+    if kills:
+        where = f"In a control group of {size(limit)}" if limit is not None else "On this machine"
+        yield MACHINE["oom-kill"].found(killed=kills, where=where, held=host.peak("command_pss_bytes"))
+    stalled = host.mean("pressure_memory_some_share") or 0.0
+    moved = sum(host.mean(f"swap_{way}_bytes_per_s") or 0.0 for way in ("in", "out"))
+    if moved >= SWAP_BYTES_PER_S:
+        in_use = host.peak("swap_used_bytes")
+        yield MACHINE["swapping"].found(stalled, moved=moved, used=in_use, free=host.least_free_bytes)
+    yield from _copied(host)
+    yield from _shared_memory(host)
+
+
+def _copied(host: Host) -> Iterator[Finding]:
+    """Find workers that write to memory inherited from their parent, which Python does by counting references."""
+    makers = host.worker_makers
+    copied, shared = host.summed(makers, "cow_bytes"), host.summed(makers, "shared_bytes_first")
+    most = host.fact("memory_limit_bytes") or host.fact("memory_bytes")
+    if copied is None or shared is None or most is None or copied < max(COPIED_BYTES, COPIED_SHARE * most):
+        return
+    share = shared / most
+    yield MACHINE["copy-on-write"].found(copied=copied, workers=len(makers), shared=shared, most=most, share=share)
+
+
+def _shared_memory(host: Host) -> Iterator[Finding]:
+    """Find a small or full /dev/shm, where workers put batches. Without space, a worker dies with a bus error."""
+    total, used = host.fact("shm_bytes"), host.peak("shm_used_bytes")
+    is_full = total is not None and used is not None and used >= NEARLY_FULL * total
+    if total is None or not host.workers or not (is_full or total <= DOCKER_SHM_BYTES):
+        return
+    state = "nearly full" if is_full else "small"
+    yield MACHINE["shm"].found(state=state, used=used, total=total, workers=host.workers)

@@ -244,9 +244,9 @@ def cache(case: Case, kind: RemedyKind) -> Proposal | None:
         return kind.would_not("A sample that was made again read something else.")
     if share < WORTH:
         return kind.would_not(f"The deterministic part is {percent(share)} of making a batch. {cut.said}")
-    (samples, counted_by), each, free = dataset_samples(case), sample_bytes(case, cut), case.free_bytes
+    samples, each, free = dataset_samples(case), sample_bytes(case, cut), case.free_bytes
     if each is None or samples is None or free is None or each * samples > free:
-        return kind.would_not(f"{_why_no_room(each, samples, free, counted_by)} {cut.said}")
+        return kind.would_not(f"{_why_no_room(each, samples, free)} {cut.said}")
     prediction = case.predict(scaled(cut.before)(0.0))
     if prediction is not None and case.is_faster(prediction) and prediction.speedup < LEAST_SPEEDUP:
         gives = f"It would give {duration(prediction.step_us)} a step, {times(prediction.speedup)}"
@@ -254,7 +254,7 @@ def cache(case: Case, kind: RemedyKind) -> Proposal | None:
             f"{gives}: below {times(LEAST_SPEEDUP)} a copy of the data is not worth its memory. {cut.said}"
         )
     whole = each * samples
-    dataset = f"the whole dataset, {number(samples)} samples{counted_by} of {size(each)}"
+    dataset = f"the whole dataset, {number(samples)} samples of {size(each)}"
     costs = [f"{size(whole)} for {dataset}, of {size(free)} free"]
     if case.workers > 1:
         copies = size(whole * case.workers)
@@ -299,25 +299,19 @@ def _resizes(stage: StagePart) -> bool:
     return any(part in stage.label.lower() for part in RESIZING)
 
 
-def dataset_samples(case: Case) -> tuple[int | None, str]:
-    """Return the number of samples in the dataset, and the basis of an estimate.
+def dataset_samples(case: Case) -> int | None:
+    """Return the number of samples in the dataset; None if the loader has no length, as for most streams.
 
     This is the dataset's own length if the loader's length agrees to within a batch on each rank, and otherwise the
-    samples that the loader yields on all ranks. Without a loader length, the images in all folders and archives count.
+    samples that the loader yields on all ranks.
     """
     length, a_batch, told = case.facts.get("length"), case.samples_a_batch, case.facts.get("samples")
-    if isinstance(length, int) and a_batch is not None:
-        a_step = a_batch * _shares(case)
-        is_whole = isinstance(told, int) and abs(told - length * a_step) <= a_step  # else a sampler draws a subset
-        return told if is_whole else math.ceil(length * a_step), ""
-    survey = case.session.survey
-    known = [] if survey is None else [one for one in survey.files if one.images]
-    images = sum(one.images or 0 for one in known)
-    decodes = max((one.calls for one in case.stages("decode")), default=0.0)
-    if not images or not decodes or a_batch is None:
-        return None, ""
-    places = known[0].path if len(known) == 1 else f"{known[0].path} and {counted(len(known) - 1, 'other')}"
-    return math.ceil(images / max(decodes / a_batch, 1.0)), f" (estimated from {places})"
+    if not isinstance(length, int) or a_batch is None:
+        return None
+    a_step = a_batch * _shares(case)
+    if isinstance(told, int) and abs(told - length * a_step) <= a_step:  # else a sampler draws a subset
+        return told
+    return math.ceil(length * a_step)
 
 
 def _shares(case: Case) -> int:
@@ -329,12 +323,12 @@ def _shares(case: Case) -> int:
     return replicas if isinstance(replicas, int) else 1
 
 
-def _why_no_room(each: float | None, samples: int | None, free: float | None, counted_by: str) -> str:
+def _why_no_room(each: float | None, samples: int | None, free: float | None) -> str:
     if each is None:
         return "The size of a sample is unknown: no tensor was seen in the batches."
     if samples is None:
         return f"The number of samples is unknown; each would take {size(each)}."
     if free is None:
         return f"It would take {size(each * samples)}; free memory was not measured."
-    whole = f"The whole dataset, {number(samples)} samples{counted_by} of {size(each)}, is {size(each * samples)}"
+    whole = f"The whole dataset, {number(samples)} samples of {size(each)}, is {size(each * samples)}"
     return f"{whole}, and {size(free)} of memory are free."

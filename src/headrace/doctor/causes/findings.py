@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..measure import (
     BOUND,
+    HELD_UP,
+    MADE_HERE,
+    WAIT_ORDER,
     Diagnosis,
     Finding,
     Join,
@@ -19,25 +22,24 @@ from ..measure import (
     rank_views,
     ranks_together,
 )
+from ..quantities import duration, percent
 from ..session.model import Session
-from .cores import CROWDED, core_findings, with_spinning
-from .epochs import epoch_findings
-from .garbage import garbage_findings
-from .gpu import gpu_findings
-from .library_loaders import shard_findings
-from .loop_calls import call_findings
-from .loop_work import loop_findings
-from .memory import memory_findings
-from .prefetch import wait_findings
-from .processes import note_findings, process_findings
+from .case import WORTH_SAYING
+from .cores import CROWDED, core_findings, memory_findings, with_spinning
+from .loop_work import call_findings, epoch_findings, loop_findings
+from .processes import garbage_findings, note_findings, process_findings
 from .remote_reads import remote_findings
 from .sample_functions import function_findings
-from .sequences import padding_findings
-from .stage_names import category
+from .stage_names import by_category, category, named, source_advice
 from .storage import FROM_DISK, storage_findings
+from .training_kinds import TRAINING
+from .transfers import padding_findings
 from .uneven_ranks import device_findings, rank_findings
 from .verdict import ending, statements, verdict
 from .workers import FEW_WORKERS, loader_findings
+
+OF_WAIT = {HELD_UP: "out-of-order", MADE_HERE: "no-workers"}
+"""Finding codes for parts of the wait that no stage explains."""
 
 
 def diagnose(session: Session) -> Diagnosis:
@@ -91,7 +93,6 @@ def _findings(
         functions = list(function_findings(session, main, by_rank))
         around = [
             *loader_findings(session, main),
-            *shard_findings(main),
             *remote_findings(session, main),
             *padding_findings(main),
             *device_findings(session, main),
@@ -109,14 +110,39 @@ def _findings(
 
 
 def machine_findings(session: Session) -> list[Finding]:
-    """Return shortages of cores, memory, storage and GPUs on all machines, heaviest first.
+    """Return shortages of cores, memory and storage on all machines, heaviest first.
 
     A quantity that was not measured yields no finding.
     """
     found = [
         replace(finding, text=f"{host.machine.host}: {finding.text}") if len(session.machines) > 1 else finding
         for host in hosts(session)
-        for check in (core_findings, memory_findings, storage_findings, gpu_findings)
+        for check in (core_findings, memory_findings, storage_findings)
         for finding in check(host)
     ]
     return sorted(found, key=lambda finding: -finding.weight)
+
+
+def wait_findings(view: TrainerView) -> Iterator[Finding]:
+    """Yield causes of the loop's wait. The weight is the wait's share of a step times the cause's share of the wait.
+
+    Times are those of the CPU. A GPU that is still behind does not wait for all of them.
+    """
+    share = view.wait_share or 0.0
+    each = f"of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}"
+    for cause in by_category(view.causes):
+        if cause.share * share < WORTH_SAYING:
+            continue
+        head = cause.name.partition(":")[0]
+        is_stage = head not in WAIT_ORDER
+        by = ", by the stages of the batches that were waited for" if is_stage else ""
+        yield Finding(
+            code=f"stage-{head}" if is_stage else head.replace(" ", "-"),
+            weight=cause.share * share,
+            text=f"{percent(cause.share)} of the wait for data is {named(cause.name)}.",
+            evidence=f"{duration(cause.us)} {each}{by}",
+            advice=source_advice(view, cause.name),
+        )
+    for part in view.split.parts if view.split is not None else []:
+        if part.share * share >= WORTH_SAYING and part.name in OF_WAIT:
+            yield TRAINING[OF_WAIT[part.name]].found(part.share * share, share=part.share, us=part.us, each=each)

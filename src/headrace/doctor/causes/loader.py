@@ -133,19 +133,9 @@ def native_feed(run: RecordedRun, trial: LoaderTrial) -> NativeFeed:
     setup = fed_by(run.setup, feed)
     # The stand-in rarely takes exactly as long as the step that it represents.
     more_us = run.unhindered_us() - trial.stand_in_us
-    fitted = _fitted(run, setup, trial.loaded_us, more_us)
-    if not trial.passive_us:
-        return fitted
-    return replace(fitted, asleep=_fitted(run, setup.asleep(), trial.passive_us, more_us))
-
-
-def _fitted(run: RecordedRun, setup: FeedSetup, turns: Sequence[float], more_us: float) -> NativeFeed:
-    """Return the setup's loader, fitted to steps measured with it plus `more_us` each."""
-    feed = setup.feed
-    assert feed is not None
     simulated_us = predicted(run, setup).step_us
-    stretch = max(fmean(turns) + more_us, run.unhindered_us()) / simulated_us
-    error = math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), _uncertainty(turns))
+    stretch = max(fmean(trial.loaded_us) + more_us, run.unhindered_us()) / simulated_us
+    error = math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), _uncertainty(trial.loaded_us))
     return replace(feed, stretch=stretch, error=error)
 
 

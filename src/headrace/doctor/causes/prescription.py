@@ -113,17 +113,13 @@ def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_u
         return 1, 0, round(math.log(step_us) / WORTH), effort(remedy)
 
     refused = [one for one in remedies if one.helps and one.code in last and last[one.code].is_refused]
-    beside = [one for one in remedies if one.beside and one not in refused]
-    found = sorted((one for one in remedies if one not in refused and one not in beside), key=order)
+    found = sorted((one for one in remedies if one not in refused), key=order)
     proved = [(last[one.code].step_us or 0.0, one) for one in found if one.code in last and last[one.code].recommended]
     for _, remedy in sorted(proved, key=lambda one: -one[0]):
         found.remove(remedy)
         found.insert(0, remedy)
     helps = sum(one.helps for one in found)
-    found = [*found[:helps], *refused, *found[helps:]]
-    for remedy in beside:  # right after the remedy that it needs
-        found.insert(1 + next(place for place, one in enumerate(found) if one.code == remedy.beside), remedy)
-    return found
+    return [*found[:helps], *refused, *found[helps:]]
 
 
 def _predicted_of(case: Case, proposals: Sequence[Proposal], codes: Collection[str]) -> Prediction | None:
@@ -159,8 +155,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     for one in sorted(found, key=_step_us):
         quickest.setdefault(kind_of(one.remedy).in_place_of or one.remedy.code, one)
     known = [one for one in found if one in quickest.values()]
-    alone = [one for one in known if not one.remedy.beside]
-    shortest = min((one.remedy.prediction.step_us for one in alone if one.remedy.prediction is not None), default=0.0)
+    shortest = min((one.remedy.prediction.step_us for one in known if one.remedy.prediction is not None), default=0.0)
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
         step_us = _step_us(one)
@@ -170,12 +165,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
     chosen: list[Proposal] = []
     step_us = case.step_us
-    wanted: list[Proposal] = []
-    for one in sorted(alone, key=order):
-        wanted += [one, *(other for other in known if other.remedy.beside == one.remedy.code)]
-    for one in wanted:
-        if one.remedy.beside and one.remedy.beside not in [other.remedy.code for other in chosen]:
-            continue
+    for one in sorted(known, key=order):
         prediction = _simulated(case, [*chosen, one])
         if prediction is not None and prediction.step_us <= (1 - ADDS) * step_us:
             chosen.append(one)

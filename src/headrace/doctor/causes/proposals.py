@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..edits import WantedEdit
-from ..measure import BOUND
 from ..quantities import duration, percent
 from ..simulate import Prediction
 from .case import HIGH, LOW, MEDIUM, Case, Change
@@ -47,8 +46,6 @@ class RemedyKind:
     """Code of the finding that triggers the remedy, if nothing is computed."""
     why: str = ""
     """Reason if nothing is computed. `{share}` is the finding's weight. The default is the finding's own text."""
-    fed_only: bool = False
-    """True if the remedy helps only while steps do not wait for data."""
     hint: str = ""
     """Change in words or a line of code; `propose` may override it."""
     costs: tuple[str, ...] = ()
@@ -69,8 +66,6 @@ class RemedyKind:
         if self.propose is not None:
             return self.propose(case, self)
         found = next((one for one in case.diagnosis.findings if one.code == self.finding), None)
-        if found is not None and self.fed_only and case.wait_share >= BOUND:
-            return self.would_not(f"{found.text} But a step waits {percent(case.wait_share)} of its time for data.")
         return None if found is None else self.unpredicted(self.why.format(share=percent(found.weight)) or found.text)
 
     def titled(self, title: str) -> RemedyKind:

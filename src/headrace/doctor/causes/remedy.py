@@ -85,8 +85,6 @@ class Remedy:
     """Parts of the script that the Loader takes over, each with its certainty."""
     coverage: str = ""
     """Arrays of a batch that the Loader makes; empty for other remedies."""
-    beside: str = ""
-    """Code of the remedy that this remedy requires. The prediction is for both together."""
 
 
 @dataclass(frozen=True)
@@ -300,27 +298,12 @@ def outcomes(
 def left_out(outcomes: Sequence[ProofOutcome], codes: Sequence[str]) -> set[str]:
     """Return the chosen remedies that a proof refuted, alone or together.
 
-    A remedy without gain of its own stays if a proof shows a gain together with others. If several do harm only
-    together, the first one stays.
+    If several do harm only together, the first one stays.
     """
     last = {one.remedies[0]: one for one in outcomes if len(one.remedies) == 1}
-    refused = {code for code, one in last.items() if one.is_refused and not _gains_beside(code, outcomes)}
-    out = refused & set(codes)
+    out = {code for code in codes if code in last and last[code].is_refused}
     for one in sorted(outcomes, key=lambda one: len(one.remedies)):
         named = [code for code in codes if code in one.remedies and code not in out]
         if len(named) == len(one.remedies) and one.did_harm:
             out |= set(named[1:] or named)
     return out
-
-
-def _gains_beside(code: str, outcomes: Sequence[ProofOutcome]) -> bool:
-    """Return True if a recommended proof of several is faster than each alone, and `code` alone never broke a run."""
-    alone = [one for one in outcomes if len(one.remedies) == 1]
-    if any(one.is_faulty for one in alone if one.remedies == [code]):
-        return False
-    for several in outcomes:
-        if several.recommended and code in several.remedies and several.step_us is not None:
-            parts = [one.step_us for one in alone if one.remedies[0] in several.remedies and one.step_us is not None]
-            if all(several.step_us < (1 - LEAST_GAIN) * us for us in parts):
-                return True
-    return False

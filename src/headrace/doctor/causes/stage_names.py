@@ -1,6 +1,8 @@
-"""Names of stages and processes for sentences, and advice for each stage."""
+"""Names of stages and processes for sentences, and advice for each stage and each library that gives batches."""
 
 from __future__ import annotations
+
+import re
 
 from ..measure import (
     PICKLE,
@@ -13,9 +15,13 @@ from ..measure import (
     UNKNOWN,
     UNPICKLE,
     TimePart,
+    TrainerView,
     WaitCauses,
 )
+from ..quantities import percent
 from ..session.model import ProbedProcess, Session
+from ..session.trainers import LoaderFacts
+from .loop_work import place_words
 
 NAMES = {
     "read": "reading files",
@@ -79,7 +85,36 @@ LOOK = {
     SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
     UNKNOWN: "Look at the notes: workers that could not be observed.",
 }
-
+OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
+"""Categories of stages in which a worker waits for shards, or for locks around shards."""
+OF_LINES = ("getitem", "other")
+"""Categories of stages that only a line of the script's own code can explain."""
+_SETTING = re.compile(r"\{(\w+)(?::(\w+))?\}")
+LIBRARIES = {
+    "nvidia": "DALI works ahead in threads of its own: look at {num_threads} of the pipeline; {prefetch_queue_depth} "
+    "only bridges single slow batches.",
+    "spdl": "SPDL works ahead: look at {num_workers} of its loader, or at concurrency= of the slowest stage and "
+    "{num_threads} of the pipeline, and at {buffer_size} where single batches are slow. A stage in Python that holds "
+    "the GIL gains nothing from threads: run it in a process pool (executor=).",
+    "grain": "Look at {num_workers:worker_count} of Grain's DataLoader, one a core (0 makes batches in the training "
+    "process, where Python holds the GIL), or at mp_prefetch() of its dataset. "
+    "ReadOptions(num_threads=, prefetch_buffer_size=) only read ahead.",
+    "tensorflow": "Look at num_parallel_calls=tf.data.AUTOTUNE in map() and interleave(), and end the pipeline with "
+    "prefetch(tf.data.AUTOTUNE). cache() in front of random transforms keeps what is the same in each epoch.",
+    "webdataset": "Without a loader the pipeline runs in the training thread: webdataset.WebLoader(…, batch_size=None, "
+    "num_workers=…) runs it in workers. Batch in the workers (.batched() in the dataset), and shuffle encoded samples, "
+    "before decode().",
+    "ffcv": "FFCV works ahead: look at {num_workers} and {batches_ahead} of its Loader, and at os_cache=True where the "
+    "file fits into memory.",
+    "torchdata": 'Look at ParallelMapper(…, num_workers=…) around the slowest node, with method="process" where it '
+    "holds the GIL, and end the graph with Prefetcher.",
+    "litdata": "Look at max_pre_download= (chunks ahead) of LitData's StreamingDataset, a cache that holds the dataset "
+    "(max_cache_size=, cache_dir= on a local disk), num_workers= of the StreamingDataLoader, and larger chunks.",
+    "streaming": "Look at predownload= (samples ahead) of the StreamingDataset, a local= on a fast disk with a "
+    "cache_limit= that holds the dataset, batch_size= of the dataset, and num_workers=.",
+}
+"""Advice by library. `{setting}` becomes `setting= (now 2)`, without an unknown value; `{setting:name}` renames it."""
+DALI_ON_GPU = ' A GPU that has time for it decodes with device_id= of the pipeline and decoders.image(device="mixed").'
 OF_STAGE = 0.8
 """Share of its category from which one stage represents the category."""
 
@@ -94,11 +129,6 @@ def named(cause: str) -> str:
     head, _, label = cause.partition(":")
     words = NAMES.get(head, head)
     return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch", words) else f"{words} ({label})"
-
-
-def look(cause: str) -> str:
-    """Return advice for a stage. Categories of a newer probe get a generic sentence."""
-    return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
 
 
 def who(session: Session, process: ProbedProcess) -> str:
@@ -123,3 +153,33 @@ def by_category(causes: WaitCauses) -> list[TimePart]:
         for name, parts in groups.items()
     ]
     return sorted(sums, key=lambda part: -part.share)
+
+
+def source_advice(view: TrainerView, cause: str) -> str:
+    """Return advice for a step that waits for `cause`: the script's own line, or a known library's options."""
+    lines = [line for making in view.batch_production[:1] for line in making.lines[:1]]
+    if lines and category(cause) in OF_LINES and cause == by_category(view.causes)[0].name:
+        return f"Look at {place_words(lines[0].place)}: that line is {percent(lines[0].share)} of making a batch."
+    label = cause.partition(":")[2]
+    library = label.partition(".")[0] if category(cause) == "source" else ""
+    if category(cause) in OF_STORAGE and view.batch_production:
+        library = _streaming_library(view.loader(view.batch_production[0].loader))
+    if library not in LIBRARIES:
+        return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
+    loader = next((one for one in view.trainer.loaders if label.startswith(f"{one.facts.get('source')}, ")), None)
+    settings = (loader.facts.get("settings") if loader is not None else None) or {}
+
+    def written(found: re.Match[str]) -> str:
+        value = settings.get(found[1])
+        return f"{found[2] or found[1]}=" + ("" if value is None else f" (now {value})")
+
+    on_gpu = DALI_ON_GPU if library == "nvidia" and view.has_gpu else ""
+    return _SETTING.sub(written, LIBRARIES[library]) + on_gpu
+
+
+def _streaming_library(loader: LoaderFacts | None) -> str:
+    """Return the library of a dataset, or of its base class, that downloads and caches shards itself; else empty."""
+    facts = {} if loader is None else loader.facts
+    bases = ((facts.get("described") or {}).get("dataset") or {}).get("bases") or []
+    libraries = (str(name).partition(".")[0] for name in [facts.get("dataset"), *bases])
+    return next((one for one in libraries if one in ("litdata", "streaming")), "")

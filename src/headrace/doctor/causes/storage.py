@@ -12,12 +12,12 @@ from typing import Any
 
 from ..edits import WantedEdit
 from ..measure import Finding, Host
-from ..quantities import duration, number, percent, size
+from ..quantities import duration, percent, size
 from ..session.after_run import SeenFile
 from ..session.producers import BatchProducer
 from ..simulate import StageChange
 from .case import LOW, MEDIUM, WORTH, Case, Change, name_of, sample_us, scaled, share_of
-from .machine_kinds import MACHINE
+from .finding_kinds import MACHINE
 from .proposals import Proposal, RemedyKind
 from .remedy import factor
 
@@ -26,10 +26,6 @@ FROM_DISK = "reads-from-disk"
 LEAST_FROM_DISK = 0.2
 """Reporting threshold: share of read bytes that came from storage rather than the page cache."""
 READ_BYTES_PER_S = 1 << 20
-SATURATED = 0.9
-"""Share of time with a request in flight from which a disk counts as saturated."""
-STALLED = 0.05
-"""Reporting threshold: share of time in which a process waited for storage."""
 ROOM = 2.0
 """Required free space as a multiple of the files' size, which leaves space for the run."""
 STAGED = "headrace-staged"
@@ -43,36 +39,17 @@ SCAN_ASSUMED = (0.0, 0.5)
 
 def storage_findings(host: Host) -> Iterator[Finding]:
     """Yield limits on reads."""
-    stalled = host.mean("pressure_io_some_share")
-    waited = "" if stalled is None else f"; something waited for storage {percent(stalled)} of the time"
-    yield from _busy_disks(host, stalled, waited)
-    yield from _reads_from_disk(host, stalled, waited)
+    yield from _reads_from_disk(host)
     yield from _network(host)
 
 
-def _busy_disks(host: Host, stalled: float | None, waited: str) -> Iterator[Finding]:
-    """Find saturated disks.
-
-    A disk that serves one request at a time is saturated when always busy. A disk that serves many concurrently is
-    saturated only if processes wait, so both conditions apply if both are known.
-    """
-    if stalled is not None and stalled < STALLED:
-        return
-    for disk in host.facts.get("disks") or {}:
-        busy, rate = host.mean(f"disk_{disk}_busy_share"), host.mean(f"disk_{disk}_read_bytes_per_s")
-        requests, latency_us = host.mean(f"disk_{disk}_reads_per_s"), host.mean(f"disk_{disk}_read_latency_us")
-        if busy is None or busy < SATURATED or rate is None or rate < READ_BYTES_PER_S:
-            continue
-        latency = f", {number(latency_us / 1000)} ms each" if latency_us is not None else ""
-        figures = {"busy": busy, "rate": rate, "requests": requests, "latency": latency}
-        yield MACHINE["disk-saturated"].found(stalled or 0.0, disk=disk, waited=waited, **figures)
-
-
-def _reads_from_disk(host: Host, stalled: float | None, waited: str) -> Iterator[Finding]:
+def _reads_from_disk(host: Host) -> Iterator[Finding]:
     read, disk = host.summed(host.makers, "read_call_bytes"), host.summed(host.makers, "read_bytes")
     rate = host.mean("command_read_bytes_per_s")
     if not read or disk is None or disk < LEAST_FROM_DISK * read or rate is None or rate < READ_BYTES_PER_S:
         return
+    stalled = host.mean("pressure_io_some_share")
+    waited = "" if stalled is None else f"; something waited for storage {percent(stalled)} of the time"
     memory = host.fact("memory_limit_bytes") or host.fact("memory_bytes")
     share = min(disk / read, 1.0)
     yield MACHINE[FROM_DISK].found(stalled or 0.0, share=share, disk=disk, rate=rate, waited=waited, memory=memory)
@@ -127,43 +104,32 @@ class FilesRead:
     """Number of opens of other, unknown files."""
 
     @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.sized)
+
+    @property
     def size(self) -> str:
         """Return the size as text, with the basis of an estimate."""
-        whole = size(sum(one.bytes for one in self.sized))
+        whole = size(self.bytes)
         guessed = [one.folder for one in self.sized if one.folder is not None and one.folder.sized < one.folder.files]
         if not guessed:
             return whole
         sizes, files = sum(one.sized for one in guessed), sum(one.files for one in guessed)
         return f"about {whole} (by the sizes of {sizes:,} of {files:,} files)"
 
-    def share(self, some: list[SeenFile]) -> float:
-        """Return the share of reads that go to these files.
+    @property
+    def share(self) -> float:
+        """Return the share of opens that go to these files; 1 if one stays open between reads."""
+        if any(one.folder is None and one.seen > one.opens for one in self.sized):
+            return 1.0
+        known = sum(one.opens for one in self.sized)
+        return known / (known + self.rest) if known else 1.0
 
-        The share is by opens. If a file stays open between reads, opens mean nothing, and the share is by bytes.
-        """
-        every = [*self.sized, *self.unsized]
-        # A file that is opened for each read is seen open less often than it is opened.
-        if any(one.folder is None and one.seen > one.opens for one in every):
-            part, whole = sum(one.bytes for one in some), sum(one.bytes for one in every)
-        else:
-            part, whole = sum(one.opens for one in some), sum(one.opens for one in every) + self.rest
-        return part / whole if whole else 0.0
-
-
-@dataclass(frozen=True)
-class StagedFiles:
-    """Subset of the files, in a place with enough room."""
-
-    files: FilesRead
-    place: str
-    share: float
-    """Share of the reads that go to these files."""
-
-    def pairs(self) -> list[list[object]]:
+    def pairs(self, place: str) -> list[list[object]]:
         """Return `changes` as in docs/doctor/remedies.md. Copies mirror full paths to prevent collisions."""
         pairs: list[list[object]] = []
-        for one in self.files.sized:
-            pair: list[object] = [one.path, os.path.join(self.place, STAGED, one.path.lstrip(os.sep))]
+        for one in self.sized:
+            pair: list[object] = [one.path, os.path.join(place, STAGED, one.path.lstrip(os.sep))]
             if one.folder is not None:
                 start = "**/*" if one.folder.is_deep else "*"
                 ends = [""] if "" in one.folder.ends else one.folder.ends
@@ -191,20 +157,6 @@ def _places(case: Case) -> dict[str, float]:
     }
 
 
-def _staged(case: Case, files: FilesRead) -> StagedFiles | None:
-    """Choose the first place with room for all files, memory before disks, or else the place that covers most reads."""
-    found = []
-    for place, free in _places(case).items():
-        some, left = [], free / ROOM
-        for one in sorted(files.sized, key=lambda one: -files.share([one]) / one.bytes if one.bytes else 0.0):
-            if one.bytes <= left:
-                some.append(one)
-                left -= one.bytes
-        if some:
-            found.append(StagedFiles(FilesRead(some, [], 0), place, files.share(some)))
-    return max(found, key=lambda one: one.share, default=None)
-
-
 def staging(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose copies of the files in memory or on a local disk."""
     share = waiting_share(case)
@@ -217,22 +169,18 @@ def staging(case: Case, kind: RemedyKind) -> Proposal | None:
         f"Workers wait {duration(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
     )
     files = _files_read(case)
-    made = None if files is None else _staged(case, files)
-    if files is not None and made is None:
-        return kind.would_not(f"{why} {_no_room(case, files)}")
-    place, room = "/dev/shm", "room for the files"
-    doing = f"copy the files that it reads to {place} before each run"
-    if files is not None and made is not None:
-        place, room = made.place, f"{made.files.size} in {made.place}, copied before each run"
-        doing = f"copy the files that it reads to {place} before each run"
-        if len(made.files.sized) == 1:
-            doing = f"cp -r {shlex.quote(made.files.sized[0].path)} {place}/"
-        some = "" if made.share == 1 else f" of {percent(made.share)} of the reads"
+    place, room, left = "/dev/shm", "room for the files", StageChange(wait=0.0)
+    if files is not None:
+        fits = (place for place, free in _places(case).items() if files.sized and files.bytes <= free / ROOM)
+        place = "" if files.unsized else next(fits, "")
+        if not place:
+            return kind.would_not(f"{why} {_no_room(case, files)}")
+        room, left = f"{files.size} in {place}, copied before each run", StageChange(wait=1 - files.share)
+        some = "" if files.share == 1 else f" of {percent(files.share)} of the reads"
         kind = kind.titled(f"the files{some} in {place}")
-        if some:
-            whole = files.size + (", and folders that are too large to list" if files.unsized else "")
-            why += f" Of the files that are read ({whole}), {made.files.size} fit: {percent(made.share)} of the reads."
-    left = StageChange(wait=0.0 if made is None else 1 - made.share)
+    doing = f"copy the files that it reads to {place} before each run"
+    if files is not None and len(files.sized) == 1:
+        doing = f"cp -r {shlex.quote(files.sized[0].path)} {place}/"
     waits = {name_of(one): left for one in case.stages("read", "lookup", "scan")}
     return kind.tried(
         case,
@@ -241,14 +189,14 @@ def staging(case: Case, kind: RemedyKind) -> Proposal | None:
         confidence=MEDIUM,
         costs=[room],
         hint=f"{doing}, and give the script that path",
-        injects=None if made is None else made.pairs(),
+        injects=None if files is None else files.pairs(place),
     )
 
 
 def _no_room(case: Case, files: FilesRead) -> str:
     if not files.sized and not files.unsized:
         return "Those that were opened are in memory already."
-    if not files.sized:
+    if files.unsized:
         most = max((one.folder.files, one.path) for one in files.unsized if one.folder is not None)
         return f"Listing {most[1]}, of {most[0]:,} files and more, takes too long: their size is not known."
     free = ", ".join(f"{place} has {size(free)}" for place, free in _places(case).items())

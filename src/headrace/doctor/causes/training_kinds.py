@@ -72,13 +72,6 @@ TRAINING = chapter(
         when="Batches are made in the training thread (num_workers=0).",
     ),
     FindingKind(
-        "shards",
-        "{waiting:percent} of the workers' time is {whose} waiting for shards and their locks.",
-        "{stages}",
-        "Look at {where}.",
-        when="Workers of LitData or Streaming wait for shards and their locks.",
-    ),
-    FindingKind(
         "remote-latency",
         "{limit} remote reads: {latency:percent} of the {us:duration} that a sample waits for them passes before an "
         "answer begins.",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ..measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late
+from ..measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late, tensors_of
 from ..quantities import duration, number, percent, times
 from ..session.model import Session
 from ..session.producers import OutputLeaf
@@ -22,7 +21,6 @@ SHOWN = 4
 """Maximum number of ranks with their shapes shown."""
 UNEVEN = 1.05
 """Reporting threshold: ratio of the largest part of a batch to the mean part."""
-TENSOR = re.compile(r"\w+\[([\d,]*)\]")
 MOSTLY = 0.5
 """Share of diverging steps from which ranks count as training separately."""
 SHAPES = "shapes-differ"
@@ -169,7 +167,7 @@ def _parts(leaves: Sequence[OutputLeaf]) -> int:
 
 def _part_elements(shapes: str, count: int) -> tuple[int, ...]:
     """Return the elements of each part of a batch; empty if the parts have different numbers of tensors."""
-    sizes = [math.prod(int(size) for size in found.split(",") if size) for found in TENSOR.findall(shapes)]
+    sizes = [math.prod(one) for _, one in tensors_of(shapes)]
     each, left = divmod(len(sizes), count)
     return () if left or not each else tuple(sum(sizes[part * each : (part + 1) * each]) for part in range(count))
 

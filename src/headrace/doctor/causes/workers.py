@@ -1,4 +1,4 @@
-"""Workers: too few, too many, restarted each epoch, or blocked; and threads of Headrace's own loaders."""
+"""Workers and their queue: too few, too many, restarted each epoch; and threads of Headrace's own loaders."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..simulate import Prediction
 from .case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case, setting
+from .finding_kinds import Figures
 from .proposals import Proposal, RemedyKind
-from .remedy import Factor
 from .remote_reads import store_words
 from .stage_names import named
 from .storage import waiting_share
@@ -46,17 +46,30 @@ EVEN = 0.02
 OFTEN_WAITING = 0.2
 """Share of making a batch that waits for storage, from which more workers may saturate the storage."""
 OWN_LIMITS = {
-    "": "Look at the stages of its threads: only less work a sample, or more cores, makes it faster.",
-    TEXT: "Look at a pack of tokens, or at cache=: the same text is tokenised in every epoch.",
-    PYTHON: "Look at map_workers= for what map= and batch_map= do in Python, and at what else holds the GIL.",
-    "read": "Look at cache=, or at where the files lie: headrace stage copies them to a faster disk.",
-    "probe": "Look at headrace pack: the sizes of images are then known without opening each.",
+    MAP: (
+        "{name} waits for map= in {map_workers:count map worker}",
+        "Look at map_workers (now {map_workers}), or at augmentations that the core does itself.",
+    ),
+    TEXT: (
+        "{name} waits for the tokenizer",
+        "Look at a pack of tokens, or at cache=: the same text is tokenised in every epoch.",
+    ),
+    PYTHON: (
+        "{name}'s {threads} only {busy:percent} of the time: Python holds {name} up",
+        "Look at map_workers= for what map= and batch_map= do in Python, and at what else holds the GIL.",
+    ),
+    "read": (
+        "",
+        "Look at cache=, or at where the files lie: headrace stage copies them to a faster disk.",
+    ),
+    "probe": ("", "Look at headrace pack: the sizes of images are then known without opening each."),
 }
-"""Advice by the limit of a Headrace loader; limits without advice have no key."""
+"""Sentence and advice by the limit of a Headrace loader."""
+LONGER = (2, 4, 8)
+"""Queue lengths to try, as multiples of the current one."""
+EVEN_QUEUE = 0.01
+"""Share of a step within which a shorter queue counts as equally good."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-START_LEFT = Factor(
-    0.1, 0.55, 1.0, False, "What it saves was not timed: the prediction assumes that a start takes 10 % to 100 %."
-)
 
 
 def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
@@ -122,32 +135,25 @@ def _slow_samples(making: LoaderProduction) -> Iterator[Finding]:
 
 def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None) -> Finding:
     """Return the finding that the loader keeps up, or that names the stage that limits it."""
-    share = view.wait_share or 0.0
+    share, sums = view.wait_share or 0.0, feed_sums(view.training).get(making.loader)
     took = f"{duration(making.batch_us)} of its threads' time a batch, {making.cores:.1f} cores used"
     name = own_name(next(one for one in view.trainer.loaders if one.number == making.loader))
-    threads, work = counted(making.workers, "thread"), "works" if making.workers == 1 else "work"
-    busy = f"{percent(making.busy)} of the time"
+    threads = f"{counted(making.workers, 'thread')} {'works' if making.workers == 1 else 'work'}"
+    busy = f"{threads} {percent(making.busy)} of the time"
     if share < BOUND:
-        return TRAINING["loader-keeps-up"].found(name=name, work=f"{threads} {work} {busy}", took=took)
-    sums = feed_sums(view.training).get(making.loader)
-    heaviest = max(making.stages, key=lambda part: part.share, default=None)
-    most = "" if heaviest is None else f", {percent(heaviest.share)} of it {heaviest.category}"
-    more = None if cores is None or making.workers >= int(cores) else int(cores)
-    said, change = f"{name}'s {threads} {work} {busy}{most}", OWN_LIMITS.get("" if sums is None else sums.limit)
+        return TRAINING["loader-keeps-up"].found(name=name, work=busy, took=took)
     if sums is not None and sums.limit == STORE:
         said, took, change = store_words(name, sums)
-    elif sums is not None and sums.limit == MAP:
-        said = f"{name} waits for map= in {counted(sums.map_workers, 'map worker')}"
-        change = f"Look at map_workers (now {sums.map_workers}), or at augmentations that the core does itself."
-    elif sums is not None and sums.limit == TEXT:
-        said = f"{name} waits for the tokenizer"
-    elif sums is not None and sums.limit == PYTHON:
-        said = f"{name}'s {threads} {work} only {busy}: Python holds {name} up"
-    elif (more and change is None) or (sums is None and more):
+        return TRAINING["loader-limit"].found(share, said=said, took=took, change=change)
+    limit, map_workers = ("", 0) if sums is None else (sums.limit, sums.map_workers)
+    figures = {"name": name, "threads": threads, "busy": making.busy, "map_workers": map_workers}
+    said, change = (Figures().vformat(one, (), figures) for one in OWN_LIMITS.get(limit, ("", "")))
+    most = "" if not making.stages else f", {percent(making.stages[0].share)} of it {making.stages[0].category}"
+    if not change and cores is not None and making.workers < int(cores):
         option = "num_workers" if sums is None else "threads"
-        change = f"Look at {option}={more} (now {making.workers}): there are cores left for them."
+        change = f"Look at {option}={int(cores)} (now {making.workers}): there are cores left for them."
     change = change or "Look at cache=, a smaller size of the files, or headrace pack: there is a thread for each core."
-    return TRAINING["loader-limit"].found(share, said=said, took=took, change=change)
+    return TRAINING["loader-limit"].found(share, said=said or f"{name}'s {busy}{most}", took=took, change=change)
 
 
 def workers(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -268,21 +274,38 @@ def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
     )
 
 
-def start_method(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose forkserver in place of spawn. Fork is faster still, but may hang with threads or CUDA."""
-    if not case.workers or case.facts.get("start_method") != "spawn":
-        return None
-    if case.facts.get("persistent_workers") is True:
-        return kind.would_not("Workers are started once (persistent_workers=True).")
-    return kind.leaving(
-        case,
-        START_LEFT,
-        lambda left: setting(start_up=left),
-        why=f"Workers start by spawn, and import everything anew: {_start(case)} of each step.",
-        arguments={"multiprocessing_context": "forkserver"},
-    )
-
-
 def _start(case: Case) -> str:
     spent = case.split_us(START_UP, SHUT_DOWN)
     return f"{duration(spent)} ({percent(case.step_share(spent))})" if case.step_us else duration(spent)
+
+
+def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose a longer queue of batches ahead of the training thread."""
+    if not case.workers:
+        return None
+    now = max(1, case.recorded.setup.prefetch if case.recorded is not None else 1)
+    free = case.free_shared_bytes
+    known = [] if case.batch_bytes is None else [case.batch_bytes * case.workers * now]
+    """Bytes that doubling the current queue adds, if known."""
+    fitting = [times for times in LONGER if free is None or all(one * (times - 1) <= free for one in known)]
+    tries = {now * times: one for times in fitting if (one := case.predict(setting(prefetch=now * times))) is not None}
+    if not tries:
+        why = "It cannot be computed: no production of a batch was recorded."
+        if not fitting:
+            why = f"Twice as many batches need {size(known[0])} more of /dev/shm, and {size(free)} are free."
+        return kind.would_not(why)
+    best = min(one.step_us for one in tries.values())
+    factor = min(factor for factor, one in tries.items() if one.step_us <= (1 + EVEN_QUEUE) * best)
+    if not case.is_faster(tries[factor]):
+        takes = f"a step takes {duration(tries[factor].step_us)}, and {duration(case.step_us)} now"
+        ahead = f"With {factor} batches ahead for each of {counted(case.workers, 'worker')}"
+        return kind.would_not(f"{ahead} {takes}: a longer queue makes no batch faster.")
+    return kind.titled(f"{factor} batches ahead for each worker in place of {now}").tried(
+        case,
+        setting(prefetch=factor),
+        why=f"Single slow batches hold up the others: {counted(case.workers * now, 'batch')} ahead do not bridge them.",
+        confidence=MEDIUM,
+        prediction=tries[factor],
+        costs=[f"{size(one * (factor / now - 1))} of shared memory for the batches that wait" for one in known],
+        arguments={"prefetch_factor": factor},
+    )

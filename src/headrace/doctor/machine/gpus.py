@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.machine.kernel import Readings, ratio, scaled
+from headrace.doctor.machine.kernel import Readings
 
 
 @dataclass
@@ -49,20 +49,8 @@ def open_nvml() -> tuple[Nvml | None, str | None]:
     return Nvml(library), None
 
 
-MIB = 1 << 20
-_COLUMNS = {
-    "sm_percent": ("NVML_GPM_METRIC_SM_UTIL", 1),
-    "occupancy_percent": ("NVML_GPM_METRIC_SM_OCCUPANCY", 1),
-    "tensor_percent": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", 1),
-    "memory_bandwidth_percent": ("NVML_GPM_METRIC_DRAM_BW_UTIL", 1),
-    "pcie_sent_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", MIB),
-    "pcie_received_bytes_per_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", MIB),
-}
-"""Metric and its factor by column."""
-
-
-class Gpm:
-    """Performance monitor of one GPU, or of one of its MIG instances, since the previous reading."""
+class SmActivity:
+    """Share of active SMs of one GPU, or of one of its MIG instances, since the previous reading."""
 
     def __init__(self, nvml: Nvml, handle: Any, instance: int | None) -> None:
         self._nvml = nvml
@@ -71,22 +59,19 @@ class Gpm:
         self._samples = [nvml.ask("nvmlGpmSampleAlloc") for _ in range(2)]
         self._has_last = False
 
-    def read(self) -> Readings:
-        row: Readings = dict.fromkeys(_COLUMNS)
+    def percent(self) -> float | None:
         before, now = self._samples
         if before is None or now is None:
-            return row
+            return None
         if self._instance is None:
             taken = self._nvml.ask("nvmlGpmSampleGet", self._handle, now)
         else:
             taken = self._nvml.ask("nvmlGpmMigSampleGet", self._handle, self._instance, now)
         if taken is None:
-            return row
-        if self._has_last:
-            row.update(self._between(before, now))
+            return None
+        had_last, self._has_last = self._has_last, True
         self._samples = [now, before]
-        self._has_last = True
-        return row
+        return self._between(before, now) if had_last else None
 
     def close(self) -> None:
         for sample in self._samples:
@@ -94,24 +79,18 @@ class Gpm:
                 self._nvml.ask("nvmlGpmSampleFree", sample)
         self._samples = [None, None]
 
-    def _between(self, before: Any, now: Any) -> Readings:
+    def _between(self, before: Any, now: Any) -> float | None:
         library = self._nvml.library
         asked = library.c_nvmlGpmMetricsGet_t()
-        asked.version = library.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(_COLUMNS)
+        asked.version, asked.numMetrics = library.NVML_GPM_METRICS_GET_VERSION, 1
         asked.sample1, asked.sample2 = before, now
-        for place, (metric, _) in enumerate(_COLUMNS.values()):
-            asked.metrics[place].metricId = getattr(library, metric)
-        if self._nvml.ask("nvmlGpmMetricsGet", asked) is None:
-            return {}
-        return {
-            column: asked.metrics[place].value * factor if asked.metrics[place].nvmlReturn == 0 else None
-            for place, (column, (_, factor)) in enumerate(_COLUMNS.items())
-        }
+        metric = asked.metrics[0]
+        metric.metricId = library.NVML_GPM_METRIC_SM_UTIL
+        if self._nvml.ask("nvmlGpmMetricsGet", asked) is None or metric.nvmlReturn != 0:
+            return None
+        return float(metric.value)
 
 
-KB = 1000
-"""Unit of PCIe throughput in NVML."""
 HEAT = 0x08 | 0x20 | 0x40
 """Reasons for lower clocks: hardware slowdown, and thermal slowdown by software and hardware."""
 POWER = 0x04 | 0x80
@@ -124,15 +103,12 @@ class Gpu:
     def __init__(self, nvml: Nvml, index: int, handle: Any, mig: int | None = None, mig_handle: Any = None) -> None:
         self._nvml = nvml
         self._handle = handle
-        self._mig_handle = mig_handle
         self._own = handle if mig is None else mig_handle
         self.name = f"gpu{index}" if mig is None else f"gpu{index}_mig{mig}"
         instance = None if mig is None else nvml.ask("nvmlDeviceGetGpuInstanceId", mig_handle)
         support = nvml.ask("nvmlGpmQueryDeviceSupport", handle)
         has_gpm = support is not None and bool(support.isSupportedDevice)
-        self._gpm = Gpm(nvml, handle, instance) if has_gpm else None
-        self._pids: set[int] | None = None
-        self._link = (0, 0)
+        self._activity = SmActivity(nvml, handle, instance) if has_gpm else None
 
     def read(self) -> Readings:
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", self._own)
@@ -140,58 +116,31 @@ class Gpu:
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # name in drivers before 535
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-        if self._gpm is not None:
-            of_link = self._gpm.read()
-        else:  # average over 20 ms, for which each call blocks
-            sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
-            of_link = {"pcie_sent_bytes_per_s": scaled(sent, KB), "pcie_received_bytes_per_s": scaled(received, KB)}
-        self._see_use()
         row: Readings = {
             "utilisation_percent": None if utilisation is None else utilisation.gpu,
-            "sm_percent": None,
+            "sm_percent": None if self._activity is None else self._activity.percent(),
             "memory_used_bytes": None if memory is None else memory.used,
             "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", 1),
-            "memory_clock_mhz": self._ask("nvmlDeviceGetClockInfo", 2),
-            "power_w": ratio(self._ask("nvmlDeviceGetPowerUsage"), 1000),
             "slowed_by_heat": None if reasons is None else float(bool(reasons & HEAT)),
             "slowed_by_power": None if reasons is None else float(bool(reasons & POWER)),
-            **of_link,
         }
         return {f"{self.name}_{column}": value for column, value in row.items()}
 
     def facts(self) -> dict[str, Any]:
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", self._own)
-        generation, width = self._link
+        name = self._ask("nvmlDeviceGetName")  # bytes in older packages
         return {
-            "name": _text(self._ask("nvmlDeviceGetName")),
-            "uuid": _text(self._nvml.ask("nvmlDeviceGetUUID", self._own)),
+            "name": name.decode("utf-8", "replace") if isinstance(name, bytes) else name,
             "memory_bytes": None if memory is None else memory.total,
             "sm_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", 1),
-            "memory_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", 2),
-            "power_limit_w": ratio(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1000),
-            "pcie_generation": generation or None,
-            "pcie_width": width or None,
-            "pcie_generation_max": self._ask("nvmlDeviceGetMaxPcieLinkGeneration"),
-            "pcie_width_max": self._ask("nvmlDeviceGetMaxPcieLinkWidth"),
-            "has_sm_activity": self._gpm is not None,
-            "pids": None if self._pids is None else sorted(self._pids),
         }
 
     def close(self) -> None:
-        if self._gpm is not None:
-            self._gpm.close()
+        if self._activity is not None:
+            self._activity.close()
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         return self._nvml.ask(function, self._handle, *arguments)
-
-    def _see_use(self) -> None:
-        """Record the PCIe link and the computing processes. An idle GPU lowers its link, so the maximum counts."""
-        generation = self._ask("nvmlDeviceGetCurrPcieLinkGeneration") or 0
-        width = self._ask("nvmlDeviceGetCurrPcieLinkWidth") or 0
-        self._link = max(self._link[0], generation), max(self._link[1], width)
-        running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", self._own)
-        if running is not None:
-            self._pids = (self._pids or set()) | {process.pid for process in running}
 
 
 class Gpus:
@@ -210,15 +159,10 @@ class Gpus:
         return row
 
     def facts(self) -> dict[str, Any]:
-        nvml = self._nvml
-        if nvml is None:
+        if self._nvml is None:
             return {"gpus": None, "gpus_unknown": self._why}
-        return {
-            "gpus": {gpu.name: gpu.facts() for gpu in self._gpus},
-            "gpus_unknown": None,
-            "driver": _text(nvml.ask("nvmlSystemGetDriverVersion")),
-            "nvml_untold": dict(nvml.reasons),
-        }
+        gpus = {gpu.name: gpu.facts() for gpu in self._gpus}
+        return {"gpus": gpus, "gpus_unknown": None, "nvml_untold": dict(self._nvml.reasons)}
 
     def close(self) -> None:
         for gpu in self._gpus:
@@ -248,8 +192,3 @@ def _instances(nvml: Nvml, index: int, handle: Any) -> list[Gpu]:
         if mig_handle is not None:
             found.append(Gpu(nvml, index, handle, mig, mig_handle))
     return found
-
-
-def _text(value: str | bytes | None) -> str | None:
-    """Return text; older packages return bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

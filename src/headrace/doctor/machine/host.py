@@ -1,4 +1,4 @@
-"""Readings of the host: cores, memory, pressure, disks, and the kind of machine.
+"""Readings of the host: cores, memory, pressure, disks, and the container.
 
 Fields of /proc/diskstats: https://docs.kernel.org/admin-guide/iostats.html.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
+import re
 from typing import Any
 
 from headrace.doctor.machine.kernel import Kernel, Rates, Readings, ratio, scaled, span, stripped
@@ -15,8 +15,7 @@ from headrace.system import ControlGroups, is_whole, pairs, rows, whole
 
 SECTOR_BYTES = 512
 """Unit of diskstats, independent of the disk's own sector size."""
-_READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITE_SECTORS, _WRITE_MS, _BUSY_MS, _QUEUE_MS = 0, 2, 3, 4, 6, 7, 9, 10
-_FIELDS = 11
+_READS, _READ_SECTORS, _READ_MS, _FIELDS = 0, 2, 3, 11
 
 
 class Disks:
@@ -34,13 +33,7 @@ class Disks:
             rate = [self._rates.per_second(f"{disk} {field}", value, now_s) for field, value in enumerate(counters)]
             figures = {
                 "read_bytes_per_s": scaled(rate[_READ_SECTORS], SECTOR_BYTES),
-                "write_bytes_per_s": scaled(rate[_WRITE_SECTORS], SECTOR_BYTES),
-                "reads_per_s": rate[_READS],
-                "writes_per_s": rate[_WRITES],
                 "read_latency_us": scaled(ratio(rate[_READ_MS], rate[_READS]), 1000),
-                "write_latency_us": scaled(ratio(rate[_WRITE_MS], rate[_WRITES]), 1000),
-                "busy_share": ratio(rate[_BUSY_MS], 1000, most=1.0),
-                "queue": ratio(rate[_QUEUE_MS], 1000),
             }
             row.update({f"disk_{disk}_{name}": value for name, value in figures.items()})
         return row
@@ -49,10 +42,7 @@ class Disks:
         disks = {}
         for disk in self._used():
             rotational = stripped(self._kernel.text(f"/sys/block/{disk}/queue/rotational"))
-            disks[disk] = {
-                "model": stripped(self._kernel.text(f"/sys/block/{disk}/device/model")),
-                "rotational": None if rotational is None else rotational == "1",
-            }
+            disks[disk] = {"rotational": None if rotational is None else rotational == "1"}
         return {"disks": disks}
 
     def _used(self) -> dict[str, list[int]]:
@@ -82,15 +72,9 @@ def disk_names(kernel: Kernel) -> dict[str, str]:
 
 
 def whole_disks(kernel: Kernel, devices: list[str]) -> list[str]:
-    """Return the devices that are no partition. If /sys is hidden, partitions are recognised by a numbered name."""
+    """Return the devices that are no partition; none if /sys is hidden."""
     blocks = set(kernel.names("/sys/block"))
-    if blocks:
-        return [device for device in devices if device in blocks]
-    return [
-        device
-        for device in devices
-        if not device[-1].isdigit() or not any(device != disk and device.startswith(disk) for disk in devices)
-    ]
+    return [device for device in devices if device in blocks]
 
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -99,6 +83,8 @@ _KINDS = {"user": (_USER, _NICE), "system": (_SYSTEM, _IRQ, _SOFTIRQ), "waiting"
 
 
 class Cores:
+    """The command's cores, and the container around them."""
+
     name = "cores"
 
     def __init__(self, kernel: Kernel, pid: int, cgroups: ControlGroups) -> None:
@@ -106,6 +92,7 @@ class Cores:
         self._cgroups = cgroups
         self._rates = Rates()
         self._affinity = _affinity(kernel, pid)
+        self._container = _container(kernel, pid, cgroups)
 
     def read(self, now_s: float) -> Readings:
         row = self._times(now_s)
@@ -118,12 +105,15 @@ class Cores:
 
     def facts(self) -> dict[str, Any]:
         quota, allowed = self._cgroups.quota_cores(), len(self._affinity) or None
+        model = re.search(r"^model name\s*: (.+)$", self._kernel.text("/proc/cpuinfo") or "", re.M | re.I)
         return {
             "cores": min((cores for cores in (allowed, quota) if cores is not None), default=None),
             "cores_online": len(span(self._kernel.text("/sys/devices/system/cpu/online") or "")) or os.cpu_count(),
             "cores_affinity": allowed,
             "cores_quota": quota,
-            **_model(self._kernel.text("/proc/cpuinfo") or ""),
+            "cpu_model": model[1] if model else None,
+            "kernel": platform.release(),
+            "container": self._container,
         }
 
     def _times(self, now_s: float) -> Readings:
@@ -158,62 +148,8 @@ def _sum(values: list[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _model(cpuinfo: str) -> dict[str, Any]:
-    """Return the model of the first core, and whether a hypervisor runs below (an x86 CPU flag)."""
-    first: dict[str, str] = {}
-    for line in cpuinfo.splitlines():
-        key, _, value = line.partition(":")
-        first.setdefault(key.strip(), value.strip())
-    siblings, cores = first.get("siblings", ""), first.get("cpu cores", "")
-    both = is_whole(siblings) and is_whole(cores) and int(cores) > 0
-    return {
-        "cpu_model": first.get("model name") or first.get("Model") or None,
-        "threads_per_core": int(siblings) / int(cores) if both else None,
-        "hypervisor_flag": "hypervisor" in first["flags"].split() if "flags" in first else None,
-    }
-
-
 _CONTAINERS = {"kubepods": "Kubernetes", "docker": "Docker", "libpod": "Podman", "lxc": "LXC", "slurm": "Slurm"}
 """Kinds of container by a part of their control group's path."""
-_HYPERVISORS = ("KVM", "QEMU", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google", "Microsoft", "OpenStack", "HVM")
-"""Parts of the names that firmware gives to virtual hardware."""
-
-
-class Surroundings:
-    name = "surroundings"
-
-    def __init__(self, kernel: Kernel, pid: int, cgroups: ControlGroups) -> None:
-        self._kernel = kernel
-        self._container = _container(kernel, pid, cgroups)
-
-    def read(self, now_s: float) -> Readings:
-        return {}
-
-    def facts(self) -> dict[str, Any]:
-        kernel = self._kernel
-        nodes = kernel.text("/sys/devices/system/node/online")
-        huge_pages = kernel.text("/sys/kernel/mm/transparent_hugepage/enabled") or ""
-        return {
-            "hostname": socket.gethostname(),
-            "kernel": platform.release(),
-            "container": self._container,
-            "virtual_machine": _virtual_machine(kernel),
-            "numa_nodes": len(span(nodes)) if nodes is not None else None,
-            # The word in brackets of `always [madvise] never`.
-            "transparent_huge_pages": huge_pages.partition("[")[2].partition("]")[0] or None,
-        }
-
-
-def _virtual_machine(kernel: Kernel) -> str | None:
-    """Return the hypervisor's name, or `yes` if only the CPU reveals one.
-
-    None if nothing does: a physical machine looks the same as one that hides its hypervisor.
-    """
-    texts = [stripped(kernel.text(f"/sys/class/dmi/id/{file}")) for file in ("sys_vendor", "product_name")]
-    names = " ".join(text for text in texts if text is not None)
-    if any(known in names for known in _HYPERVISORS):
-        return names
-    return "yes" if " hypervisor" in (kernel.text("/proc/cpuinfo") or "") else None
 
 
 def _container(kernel: Kernel, pid: int, cgroups: ControlGroups) -> str | None:
@@ -249,11 +185,9 @@ class MachineMemory:
         shm = self._kernel.space(SHM)
         return {
             "memory_available_bytes": info.get("MemAvailable"),
-            "page_cache_bytes": info.get("Cached"),
             "swap_used_bytes": _difference(info.get("SwapTotal"), info.get("SwapFree")),
             "swap_in_bytes_per_s": scaled(self._rates.per_second("in", vmstat.get("pswpin"), now_s), PAGE_BYTES),
             "swap_out_bytes_per_s": scaled(self._rates.per_second("out", vmstat.get("pswpout"), now_s), PAGE_BYTES),
-            "cgroup_memory_used_bytes": self._cgroups.memory_used_bytes(),
             "shm_used_bytes": None if shm is None else shm.used_bytes,
         }
 
@@ -263,10 +197,7 @@ class MachineMemory:
         return {
             "memory_bytes": info.get("MemTotal"),
             "memory_limit_bytes": self._cgroups.memory_limit_bytes(),
-            "swap_bytes": info.get("SwapTotal"),
             "shm_bytes": None if shm is None else shm.total_bytes,
-            "huge_pages": info.get("HugePages_Total"),
-            "huge_page_bytes": info.get("Hugepagesize"),
             "oom_kills": _difference(self._count_kills(), self._kills),
         }
 
@@ -297,14 +228,9 @@ class Pressure:
     def read(self, now_s: float) -> Readings:
         row: Readings = {}
         for resource in RESOURCES:
-            totals: dict[str, int] = {}
-            for kind, *fields in rows(self._text(self._of, resource)):  # `some avg10=… total=…`, in microseconds
-                total = next((field[6:] for field in fields if field.startswith("total=")), "")
-                if is_whole(total):
-                    totals[kind] = int(total)
-            for kind in ("some", "full"):
-                name = f"pressure_{resource}_{kind}_share"
-                row[name] = ratio(self._rates.per_second(name, totals.get(kind), now_s), 1e6, most=1.0)
+            some = re.search(r"^some .*\btotal=(\d{1,20})$", self._text(self._of, resource) or "", re.M)  # microseconds
+            rate = self._rates.per_second(resource, None if some is None else int(some[1]), now_s)
+            row[f"pressure_{resource}_some_share"] = ratio(rate, 1e6, most=1.0)
         return row
 
     def facts(self) -> dict[str, Any]:

@@ -1,10 +1,9 @@
-"""Readings of the command's processes: CPU time, memory, threads and open files."""
+"""Readings of the command's processes: CPU time, memory and open files."""
 
 from __future__ import annotations
 
 import math
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,8 +14,6 @@ from headrace.doctor.machine.host import TICKS_A_SECOND, disk_names
 from headrace.doctor.machine.kernel import Kernel, Rates, Readings, mount_of, total
 from headrace.system import Mount, is_whole, mounts, pairs
 
-MOST_NAMED_THREADS = 512
-"""Maximum number of thread names read per process; each costs a file."""
 NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
@@ -30,61 +27,41 @@ class ProcessReadings:
         self.pid = pid
         self.started_ticks = seen.started_ticks
         self.detailed_at_s = -math.inf
-        self.threads: int | None = None
         self.of_children_s = 0.0
         """CPU time of its ended children, as last seen of each."""
         self._before_s = seen.waited_ticks / TICKS_A_SECOND
         self._own_s = self._waited_s = 0.0
         self._kernel = kernel
         self.memory = ProcessMemoryReadings()
-        self._threads_named = 0
-        self.figures: dict[str, Any] = {"parent": seen.parent, **self.memory.figures, "threads_by_name": None}
+        self.figures: dict[str, Any] = {"parent": seen.parent, **self.memory.figures}
 
     def read(self, seen: ProcessStat, now_s: float) -> None:
-        """Read the cheap figures: four small files, none of which delays the process.
+        """Read the cheap figures: three small files, none of which delays the process.
 
         A zombie, which has ended and is not waited for yet, still reports its times only.
         """
-        status, io = pairs(self._text("status")), pairs(self._text("io"))
+        io = pairs(self._text("io"))
         schedstat = (self._text("schedstat") or "").split()
         counts = len(schedstat) == 3 and any(word != "0" for word in schedstat)
-        self.threads = seen.threads or self.threads
         self._own_s = (seen.user_ticks + seen.system_ticks) / TICKS_A_SECOND
         self._waited_s = seen.waited_ticks / TICKS_A_SECOND
         told = {
             "name": seen.name,
             "last": round(now_s * 1e6),
             "cpu_s": self._own_s,
-            "cpu_user_s": seen.user_ticks / TICKS_A_SECOND,
-            "cpu_system_s": seen.system_ticks / TICKS_A_SECOND,
             "cpu_wait_s": int(schedstat[1]) / 1e9 if counts else None,  # of its first thread
-            "threads_peak": _largest(self.figures.get("threads_peak"), self.threads),
-            "major_faults": seen.major_faults,
-            "rss_bytes_peak": _largest(self.figures.get("rss_bytes_peak"), status.get("VmHWM", status.get("VmRSS"))),
-            "switches_voluntary": status.get("voluntary_ctxt_switches"),
-            "switches_involuntary": status.get("nonvoluntary_ctxt_switches"),
             "read_call_bytes": io.get("rchar"),
             "read_bytes": io.get("read_bytes"),
-            "write_bytes": io.get("write_bytes"),
         }
         for name, value in told.items():
             if value is not None or name not in self.figures:  # unreported figures keep their last value
                 self.figures[name] = value
 
     def read_details(self, now_s: float) -> None:
-        """Read the expensive figures: the kernel walks all pages (10 ms for 500 MB), and a file per thread."""
+        """Read the expensive figures, for which the kernel walks all pages (10 ms for 500 MB)."""
         self.detailed_at_s = now_s
         self.memory.read(pairs(self._text("smaps_rollup")))
         self.figures.update(self.memory.figures)
-        threads = self.figures.get("threads_peak") or 0
-        if threads > self._threads_named:
-            # Some libraries name their threads, such as `pt_autograd_0`; others bear the program's name.
-            self._threads_named = threads
-            folder = f"/proc/{self.pid}/task"
-            named = self._kernel.names(folder)[:MOST_NAMED_THREADS]
-            names = [self._kernel.text(f"{folder}/{thread}/comm") for thread in named]
-            bare = (re.sub(r"[-_:#]?\d+$", "", name.strip()) for name in names if name is not None)
-            self.figures["threads_by_name"] = dict(Counter(bare))
 
     def read_files(self) -> list[str]:
         """Return the paths of files open for reading, without pipes, sockets, devices and logs."""
@@ -146,10 +123,6 @@ class ProcessMemoryReadings:
         self.figures["cow_bytes"] = max(cow, self.figures["cow_bytes"] or 0)
 
 
-def _largest(before: int | None, now: int | None) -> int | None:
-    return max((value for value in (before, now) if value is not None), default=None)
-
-
 def process_stat(kernel: Kernel, pid: int) -> ProcessStat | None:
     """Return a process's stat line; None if the process is gone or hidden, or the line is malformed."""
     return parse_process_stat(kernel.text(f"/proc/{pid}/stat") or "")
@@ -207,12 +180,10 @@ class ReadingBudget:
 
 
 DETAILS_SHARE = 0.003
-"""Share of one core for readings of memory and threads of all processes."""
+"""Share of one core for readings of memory of all processes."""
 DETAILS_CREDIT_S = 0.1
 """Initial seconds, so that the first workers are read soon after their fork."""
 DETAILS_INTERVAL_S = 5.0
-MOST_PROCESSES = 1024
-"""Maximum number of stored processes. Beyond, ended ones with the least CPU time are dropped, except for their sums."""
 MOST_FILES = 4096
 """Maximum number of counted files. Files seen later are not open all the time."""
 TOLD_FILES = 64
@@ -236,8 +207,6 @@ class Processes:
         self._paths: Counter[str] = Counter()
         self._live: dict[int, ProcessReadings] = {}
         self._ended: list[ProcessReadings] = []
-        self._let_go = 0
-        self._let_go_sums: Counter[str] = Counter()
         self._ended_s = 0.0
         """CPU time of ended processes that were children of none of the known ones."""
         self._budget = ReadingBudget(DETAILS_SHARE, DETAILS_CREDIT_S, now_s)
@@ -252,15 +221,13 @@ class Processes:
         used_s = sum(process.used_s for process in live) + self._ended_s if known else None
         row = {
             "command_processes": len(self._live),
-            "command_threads": total([process.threads for process in live]),
             "command_pss_bytes": total([process.memory.pss_bytes for process in live]),
             "cpu_cores_command": self._rates.per_second("used_s", used_s, now_s),
         }
         for column, figure in GROWING.items():
             # Over all processes ever seen that report the figure, so that the sum only grows.
             told = [process.figures[figure] for process in known if process.figures[figure] is not None]
-            grown = sum(told) + self._let_go_sums[figure] if told else None
-            row[column] = self._rates.per_second(column, grown, now_s)
+            row[column] = self._rates.per_second(column, sum(told) if told else None, now_s)
         return row
 
     def facts(self) -> dict[str, Any]:
@@ -274,7 +241,6 @@ class Processes:
         return {
             "mounts": told,
             "files": [{"path": path, "seen": seen} for path, seen in self._paths.most_common(TOLD_FILES)],
-            "processes_let_go": self._let_go,
         }
 
     def figures(self) -> dict[int, dict[str, Any]]:
@@ -310,11 +276,6 @@ class Processes:
             self._ended_s += process.used_s
         else:
             parent.of_children_s += process.used_s
-        if len(self._ended) > MOST_PROCESSES:
-            least = min(self._ended, key=lambda process: process.figures["cpu_s"])
-            self._ended.remove(least)
-            self._let_go += 1
-            self._let_go_sums.update({name: least.figures[name] or 0 for name in GROWING.values()})
 
     def _read_details(self, now_s: float) -> None:
         """Read details while the budget lasts: new processes first, then those not read for the longest."""

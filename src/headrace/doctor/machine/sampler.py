@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headrace.doctor.machine.gpus import Gpus, Nvml, open_nvml
-from headrace.doctor.machine.host import TICKS_A_SECOND, Cores, Disks, MachineMemory, Pressure, Surroundings
+from headrace.doctor.machine.host import TICKS_A_SECOND, Cores, Disks, MachineMemory, Pressure
 from headrace.doctor.machine.kernel import Kernel, MachinePart, Rates, Readings
 from headrace.doctor.machine.processes import Processes
 from headrace.doctor.probe.settings import SessionClock
@@ -138,7 +138,6 @@ class MachineSampler:
         self._add(MachineMemory.name, lambda: MachineMemory(kernel, cgroups))
         self._add(Pressure.name, lambda: Pressure(kernel, cgroups))
         self._add(Disks.name, lambda: Disks(kernel))
-        self._add(Surroundings.name, lambda: Surroundings(kernel, pid, cgroups))
         self._gpus = self._add(Gpus.name, lambda: Gpus(self._open_gpus))
 
     def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:

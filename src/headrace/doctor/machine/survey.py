@@ -10,7 +10,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, takewhile
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from headrace.doctor.machine.files_read import paths_read, places, read_files
 from headrace.doctor.probe import index_of, tar_info
-from headrace.doctor.session.after_run import Calibration, MachineSurvey, SeenFile
+from headrace.doctor.session.after_run import Calibration, MachineSurvey
 from headrace.doctor.session.model import Machine
 from headrace.doctor.session.producers import FileOpens
 
@@ -179,26 +178,6 @@ def indexed(path: str) -> list[Calibration]:
     ]
 
 
-def images_in(path: str, size: int) -> int | None:
-    """Estimate the number of images in a tar from the size of its first members; None if none of them is an image."""
-    try:
-        with tarfile.open(path, "r:") as tar:
-            first = list(islice(tar, MOST_MEMBERS))
-            end = tar.offset if len(first) == MOST_MEMBERS else size
-    except (OSError, tarfile.TarError):
-        return None
-    images = sum(is_image(one.name) for one in first)
-    return round(images * max(size / end, 1.0)) if images and end else None
-
-
-def with_images(one: SeenFile) -> SeenFile:
-    """Count the images of a folder of images, and estimate their number in a tar."""
-    if one.folder is not None:
-        is_all = bool(one.folder.ends) and one.folder.is_whole and all(map(is_image, one.folder.ends))
-        return replace(one, images=one.folder.files) if is_all else one
-    return replace(one, images=images_in(one.path, one.bytes)) if one.path.endswith(ARCHIVE_ENDS) else one
-
-
 def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float]]:
     """Return the microseconds per name, of look-ups and of listing."""
     path = folder / "members.tar"
@@ -251,7 +230,7 @@ def surveyed(
         until = time.monotonic() + VIEWS * budget_s
         viewed = time_views(islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < until)
     calibrations += [one for one in (images, sizes, viewed) if one is not None]
-    return MachineSurvey([with_images(one) for one in files], places(machine), calibrations)
+    return MachineSurvey(files, places(machine), calibrations)
 
 
 def _images(

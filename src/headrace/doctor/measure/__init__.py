@@ -19,7 +19,7 @@ from .diagnosis import (
 )
 from .host import PASSIVE_ENVIRONMENT, Host, host_of, hosts, wait_policy
 from .phases import IN_WORDS, DiagnosisPlan, PhaseClock, about, options_for, phases_text, run_phases
-from .production import MAP, PYTHON, SOURCE, STORE, TEXT, FeedSums, feed_sums, own_name
+from .production import MAP, PYTHON, SOURCE, STORE, TEXT, FeedSums, feed_sums, own_name, tensors_of
 from .ranks import RanksTogether, is_late, rank_views, ranks_together
 from .ready_batches import MeanBatch, QueueDepth, mean_batches, queue_depth
 from .run_meter import CurrentWindow, RunMeter, RunProgress, gpu_busy

@@ -62,29 +62,18 @@ class Join:
             by_epoch = self._rows[id(maker)] = {}
             for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True)):
                 by_epoch.setdefault(epoch, {})[index] = row
-        self._by_pid: dict[tuple[str, int], list[BatchProducer]] = {}
-        for maker in sorted(session.makers, key=_start):
-            self._by_pid.setdefault((maker.host, maker.pid), []).append(maker)
+        self._by_pid = {(maker.host, maker.pid): maker for maker in session.makers}
         self._thinned = {(process.host, process.pid) for process in session.processes if process.cut}
         self._thinned |= {(trainer.host, trainer.pid) for trainer in session.trainers if trainer.rests}
 
     def finder(self, trainer: Trainer, one: TrainerPass) -> Finder:
-        makers = [self._maker(trainer.host, pid, one) for pid in one.workers]
+        makers = [self._by_pid.get((trainer.host, pid)) for pid in one.workers]
         rows = [{} if maker is None else self._rows[id(maker)].get(one.epoch, {}) for maker in makers]
         return Finder(makers, rows, one.epoch, any(self.is_thinned(maker) for maker in makers if maker is not None))
 
     def is_thinned(self, maker: BatchProducer) -> bool:
         """Return True if some of its batches were not written, or are lost."""
         return (maker.host, maker.pid) in self._thinned
-
-    def _maker(self, host: str, pid: int, one: TrainerPass) -> BatchProducer | None:
-        """Return the producer of a pass by pid; None for a worker without evidence.
-
-        A reused pid means the latest process started before the pass was ready.
-        """
-        makers = self._by_pid.get((host, pid), [])
-        begun = [maker for maker in makers if _start(maker) <= one.ready]
-        return next(reversed(begun), makers[0] if makers else None)
 
 
 @dataclass(frozen=True)
@@ -122,11 +111,6 @@ class Finder:
         makers = [maker for maker in self.makers if maker is not None]
         samples = [one for maker in makers for one in maker.samples if one.epoch == self.epoch]
         return samples, [one for maker in makers for one in maker.collated if one.epoch == self.epoch]
-
-
-def _start(maker: BatchProducer) -> int:
-    """Return the start of its process: during the iter() that started it, before its own first record."""
-    return next((time for time in (maker.started, maker.begun) if time is not None), 0)
 
 
 def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict[str, Figures]:

@@ -37,8 +37,7 @@ CORE = ("read", "probe", "decode", "resample", "augment")
 MAP, TEXT, PYTHON, STORE = "map", "text", "python", "store"
 SOURCE = "source"
 """Category of a source that is no loader: a function or iterator that the loop calls for a batch."""
-LEAF = re.compile(r"\w+\[([\d,]*)\]")
-"""Sizes in the text of a shape."""
+TENSOR = re.compile(r"(\w+)\[([\d,]*)\]")
 BATCH_DIMS = 4
 """Dimensions of a batch of images."""
 COLOURS = {1, 3, 4}
@@ -138,12 +137,17 @@ def _item_samples(trainer: Trainer, loader: LoaderFacts, passes: set[int]) -> in
     return round(median(rows)) if rows else 1
 
 
+def tensors_of(shape: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Return dtype and sizes of each tensor in the text of a shape, such as `float32[64,3,224,224] int64[64]`."""
+    return [(dtype, tuple(int(size) for size in sizes.split(",") if size)) for dtype, sizes in TENSOR.findall(shape)]
+
+
 def batch_rows(shape: str) -> int | None:
-    """Return the number of rows in a batch from its shapes, such as `float32[64,3,224,224] int64[64]`.
+    """Return the number of rows in a batch from its shapes.
 
     None if its tensors have different first dimensions, or if a single tensor may be one sample.
     """
-    dims = [[int(size) for size in sizes.split(",") if size] for sizes in LEAF.findall(shape)]
+    dims = [sizes for _, sizes in tensors_of(shape)]
     first = {one[0] if one else 0 for one in dims}
     if len(first) != 1 or first <= {0, 1}:
         return None

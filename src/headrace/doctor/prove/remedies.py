@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
 from statistics import fmean
 from typing import Any
 
@@ -46,18 +45,13 @@ def remedy_attempts(prescription: Prescription, prover: Prover) -> Iterator[Atte
 def attempts(prescription: Prescription) -> list[Attempt]:
     """Return an attempt for each remedy that would help and can be injected.
 
-    A remedy that helps only together with another is tried with it. The shortest expected step comes first, remedies
-    without a prediction last.
+    The shortest expected step comes first, remedies without a prediction last.
     """
-    able = {one.code: one for one in prescription.remedies if one.helps and one.changes}
-    found = []
-    for one in able.values():
-        together = [able[one.beside], one] if one.beside in able else [one]
-        if one.beside and len(together) == 1:  # without the other it gains nothing
-            continue
-        changes = reduce(joined, (each.changes or {} for each in together))
-        step_us = None if one.prediction is None else one.prediction.step_us
-        found.append(Attempt([each.code for each in together], changes, step_us))
+    found = [
+        Attempt([one.code], one.changes, None if one.prediction is None else one.prediction.step_us)
+        for one in prescription.remedies
+        if one.helps and one.changes
+    ]
     return sorted(found, key=lambda one: float("inf") if one.step_us is None else one.step_us)
 
 

@@ -64,10 +64,6 @@ class SeenFile:
     seen: int = told("how often the sampler saw it open")
     opens: int = told("during batch production", default=0)
     folder: SeenFolder | None = told("`null` for a single file", default=None)
-    images: int | None = told(
-        "images that a folder of images or a tar holds, of a tar as its first 64 members suggest; `null` for others",
-        default=None,
-    )
 
 
 @dataclass

@@ -10,9 +10,11 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-_TIME, _NAME, _TENTHS = "time", "name", "tenths"
-Time = Annotated[int, _TIME]
+TIME, PID, _NAME, _TENTHS = "time", "pid", "name", "tenths"
+Time = Annotated[int, TIME]
 """Microseconds on the session's clock."""
+Pid = Annotated[int, PID]
+"""Process id, unique in a session."""
 Duration = int
 """Microseconds."""
 Bytes = int
@@ -64,15 +66,9 @@ def listed(meaning: str, **more: Any) -> Any:
     return told(meaning, default_factory=list, **more)
 
 
-def columns_of(table: object) -> list[str]:
-    """Return the names of a table's columns that must have equal length."""
-    declared = fields(table)  # type: ignore[arg-type]  # every table is a dataclass
-    return [one.name for one in declared if getattr(table, one.name) or not one.metadata.get("may_be_empty")]
-
-
-def moments_of(kind: type) -> list[str]:
-    """Return the fields of a dataclass that hold times on the session's clock."""
-    return [name for name, annotation in _hints(kind).items() if _mark(annotation) == _TIME]
+def marks_of(kind: type) -> dict[str, str | None]:
+    """Return the mark of each field's type, such as `time`."""
+    return {name: _mark(annotation) for name, annotation in _hints(kind).items()}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Read the probes' evidence files and merge many processes into one session.
 
-Evidence may be damaged, or from another version. The reader counts and skips damaged lines, and ignores the kinds of
-record and the appended fields of a newer probe.
+Evidence may be damaged: the reader counts and skips such lines.
 """
 
 from __future__ import annotations
@@ -52,17 +51,8 @@ def read_evidence_lines(path: Path) -> EvidenceLines:
         try:
             lines.records.append(decode_record(text))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            lines.damaged += not _is_newer(text)
+            lines.damaged += 1
     return lines
-
-
-def _is_newer(text: bytes) -> bool:
-    """Return True if a line is a record of a kind that only a newer probe knows."""
-    try:
-        kind = msgspec.json.decode(text)[0]
-    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
-        return False
-    return isinstance(kind, str) and kind not in KINDS
 
 
 def _known(flag: int | None) -> bool | None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from statistics import median
 from typing import Any
 
 from headrace.errors import SessionError
 
-from . import trainers
-from .declaring import moments_of
+from .declaring import PID, TIME, marks_of
 from .merged_reads import joined_remote
 from .model import Session
 
@@ -29,7 +28,7 @@ def merged(sessions: Sequence[Session]) -> Session:
     whole = copy.deepcopy(sessions[0])
     for one in sessions[1:]:
         other = copy.deepcopy(one)
-        _renumber(other, _used_pids(whole))
+        _renumber(other, _pids(whole))
         _shift(other, _clock_ahead(whole, other))
         for name in ("processes", "trainers", "makers", "machines", "unreached", "notes"):
             getattr(whole, name).extend(getattr(other, name))
@@ -60,39 +59,25 @@ def _check(sessions: Sequence[Session]) -> None:
         ranks |= {trainer.rank: trainer.host for trainer in one.trainers}
 
 
-def _used_pids(session: Session) -> set[int]:
-    return {pid for one in session.processes for pid in (one.pid, one.parent)} | set(_pids_of_makers(session))
-
-
-def _pids_of_makers(session: Session) -> Iterator[int]:
-    for trainer in session.trainers:
-        yield trainer.pid
-        for one in trainer.passes:
-            yield from one.workers
-    for maker in session.makers:
-        yield maker.pid
-
-
 def _renumber(session: Session, used: set[int]) -> None:
     """Renumber processes with a pid that another node also uses."""
-    own = _used_pids(session)
+    own = _pids(session)
     free = max(used | own, default=0) + 1
     new = {pid: free + place for place, pid in enumerate(sorted(own & used - {0, 1}))}
-    for one in session.processes:
-        one.pid, one.parent = new.get(one.pid, one.pid), new.get(one.parent, one.parent)
-    for trainer in session.trainers:
-        trainer.pid = new.get(trainer.pid, trainer.pid)
-        for begun in trainer.passes:
-            begun.workers = [new.get(pid, pid) for pid in begun.workers]
-    for maker in session.makers:
-        maker.pid = new.get(maker.pid, maker.pid)
-        maker.trainer = None if maker.trainer is None else new.get(maker.trainer, maker.trainer)
+    _change(session, PID, lambda pid: new.get(pid, pid))
     for machine in session.machines:
         machine.processes = {new.get(pid, pid): figures for pid, figures in machine.processes.items()}
-    for missed in session.unreached:
-        missed.pid = new.get(missed.pid, missed.pid)
-    for note in session.notes:
-        note.pid = None if note.pid is None else new.get(note.pid, note.pid)
+
+
+def _pids(session: Session) -> set[int]:
+    found: set[int] = set()
+
+    def add(pid: int) -> int:
+        found.add(pid)
+        return pid
+
+    _change(session, PID, add)
+    return found
 
 
 def _clock_ahead(first: Session, second: Session) -> int:
@@ -105,21 +90,24 @@ def _clock_ahead(first: Session, second: Session) -> int:
     return round(median(ends[1][number] - ends[0][number] for number in both)) if both else 0
 
 
-def _shift(value: Any, ahead: int) -> None:
-    """Move every time in a session, or in a part of one, back by `ahead`."""
-    names = moments_of(type(value))
+def _shift(session: Session, ahead: int) -> None:
+    """Move every time in a session back by `ahead`."""
+    _change(session, TIME, lambda time: time - ahead)
+    for trainer in session.trainers:
+        steps = trainer.steps
+        steps.spans = [[(kind, start - ahead, us) for kind, start, us in spans] for spans in steps.spans]
+
+
+def _change(value: Any, mark: str, change: Callable[[int], int]) -> None:
+    """Change every value with a mark in a session, or in a part of one."""
+    marks = marks_of(type(value))
     for field in fields(value):
         held = getattr(value, field.name)
-        if field.name in names:
-            moved = [_earlier(one, ahead) for one in held] if isinstance(held, list) else _earlier(held, ahead)
-            setattr(value, field.name, moved)
+        if marks[field.name] == mark:
+            many = held if isinstance(held, list) else [held]
+            changed = [None if one is None else change(one) for one in many]
+            setattr(value, field.name, changed if isinstance(held, list) else changed[0])
         else:
             for inner in held if isinstance(held, list) else [held]:
                 if is_dataclass(inner):
-                    _shift(inner, ahead)
-    if isinstance(value, trainers.OptimizerSteps):
-        value.spans = [[(kind, start - ahead, us) for kind, start, us in spans] for spans in value.spans]
-
-
-def _earlier(time: int | None, ahead: int) -> int | None:
-    return None if time is None else time - ahead
+                    _change(inner, mark, change)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .after_run import DataFault, LoaderTrial, LookedImage, MachineSurvey, Proof
-from .declaring import Bytes, Duration, Facts, Time, listed, recorded, told
+from .declaring import Bytes, Duration, Facts, Pid, Time, listed, recorded, told
 from .producers import BatchProducer, FileOpens, RemoteReads
 from .trainers import Trainer
 
@@ -36,8 +36,8 @@ class GarbageCollections:
 class ProbedProcess:
     """One process in which the probe ran. Host, pid and start identify it."""
 
-    pid: int = told("the system's")
-    parent: int = told("pid of its parent")
+    pid: Pid = told("the system's")
+    parent: Pid = told("pid of its parent")
     host: str = told("on which it ran")
     role: str = told("`trainer`, `worker` or `other`")
     start: Time = told("when the probe began")
@@ -63,7 +63,7 @@ class SessionNote:
 
     code: str = told("of the [list below](#note-codes)")
     text: str = told("what the report says")
-    pid: int | None = told("of the process", default=None)
+    pid: Pid | None = told("of the process", default=None)
     time: Time | None = told("of the message", default=None)
 
 
@@ -71,7 +71,7 @@ class SessionNote:
 class UnreachedProcess:
     """Python process of the command that imported torch and has no probe."""
 
-    pid: int = told("the system's")
+    pid: Pid = told("the system's")
     command: str = told("its command line")
     why: str = told("why the probe did not reach it")
 
@@ -87,7 +87,7 @@ class Machine:
         "readings by name with unit, such as `cpu_cores_busy` or `gpu0_sm_percent`", default_factory=dict
     )
     processes: dict[int, dict[str, Any]] = told(
-        "figures over the life of each, by pid, such as `threads_peak`, `cpu_s`, `pss_bytes_peak`, `read_bytes`",
+        "figures over the life of each, by pid, such as `cpu_s`, `pss_bytes_peak`, `read_bytes`",
         default_factory=dict,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .declaring import Bytes, Duration, Facts, Flag, NameNumber, Table, Time, listed, recorded, told
+from .declaring import Bytes, Duration, Facts, Flag, NameNumber, Pid, Table, Time, listed, recorded, told
 
 StageRow = tuple[int, int, int, int]
 """Stage (an index into `BatchProducer.stages`; a name in a record), calls, wall time and CPU time."""
@@ -230,9 +230,9 @@ class SourceLine:
 class BatchProducer:
     """One process that produced batches."""
 
-    pid: int = told("of the process")
+    pid: Pid = told("of the process")
     host: str = told("on which it ran")
-    trainer: int | None = told("pid of the process that it works for; its own if a trainer makes its batches itself")
+    trainer: Pid | None = told("pid of the process that it works for; its own if a trainer makes its batches itself")
     worker: int | None = told("its id among the workers; `null` for a trainer")
     facts: Facts = told("of its `worker` record", default_factory=dict)
     started: Time | None = told("when the process was started", default=None)

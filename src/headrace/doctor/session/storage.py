@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from headrace.doctor.attach import holds_files
 from headrace.doctor.probe import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
 from headrace.errors import SessionError, UsageError
 
-from .declaring import Table, columns_of
 from .model import FORMAT, VERSION, Session
 
 SCRATCH = "scratch"
@@ -47,42 +46,16 @@ class SessionFolder:
 
 
 @contextmanager
-def session_folder(
-    keep: Path | None = None,
-    *,
-    observe: bool = False,
-    warmup: int | None = None,
-    steps: int | None = None,
-    enough: int = 0,
-    ranges: bool = False,
-    replay: int = 0,
-    drain_s: float = 0.0,
-    digests: int = 0,
-    look_s: float = 0.0,
-    looks_first: bool = False,
-) -> Iterator[SessionFolder]:
-    """Create a session's folder and write its settings.
+def session_folder(keep: Path | None = None, **given: Any) -> Iterator[SessionFolder]:
+    """Create a session's folder and write its settings: those `given`, as `ProbeSettings` names them, unless None.
 
     Without `keep`, the folder is temporary and deleted at the end, unless it holds the only copy of user files. Raises
     UsageError if `keep` already holds a session or cannot be created.
     """
     path = _new_folder(keep)
-    settings = ProbeSettings(
-        folder=str(path),
-        **_origin(),
-        boot_id=boot_id(),
-        observe=observe,
-        scratch="" if observe else str(path / SCRATCH),
-        warmup=warmup,
-        ranges=ranges,
-        replay=replay,
-        drain_s=drain_s,
-        digests=digests,
-        look_s=look_s,
-        looks_first=looks_first,
-        steps=ProbeSettings.steps if steps is None else steps,
-        enough=enough,
-    )
+    known = {name: value for name, value in given.items() if value is not None}
+    scratch = "" if known.get("observe") else str(path / SCRATCH)
+    settings = ProbeSettings(folder=str(path), **_origin(), boot_id=boot_id(), scratch=scratch, **known)
     folder = SessionFolder(path, settings, is_kept=keep is not None)
     try:
         try:
@@ -157,10 +130,7 @@ def decode_session(data: bytes, *, where: str = "the document") -> Session:
             f"{where}: expected a session of version 1 to {VERSION}, got version {head.version}; "
             "read it with the headrace that wrote it, or a newer one"
         )
-    session = _decode(data, Session, where)
-    for fault in _table_faults(session):
-        raise SessionError(f"{where}: {fault}; the file was changed after it was written")
-    return session
+    return _decode(data, Session, where)
 
 
 def _decode(data: bytes, kind: type[_Kind], where: str) -> _Kind:
@@ -177,45 +147,3 @@ def _decode(data: bytes, kind: type[_Kind], where: str) -> _Kind:
 
 def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-def _table_faults(session: Session) -> Iterator[str]:
-    """Yield faults that types do not catch: columns of unequal length, and indices out of range."""
-    for place, trainer in enumerate(session.trainers):
-        where = f"$.trainers[{place}]"
-        for name, table in vars(trainer).items():
-            if isinstance(table, Table):
-                yield from _uneven(_columns(table), f"{where}.{name}")
-        for name in ("gets", "fetches"):
-            shapes = (shape for shape in getattr(trainer, name).shape if shape is not None)
-            yield from _outside(shapes, trainer.shapes, "shapes", f"{where}.{name}.shape")
-    for place, producer in enumerate(session.makers):
-        where = f"$.makers[{place}]"
-        yield from _uneven(_columns(producer.batches), f"{where}.batches")
-        numbers = {
-            "batches.stages": (stage for row in producer.batches.stages for stage, *_ in row),
-            "batches.beside": (stage for row in producer.batches.beside for stage, *_ in row),
-            "slow": (stage for sample in producer.slow for stage, _ in sample.stages),
-            "looks": (one.stage for sample in producer.looks for one in sample.stages),
-        }
-        for name, stages in numbers.items():
-            yield from _outside(stages, producer.stages, "stages", f"{where}.{name}")
-    for place, machine in enumerate(session.machines):
-        yield from _uneven({"time": machine.time, **machine.columns}, f"$.machines[{place}]")
-
-
-def _columns(table: Table) -> dict[str, list[Any]]:
-    return {name: getattr(table, name) for name in columns_of(table)}
-
-
-def _uneven(columns: dict[str, list[Any]], where: str) -> Iterator[str]:
-    (first, rows), *others = ((name, len(values)) for name, values in columns.items())
-    for name, count in others:
-        if count != rows:
-            yield f"expected columns of equal length, got {rows} of `{first}` and {count} of `{name}` - at `{where}`"
-
-
-def _outside(numbers: Iterable[int], texts: list[str], what: str, where: str) -> Iterator[str]:
-    for number in numbers:
-        if not 0 <= number < len(texts):
-            yield f"expected numbers below {len(texts)} ({what}), got {number} - at `{where}`"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .declaring import Bytes, Duration, Facts, Name, NameNumber, Table, Tenths, Time, listed, recorded, told
+from .declaring import Bytes, Duration, Facts, Name, NameNumber, Pid, Table, Tenths, Time, listed, recorded, told
 from .producers import SourceLine
 
 TensorSummary = tuple[str, float | None, float | None, list[float]]
@@ -144,7 +144,7 @@ class TrainerPass:
     start: Time = told("when `iter()` was called")
     ready: Time = told("when it returned")
     epoch: int = told("passes over the same worker processes so far; the pass's own number without workers")
-    workers: list[int] = told("pids by worker id; the trainer's own without workers")
+    workers: list[Pid] = told("pids by worker id; the trainer's own without workers")
     sampler_epoch: int | None = told(
         "epoch that the sampler shuffles by, as DistributedSampler has it; `null` if it has none", default=None
     )
@@ -289,7 +289,7 @@ class LoaderFeed:
 class Trainer:
     """One process that trains: a rank."""
 
-    pid: int = told("of the process")
+    pid: Pid = told("of the process")
     host: str = told("on which it ran")
     rank: int = told("0 if the process names none")
     steps: OptimizerSteps = told("optimizer steps", default_factory=OptimizerSteps, rows_of="step")

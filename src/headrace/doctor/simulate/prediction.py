@@ -141,11 +141,11 @@ def _passes(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit) -> Pass
     """Return the pass costs under the setup, which changes the first batch of a worker."""
     first = changed_stages(recorded.first_batch, setup.stages).values()
     slower = recorded.setup.worker_threads / setup.worker_threads
-    start_up, passes = setup.start_up * fit.start_up, recorded.passes
+    passes = recorded.passes
     return replace(
         passes,
-        fork=passes.fork * start_up,
-        begin=passes.begin * start_up,
+        fork=passes.fork * fit.start_up,
+        begin=passes.begin * fit.start_up,
         shut_down=passes.shut_down * fit.start_up,
         first_wait=fit.making * sum(float(stage.wait[0]) for stage in first),
         first_compute=fit.making * slower * sum(float(stage.compute[0]) for stage in first),

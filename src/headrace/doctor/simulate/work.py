@@ -56,8 +56,6 @@ class NativeFeed:
     """Factor on the simulated step, from the trial alongside simulated training."""
     error: float = 0.0
     """Standard error of the factor, as a logarithm."""
-    asleep: NativeFeed | None = None
-    """The same alongside training with threads that sleep while waiting; None if not measured."""
 
     @property
     def mean_us(self) -> float:
@@ -98,8 +96,6 @@ class FeedSetup:
     """Changes by `category:label`, which takes precedence, or by `category`."""
     sent_bytes: float = 1.0
     """Factor on the bytes of a batch sent between processes, and so on pickling, unpickling and pinning."""
-    start_up: float = 1.0
-    """Factor on the start-up time of workers."""
     pin_us: float | None = None
     """Time to pin a batch if the present setup does not; None for copying at memory speed."""
     off_step_us: float = 0.0
@@ -120,9 +116,7 @@ class FeedSetup:
 
         They need `helping` of their time in a step, and none outside it; the step takes `factor` of its time.
         """
-        feed = self.feed if self.feed is None or self.feed.asleep is None else self.feed.asleep
-        helpers, step = self.helpers * helping, self.step * factor
-        return replace(self, spins=False, helpers=helpers, step=step, feed=feed)
+        return replace(self, spins=False, helpers=self.helpers * helping, step=self.step * factor)
 
 
 @dataclass(frozen=True)
