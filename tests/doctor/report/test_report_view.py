@@ -196,7 +196,7 @@ def test_what_was_not_measured_is_a_dash() -> None:
 
 
 def test_a_disk_is_shown_by_the_columns_that_the_sampler_gives_it() -> None:
-    kernel = Texts({"/proc/diskstats": disk_line(8, "sda", 0, reads=1)})
+    kernel = Texts({"/proc/diskstats": disk_line(8, "sda", 0, reads=1), "/sys/block/sda/queue/rotational": "0"})
     disks = Disks(kernel)
     disks.read(0.0)
     kernel.texts["/proc/diskstats"] = disk_line(8, "sda", 0, reads=101, sectors=40_000, read_ms=200)
