@@ -1,4 +1,4 @@
-"""What batches consist of: their transfers between processes and to the GPU, their padding and tokenisation."""
+"""Contents of batches: their transfers between processes and to the GPU, their padding and tokenisation."""
 
 from __future__ import annotations
 

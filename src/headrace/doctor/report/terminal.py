@@ -21,7 +21,7 @@ from headrace.doctor.report.terminal_layout import (
     TerminalRow,
     heat,
 )
-from headrace.doctor.report.view import FindingRow, LoaderView, ReportView, Row, StepView
+from headrace.doctor.report.view import FindingRow, LoaderView, ReportView, Row, StepSection
 
 TEXT_WIDTH = 100
 PLACE_ROOM = 14
@@ -110,7 +110,7 @@ def _put_left(page: TerminalPage, left: int, one: str, detail: ReportDetail) -> 
         page.line(said, style="dim")
 
 
-def _put_step(page: TerminalPage, step: StepView, detail: ReportDetail) -> None:
+def _put_step(page: TerminalPage, step: StepSection, detail: ReportDetail) -> None:
     page.heading(step.title, " · ".join(step.summary))
     rows = []
     for part in step.parts:

@@ -77,7 +77,7 @@ class FindingRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StepView:
+class StepSection:
     """Step of one rank."""
 
     title: str
@@ -129,7 +129,7 @@ class ReportView:
     last_words: Sequence[str]
     hanging: Sequence[tuple[str, Sequence[str]]]
     """Title and stack of each process that hangs."""
-    steps: Sequence[StepView]
+    steps: Sequence[StepSection]
     """Ranks, longest data wait first."""
     loaders: Sequence[LoaderView]
     """Loaders of the first rank first."""
@@ -205,7 +205,7 @@ def report_view(
     )
 
 
-def _steps(diagnosis: Diagnosis) -> Iterator[StepView]:
+def _steps(diagnosis: Diagnosis) -> Iterator[StepSection]:
     waits = {one.pid: one.parts for one in diagnosis.waits}
     causes = {one.pid: one.parts for one in diagnosis.causes}
     for budget in diagnosis.budgets_by_wait:
@@ -219,7 +219,7 @@ def _steps(diagnosis: Diagnosis) -> Iterator[StepView]:
         ]
         if budget.unit == "step" and budget.micro_batches > 1:
             summary.append(f"{number(budget.micro_batches)} batches a step")
-        yield StepView(
+        yield StepSection(
             title=name if budget.unit == "step" else f"{name} (by {budget.unit})",
             summary=summary,
             parts=list(_parts(budget)),

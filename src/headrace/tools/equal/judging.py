@@ -67,7 +67,7 @@ class Judgement:
 
     differences: list[Difference]
     compared: dict[str, str]
-    """How each leaf was compared: `values`, `distribution` (`samples not paired`), or `too few samples`."""
+    """Comparison of each leaf: by `values`, `distribution` (`samples not paired`), or `too few samples`."""
     samples: tuple[int, int]
     """Samples in an epoch of each."""
     samples_per_s: tuple[float, float]
@@ -289,7 +289,7 @@ def _distributions(
 
 
 def _paired(values: list[Floats], rows: Ints) -> Iterator[tuple[str, float]]:
-    """Yield tests whose statistics are symmetric about zero for equal loaders: those of sums and squared differences.
+    """Yield tests whose statistics are symmetric about zero for equal loaders.
 
     Each sample was made twice by either loader. The sum of the first loader's makings minus that of the second has a
     distribution symmetric about zero; so has the difference of their squared differences.

@@ -1,4 +1,4 @@
-"""What a loader gives in two epochs, sample by sample: digests, shapes, dtypes and statistics of each leaf.
+"""Observation of two epochs of a loader, sample by sample: digests, shapes, dtypes and statistics of each leaf.
 
 A leaf is an array or a text of a batch, named by its place: `image`, `0`, `meta.id`. Nothing of the data is stored but
 digests, a few statistics, and a thumbnail by which the same image is found again after another resize.
@@ -86,7 +86,7 @@ class LoaderObservation:
 
 
 def observe(name: str, loader: Any, *, most_samples: int | None = None) -> LoaderObservation:
-    """Iterate twice over a loader, which is told the epoch through `set_epoch` where it has that.
+    """Iterate twice over a loader, and set the epoch by `set_epoch` where it exists.
 
     `most_samples`: samples of each epoch after which to stop. Raises UsageError if it gives no batches, or batches
     whose samples cannot be told apart.

@@ -170,7 +170,7 @@ def columns(chart: ColumnChart) -> Markup:
 
 
 def stacked(segments: Sequence[Segment], *, top: float, label: str, colour: str = "", labelled: bool = False) -> Markup:
-    """Draw segments end to end, in `colour` or in those of their names. `top` is the value of the full width."""
+    """Draw segments end to end, in `colour` or in the colours of their names. `top` is the value of the full width."""
     return _macro("stacked")(segments, top, label, colour, labelled)
 
 

@@ -31,7 +31,7 @@ _DIFF = {"+": "more", "-": "less", "@": "place"}
 
 
 def rows(shown: Sequence[Row], *, colour: str = "", labelled: bool = False) -> list[Cells]:
-    """Return rows with a bar after the label, all on one scale, in `colour` or in those of the segments."""
+    """Return rows with a bar after the label, all on one scale, in `colour` or in the segments' colours."""
     top, found = max((sum(one.value for one in row.bar) for row in shown), default=0.0), []
     for row in shown:
         said = [one.text for one in row.bar if one.text] or row.cells[:1]
