@@ -154,7 +154,7 @@ def _missing(before: LoaderObservation, after: LoaderObservation, leaf: str) -> 
 
 
 def _samples(before: LoaderObservation, after: LoaderObservation, fixed: list[str]) -> Iterator[Difference]:
-    """Yield a difference if one loader lacks samples of the other, judged by the leaf that tells most of them apart."""
+    """Yield a difference if one loader lacks samples of the other, judged by the leaf with the most different values."""
     leaf = max(fixed, key=lambda name: len(set(before.epochs[0].leaves[name].digests)), default=None)
     missing = (0, 0) if leaf is None else _missing(before, after, leaf)
     most = max(before.epochs[0].samples, after.epochs[0].samples)
@@ -175,7 +175,7 @@ class _Pairing:
             self.rows = self._by_thumbnails(images[0]) if images else self.rows
 
     def _by_digests(self, leaves: list[str]) -> Ints:
-        """Return int64[samples, 4]: the samples that the values of these leaves tell apart."""
+        """Return int64[samples, 4]: the samples that the values of these leaves identify."""
         if not leaves:
             return np.empty((0, 4), np.int64)
         found: list[dict[tuple[bytes, ...], int]] = []

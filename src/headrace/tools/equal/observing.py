@@ -89,7 +89,7 @@ def observe(name: str, loader: Any, *, most_samples: int | None = None) -> Loade
     """Iterate twice over a loader, and set the epoch by `set_epoch` where it exists.
 
     `most_samples`: samples of each epoch after which to stop. Raises UsageError if it gives no batches, or batches
-    whose samples cannot be told apart.
+    of unknown size.
     """
     first, second = (_epoch(name, loader, number, most_samples) for number in (0, 1))
     if not second.batch_sizes:
