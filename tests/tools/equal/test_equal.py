@@ -221,3 +221,45 @@ def test_fixture(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*distribution image*"])
+
+
+SCRIPT = """
+import sys
+import torch
+from made_loaders import Pictures, cropped, flipped, loader
+
+with open("log.txt", "w") as log:
+    log.write("begun")
+for batch in loader(Pictures(cropped, flipped), seed=int(sys.argv[1])):
+    raise SystemExit("it trains")
+"""
+DRAFT = """
+from made_loaders import SAME_OR_NOT
+
+def make_loader():
+    return SAME_OR_NOT()
+
+def batches(loader):
+    for batch in loader:
+        yield {"image": batch["image"], "label": batch["label"], "name": batch["name"]}
+"""
+
+
+@pytest.mark.parametrize(("function", "status"), [("same", 0), ("without_flips", 101)])
+def test_a_script_against_its_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, status: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "draft.py").write_text(DRAFT.replace("SAME_OR_NOT", function))
+    found = CliRunner().invoke(app, ["equal", "train.py 3", "draft.py"])
+    assert found.exit_code == status, found.output
+    assert not (tmp_path / "log.txt").exists()
+
+
+def test_a_script_that_is_not_there() -> None:
+    found = CliRunner().invoke(app, ["equal", "none.py", "none.py"])
+    assert found.exit_code == 1
+    assert isinstance(found.exception, UsageError)
+    assert "BEFORE: expected a script, got none.py" in str(found.exception)

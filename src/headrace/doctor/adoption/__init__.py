@@ -13,6 +13,7 @@ from .module import module_text
 from .module_files import files_beside
 from .observed import script_data
 from .recipe import Adoption, LoaderRecipe, RecipePart
+from .script_start import script_loader
 from .trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "loader_trial",
     "module_text",
     "script_data",
+    "script_loader",
     "script_view",
     "survey_of",
     "tried_loader",

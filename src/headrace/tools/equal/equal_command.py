@@ -18,8 +18,8 @@ DIFFERENT = 101
 
 
 def equal(
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help="MODULE:FUNCTION that makes the reference loader.")],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="MODULE:FUNCTION that makes the other loader.")],
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="The reference.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The other loader.")],
     *,
     samples: Annotated[
         int | None, typer.Option(min=1, help="Stop each epoch after so many samples. Default: whole epochs.")
@@ -28,17 +28,20 @@ def equal(
 ) -> None:
     """Compare two loaders: samples, dtypes, shapes, values, distributions of what is random, order, and speed.
 
-    Each function is imported from the current folder and returns a DataLoader, a Loader or anything that is iterated
-    anew in each epoch. Both are iterated twice. Exits with 101 if they differ by more than rounding.
+    Each is MODULE:FUNCTION, imported from the current folder, which returns a DataLoader, a Loader or anything that is
+    iterated anew in each epoch; or "SCRIPT.py ARGUMENTS", quoted, which runs up to its first training pass over a
+    DataLoader; or a file that `headrace doctor --draft` wrote. Both loaders are iterated twice. Exits with 101 if they
+    differ by more than rounding.
     """
-    from headrace.tools.bench.against import factory_of
     from headrace.tools.equal import judge, observe
+    from headrace.tools.equal.named_loaders import named_loader
 
     console = console_for(json)
     observed = []
     for option, name in (("BEFORE", before), ("AFTER", after)):
         say(console, [f"two epochs of {name} …"], "dim")
-        observed.append(observe(name, factory_of(name, option=option)(), most_samples=samples))
+        with named_loader(name, option) as loader:
+            observed.append(observe(name, loader, most_samples=samples))
     judgement = judge(*observed)
     say(console, judgement_lines(judgement))
     write_json(json, judgement.document())

@@ -154,7 +154,7 @@ def _missing(before: LoaderObservation, after: LoaderObservation, leaf: str) -> 
 
 
 def _samples(before: LoaderObservation, after: LoaderObservation, fixed: list[str]) -> Iterator[Difference]:
-    """Yield a difference if one loader lacks samples of the other, judged by the leaf with the most different values."""
+    """Yield a difference if one loader lacks samples of the other, by the leaf with the most different values."""
     leaf = max(fixed, key=lambda name: len(set(before.epochs[0].leaves[name].digests)), default=None)
     missing = (0, 0) if leaf is None else _missing(before, after, leaf)
     most = max(before.epochs[0].samples, after.epochs[0].samples)
