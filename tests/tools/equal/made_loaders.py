@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ Picture = npt.NDArray[np.float32]
 Change = Callable[[Picture, np.random.Generator], Picture]
 
 
+@cache
 def picture(index: int) -> Picture:
     """Smooth picture with another colour, direction and contrast per sample."""
     draw = np.random.default_rng(index)
