@@ -11,7 +11,7 @@ import torch
 from probing import notes, probed, records
 from training_loops import Loop, loader
 
-from headrace.doctor.probe.hooks import model_calls
+from headrace.doctor.probe.hooks import loop_calls
 from headrace.doctor.probe.training import training as training_module
 from headrace.doctor.probe.training.steps import AHEAD, BACKWARD, COPY, UNSOURCED, WORK, StepTimeline
 
@@ -211,5 +211,5 @@ def test_a_model_that_raises_or_whose_parameters_cannot_be_asked_for_is_called_a
 
 
 def test_the_template_takes_its_one_name_from_the_module_it_is_put_into() -> None:
-    assert model_calls._HOOKED_CODE.co_names == (model_calls.NAME,)
-    assert not model_calls._HOOKED_CODE.co_freevars
+    assert loop_calls._HOOKED_CODE.co_names == (loop_calls.NAME,)
+    assert not loop_calls._HOOKED_CODE.co_freevars

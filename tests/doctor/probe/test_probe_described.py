@@ -11,8 +11,7 @@ import torch
 from probing import notes, probed, records
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SubsetRandomSampler
 
-from headrace.doctor.probe.described_loader import MOST_LEVELS, MOST_NAMES, MOST_TEXT, described_loader
-from headrace.doctor.probe.described_values import attributes_of
+from headrace.doctor.probe.described_values import MOST_LEVELS, MOST_NAMES, MOST_TEXT, attributes_of, described_loader
 
 
 class Slotted:

@@ -18,7 +18,7 @@ from probing import notes, probed, records
 from torch.utils.data import DataLoader, IterableDataset
 from training_loops import pairs
 
-from headrace.doctor.probe.hooks.batch_shapes import bytes_and_shape
+from headrace.doctor.probe.batch_leaves import bytes_and_shape
 from headrace.doctor.probe.training.steps import StepTimeline
 
 ran: list[str] = []

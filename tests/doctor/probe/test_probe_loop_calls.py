@@ -14,7 +14,7 @@ from probing import notes, probed, records
 from training_loops import Loop, loader
 
 from headrace.doctor.probe.hooks.loop_calls import READS, TEXTS
-from headrace.doctor.probe.training import loop_calls
+from headrace.doctor.probe.training import loop_work
 
 STEPS = 6
 OWN = ("Tensor.item()", "Tensor.__float__()", "Tensor.__bool__()", "print")
@@ -84,7 +84,7 @@ def test_logging_counts_as_writing(tmp_path: Path) -> None:
 
 
 def test_thousands_of_reads_are_watched_in_one_step_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_calls, "REST_STEPS", 3)
+    monkeypatch.setattr(loop_work, "REST_STEPS", 3)
     own: list[bool] = []
 
     def after(loop: Loop, batch: Any) -> None:

@@ -15,7 +15,7 @@ from probing import probed, records
 from torch.utils.data import DataLoader
 from training_loops import Loop
 
-from headrace.doctor.probe.hooks.batch_shapes import EVERY, MOST_LOOKS, MOST_TOKENS, counted
+from headrace.doctor.probe.batch_leaves import EVERY, MOST_LOOKS, MOST_TOKENS, counted
 
 PAD = 0
 WIDTH = 12

@@ -22,7 +22,7 @@ from obstore.store import S3Store
 from store_servers import KEY_ID, SECRET, StoreServer, running_store
 from webdataset.gopen import gopen
 
-from headrace.doctor.probe.remote_reads import MOST_STORES, OTHERS, RemoteReadCounts, named_host, place_of
+from headrace.doctor.probe.opened_files import MOST_STORES, OTHERS, RemoteReadCounts, named_host, place_of
 from headrace.doctor.session.evidence_schema import KINDS
 from headrace.doctor.session.merged_reads import joined_remote, merge_remote
 

@@ -17,7 +17,7 @@ from headrace.doctor.probe import overhead
 from headrace.doctor.probe.evidence_file import BLOCK, is_kept
 from headrace.doctor.probe.overhead import AIM, ALWAYS_NS, NOBODY, PauseSchedule
 from headrace.doctor.probe.training import loop_work
-from headrace.doctor.probe.training.pauses import PausedTraining
+from headrace.doctor.probe.training.closed_steps import PausedTraining
 
 MS = 1_000_000
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
-from .opened_files import OpenedFiles
+from .opened_files import OpenedFiles, RemoteReadCounts
 from .overhead import ProductionCost, SampleTimingPace
 from .patches import Fault, HookGuard
-from .remote_reads import RemoteReadCounts
 from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, StackSampler
 from .stages import Account, CallTimer, Totals

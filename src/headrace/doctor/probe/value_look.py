@@ -19,11 +19,9 @@ from threading import Thread, Timer
 from typing import Any, BinaryIO, Callable
 
 from .columns import ColumnBudget, found_columns, sequence_lengths
-from .held_pictures import held_pictures
-from .live_objects import live_objects
-from .raw_samples import KEY, RawSamples, raw_samples
+from .held_objects import held_pictures, live_objects
+from .raw_samples import KEY, RawSamples, SampleMakers, raw_samples
 from .sample_comparison import generators_held, generators_kept, generators_moved
-from .sample_makers import SampleMakers
 from .value_trace import ValueTrace
 
 LOOK_FILE = "look"

@@ -11,7 +11,8 @@ from threading import Thread, current_thread, get_ident
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
-from ..described_loader import described_loader, sampler_epoch
+from ..batch_leaves import BatchShapes, PaddingLooks
+from ..described_values import described_loader, sampler_epoch
 from ..overhead import NOBODY
 from ..patches import Function, Patches
 from ..sample_comparison import SampleComparison
@@ -19,9 +20,8 @@ from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
 from ..training.loader_sources import HeldIterator
 from ..training.received_batches import ATTRIBUTE, FetchedBatch, ObservedPass
+from ..training.replay import replayed, replayed_elsewhere
 from ..training.training import TrainingObserver, now
-from .batch_shapes import BatchShapes, PaddingLooks
-from .replayed_batches import replayed, replayed_elsewhere
 from .worker_queues import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"

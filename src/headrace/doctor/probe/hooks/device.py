@@ -10,8 +10,8 @@ from typing import Any, Callable
 from ..device_marks import CudaDevice, DeviceMarks, ProfilerRanges
 from ..overhead import TrainingCost, nothing, price_ns
 from ..patches import Function, Patches
+from ..training.state import TrainingThread
 from ..training.steps import COPY
-from ..training.thread import TrainingThread
 from ..training.training import TrainingObserver
 
 FACTS_EVERY_US = 30_000_000

@@ -16,8 +16,8 @@ import time
 from typing import Any, Callable
 
 from ..batch_production import BatchRecorder
+from ..opened_files import NAMED, OTHERS, place_of
 from ..patches import Fault, Function, HookGuard, stand_in
-from ..remote_reads import NAMED, OTHERS, place_of
 from ..stages import MOST_STAGES, CallTimer, timed_call
 from .file_libraries import SMALL_BYTES, TimedCall, each_timed
 

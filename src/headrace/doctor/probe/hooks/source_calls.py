@@ -9,14 +9,13 @@ from multiprocessing.process import current_process
 from threading import get_ident
 from typing import Any, Callable, NamedTuple
 
+from ..batch_leaves import BatchShapes
 from ..patches import Function
 from ..stack_sampler import call_site
 from ..training.loader_sources import HeldIterator
 from ..training.received_batches import FetchedBatch, ObservedPass
-from ..training.replay import is_grad_enabled
+from ..training.replay import is_grad_enabled, replayed
 from ..training.training import TrainingObserver, now
-from .batch_shapes import BatchShapes
-from .replayed_batches import replayed
 
 
 class SourceLibrary(NamedTuple):
