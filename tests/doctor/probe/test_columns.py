@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import random
-import sys
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -141,11 +139,6 @@ def test_what_a_dataset_holds(held: dict[str, Any], expected: dict[str, list[Any
     assert {name: found.get(name) for name in expected} == expected
 
 
-def test_values_are_plain() -> None:
-    found = values_of(Sized(a=np.ones(COUNT, np.float32), b=np.array(PATHS), c=[np.int64(1)] * COUNT, d=TABLE))
-    assert {type(value) for values in found.values() for value in values} == {str, int, float}
-
-
 @pytest.mark.parametrize(
     "held",
     [
@@ -164,12 +157,6 @@ def test_what_is_no_column(held: dict[str, Any]) -> None:
     assert values_of(Sized(**held)) == {}
 
 
-def test_a_library_that_may_not_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("polars", "pandas", "torch"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert values_of(Sized(files=PATHS)) == {"files": PATHS}
-
-
 def test_one_sequence_under_two_names_is_one_column() -> None:
     assert set(columns_of(ImageFolder())) == {"samples[0]", "samples[1]", "targets"}
 
@@ -178,16 +165,6 @@ def test_a_dataset_that_is_a_list_itself() -> None:
     assert set(columns_of(list(zip(PATHS, LABELS, strict=True)))) == {"dataset[0]", "dataset[1]"}
     assert values_of(PATHS) == {"dataset": PATHS}
     assert values_of([{"image": path} for path in PATHS]) == {"image": PATHS}
-
-
-def test_rows_that_a_library_read(tmp_path: Path) -> None:
-    TABLE.to_csv(tmp_path / "a.csv", index=False)
-    with (tmp_path / "a.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    pyarrow.parquet.write_table(ARROW, tmp_path / "a.parquet", row_group_size=5)
-    found = values_of(Sized(rows=rows, table=pyarrow.parquet.read_table(tmp_path / "a.parquet", memory_map=True)))
-    assert found["rows.caption"] == list(TABLE.caption)
-    assert found["table.image.path"] == PATHS
 
 
 @pytest.mark.leaks(reason="polars starts threads and their event loops for good")
@@ -350,13 +327,6 @@ def test_no_code_of_the_users_runs() -> None:
     assert set(columns_of(Sized(rows=[Computed(number) for number in range(COUNT)]))) == {"rows.number"}
 
 
-def test_datasets_that_hold_each_other() -> None:
-    inner = Sized(files=PATHS)
-    outer = Subset(inner, range(COUNT - 1, -1, -1))
-    inner.parent, inner.all = outer, ConcatDataset([outer])
-    assert values_of(outer)["files"] == PATHS[::-1]
-
-
 def test_a_search_ends_with_its_budget() -> None:
     deep: Any = []
     for _ in range(10_000):
@@ -368,13 +338,6 @@ def test_a_search_ends_with_its_budget() -> None:
     budget = ColumnBudget(seconds=0)
     assert found_columns(Sized(files=PATHS), COUNT, budget) == []
     assert budget.is_spent
-
-
-def test_huge_containers_of_other_lengths_are_not_read() -> None:
-    huge = np.zeros(1 << 20, np.uint8)
-    held = Sized(files=PATHS, numbers=range(1 << 60), many=[0] * (1 << 20), by_name=dict.fromkeys(range(1 << 20)))
-    held.mapped = np.lib.stride_tricks.as_strided(huge, (1 << 50,), (0,))
-    assert set(columns_of(held)) == {"files"}
 
 
 class Captions(Holding):

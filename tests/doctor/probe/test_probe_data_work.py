@@ -11,12 +11,10 @@ import torch
 from probing import notes, probed, records
 from training_loops import Loop, loader
 
-from headrace.doctor.probe.hooks import loop_calls
 from headrace.doctor.probe.training import training as training_module
 from headrace.doctor.probe.training.steps import AHEAD, BACKWARD, COPY, UNSOURCED, WORK, StepTimeline
 
 MS = 1_000_000
-US = 1_000
 
 
 class Clock:
@@ -194,22 +192,3 @@ def test_a_torch_whose_modules_are_called_otherwise_is_said_not_to_be_known(
         Loop().train(loader(8))
     assert "forward" in notes(tmp_path)["not-known"]
     assert len(records(tmp_path, "step")) == 2
-
-
-def test_a_model_that_raises_or_whose_parameters_cannot_be_asked_for_is_called_all_the_same(tmp_path: Path) -> None:
-    class Odd(torch.nn.Module):
-        def parameters(self, recurse: bool = True) -> Any:
-            raise RuntimeError("not now")
-
-        def forward(self, value: int) -> int:
-            return value + 1
-
-    with probed(tmp_path):
-        given = [Odd()(one) for one, _ in enumerate(loader(8))]
-    assert given == [1, 2]
-    assert "not now" in notes(tmp_path)["hook-off"]
-
-
-def test_the_template_takes_its_one_name_from_the_module_it_is_put_into() -> None:
-    assert loop_calls._HOOKED_CODE.co_names == (loop_calls.NAME,)
-    assert not loop_calls._HOOKED_CODE.co_freevars

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from probing import notes, probed, records
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SubsetRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SubsetRandomSampler
 
 from headrace.doctor.probe.described_values import MOST_LEVELS, MOST_NAMES, MOST_TEXT, attributes_of, described_loader
 
@@ -115,10 +115,6 @@ def test_samplers_inside_one_another_are_described_to_a_depth() -> None:
     assert json.dumps(described(sampler=circle)).count("seed") == MOST_LEVELS + 1
 
 
-def test_an_order_that_is_a_list_has_its_class() -> None:
-    assert described(batch_sampler=[[0, 1]])["batch_sampler"] == {"class": "builtins.list", "attributes": {}}
-
-
 def test_none_of_the_users_code_runs() -> None:
     found = described(Hostile(), dataset=Hostile(), sampler=Hostile(seed=7, sampler=Hostile(rank=1)))
     name = f"{__name__}.Hostile"
@@ -126,12 +122,3 @@ def test_none_of_the_users_code_runs() -> None:
     assert found["wrapper"] == {"class": name}
     inner = {"class": name, "attributes": {"rank": 1}}
     assert found["sampler"] == {"class": name, "attributes": {"seed": 7, "sampler": inner}}
-
-
-def test_the_generator_and_each_of_the_bases_are_told() -> None:
-    class Augmented(Images):
-        pass
-
-    found = described(dataset=Augmented(), sampler=RandomSampler(Images()), generator=torch.Generator())
-    assert found["generator"] is True
-    assert found["dataset"]["bases"] == [f"{__name__}.Images", "torch.utils.data.dataset.Dataset"]

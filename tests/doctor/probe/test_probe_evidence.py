@@ -68,14 +68,6 @@ def test_the_bound_is_kept_and_the_end_has_room(begin, tmp_path):
     assert ["end", 1, "exit"] in lines(tmp_path / "evidence.jsonl")
 
 
-def test_a_name_that_found_no_room_comes_with_the_next_record_that_does(begin, tmp_path):
-    evidence = begin(most_bytes=1000)
-    number = evidence.name("x" * 300)
-    evidence.write(("long", number, "y" * 700))
-    evidence.write(("short", number))
-    assert lines(tmp_path / "evidence.jsonl")[1:] == [["name", number, "x" * 300], ["short", number]]
-
-
 def test_a_quarter_as_much_is_kept_with_each_half_of_what_is_left(begin):
     evidence = begin(most_bytes=(1 << 20) + LAST_BYTES)
     halvings = []
@@ -103,20 +95,6 @@ def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
     assert steps[-1] >= 200_000 - 2 * BLOCK * 2**evidence.halvings
     assert evidence.halvings <= 12
     assert all(later > earlier for earlier, later in pairwise(steps))
-
-
-def test_a_signal_handler_may_come_back_through_a_hook(begin, tmp_path):
-    def header():
-        signal.raise_signal(signal.SIGUSR1)
-        return HEADER
-
-    evidence = begin(header=header)
-    before = signal.signal(signal.SIGUSR1, lambda *_: evidence.name("from the handler"))
-    try:
-        evidence.write(("a", 1))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert lines(tmp_path / "evidence.jsonl")[-1] == ["a", 1]
 
 
 def test_a_fork_gets_a_file_of_its_own_though_a_thread_held_the_lock(begin, tmp_path):
@@ -153,24 +131,6 @@ def test_a_fork_gets_a_file_of_its_own_though_a_thread_held_the_lock(begin, tmp_
     ]
 
 
-@pytest.mark.parametrize("moment", ["before", "meanwhile"])
-def test_a_folder_that_goes_away_ends_the_evidence_only(moment, begin, tmp_path, capsys):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    evidence = begin(folder / "evidence.jsonl")
-    if moment == "meanwhile":
-        evidence.write(("a", 1))
-        os.remove(folder / "evidence.jsonl")
-    folder.rmdir()
-    evidence.write(("a", 2))
-    evidence.write(("a", 3))
-    said = capsys.readouterr().err
-    if moment == "before":
-        assert said.startswith(f"headrace: {folder}/evidence.jsonl: [Errno 2] ")
-    else:
-        assert said == ""
-
-
 def test_a_full_disk_is_said_once_and_closes_the_file(begin, capsys):
     """/dev/full takes nothing."""
     evidence = begin("/dev/full")
@@ -203,18 +163,8 @@ def test_a_file_size_limit_ends_the_evidence_only(begin, tmp_path):
     assert cut
 
 
-def test_a_closed_standard_error_is_nobody_to_tell(begin, monkeypatch):
-    monkeypatch.setattr("sys.stderr", None)
-    begin("/nowhere/evidence.jsonl").write(("a", 1))
-
-
 class Odd(enum.Enum):
     one = 1
-
-
-class Refuses:
-    def __str__(self) -> str:
-        raise RuntimeError("no")
 
 
 @pytest.mark.parametrize(
@@ -242,12 +192,6 @@ def test_odd_values_become_what_json_knows(value, shown):
     assert json.loads(text, parse_constant=lambda name: pytest.fail(name)) == ["a", shown]
 
 
-def test_a_value_that_cannot_be_shown_ends_the_evidence_only(begin, capsys):
-    evidence = begin()
-    evidence.write(("a", Refuses()))
-    assert " no; " in capsys.readouterr().err
-
-
 def test_a_script_that_closes_all_descriptors_gets_nothing_of_ours_into_its_files(begin, tmp_path):
     evidence = begin()
     evidence.write(("a", 1))
@@ -259,16 +203,6 @@ def test_a_script_that_closes_all_descriptors_gets_nothing_of_ours_into_its_file
         file.write(b"its own")
     assert (tmp_path / "the_scripts").read_bytes() == b"its own"
     assert lines(tmp_path / "evidence.jsonl") == [list(HEADER), ["a", 1], ["b", 2], ["c", 3]]
-
-
-def test_what_a_script_has_opened_under_our_number_stays_open(begin, tmp_path):
-    evidence = begin()
-    evidence.write(("a", 1))
-    os.close(evidence._descriptor)
-    with (tmp_path / "the_scripts").open("wb", buffering=0) as file:
-        assert file.fileno() == evidence._descriptor
-        evidence.close()
-        file.write(b"its own")
 
 
 def test_no_standard_descriptor_is_taken(begin, tmp_path):

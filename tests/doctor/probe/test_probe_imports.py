@@ -54,60 +54,12 @@ def test_a_module_is_told_of_once_with_its_body_run(seen, site):
     assert module.value == 1
 
 
-def test_one_that_is_there_already_is_told_of_at_once(watch):
-    told: list[ModuleType] = []
-    watch.when_imported("sys", told.append)
-    assert told == [sys]
-
-
-def test_all_who_asked_are_told_in_order(watch, seen, site):
-    order: list[int] = []
-    for number in range(3):
-        watch.when_imported("watched", lambda _, number=number: order.append(number))
-    importlib.import_module("watched")
-    assert order == [0, 1, 2]
-
-
-def test_a_submodule_is_told_of_by_its_full_name(watch, site):
-    (site / "within").mkdir()
-    (site / "within" / "__init__.py").write_text("from . import inner")
-    (site / "within" / "inner.py").write_text("")
-    told: list[str] = []
-    for name in ("within.inner", "within"):
-        watch.when_imported(name, lambda module: told.append(module.__name__))
-    importlib.import_module("within.inner")
-    assert told == ["within.inner", "within"]
-
-
 def test_looking_for_a_module_tells_nothing_and_breaks_nothing(seen, site):
     """As accelerate and transformers do for each library that they could use."""
     for _ in range(3):
         assert importlib.util.find_spec("watched") is not None
     assert seen == []
     assert [importlib.import_module("watched")] == seen
-
-
-def test_what_is_nowhere_stays_nowhere(watch, seen):
-    watch.when_imported("nothing_of_that_name", seen.append)
-    with pytest.raises(ModuleNotFoundError) as error:
-        importlib.import_module("nothing_of_that_name")
-    assert error.value.name == "nothing_of_that_name"
-    assert importlib.util.find_spec("nothing_of_that_name") is None
-
-
-def test_one_that_fails_is_told_of_when_it_succeeds(seen, site):
-    (site / "watched.py").write_text("import beside\nif beside.value == 2: raise RuntimeError('not yet')")
-    with pytest.raises(RuntimeError, match="not yet"):
-        importlib.import_module("watched")
-    assert seen == []
-    sys.modules["beside"].value = 3
-    assert [importlib.import_module("watched")] == seen
-
-
-def test_a_reload_works_and_tells_nothing_again(seen, site):
-    module = importlib.import_module("watched")
-    assert importlib.reload(module) is module
-    assert seen == [module]
 
 
 def test_a_lazy_module_is_told_of_when_it_is_loaded(seen, site):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -209,30 +207,6 @@ def test_methods_are_told_by_the_class_of_their_object(stages: Stages, clock: Cl
     assert [area(Shape(), 2), area(Square(), 3), area(Square(), 4)] == [4, 9, 16]
     assert stages.close()[0][READ][0] == 3
     assert names == ["Shape", "Square"]
-
-
-def test_classes_made_by_the_sample_are_not_kept(stages: Stages, clock: Clock) -> None:
-    area = timed_by_type(stages, lambda name: READ)(Shape.area)
-    made = type("Square", (Shape,), {})
-    area(made(), 2)
-    ended = weakref.ref(made)
-    del made
-    gc.collect()
-    assert ended() is None
-
-
-def test_names_made_by_the_sample_are_kept_up_to_a_bound(stages: Stages, clock: Clock) -> None:
-    asked: list[str] = []
-
-    def stage_of(name: str) -> int:
-        asked.append(name)
-        return READ
-
-    area = timed_by_type(stages, stage_of)(Shape.area)
-    for _ in range(2):
-        for number in range(MOST_STAGES + 5):
-            assert area(type(f"Square{number}", (Shape,), {})(), 3) == 9
-    assert len(asked) == MOST_STAGES + 5 + 5  # once each, but for those beyond the bound
 
 
 def test_beyond_a_bound_new_stages_of_a_category_are_one(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ from headrace.doctor.probe.training.step_limit import (
     SETTLING_STEPS,
     StepLimit,
     StepsMeasured,
-    half_width,
-    observed_steps,
     replayed_steps,
 )
 from headrace.doctor.probe.training.steps import OptimizerStep
@@ -114,19 +112,6 @@ def test_steps_that_are_replayed(asked: int, step_s: float, steps: int) -> None:
     assert replayed_steps(40, asked, step_s, room=FEWEST_REPLAYED - 1) == steps  # too little
 
 
-def test_a_mean_is_narrow_where_its_blocks_agree() -> None:
-    assert half_width([100, 104] * 40) <= NARROW
-    assert half_width([100] * 40 + [120] * 40) > NARROW  # another half of the run gave another mean
-    assert half_width([0] * 8) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("asked", "step_s", "steps"), [(200, 0.1, 200), (200, 0.3, 100), (200, 2.0, NARROW_AFTER), (20, 2.0, 20), (5, 0, 5)]
-)
-def test_steps_that_are_observed_at_most(asked: int, step_s: float, steps: int) -> None:
-    assert observed_steps(asked, step_s) == steps
-
-
 def closed(limit: StepLimit, *lengths_ms: int) -> None:
     start = 0
     for number, length_ms in enumerate(lengths_ms):
@@ -177,9 +162,3 @@ def test_steps_of_a_noisy_machine_are_observed_for_half_a_minute(limit: StepLimi
     assert limit.is_reached(observed)
     assert not limit.is_reached(observed - 1)
     assert (limit.known_within is not None and limit.known_within > NARROW) == (observed < 200)
-
-
-def test_the_shortest_pass_that_ends_before_all_was_observed() -> None:
-    assert limited(5_000, 90).short_pass(1) == 90
-    assert limited(None, 201).short_pass(1) is None
-    assert limited(400).short_pass(2) == 400  # two batches a step

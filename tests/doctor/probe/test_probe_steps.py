@@ -14,7 +14,6 @@ from headrace.doctor.probe.training.steps import (
     BACKWARD,
     BEGUN,
     CLOSURE,
-    COLLECTIVE,
     COPY,
     ENDED,
     EVALUATION,
@@ -157,47 +156,12 @@ def test_optimizers_that_step_inside_a_backward_pass_end_the_step_with_it() -> N
     assert sum(end - start for kind, start, end in step.spans if kind == BACKWARD) == 55
 
 
-def test_optimizers_in_a_thread_of_autograds_own_end_the_step_with_the_backward_pass() -> None:
-    steps = StepTimeline()
-    steps.enter(BACKWARD, 0)
-    steps.stepped_inside("one")
-    steps.leave(50)
-    step = steps.finish()
-    assert step is not None
-    assert step.end == 50
-
-
-def test_an_optimizer_within_another_is_a_part_of_it() -> None:
-    steps = StepTimeline()
-    for origin in (0, 100):
-        closed = steps.optimizer_begins("outer", origin)
-        assert (closed is not None) == (origin > 0)
-        for inner in (10, 30):
-            assert steps.optimizer_begins("inner", origin + inner) is None
-            steps.optimizer_ends("inner", origin + inner + 10)
-        steps.optimizer_ends("outer", origin + 60)
-    assert steps.number == 1
-
-
 def test_a_step_that_is_whole_has_seen_as_many_optimizers_as_the_one_before() -> None:
     script = Script().run("gbobp")
     script.run("gbo")
     assert not script.steps.is_whole()
     script.run("bp")
     assert script.steps.is_whole()
-
-
-def test_spans_beyond_the_bound_keep_their_sum() -> None:
-    steps = StepTimeline(most_spans=4)
-    for position in range(50):
-        steps.enter(COPY if position % 2 else COLLECTIVE, position * 10)
-        steps.leave(position * 10 + 3)
-    steps.optimizer_begins("o", 1000)
-    steps.optimizer_ends("o", 1000)
-    step = steps.finish()
-    assert step is not None
-    assert len(step.spans) == 4
-    assert sum(end - start for _, start, end in step.spans) == 50 * 3
 
 
 @given(st.lists(st.tuples(st.sampled_from("bhc)"), st.integers(0, 5)), max_size=60))

@@ -21,18 +21,6 @@ from training_loops import Loop, Stream, loader, pairs
 from headrace.doctor.probe.evidence_file import BLOCK
 
 HERE = __file__
-second_is_here = torch.multiprocessing.get_context("fork").Event()
-
-
-class Arrival:
-    """Tells when it has come out of a queue."""
-
-    def __reduce__(self) -> Any:
-        return _arrived, ()
-
-
-def _arrived() -> None:
-    second_is_here.set()
 
 
 def _line() -> int:
@@ -145,25 +133,6 @@ def test_other_threads_that_compute_during_a_wait_are_seen(tmp_path: Path) -> No
     first, *others = [get[12] for get in records(tmp_path, "get")]
     assert first >= 100_000  # the rest of it may have been burnt before the first wait
     assert sum(others) < first
-
-
-def test_a_batch_held_back_for_an_earlier_one_had_arrived_before_it_was_asked_for(tmp_path: Path) -> None:
-    class FirstIsLate(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, index: int) -> Any:
-            if index == 0:
-                assert second_is_here.wait(30)
-            return Arrival() if index else index
-
-    with probed(tmp_path):
-        assert len(list(DataLoader(FirstIsLate(), batch_size=None, num_workers=2))) == 2
-    first, second = records(tmp_path, "get")
-    assert first[2] == 0
-    assert second[2] == 1
-    assert second[5] <= first[5]
-    assert second[5] < second[3]
 
 
 @pytest.mark.skipif("in_order" not in signature(DataLoader).parameters, reason="this torch hands out in order only")

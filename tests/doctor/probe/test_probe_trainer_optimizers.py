@@ -102,11 +102,3 @@ def test_an_evaluation_between_steps_is_no_wait_for_data(tmp_path: Path) -> None
     assert len(evaluated) == 5
     start = steps[3][2] + spans(steps[3])[0][1]
     assert all(start <= fetch[3] <= start + spans(steps[3])[0][2] for fetch in evaluated)
-
-
-def test_backward_passes_without_a_step_that_is_seen_are_another_engines(tmp_path: Path) -> None:
-    loop = Loop()
-    with probed(tmp_path):
-        for batch in loader(8):
-            loop.loss(batch).backward()
-    assert set(notes(tmp_path)) == {"engine"}
