@@ -166,18 +166,6 @@ def test_what_the_loop_calls_is_found(tmp_path: Path, train: Any, name: str, bat
     assert {"hook-off", "not-seen"}.isdisjoint(notes(tmp_path))
 
 
-def test_a_generator_that_runs_already_is_named_and_is_not_seen(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        batches = generated()
-        for x, y in batches:
-            train_on(x, y)
-    assert " generated (" in notes(tmp_path)["not-seen"]
-    diagnosis = seen(tmp_path)
-    assert "not-seen" in codes(diagnosis)
-    names = {part.name for budget in diagnosis.budgets for part in budget.parts}
-    assert "not seen" in names
-
-
 def test_a_loop_without_any_source_is_left_alone(tmp_path: Path) -> None:
     x, y = get_batch("train")
     with probed(tmp_path):
@@ -273,14 +261,6 @@ def test_a_diagnosis_that_is_terminated_says_what_was_seen(tmp_path: Path) -> No
     diagnosis = diagnose(decode_session(document.read_bytes()))
     assert codes(diagnosis)[0] == "interrupted"
     assert diagnosis.wait_share is not None
-
-
-def test_the_probe_is_silent_of_a_source_that_it_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = compile("for _ in range(3):\n    x, y = get_batch('train')\n    train_on(x, y)\n", "<no file>", "exec")
-    with probed(tmp_path):
-        exec(code, {"get_batch": get_batch, "train_on": train_on, "__name__": "nowhere"})
-    assert "hook-off" not in notes(tmp_path)
-    assert "nowhere" not in sys.modules
 
 
 def test_every_class_of_a_family_is_hooked_and_the_outermost_gives_the_batch(

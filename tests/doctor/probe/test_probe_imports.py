@@ -113,22 +113,6 @@ def test_a_builtin_module_goes_unobserved_and_works(watch, seen, monkeypatch):
     assert dict(vars(importlib.machinery.BuiltinImporter)) == before
 
 
-def test_what_comes_before_is_told_before_the_body_runs(seen, site):
-    order: list[str] = []
-    watch = ImportWatch({"watched": lambda: order.append("before")})
-    watch.attach()
-    (site / "watched.py").write_text("import beside; beside.order.append('body')")
-    importlib.import_module("beside").order = order
-    watch.when_imported("watched", lambda _: order.append("after"))
-    importlib.util.find_spec("watched")
-    assert order == []
-    importlib.import_module("watched")
-    watch.detach()
-    for name in ("watched", "beside"):
-        sys.modules.pop(name)
-    assert order == ["before", "body", "after"]
-
-
 def test_after_detaching_nothing_is_told(watch, seen, site):
     importlib.util.find_spec("watched")
     watch.detach()

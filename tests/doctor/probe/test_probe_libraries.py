@@ -16,7 +16,6 @@ import cv2
 import h5py
 import imageio.v2
 import imageio.v3
-import lmdb
 import numpy as np
 import pytest
 import tokenizers
@@ -134,17 +133,6 @@ def test_h5py(probed: LibraryProbe, files: Path, pixels: Any) -> None:
         assert probed.calls(lambda: probed.result[3]) == {"read:h5py": 1}
         assert np.array_equal(probed.result, pixels[3])
     assert probed.calls(lambda: h5py.File(files / "a.h5").close()) == {"scan:h5py open": 1}
-
-
-def test_lmdb_is_left_as_it_is(probed: LibraryProbe, tmp_path: Path) -> None:
-    """Its classes take no patch; its user must not notice that it was tried."""
-    with lmdb.open(str(tmp_path / "data")) as environment:
-        assert isinstance(environment, lmdb.Environment)
-        with environment.begin(write=True) as transaction:
-            assert isinstance(transaction, lmdb.Transaction)
-            transaction.put(b"key", b"value")
-            assert probed.calls(lambda: transaction.get(b"key")) == {}
-            assert probed.result == b"value"
 
 
 def test_opencv(probed: LibraryProbe, files: Path, pixels: Any) -> None:

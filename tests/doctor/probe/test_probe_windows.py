@@ -169,7 +169,7 @@ ALL_STEPS = 3 + STEPS + 2 * (SETTLING_STEPS + REPLAY)
 @pytest.mark.parametrize(
     ("train", "why"),
     [
-        (_collated(_Uncopyable), "its batches cannot be copied (_Uncopyable: TypeError: it holds a socket)"),
+        (_collated(_Uncopyable), "its batches cannot be copied (TypeError: it holds a socket)"),
         (_text, "its batches hold no tensors"),
         (_captured, "steps run as CUDA graphs"),
         (_no_loader, "no DataLoader that is known fed its steps"),

@@ -90,13 +90,6 @@ def test_what_is_there_twice_is_one_copy() -> None:
     assert one is other
 
 
-def test_a_batch_that_holds_itself_is_refused() -> None:
-    batch: list[Any] = [X]
-    batch.append(batch)
-    with pytest.raises(Uncopyable, match="nested more than"):
-        copied(batch)
-
-
 def test_strides_types_and_gradients_are_kept() -> None:
     last = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert copied(last).stride() == last.stride()
@@ -137,10 +130,10 @@ def test_a_tensor_that_has_left_the_host_is_refused() -> None:
         copied([torch.zeros(2, device="meta")])
 
 
-def test_what_cannot_be_copied_is_named() -> None:
+def test_why_it_cannot_be_copied_is_said() -> None:
     class Socket:
         def __reduce__(self) -> Any:
             raise TypeError("no")
 
-    with pytest.raises(Uncopyable, match=r"^Socket: TypeError: no$"):
+    with pytest.raises(Uncopyable, match=r"^TypeError: no$"):
         copied({"inputs": X, "connection": [Socket()]})

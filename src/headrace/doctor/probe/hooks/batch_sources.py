@@ -7,7 +7,6 @@ source that cannot be hooked, such as a running generator; its wait is part of `
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -97,17 +96,9 @@ def install_search(patches: Patches, training: TrainingObserver, torch: ModuleTy
 
 def _hook(patches: Patches, training: TrainingObserver, source: BatchSource) -> None:
     calls = SourceCalls(training, source.name, SourceLibrary((), 0), (source.file, source.line))
-    is_hooked = source.owner is not None and patches.around(source.owner, source.attribute, calls.call)
-
-    def say() -> None:
-        if not calls.has_given:
-            where = f"{source.name} ({source.file}:{source.line})"
-            training.say("not-seen", f"Batches come from {where}: the wait for them was not seen.")
-
-    if not is_hooked:
-        say()
-    elif source.is_generator:
-        training.at_finish.append(say)
+    if source.owner is None or not patches.around(source.owner, source.attribute, calls.call):
+        where = f"{source.name} ({source.file}:{source.line})"
+        training.say("not-seen", f"Batches come from {where}: the wait for them was not seen.")
 
 
 def install_source_library(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
@@ -154,8 +145,6 @@ class BatchSource(NamedTuple):
     attribute: str
     file: str
     line: int
-    is_generator: bool
-    """True for a generator, which continues unhooked once started."""
 
 
 class SourceWatch:
@@ -233,15 +222,14 @@ def _source_of(frame: FrameType, caller: FrameType) -> BatchSource:
     """Return the place at which a frame's function can be replaced: its module, or the class of its first argument."""
     code, name = frame.f_code, frame.f_code.co_name
     place = (caller.f_code.co_filename, caller.f_lineno)
-    is_generator = bool(code.co_flags & inspect.CO_GENERATOR)
     module = sys.modules.get(frame.f_globals.get("__name__", ""))
     if _is_of(vars(module).get(name) if module is not None else None, code):
-        return BatchSource(name, module, name, *place, is_generator)
+        return BatchSource(name, module, name, *place)
     first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
     kind: type = first if isinstance(first, type) else type(first)
     owner = next((one for one in kind.__mro__ if _is_of(vars(one).get(name), code)), None)
     shown = kind.__name__ if name.startswith("__") else f"{kind.__name__}.{name}"
-    return BatchSource(name if owner is None else shown, owner, name, *place, is_generator)
+    return BatchSource(name if owner is None else shown, owner, name, *place)
 
 
 def _is_of(value: Any, code: CodeType) -> bool:

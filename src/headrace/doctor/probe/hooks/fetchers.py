@@ -30,8 +30,7 @@ def install_fetchers(
     hook, unseen = _FetchHook(timer, batches, comparison, training), "the making of batches was"
     batches.price_sample = lambda: _sample_price_ns(timer, batches)
     timer.patches.hook_around(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, unseen)
-    for name, source in (("_MapDatasetFetcher", "dataset"), ("_IterableDatasetFetcher", "dataset_iter")):
-        timer.patches.needs(fetch, name, dict.fromkeys((source, "auto_collation", "collate_fn"), unseen))
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         timer.patches.hook_around(fetch, f"{name}.fetch", hook.fetch, unseen)
 
 

@@ -42,11 +42,6 @@ FILE_CALLS: dict[str, list[TimedCall]] = {
     "h5py._hl.files": [("make_fid", "scan", "h5py open")],
     "h5py._hl.group": [("Group.__getitem__", "lookup", "h5py group")],
     "h5py._hl.dataset": [("Dataset.__getitem__", "read", "h5py"), ("Dataset.read_direct", "read", "h5py")],
-    # The classes of lmdb's C build allow no patch and no subclass, and lmdb itself rejects a stand-in for its
-    # environment. There, only the lines of user code show it. The cffi build is Python.
-    "lmdb": [
-        (f"{owner}.{name}", "lookup", "lmdb") for name in ("get", "getmulti") for owner in ("Transaction", "Cursor")
-    ],
     "numpy": [(name, "read", f"numpy {name}") for name in ("fromfile", "genfromtxt", "load", "loadtxt")],
     "torch.serialization": [("load", "read", "torch.load")],
     # The usual ways for programs to wait for other threads and processes.

@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder
 from ..opened_files import NAMED, OTHERS, place_of
-from ..patches import Fault, Function, HookGuard, stand_in
+from ..patches import Fault, Followed, Function, HookGuard, stand_in
 from ..stages import MOST_STAGES, CallTimer, timed_call
 from .file_libraries import SMALL_BYTES, TimedCall, each_timed
 
@@ -312,24 +312,6 @@ def install_obstore(counter: RequestCounter, obstore: Any) -> None:
         counter.timer.patches.replace(obstore, name, make(name))
 
 
-class CountedStream:
-    """Stream of the S3 connector that times each chunk and counts its bytes."""
-
-    def __init__(self, stream: Any, read: Function, count: Function) -> None:
-        self._stream, self._read, self._count = stream, read, count
-
-    def __iter__(self) -> CountedStream:
-        return self
-
-    def __next__(self) -> Any:
-        piece = self._read(self._stream)
-        self._count(len(piece))
-        return piece
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 def install_s3_connector(counter: RequestCounter, client: Any) -> None:
     """Hook PyTorch's S3 connector, which makes requests outside Python: requested objects and chunks."""
     stages, stage = counter.stages, counter.stage("s3torchconnector")
@@ -342,7 +324,15 @@ def install_s3_connector(counter: RequestCounter, client: Any) -> None:
         given = timed_call(stages, stage, original)(its_client, bucket, key, *args, **kwargs)
         asked = f"{original.__name__} {key} {args} {sorted(kwargs.items())}"
         count = counter.count_object(begun, bucket, asked)
-        return given if count is None or not hasattr(given, "__next__") else CountedStream(given, read, count)
+        if count is None or not hasattr(given, "__next__"):
+            return given
+
+        def take(stream: Any) -> Any:
+            piece = read(stream)
+            count(len(piece))
+            return piece
+
+        return Followed(given, take)
 
     for method in ("_get_object_stream", "head_object"):
         counter.timer.patches.hook_around(client, f"S3Client.{method}", ask, "its requests were")

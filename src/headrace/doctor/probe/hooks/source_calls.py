@@ -10,11 +10,11 @@ from threading import get_ident
 from typing import Any, Callable, NamedTuple
 
 from ..batch_leaves import BatchShapes
-from ..patches import Function
+from ..patches import Followed, Function
 from ..stack_sampler import call_site
 from ..training.loader_sources import HeldIterator
-from ..training.received_batches import FetchedBatch, ObservedPass
 from ..training.replay import is_grad_enabled, replayed
+from ..training.state import FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 
 
@@ -109,11 +109,6 @@ class SourceCalls:
         self._passes: dict[tuple[str, bool], _SourcePass] = {}
         """Passes by evidence file and gradient mode. A fork starts with none."""
 
-    @property
-    def has_given(self) -> bool:
-        """True if the source has returned a batch since it was hooked."""
-        return bool(self._passes)
-
     def call(self, original: Function, *args: Any, **kwargs: Any) -> Any:
         if original.__name__ != "__iter__":
             return self.timed(original, *args, **kwargs)
@@ -122,7 +117,16 @@ class SourceCalls:
         self._settings = self._settings or _settings_of(args[0], self._library.settings)
         self._begin = original, _weakly(args[0])
         given = original(*args, **kwargs)
-        return _Reworked(given, self._training) if _has_loader(args[0]) else self._followed(given)
+        return Followed(given, self._reworked) if _has_loader(args[0]) else self._followed(given)
+
+    def _reworked(self, generator: Any) -> Any:
+        """Return the next item of a pipeline that transforms a loader's batches: data work from here on."""
+        self._training.rework()
+        try:
+            return next(generator)
+        except StopIteration:
+            self._training.work.drop()
+            raise
 
     def _is_elsewhere(self) -> bool:
         """Return True if this thread does not train, or is inside another part of a step."""
@@ -153,7 +157,7 @@ class SourceCalls:
     def _followed(self, given: Any) -> Any:
         """Wrap a new generator in one that times it."""
         if hasattr(type(given), "__next__") and getattr(type(given), "__name__", "") == "generator":
-            return _Followed(given, self)
+            return Followed(given, functools.partial(self.timed, next))
         return given
 
     def _note(self, given: Any, start: int, end: int, args: tuple[Any, ...]) -> _SourcePass | None:
@@ -215,45 +219,6 @@ class SourceCalls:
         return ObservedPass(
             self._training, number, number, False, loader=loader, owner=lambda: None, makers=self._library.ahead
         )
-
-
-class _Followed:
-    """Generator with a timed `next()`; all other attributes are the generator's own."""
-
-    def __init__(self, generator: Any, calls: SourceCalls) -> None:
-        self._generator = generator
-        self._calls = calls
-
-    def __iter__(self) -> _Followed:
-        return self
-
-    def __next__(self) -> Any:
-        return self._calls.timed(next, self._generator)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._generator, name)
-
-
-class _Reworked:
-    """Generator that transforms a loader's batches: data work from its `next()` on."""
-
-    def __init__(self, generator: Any, training: TrainingObserver) -> None:
-        self._generator = generator
-        self._training = training
-
-    def __iter__(self) -> _Reworked:
-        return self
-
-    def __next__(self) -> Any:
-        self._training.rework()
-        try:
-            return next(self._generator)
-        except StopIteration:
-            self._training.work.drop()
-            raise
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._generator, name)
 
 
 def _settings_of(owner: Any, paths: tuple[str, ...]) -> dict[str, Any]:

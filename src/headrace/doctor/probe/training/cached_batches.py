@@ -6,6 +6,7 @@ import copy
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -19,11 +20,7 @@ Copying 20 MB takes as long as many a step.
 MOST_CACHED_BYTES = 512 << 20
 MEMORY_SHARE = 0.1
 """Share of the free memory of the machine or container, divided among its ranks."""
-_PLAIN = (str, bytes, int, float, complex, bool, type(None))
-_MOST_DEPTH = 32
-
-Memo = dict[int, Any]
-"""Copies by id of the original, so that duplicates in a batch stay duplicates in its copy."""
+_MOST_DEPTH = 8
 
 
 class CachedBatches:
@@ -130,44 +127,37 @@ def _number_in(path: str) -> int:
 
 
 class Uncopyable(Exception):  # noqa: N818  (what a batch is, not what went wrong)
-    """Refusal to copy a batch: the type that cannot be copied, and the reason."""
+    """Refusal to copy a batch, with the reason."""
 
 
 def copied(batch: Any) -> Any:
-    """Return a deep copy of `batch` with the same types, sharing no tensor or container.
+    """Return a deep copy of `batch` that shares no tensor or container.
 
     Pinned tensors stay pinned, and tensors keep their strides, so a step may modify its batch. Raises Uncopyable, also
     for a tensor outside host memory.
     """
-    return _copied(batch, {}, _MOST_DEPTH)
-
-
-def _copied(value: Any, memo: Memo, depth: int) -> Any:
-    if type(value) in _PLAIN:
-        return value
-    if id(value) in memo:
-        return memo[id(value)]
-    if not depth:
-        raise Uncopyable(f"{type(value).__name__}: nested more than {_MOST_DEPTH} deep")
+    torch: Any = sys.modules.get("torch")
+    memo: dict[int, Any] = {}
     try:
-        memo[id(value)] = new = _new(value, memo, depth - 1)
+        for tensor in _tensors_in(batch, torch, _MOST_DEPTH) if torch is not None else ():
+            if id(tensor) not in memo:
+                memo[id(tensor)] = _tensor(torch, tensor)
+        return copy.deepcopy(batch, memo)
     except Uncopyable:
         raise
     except Exception as error:
-        raise Uncopyable(f"{type(value).__name__}: {type(error).__name__}: {error}") from error
-    return new
+        raise Uncopyable(f"{type(error).__name__}: {error}") from error
 
 
-def _new(value: Any, memo: Memo, depth: int) -> Any:
-    torch: Any = sys.modules.get("torch")
-    numpy: Any = sys.modules.get("numpy")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return _tensor(torch, value)
-    if numpy is not None and type(value) is numpy.ndarray and value.dtype != object:
-        return value.copy(order="K")
-    if isinstance(value, tuple):
-        return tuple.__new__(type(value), [_copied(inner, memo, depth) for inner in value])
-    return _object(value, memo, depth)
+def _tensors_in(value: Any, torch: Any, depth: int) -> Iterator[Any]:
+    """Yield the tensors in containers and attributes. deepcopy copies tensors anywhere else in its own way."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+        attributes = () if callable(value) else getattr(value, "__dict__", {}).values()
+        for one in (*inner, *attributes):
+            yield from _tensors_in(one, torch, depth - 1)
 
 
 def _tensor(torch: Any, tensor: Any) -> Any:
@@ -186,26 +176,3 @@ def _tensor(torch: Any, tensor: Any) -> Any:
     if is_plain:
         return new.requires_grad_(tensor.requires_grad)
     return new if type(new) is kind else copy.deepcopy(tensor)
-
-
-def _object(value: Any, memo: Memo, depth: int) -> Any:
-    """Copy an object with its attributes (such as a dataclass or UserDict), and the items of a dict or list.
-
-    Anything else copies itself.
-    """
-    kind: Any = next((kind for kind in (dict, list) if isinstance(value, kind)), None)
-    # A copy of a TensorFlow tensor is the tensor itself, although numpy may modify its memory.
-    is_opaque = callable(value) or not hasattr(value, "__dict__") or type(value).__name__ == "EagerTensor"
-    if kind is None and is_opaque:
-        return copy.deepcopy(value)
-    new = value.copy() if type(value) is kind else copy.copy(value)
-    if new is value:
-        return new
-    if kind is not None:
-        for key in dict.keys(value) if kind is dict else range(list.__len__(value)):
-            kind.__setitem__(new, key, _copied(kind.__getitem__(value, key), memo, depth))
-    with suppress(AttributeError):  # no attributes; `__dict__` also works for a frozen dataclass
-        attributes = object.__getattribute__(new, "__dict__")
-        for name, inner in list(attributes.items()):
-            attributes[name] = _copied(inner, memo, depth)
-    return new

@@ -13,10 +13,10 @@ from .state import TrainingState
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
-    from ..device_marks import DeviceMarks
+    from ..hooks.device import DeviceMarks
     from ..overhead import TrainingCost
     from ..settings import SessionClock
-    from .received_batches import FetchedBatch
+    from .state import FetchedBatch
     from .steps import OptimizerStep
     from .windows import Windows
 

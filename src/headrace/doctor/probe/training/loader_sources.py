@@ -9,10 +9,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Callable
 
 from .cached_batches import MOST_CACHED, CachedBatches, room_bytes
-from .received_batches import ATTRIBUTE
+from .state import ATTRIBUTE
 
 if TYPE_CHECKING:
-    from .received_batches import FetchedBatch, ObservedPass
+    from .state import FetchedBatch, ObservedPass
     from .steps import OptimizerStep
 
 LONGEST_STOP_S = 2.0

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
 
 from .loader_sources import wait_until
-from .received_batches import FetchedBatch, ObservedPass
+from .state import FetchedBatch, ObservedPass
 
 if TYPE_CHECKING:
     from .loader_sources import FeedingLoader
-    from .received_batches import ObservedPass
-    from .state import TrainingState
+    from .state import ObservedPass, TrainingState
     from .training import TrainingObserver
 
 now = time.monotonic_ns

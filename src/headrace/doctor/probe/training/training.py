@@ -8,12 +8,11 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
-from ..looked_loader import LookedLoader
 from ..overhead import NOBODY
+from ..raw_samples import LookedLoader
 from .closed_steps import ClosedSteps
-from .received_batches import FetchedBatch, QueueReader
 from .replay import LoopReplay
-from .state import TrainingState
+from .state import FetchedBatch, QueueReader, TrainingState
 from .step_limit import StepsMeasured
 from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, PassEvent
 from .windows import Windows

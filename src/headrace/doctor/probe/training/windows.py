@@ -21,10 +21,9 @@ from .state import DEADLINE_S
 from .step_limit import EARLY_STEPS, SETTLING_STEPS, replayed_steps
 
 if TYPE_CHECKING:
-    from ..looked_loader import LookedLoader
-    from .received_batches import FetchedBatch, ObservedPass
+    from ..raw_samples import LookedLoader
     from .replay import LoopReplay
-    from .state import TrainingState
+    from .state import FetchedBatch, ObservedPass, TrainingState
     from .steps import OptimizerStep
 
 now = time.monotonic_ns
