@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from zlib import crc32
 
 from .evidence_file import Record
-from .overhead import least_ns
 
 MOST_PATHS = 64
 MOST_FOLDERS = 16
@@ -29,7 +28,6 @@ LEAST_DEPTH = 2
 _NO_FILES = ("/proc/", "/sys/")
 """Folders of files that the kernel generates."""
 _HASHES = 1 << 32
-_CALLS = 16
 
 
 class LeastHashes:
@@ -91,7 +89,6 @@ class OpenedFiles:
         """`name` returns a text's number in the evidence."""
         self._name = name
         self._failed = failed
-        self._price_ns: int | None = None
         self.forked()
 
     def forked(self) -> None:
@@ -155,12 +152,10 @@ class OpenedFiles:
         rest, self._rest.opens = self._rest.opens, 0
         return ("opened", now_us, files, told, rest)
 
-    def spent_ns(self) -> int:
-        """Return the cost of counting since the last call."""
+    def take_calls(self) -> int:
+        """Return the number of counted opens since the last call."""
         calls, self._unpaid = self._unpaid, 0
-        if calls and self._price_ns is None:
-            self._price_ns = opened_price_ns()
-        return calls * (self._price_ns or 0)
+        return calls
 
     def _meet(self, given: str) -> tuple[OpensByFolder | None, int]:
         """Return the counter of a folder not in the cache, and the hash of its path."""
@@ -202,14 +197,6 @@ class OpenedFiles:
         self._folders[folder.path] = folder
         self._known.clear()
         return folder if _is_in(path, folder.path) else None
-
-
-def opened_price_ns() -> int:
-    """Return the cost of counting one file among many in a folder."""
-    opened = OpenedFiles(lambda _: 0, lambda _: None)
-    for number in range(MOST_PATHS + MOST_HASHES):
-        opened.add(f"/folder/of/files/{number}.jpg")
-    return int(least_ns(lambda: opened.add("/folder/of/files/one.jpg"), _CALLS))
 
 
 def _is_in(path: str, folder: str) -> bool:

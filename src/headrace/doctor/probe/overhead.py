@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from statistics import median
 from typing import Any, Callable
@@ -11,6 +12,8 @@ from .stages import Stages, Totals
 
 PRICED_CALLS = 16
 """Calls of a hook in each round of a price measurement."""
+STAGES_A_SAMPLE = 2
+"""Cost of timing one sample, in stage hooks."""
 MOST_SAMPLE_SHARE = 0.02
 """Maximum share of batch production time for timing individual samples."""
 FIRST_BATCHES = 20
@@ -110,26 +113,22 @@ class ProductionCost:
     around each would double the cost. Rarer work is timed directly.
     """
 
-    def __init__(self, price_sample: Callable[[], int] = lambda: 0) -> None:
-        """`price_sample` returns the total cost of timing one sample."""
-        self._price_sample = price_sample
-        self._price: tuple[int, int] | None = None
+    def __init__(self) -> None:
         self.total_ns = 0
+
+    @functools.cached_property
+    def stage_ns(self) -> int:
+        """Price of one stage hook."""
+        return price_of_a_stage_ns()
 
     def add_hooks(self, totals: Totals, samples: int, together: int = 0) -> None:
         """Add the hooks of a batch: `samples` timed individually, and `together` more that count as one call each."""
-        stage, sample = self._prices()
-        self.total_ns += stage * (sum(total[0] for total in totals.values()) - together) + sample * samples
+        stages = sum(total[0] for total in totals.values()) - together
+        self.total_ns += self.stage_ns * (stages + samples * (STAGES_A_SAMPLE - 1))
 
     def samples_ns(self, samples: int) -> int:
         """Return the cost of timing `samples` samples individually."""
-        return sum(self._prices()) * samples
-
-    def _prices(self) -> tuple[int, int]:
-        if self._price is None:
-            stage = price_of_a_stage_ns()
-            self._price = stage, max(0, self._price_sample() - stage)
-        return self._price
+        return STAGES_A_SAMPLE * self.stage_ns * samples
 
 
 class SampleTimingPace:

@@ -6,7 +6,6 @@ import functools
 import os
 import sys
 import weakref
-from multiprocessing.process import BaseProcess
 from threading import current_thread, get_ident
 from types import FrameType, ModuleType
 from typing import Any, Callable
@@ -264,7 +263,8 @@ class LoaderHooks:
             self._lengths[loader_number] = facts.get("length")
             records.append(("loader", loader_number, clock.us(start), facts))
         before: ObservedPass | None = getattr(iterator, ATTRIBUTE, None)
-        workers = [worker.pid for worker in getattr(iterator, "_workers", ()) if isinstance(worker, BaseProcess)]
+        processes = getattr(iterator, "_workers", None)
+        workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # otherwise threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
         makers = len(workers) or (max(1, _threads(loader) or 0) if _is_headraces(loader) else int(loader.num_workers))
         pass_ = ObservedPass(
@@ -289,14 +289,11 @@ class LoaderHooks:
             file, line = call_site()
             facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
             facts.update(file=file, line=line)
+            if not _is_headraces(loader):
+                facts["described"] = described_loader(loader, _wrapper_of(loader))
         except Exception as error:
             self._training.fault("facts of a DataLoader", error)
             return {}
-        if not _is_headraces(loader):
-            try:
-                facts["described"] = described_loader(loader, _wrapper_of(loader))
-            except Exception as error:
-                self._training.fault("description of a DataLoader", error)
         return facts
 
 

@@ -19,7 +19,7 @@ from ..batch_production import BatchRecorder
 from ..opened_files import NAMED, OTHERS, place_of
 from ..patches import Fault, Followed, Function, HookGuard, stand_in
 from ..stages import MOST_STAGES, CallTimer, timed_call
-from .file_libraries import SMALL_BYTES, TimedCall, each_timed
+from .file_libraries import SMALL_BYTES, TimedCall, each_timed, timed_reads
 
 REMOTE = "remote"
 """Category of the stages."""
@@ -153,21 +153,8 @@ def install_http(counter: RequestCounter, client: Any) -> None:
 
 def install_body(kind: str, label: str, counter: RequestCounter, module: Any) -> None:
     """Hook reads of an answer's body: of urllib3, used by requests and botocore, or of boto3's `get_object`."""
-    stages, stage = counter.stages, counter.stage(label)
-
-    def read(original: Function, body: Any, *args: Any, **kwargs: Any) -> Any:
-        size = args[0] if args else kwargs.get("amt")
-        if type(size) is int and 0 <= size < SMALL_BYTES:
-            return original(body, *args, **kwargs)
-        account = stages.enter(stage)
-        if account is None:
-            return original(body, *args, **kwargs)
-        try:
-            return original(body, *args, **kwargs)
-        finally:
-            account.leave()
-
-    counter.timer.patches.around(getattr(module, kind), "read", read)
+    patches = counter.timer.patches
+    patches.replace(getattr(module, kind), "read", timed_reads(counter.stages, counter.stage(label)))
 
 
 def install_botocore(counter: RequestCounter, client: Any) -> None:
