@@ -106,7 +106,6 @@ ARROW = pa.table({"image": [{"path": path, "bytes": b"\xff\xd8" * 50} for path i
         ({"items": [Slotted(path) for path in PATHS]}, {"items.image": PATHS}),
         ({"rows": [{"image": {"path": path}, "id": 3} for path in PATHS]}, {"rows.image.path": PATHS}),
         ({"data": {"image": PATHS, "label": LABELS}}, {"data.image": PATHS, "data.label": LABELS}),
-        ({"by_number": dict(enumerate(PATHS))}, {"by_number": PATHS}),
         ({"labels": np.array(LABELS), "names": np.array(PATHS)}, {"labels": LABELS, "names": PATHS}),
         ({"names": np.array([path.encode() for path in PATHS])}, {"names": PATHS}),
         ({"names": np.array(PATHS, object)}, {"names": PATHS}),
@@ -165,12 +164,6 @@ def test_a_dataset_that_is_a_list_itself() -> None:
     assert set(columns_of(list(zip(PATHS, LABELS, strict=True)))) == {"dataset[0]", "dataset[1]"}
     assert values_of(PATHS) == {"dataset": PATHS}
     assert values_of([{"image": path} for path in PATHS]) == {"image": PATHS}
-
-
-@pytest.mark.leaks(reason="polars starts threads and their event loops for good")
-def test_a_polars_table() -> None:
-    pl = pytest.importorskip("polars")
-    assert values_of(Sized(df=pl.DataFrame({"path": PATHS, "label": LABELS}))) == {"df.path": PATHS, "df.label": LABELS}
 
 
 def test_a_dataset_of_hugging_face_in_its_own_order_undecoded(tmp_path: Path) -> None:
@@ -242,25 +235,6 @@ def test_wrappers_hold_what_their_inner_datasets_do() -> None:
     assert values_of(wrapped, 4)["whatever.of.targets"] == [0, 2, 1, 0]
     stacked = StackDataset(image=Sized(files=PATHS), label=TensorDataset(torch.tensor(LABELS)))
     assert values_of(stacked) == {"datasets.image.files": PATHS, "datasets.label.tensors[0]": LABELS}
-
-
-def test_dicts_by_the_values_of_a_column() -> None:
-    ids = [f"p{number}" for number in range(COUNT)]
-    images = {name: {"file_name": path} for name, path in zip(reversed(ids), reversed(PATHS), strict=True)}
-    found = values_of(Sized(ids=ids, coco=SimpleNamespace(imgs=images), numbers=dict.fromkeys(PATHS[::2], 7)))
-    assert found == {"ids": ids, "coco.imgs[ids].file_name": PATHS}
-    names = [path.split("/")[0] for path in PATHS]
-    found = values_of(Sized(df=pd.DataFrame({"name": names}), class_to_idx={"elk": 5, "dog": 7, "cat": 6}))
-    assert found == {"df.name": names, "class_to_idx[df.name]": [6, 7, 5] * 4}
-
-
-def test_single_values_are_read_alone() -> None:
-    column = columns_of(ConcatDataset([Sized(files=PATHS), Sized(3, files=pa.array(["a", "b", "c"]))]), COUNT + 3)[
-        "files"
-    ]
-    assert [column.value(index) for index in (0, COUNT, COUNT + 2)] == [PATHS[0], "a", "c"]
-    with pytest.raises(IndexError):
-        column.value(COUNT + 3)
 
 
 class Hostile:

@@ -101,32 +101,6 @@ def by_iterator() -> None:
         train_on(batch[0]["x"], batch[0]["y"])
 
 
-def by_kept_iterator() -> None:
-    pipe = Pipe()
-    for _number, batch in enumerate(pipe):
-        train_on(batch[0]["x"], batch[0]["y"])
-
-
-def one_step() -> None:
-    x, y = get_batch("train")
-    train_on(x, y)
-
-
-def by_step() -> None:
-    for _ in range(STEPS):
-        one_step()
-
-
-def by_next() -> None:
-    pipe = iter(Pipe())
-    while True:
-        try:
-            batch = next(pipe)
-        except StopIteration:
-            return
-        train_on(batch[0]["x"], batch[0]["y"])
-
-
 def by_generator_anew() -> None:
     for _ in range(3):
         for x, y in generated():
@@ -144,9 +118,6 @@ def seen(folder: Path) -> Diagnosis:
         (by_function, "get_batch", 2 * STEPS - 2),
         (by_method, "Data.next_batch", STEPS - 2),
         (by_iterator, "Pipe", STEPS - 2),
-        (by_kept_iterator, "Pipe", STEPS - 2),
-        (by_step, "get_batch", STEPS - 2),
-        (by_next, "Pipe", STEPS - 2),
         (by_generator_anew, "generated", 2 * STEPS),
     ],
 )
@@ -358,18 +329,7 @@ def by_argument() -> None:
         step_on(drawn(TOKENS))
 
 
-def by_loop_over_batches() -> None:
-    for x, y in Pairs():
-        z = transformed(x)
-        train_on(z, y)
-
-
-class Pairs:
-    def __iter__(self) -> Iterator[Pair]:
-        yield from generated()
-
-
-@pytest.mark.parametrize(("train", "name"), [(by_argument, "drawn"), (by_loop_over_batches, "Pairs")])
+@pytest.mark.parametrize(("train", "name"), [(by_argument, "drawn")])
 def test_what_only_changes_a_batch_in_hand_gives_none(tmp_path: Path, train: Any, name: str) -> None:
     with probed(tmp_path):
         train()

@@ -12,7 +12,7 @@ from probing import notes, probed, records
 from training_loops import Loop, loader
 
 from headrace.doctor.probe.training import training as training_module
-from headrace.doctor.probe.training.steps import AHEAD, BACKWARD, COPY, UNSOURCED, WORK, StepTimeline
+from headrace.doctor.probe.training.steps import AHEAD, UNSOURCED, WORK
 
 MS = 1_000_000
 
@@ -140,28 +140,6 @@ def test_steps_that_nothing_known_feeds_are_unseen_until_the_model_is_called(tmp
     with probed(tmp_path):
         steps(clock, lambda batch: batch, running)
     assert work_of(tmp_path) == [[], *[[(UNSOURCED, 9_000)]] * 3]
-
-
-def test_work_is_cut_where_another_span_lies_in_it() -> None:
-    timeline = StepTimeline()
-    timeline.begin(0)
-    timeline.enter(COPY, 2 * MS)
-    timeline.leave(3 * MS)
-    timeline.worked(WORK, 1 * MS, 5 * MS)
-    timeline.worked(WORK, 6 * MS, 6 * MS + 10)
-    timeline.enter(BACKWARD, 7 * MS)
-    timeline.leave(8 * MS)
-    timeline.optimizer_begins(1, 8 * MS)
-    timeline.optimizer_ends(1, 9 * MS)
-    step = timeline.finish()
-    assert step is not None
-    assert step.spans == [
-        (WORK, 1 * MS, 2 * MS),
-        (COPY, 2 * MS, 3 * MS),
-        (WORK, 3 * MS, 5 * MS),
-        (BACKWARD, 7 * MS, 8 * MS),
-        ("o", 8 * MS, 9 * MS),
-    ]
 
 
 def test_the_function_that_modules_go_through_is_left_as_it_was(tmp_path: Path) -> None:

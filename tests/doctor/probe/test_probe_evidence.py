@@ -6,7 +6,6 @@ import enum
 import json
 import math
 import os
-import signal
 import threading
 from itertools import pairwise
 
@@ -141,26 +140,6 @@ def test_a_full_disk_is_said_once_and_closes_the_file(begin, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("headrace: /dev/full: [Errno 28] ")
     assert set(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_file_size_limit_ends_the_evidence_only(begin, tmp_path):
-    """A write that is cut short, as the last one on a disk that fills up."""
-
-    def child() -> bytes:
-        import resource
-
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-        os.dup2(os.open(tmp_path / "said", os.O_WRONLY | os.O_CREAT), 2)
-        evidence = EvidenceFile(str(tmp_path / "evidence.jsonl"), 1 << 20, lambda: HEADER)
-        for number in range(20):
-            evidence.write(("number", number))
-        return b"went on"
-
-    assert in_fork(child)() == b"went on"
-    *whole, cut = (tmp_path / "evidence.jsonl").read_text().split("\n")
-    assert [json.loads(text)[0] for text in whole] == ["process", *["number"] * (len(whole) - 1)]
-    assert cut
 
 
 class Odd(enum.Enum):

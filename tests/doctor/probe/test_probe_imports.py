@@ -62,18 +62,6 @@ def test_looking_for_a_module_tells_nothing_and_breaks_nothing(seen, site):
     assert [importlib.import_module("watched")] == seen
 
 
-def test_a_lazy_module_is_told_of_when_it_is_loaded(seen, site):
-    """As importlib's documentation makes one."""
-    spec = importlib.util.find_spec("watched")
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["watched"] = module
-    spec.loader.exec_module(module)
-    assert seen == []
-    assert module.value == 1
-    assert seen == [module]
-
-
 def test_a_body_that_puts_another_object_in_its_place(seen, site):
     """As transformers does: what is imported by everybody is what is told of."""
     (site / "watched.py").write_text("import sys, types; sys.modules[__name__] = types.SimpleNamespace(value=5)")
@@ -96,21 +84,6 @@ def test_modules_of_a_zip_share_a_loader(watch, seen, tmp_path, monkeypatch):
     assert (seen, told) == ([], [beside])
     watched = importlib.import_module("watched")
     assert (seen, told) == ([watched], [beside])
-
-
-def test_loaders_stay_the_objects_that_they_are(seen, site):
-    module = importlib.import_module("watched")
-    assert type(module.__loader__).__name__ == "SourceFileLoader"
-    assert "exec_module" not in vars(module.__loader__)
-
-
-def test_a_builtin_module_goes_unobserved_and_works(watch, seen, monkeypatch):
-    """All of them share a class for a loader, which is not ours to change."""
-    monkeypatch.delitem(sys.modules, "faulthandler", raising=False)
-    before = dict(vars(importlib.machinery.BuiltinImporter))
-    watch.when_imported("faulthandler", seen.append)
-    assert importlib.import_module("faulthandler") is not None
-    assert dict(vars(importlib.machinery.BuiltinImporter)) == before
 
 
 def test_after_detaching_nothing_is_told(watch, seen, site):

@@ -109,13 +109,3 @@ def test_tensors_are_left_as_they_were(tmp_path: Path) -> None:
     assert {name: vars(torch.Tensor).get(name) for name in (*READS, *TEXTS)} == before
     assert print is written
     assert "not-known" not in notes(tmp_path)
-
-
-def test_errors_of_a_read_are_the_scripts_own(tmp_path: Path) -> None:
-    def after(loop: Loop, batch: Any) -> None:
-        with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
-            torch.zeros(2).item()
-
-    train(tmp_path, after)
-    assert calls(tmp_path)[1]["Tensor.item()", "after", 0] == STEPS
-    assert "hook-off" not in notes(tmp_path)

@@ -101,16 +101,6 @@ def test_batches_are_thinned_and_slow_samples_are_not(probe: Probe, monkeypatch:
     assert len([record for record in told if record[0] == "slow"]) == 5
 
 
-def test_a_fork_forgets_what_its_parent_made(probe: Probe) -> None:
-    probe.batches.begin(0, 0)
-    make_batch(probe, 1, sample_ns=1_000)
-    probe.batches.forking()
-    probe.forked()
-    assert probe.batches.current() is None
-    assert probe.batches.slow.records() == []
-    assert probe.batches.cost.total_ns == 0
-
-
 def test_a_batch_that_hangs_is_told(probe: Probe) -> None:
     batch = probe.batches.begin(3, 7)
     probe.batches._hung(batch, 12_000_000_000, "  File …")
@@ -134,16 +124,9 @@ def test_the_slowest_samples_are_kept() -> None:
     assert ("slow", 0, walls.index(499), "'key 499'", 499, [(2, 499)], 249) in written
 
 
-class Unspeakable:
-    def __repr__(self) -> str:
-        raise LookupError
-
-
 def test_keys_as_text() -> None:
     assert key_text(17) == "17"
     assert key_text("a/b.png") == "'a/b.png'"
-    assert key_text(Unspeakable()).startswith("<Unspeakable")
-    assert key_text(type("deque", (), {})()) == "<deque>"  # which reprlib takes for the deque that it knows
     assert len(key_text("x" * 10_000)) <= LONGEST_KEY
     assert len(key_text(list(range(10_000)))) <= LONGEST_KEY
 

@@ -67,16 +67,6 @@ def test_files_count_by_path_and_by_folder() -> None:
     assert (more.path, more.opens, more.names, more.ends, more.is_deep) == ("/more", 1, 1, [""], False)
 
 
-def test_a_relative_path_is_that_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = told(Process().opens("data/a.jpg", f"{tmp_path}/data/a.jpg", "./data/../data/a.jpg", "b.jpg"))
-    assert by_path(found) == {f"{tmp_path}/data/a.jpg": 3, f"{tmp_path}/b.jpg": 1}
-    assert [(one.path, one.opens, one.names) for one in found.folders] == [
-        (f"{tmp_path}/data", 3, 1),
-        (str(tmp_path), 1, 1),
-    ]
-
-
 def test_processes_that_read_the_same_files_count_them_once() -> None:
     first = Process().opens(*(f"/data/{number}.jpg" for number in range(30)))
     second = Process().opens(*(f"/data/{number}.jpg" for number in range(20, 50)))
@@ -115,10 +105,6 @@ def test_a_thousand_classes_are_one_folder() -> None:
     assert (train.path, train.opens, train.is_deep, train.ends) == ("/data/train", 5_005, True, [".jpg"])
     assert train.names == pytest.approx(5_000, rel=ROUGHLY)
     assert (val.path, val.opens, val.names, val.is_deep) == ("/data/val", 50, 50, False)
-
-
-def test_what_the_kernel_makes_up_is_no_file() -> None:
-    assert told(Process().opens("/proc/self/stat", "/sys/devices/cpu", "", 3, None)) == Told()
 
 
 @pytest.fixture

@@ -198,17 +198,6 @@ def test_an_index_answers_as_tarfile_does(odd_tar: Path, tmp_path: Path) -> None
     assert [path.name for path in odd_tar.parent.glob("odd.tar*")] == ["odd.tar"]  # nothing beside the user's file
 
 
-def test_what_is_no_plain_file_is_left_to_tarfile(odd_tar: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "packed.tar.gz"
-    with tarfile.open(packed, "w:gz") as tar:
-        put(tar, "a/1.bin", b"packed")
-    with injected(tmp_path, indexed_tar=True), tarfile.open(packed) as tar:
-        assert tar.extractfile("a/1.bin").read() == b"packed"  # type: ignore[union-attr]
-        with tarfile.open(fileobj=io.BytesIO(odd_tar.read_bytes())) as in_memory:
-            assert len(in_memory.getmembers()) == 7
-    assert applied(tmp_path, "indexed_tar") == (0, [])
-
-
 # Images.
 
 

@@ -106,18 +106,6 @@ def test_workers_batches_are_those_of_the_steps_observed(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("costly")
-def test_a_pass_that_begins_in_a_rest_is_known(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        loop, batches = Loop(), loader(4 * 50)
-        for _ in range(12):
-            loop.train(batches)
-    numbers = [step[1] for step in records(tmp_path, "step")]
-    assert [record[1] for record in records(tmp_path, "pass")] == list(range(12))
-    assert [get[1:3] for get in records(tmp_path, "get")] == [[number // 50, number % 50] for number in numbers]
-    assert len(numbers) < 500
-
-
-@pytest.mark.usefixtures("costly")
 def test_a_run_that_ends_in_a_rest_says_how_many_steps_it_was_let(tmp_path: Path) -> None:
     with probed(tmp_path):
         Loop().train(loader(4 * (2 * BLOCK + 5)))

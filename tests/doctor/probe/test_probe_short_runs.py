@@ -67,14 +67,6 @@ def test_the_run_goes_on_to_its_other_windows(tmp_path: Path) -> None:
     assert len(records(tmp_path, "get")) == 23
 
 
-def test_within_the_warm_up_that_is_longer_by_it(tmp_path: Path) -> None:
-    with pytest.raises(StepsMeasured):
-        trained(tmp_path, 100, loader(4 * 4), steps=20, replay=5, warmup=8)
-    early = SETTLING_STEPS + 5
-    assert windows(tmp_path)[:2] == [("early", 4, early, SETTLING_STEPS), ("observe", 8 + early, 20, 0)]
-    assert {"warmup_steps": 8 + early} in [one[2] for one in records(tmp_path, "facts")]
-
-
 def test_nothing_is_replayed_early_where_epochs_are_long_or_have_no_length(tmp_path: Path) -> None:
     with probed(tmp_path / "long", **ASKED):
         loop = Loop()

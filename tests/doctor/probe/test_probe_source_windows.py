@@ -120,26 +120,6 @@ def test_what_works_ahead_is_taken_from_in_a_thread_while_copies_are_trained_on(
     assert takers == {threading.main_thread().name, "headrace-load"}
 
 
-def test_an_epoch_that_ends_begins_anew_for_the_drain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Loader:
-        def __iter__(self) -> EpochIterator:
-            return EpochIterator(WARMUP + STEPS + 1)
-
-    def train(probe: Probe) -> None:
-        installed(probe, "torchdata.nodes.loader", Loader=Loader, LoaderIterator=EpochIterator)
-        loader = Loader()
-        while True:
-            for x in loader:
-                train_on(x)
-
-    monkeypatch.setattr("headrace.doctor.probe.training.replay.UNTOLD_PAUSE_S", 0.0)
-    measured(tmp_path, train)
-    assert windows(tmp_path) == ["observe", "replay", "load", "drain"]
-    assert len(records(tmp_path, "drained")) == REPLAY
-    (facts,) = [record[3] for record in records(tmp_path, "loader")]
-    assert facts["source"] == "torchdata.LoaderIterator"
-
-
 def test_a_batch_that_cannot_be_copied_is_said_to_be_so(tmp_path: Path) -> None:
     class TensorList:
         def as_tensor(self) -> Tensor:

@@ -108,17 +108,6 @@ def test_a_step_ends_with_its_last_optimizer(acts: str, steps: list[str]) -> Non
     assert [sorted(shape) for shape in shapes] == [sorted(shape) for shape in steps]
 
 
-def test_each_step_begins_where_the_one_before_ended() -> None:
-    steps = Script().run("gbogbgbobpgbo").finish()
-    assert [step.start for step in steps[1:]] == [step.end for step in steps[:-1]]
-    assert [step.number for step in steps] == list(range(len(steps)))
-
-
-def test_what_follows_the_optimizer_belongs_to_the_next_step() -> None:
-    first, second = Script().run("gbohgbo").finish()
-    assert [_shape(first), _shape(second)] == ["gbo", "hgbo"]
-
-
 def test_a_closure_is_not_the_optimizers_own_time() -> None:
     steps = StepTimeline()
     steps.optimizer_begins("lbfgs", 0)

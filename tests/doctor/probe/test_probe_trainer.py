@@ -75,16 +75,6 @@ def test_a_loader_is_described_where_the_user_iterates_it(tmp_path: Path) -> Non
     assert [last[1] for last in records(tmp_path, "last")] == [0, 1]
 
 
-def test_bytes_and_shapes_of_batches(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        Loop().train(loader(22))
-    names = {number: text for _, number, text in records(tmp_path, "name")}
-    seen = [(get[9], names[get[10]]) for get in records(tmp_path, "get")]
-    assert seen[0] == (4 * 9 * 4, "float32[4,8] float32[4,1]")
-    assert seen[-1] == (2 * 9 * 4, "float32[2,8] float32[2,1]")
-    assert len(set(seen)) == 2
-
-
 @pytest.mark.parametrize("persistent", [False, True])
 def test_batches_of_workers_tell_when_they_arrived(tmp_path: Path, persistent: bool) -> None:
     batches = loader(24, num_workers=2, persistent_workers=persistent)
@@ -154,15 +144,6 @@ def test_an_iterable_whose_workers_end_at_different_times(tmp_path: Path) -> Non
     assert len({get[2] for get in gets}) == 6
     assert records(tmp_path, "loader")[0][3]["iterable"] is True
     assert "no-optimizer" in notes(tmp_path)
-
-
-def test_batches_without_any_optimizer_are_written_as_they_come(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        for number, _ in enumerate(loader(280, batch_size=2)):
-            if number == 130:
-                assert len(records(tmp_path, "get")) == 128
-    assert len(records(tmp_path, "get")) == 140
-    assert records(tmp_path, "step") == []
 
 
 def test_a_full_file_thins_steps_with_their_batches(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,11 +11,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from probing import kinds, notes, probed, records, settings
+from probing import kinds, notes, probed, records
 from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
 
-from headrace.doctor.attach.injection import probe_environment
 from headrace.doctor.probe.hooks import device, training_calls
 from headrace.doctor.probe.hooks.device import CudaDevice, DeviceMarks
 
@@ -177,22 +174,6 @@ def test_a_child_that_was_forked_trains_for_itself(tmp_path: Path) -> None:
     assert steps[1][0].startswith('["step",0,')
 
 
-def test_workers_write_nothing_of_a_trainers(tmp_path: Path) -> None:
-    class Trains(torch.utils.data.Dataset[float]):
-        def __len__(self) -> int:
-            return 4
-
-        def __getitem__(self, index: int) -> float:
-            Loop().train(loader(8))
-            return 0.0
-
-    with probed(tmp_path):
-        assert len(list(DataLoader(Trains(), num_workers=1))) == 4
-    files = [file for file in (tmp_path / "evidence").iterdir() if f"-{os.getpid()}-" not in file.name]
-    kinds_ = {line.split(",")[0] for file in files for line in file.read_text().splitlines()}
-    assert not kinds_ & {'["step"', '["get"', '["pass"', '["loader"'}
-
-
 def test_data_parallel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("data_parallel")
 
@@ -298,18 +279,6 @@ def _cuda_double() -> Any:
         current_stream=lambda: cuda.stream,
     )
     return SimpleNamespace(cuda=cuda)
-
-
-def test_a_script_that_is_measured_ends_with_success(tmp_path: Path) -> None:
-    settings(tmp_path, observe=False, steps=3, warmup=1).write()
-    script = "from training_loops import *\nLoop().train(loader(4000))\nprint('not reached')"
-    env = probe_environment(
-        tmp_path, {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path[1:], str(Path(__file__).parents[1])])}
-    )
-    run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=120)
-    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
-    assert len(records(tmp_path, "step")) == 4
-    assert [end[2] for end in records(tmp_path, "end")] == ["steps"]
 
 
 def test_the_end_frees_nothing_of_the_users(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from probing import kinds, notes, probed, records, spans
 from training_loops import Loop, loader
@@ -45,25 +44,6 @@ def test_a_step_that_the_scaler_skips_counts(tmp_path: Path) -> None:
             scaler.update()
     assert [kinds(step) for step in records(tmp_path, "step")] == ["bo", "bo", "bs", "bo", "bo", "bo"]
     assert "scaler" in notes(tmp_path)
-
-
-def test_an_optimizer_that_raises_ends_no_step_and_stops_none_after_it(tmp_path: Path) -> None:
-    loop = Loop()
-
-    def out_of_memory() -> float:
-        raise MemoryError
-
-    with probed(tmp_path):
-        for number, batch in enumerate(loader(24)):
-            loop.loss(batch).backward()
-            if number == 2:
-                with pytest.raises(MemoryError):
-                    loop.optimizer.step(out_of_memory)
-            else:
-                loop.optimizer.step()
-    assert len(records(tmp_path, "step")) == 5
-    assert len(records(tmp_path, "get")) == 6
-    assert "hook-off" not in notes(tmp_path)
 
 
 def test_a_closure_runs_within_the_optimizer_and_is_not_its_time(tmp_path: Path) -> None:

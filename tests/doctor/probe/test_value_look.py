@@ -22,7 +22,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from headrace.doctor.explain.look import Look, read_look
 from headrace.doctor.probe import value_look
 from headrace.doctor.probe.value_look import LATE, look_at_values, look_within
-from headrace.doctor.probe.value_trace import ValueTrace
 
 COUNT = 12
 
@@ -122,42 +121,6 @@ def test_large_samples_end_the_look_by_size_in_bounded_memory(tmp_path: Path) ->
         tracemalloc.stop()
     assert (found["ended"], len(found["samples"])) == ("size", 1)
     assert (tmp_path / "look").stat().st_size < 10_000
-
-
-def test_bytes_and_inputs_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_look, "MOST_BYTES", 10_000)
-    loader = DataLoader(Made(lambda index: bytes([index]) * 3_000), collate_fn=lambda samples: samples[0])
-    assert look_at_values(loader, str(tmp_path / "look"))["ended"] == "size"
-    assert (tmp_path / "look").stat().st_size < 20_000
-
-
-def test_what_one_sample_reads_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.probe.value_trace.MOST_TRACED_BYTES", 3_000)
-    for number in range(5):
-        np.save(tmp_path / f"{number}.npy", np.full(1_000, number, np.uint8))
-    trace = ValueTrace()
-    trace.begin()
-    for number in range(5):
-        np.load(tmp_path / f"{number}.npy")
-    trace.end()
-    assert len(trace.inputs) == 2
-
-
-def kinds(look: Look) -> dict[tuple[str | int, ...], str]:
-    return {path: leaf.kind for path, leaf in look.samples[0].batch.items()}
-
-
-def test_odd_keys_are_leaves_that_nothing_explains(tmp_path: Path) -> None:
-    sample = {None: 1, (1, 2): 2, 3: 3, True: 4, b"b": 5, "a b": 6, "import os": 7}
-    assert kinds(looked(tmp_path, lambda _: sample)) == {
-        ("None",): "object",
-        ("(1, 2)",): "object",
-        ("3",): "object",
-        ("True",): "object",
-        ("b'b'",): "object",
-        ("a b",): "number",
-        ("import os",): "number",
-    }
 
 
 class Stream(IterableDataset[Any]):

@@ -12,7 +12,7 @@ from typing import Any
 
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
 from .opened_files import OpenedFiles, RemoteReadCounts
-from .overhead import ProductionCost, SampleTimingPace
+from .overhead import ProductionCost, SampleTimingPace, price_of_a_stage_ns
 from .patches import Fault, HookGuard
 from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, StackSampler
@@ -136,7 +136,7 @@ class BatchRecorder:
         """
         started = time.thread_time_ns()
         samples = (batch.samples or 0) - batch.together
-        self.cost.total_ns += self.opened.take_calls() * self.cost.stage_ns + self.remote.take_spent_ns()
+        self.cost.total_ns += self.opened.take_calls() * price_of_a_stage_ns() + self.remote.take_spent_ns()
         self.cost.add_hooks(batch.totals, samples, batch.together)
         made = [self._record(batch, sent, serialise)] if self._evidence.wants(batch.index) else []
         if sent is None:
@@ -309,10 +309,7 @@ class FullCollections:
 
 
 def key_text(key: Any) -> str:
-    """Return a sample's key as short text. Keys are user objects with a repr that may be long or raise."""
+    """Return a sample's key as short text. Keys are user objects with a repr that may be long."""
     if type(key) is int:
         return str(key)
-    try:
-        return _repr.repr(key)[:LONGEST_KEY]
-    except Exception:
-        return f"<{type(key).__qualname__}>"
+    return _repr.repr(key)[:LONGEST_KEY]

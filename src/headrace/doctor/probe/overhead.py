@@ -14,6 +14,8 @@ PRICED_CALLS = 16
 """Calls of a hook in each round of a price measurement."""
 STAGES_A_SAMPLE = 2
 """Cost of timing one sample, in stage hooks."""
+CONVERSIONS_A_STAGE = 2
+"""Calls of `Tensor.to` that cost as much as one stage hook."""
 MOST_SAMPLE_SHARE = 0.02
 """Maximum share of batch production time for timing individual samples."""
 FIRST_BATCHES = 20
@@ -50,15 +52,9 @@ def least_ns(call: Callable[[], Any], calls: int, rounds: int = 4) -> float:
     return least
 
 
-def price_ns(hooked: Callable[[], Any], plain: Callable[[], Any] = nothing, calls: int = 25, rounds: int = 3) -> float:
-    """Return the extra nanoseconds of one call of `hooked` over one of `plain`.
-
-    The result uses the minimum over `rounds`, since any disturbance only adds time.
-    """
-    return max(0.0, least_ns(hooked, calls, rounds) - least_ns(plain, calls, rounds))
-
-
+@functools.lru_cache(None)
 def price_of_a_stage_ns() -> int:
+    """Return the cost of one stage hook, measured once per process."""
     stages = Stages(raise_)
     stages.open()
 
@@ -89,9 +85,6 @@ class TrainingCost:
 
         Most copy nothing to the device, and they come by the hundred: two clock readings would double their cost.
         """
-        self.price_conversion: Callable[[], float] = lambda: 0.0
-        """Function that returns the cost of one conversion in ns. The hook sets it."""
-        self._conversion_ns: float | None = None
 
     def since(self, begun: int) -> None:
         """Add the time from `begun`, by time.monotonic_ns(), until now."""
@@ -101,9 +94,7 @@ class TrainingCost:
         total = max(self.measured_ns, 0)  # a wait that was subtracted may not have been added yet
         self.measured_ns -= total
         conversions, self.conversions = self.conversions, 0
-        if conversions and self._conversion_ns is None:
-            self._conversion_ns = self.price_conversion()
-        return total + round(conversions * (self._conversion_ns or 0.0))
+        return total + (conversions * price_of_a_stage_ns() // CONVERSIONS_A_STAGE if conversions else 0)
 
 
 class ProductionCost:
@@ -116,19 +107,14 @@ class ProductionCost:
     def __init__(self) -> None:
         self.total_ns = 0
 
-    @functools.cached_property
-    def stage_ns(self) -> int:
-        """Price of one stage hook."""
-        return price_of_a_stage_ns()
-
     def add_hooks(self, totals: Totals, samples: int, together: int = 0) -> None:
         """Add the hooks of a batch: `samples` timed individually, and `together` more that count as one call each."""
         stages = sum(total[0] for total in totals.values()) - together
-        self.total_ns += self.stage_ns * (stages + samples * (STAGES_A_SAMPLE - 1))
+        self.total_ns += price_of_a_stage_ns() * (stages + samples * (STAGES_A_SAMPLE - 1))
 
     def samples_ns(self, samples: int) -> int:
         """Return the cost of timing `samples` samples individually."""
-        return STAGES_A_SAMPLE * self.stage_ns * samples
+        return STAGES_A_SAMPLE * price_of_a_stage_ns() * samples
 
 
 class SampleTimingPace:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from threading import get_ident
-from types import MethodType, ModuleType, SimpleNamespace
+from types import MethodType, ModuleType
 from typing import Any, Callable
 
-from ..overhead import TrainingCost, nothing, price_ns
+from ..overhead import nothing
 from ..patches import Function, Patches
-from ..training.state import TrainingThread
 from ..training.steps import COPY
 from ..training.training import TrainingObserver
 
@@ -87,15 +86,8 @@ def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleTy
     def hooked(original: Function) -> TensorMethod:
         return TensorMethod(original, _conversion(training, torch, original))
 
-    def price() -> float:
-        """Return the cost of a call that copies nothing, as most do."""
-        scratch: Any = SimpleNamespace(thread=TrainingThread(get_ident()), costs=TrainingCost())
-        bound = MethodType(_conversion(scratch, torch, nothing), torch.empty(0))
-        return price_ns(lambda: bound(torch.float32))
-
     patches.replace(torch.Tensor, "to", hooked)
     patches.replace(torch.Tensor, "cuda", hooked)
-    training.costs.price_conversion = price
 
 
 class TensorMethod:
