@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import namedtuple
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,6 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
-from headrace.doctor.explain import ValueExplanation, explain_value
 from headrace.doctor.probe.column_sources import Column
 from headrace.doctor.probe.columns import ColumnBudget, found_columns
 
@@ -237,70 +235,6 @@ def test_wrappers_hold_what_their_inner_datasets_do() -> None:
     assert values_of(stacked) == {"datasets.image.files": PATHS, "datasets.label.tensors[0]": LABELS}
 
 
-class Hostile:
-    """Fails, hangs or draws, whichever way it is asked."""
-
-    def __init__(self, **held: Any) -> None:
-        state = object.__getattribute__(self, "__dict__")
-        state.update(held, me=self, around=[self, {"again": self}])
-
-    def __getattribute__(self, name: str) -> Any:
-        raise AssertionError(f"asked for {name}")
-
-    def __getattr__(self, name: str) -> Any:
-        return random.random()
-
-    @property
-    def files(self) -> Any:
-        raise AssertionError("ran a property")
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            yield torch.rand(1)
-
-    def __len__(self) -> int:
-        return 1 << 80
-
-    def __getitem__(self, index: Any) -> Any:
-        raise AssertionError("made a sample")
-
-    __eq__ = __hash__ = __bool__ = __repr__ = __getitem__  # type: ignore[assignment]
-
-
-class Lying(list[Any]):
-    def __len__(self) -> int:
-        return COUNT
-
-    def __getitem__(self, index: Any) -> Any:
-        raise AssertionError("ran its own code")
-
-    __iter__ = __getitem__  # type: ignore[assignment]
-
-
-class Computed:
-    """Holds an attribute that its class's property hides."""
-
-    def __init__(self, number: int) -> None:
-        vars(self).update(number=number, path="held")
-
-    @property
-    def path(self) -> str:
-        raise AssertionError("ran a property")
-
-    @path.setter
-    def path(self, value: str) -> None: ...
-
-
-def test_no_code_of_the_users_runs() -> None:
-    state = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index,union-attr]
-    found = values_of(Hostile(held=PATHS, indices=[1] * COUNT, wrong=Lying([1]), right=Lying(PATHS), within=Hostile()))
-    assert (found["held"], found["right"]) == (PATHS, PATHS)
-    assert not any("wrong" in name or "within" in name for name in found)
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == (state[0], state[2])  # type: ignore[index,union-attr]
-    assert torch.equal(torch.get_rng_state(), state[1])
-    assert set(columns_of(Sized(rows=[Computed(number) for number in range(COUNT)]))) == {"rows.number"}
-
-
 def test_a_search_ends_with_its_budget() -> None:
     deep: Any = []
     for _ in range(10_000):
@@ -312,30 +246,3 @@ def test_a_search_ends_with_its_budget() -> None:
     budget = ColumnBudget(seconds=0)
     assert found_columns(Sized(files=PATHS), COUNT, budget) == []
     assert budget.is_spent
-
-
-class Captions(Holding):
-    def __init__(self, df: pd.DataFrame) -> None:
-        super().__init__(df=df)
-
-    def __len__(self) -> int:
-        return len(self.df)
-
-
-def test_leaves_are_explained_by_what_a_random_split_holds() -> None:
-    paths = [f"{name}/{number:04}.jpg" for number, name in enumerate(random.Random(0).choices("abcde", k=400))]
-    captions = pd.DataFrame({"file": paths, "caption": [f"photo {number * 7 % 400}" for number in range(400)]})
-    part, _ = random_split(Captions(captions), [300, 100], torch.Generator().manual_seed(5))
-    columns: dict[str, Sequence[Any]] = {**columns_of(part, 300)}
-    columns["folder"] = [path.split("/")[0] for path in columns["df.file"]]
-    looked_at = [0, 17, 42, 99, 150, 201, 250, 299]
-    rows = [captions.iloc[part.indices[index]] for index in looked_at]
-    ranks = {name: rank for rank, name in enumerate("abcde")}
-    assert explain_value([torch.tensor(ranks[row.file[0]]) for row in rows], looked_at, columns) == (
-        ValueExplanation("class", "folder")
-    )
-    assert explain_value([row.caption for row in rows], looked_at, columns) == (ValueExplanation("equal", "df.caption"))
-    assert explain_value([f"/data/{row.file}" for row in rows], looked_at, columns) == (
-        ValueExplanation("affixed", "df.file", prefix="/data/")
-    )
-    assert explain_value([np.int64(index) for index in looked_at], looked_at, columns) == ValueExplanation("index")

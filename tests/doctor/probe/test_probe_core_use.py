@@ -91,9 +91,3 @@ def test_a_step_tells_what_it_used(tmp_path: Path) -> None:
     assert len(first) == 6
     assert all(step[6] >= 0 for step in others)
     assert sum(step[6] for step in others) > 0
-
-
-def test_steps_of_a_run_that_is_only_observed_are_not_asked(tmp_path: Path) -> None:
-    with probed(tmp_path, observe=True):
-        Loop().train(loader(24))
-    assert {len(step) for step in records(tmp_path, "step")} == {6}

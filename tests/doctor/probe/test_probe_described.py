@@ -11,7 +11,7 @@ import torch
 from probing import notes, probed, records
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SubsetRandomSampler
 
-from headrace.doctor.probe.described_values import MOST_LEVELS, MOST_NAMES, MOST_TEXT, attributes_of, described_loader
+from headrace.doctor.probe.described_values import MOST_LEVELS, attributes_of, described_loader
 
 
 class Slotted:
@@ -89,16 +89,6 @@ def test_a_loader_record_describes_what_it_was_given(tmp_path: Path) -> None:
         "generator": False,
     }
     assert "hook-off" not in notes(tmp_path)
-
-
-def test_a_sampler_shows_nothing_but_plain_attributes() -> None:
-    told = {"seed": 1, "share": 0.5, "shuffle": True, "mode": "even", "rank": None}
-    others = {"indices": [1, 2], "weights": torch.ones(3), "far": float("inf"), "big": 1 << 64, "text": "a" * 201}
-    found = described(sampler=SimpleNamespace(**told, **others))["sampler"]
-    assert found == {"class": "types.SimpleNamespace", "attributes": told}
-    many = described(sampler=SimpleNamespace(**{f"a{number}": number for number in range(2 * MOST_NAMES)}))
-    assert len(many["sampler"]["attributes"]) == MOST_NAMES
-    assert MOST_TEXT == 200
 
 
 def test_samplers_inside_one_another_are_described_to_a_depth() -> None:

@@ -67,24 +67,6 @@ def test_the_bound_is_kept_and_the_end_has_room(begin, tmp_path):
     assert ["end", 1, "exit"] in lines(tmp_path / "evidence.jsonl")
 
 
-def test_a_quarter_as_much_is_kept_with_each_half_of_what_is_left(begin):
-    evidence = begin(most_bytes=(1 << 20) + LAST_BYTES)
-    halvings = []
-    for share in (0, 0.49, 0.5, 0.74, 0.75, 0.875, 1):
-        evidence._written = int(share * (1 << 20))
-        halvings.append(evidence.halvings)
-    assert halvings == [0, 0, 2, 2, 4, 6, 40]
-
-
-def test_of_a_thinned_file_blocks_of_neighbours_remain(begin, monkeypatch):
-    evidence = begin()
-    monkeypatch.setattr(type(evidence), "halvings", 2)
-    kept = [number for number in range(64 * 4 * 8) if evidence.wants(number)]
-    blocks = sorted({number // 64 for number in kept})
-    assert len(kept) == 64 * len(blocks)
-    assert [block // 4 for block in blocks] == list(range(8))
-
-
 def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
     evidence = begin(most_bytes=1 << 18)
     for number in range(200_000):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections import UserDict
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from probing import notes, probed
+from probing import probed
 from torch.utils.data import DataLoader, IterableDataset
 from training_loops import pairs
 
@@ -94,47 +93,6 @@ def test_a_batch_is_measured_and_none_of_its_code_is_run(name: str) -> None:
 
 def _text(leaf: Any) -> str:
     return f"{str(leaf[0]).rpartition('.')[2]}[{','.join(map(str, leaf[1]))}]"
-
-
-class Taken:
-    """A sampler that several threads may ask. The second batch waits until the first is in the making."""
-
-    def __init__(self) -> None:
-        self._keys = iter([[0], [1]])
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return self._keys
-
-
-class Meeting:
-    """Two threads are within `__getitem__` at once, and leave it in the order in which they came."""
-
-    def __init__(self) -> None:
-        self.first_is_in, self.second_is_in, self.first_is_out = (threading.Event() for _ in range(3))
-
-    def __getitem__(self, key: int) -> int:
-        if key == 0:
-            self.first_is_in.set()
-            assert self.second_is_in.wait(20)
-        else:
-            self.second_is_in.set()
-            assert self.first_is_out.wait(20)
-        return key
-
-
-def test_threads_that_read_one_iterator_leave_it_as_it_was(tmp_path: Path) -> None:
-    dataset = Meeting()
-    with probed(tmp_path):
-        iterator: Any = iter(DataLoader(dataset, batch_sampler=Taken()))  # type: ignore[arg-type]
-        collate = iterator._dataset_fetcher.collate_fn
-        second = threading.Thread(target=lambda: dataset.first_is_in.wait(20) and next(iterator))
-        second.start()
-        assert next(iterator).tolist() == [0]
-        dataset.first_is_out.set()
-        second.join()
-        assert iterator._dataset_fetcher.dataset is dataset
-        assert iterator._dataset_fetcher.collate_fn is collate
-    assert "hook-off" not in notes(tmp_path)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

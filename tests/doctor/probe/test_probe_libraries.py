@@ -75,20 +75,6 @@ def test_a_picture_is_decoded_once_however_often_it_is_asked_for_its_pixels(
     assert set(calls) == {"transform:Pillow convert", "transform:Pillow resize"}
 
 
-def test_each_frame_is_a_decode(probed: LibraryProbe, tmp_path: Path, pixels: Any) -> None:
-    frames = [Image.fromarray(pixels), Image.fromarray(255 - pixels)]
-    frames[0].save(tmp_path / "a.webp", save_all=True, append_images=frames[1:], lossless=True)
-    opened = Image.open(tmp_path / "a.webp")
-
-    def read() -> Any:
-        first = np.asarray(opened)
-        opened.seek(1)
-        return first, np.asarray(opened)
-
-    assert probed.calls(read)["decode:Pillow load"] == 2
-    assert np.array_equal(probed.result[1], 255 - pixels)
-
-
 def test_tarfile_by_name_scans_once_then_looks_up(probed: LibraryProbe, files: Path) -> None:
     first = (files / "a.png").read_bytes()
 
@@ -149,17 +135,6 @@ def test_opencv(probed: LibraryProbe, files: Path, pixels: Any) -> None:
     assert np.array_equal(probed.result, pixels)
     data = np.frombuffer((files / "a.png").read_bytes(), np.uint8)
     assert probed.calls(lambda: cv2.imdecode(data, cv2.IMREAD_COLOR)) == {"decode:OpenCV imdecode": 1}
-
-
-def test_opencvs_threads_count_once_it_is_called(probed: LibraryProbe, files: Path) -> None:
-    """A script may import it, or a library of its, and never call it."""
-    from headrace.doctor.probe.hooks.lifecycle import _threads
-
-    assert _threads(probed.probe.used, torch)["opencv_threads"] is None
-    cv2.imread(str(files / "a.png"))
-    assert _threads(probed.probe.used, torch)["opencv_threads"] == cv2.getNumThreads()
-    probed.probe.used.clear()  # as in the child of a fork
-    assert _threads(probed.probe.used, torch)["opencv_threads"] is None
 
 
 def test_albumentations_by_transform(probed: LibraryProbe, pixels: Any) -> None:

@@ -71,18 +71,6 @@ def test_a_stage_within_its_own_category_is_a_part_of_it(stages: Stages, clock: 
     assert stages.close()[0] == {DECODE: [1, 11, 0], OTHER_DECODE: [1, 100, 0]}
 
 
-def test_a_category_opens_again_inside_another(stages: Stages, clock: Clock) -> None:
-    """A read inside a decode inside a read is a part of the outer read's category, and not counted apart."""
-
-    def read() -> None:
-        run(stages, DECODE, lambda: run(stages, READ, lambda: clock.pass_(10)))
-        clock.pass_(1)
-
-    stages.open()
-    run(stages, READ, read)
-    assert stages.close()[0] == {READ: [1, 1, 0], DECODE: [1, 10, 0]}
-
-
 def test_a_stage_that_raises_ends(stages: Stages, clock: Clock) -> None:
     def fail() -> None:
         clock.pass_(7)
@@ -93,13 +81,6 @@ def test_a_stage_that_raises_ends(stages: Stages, clock: Clock) -> None:
         run(stages, READ, fail)
     run(stages, READ, lambda: clock.pass_(1))
     assert stages.close()[0] == {READ: [2, 8, 0]}
-
-
-def test_nothing_counts_outside_of_a_batch(stages: Stages, clock: Clock) -> None:
-    run(stages, READ, lambda: clock.pass_(1))
-    assert stages.enter(READ) is None
-    assert not stages.is_counting
-    assert stages.close() == ({}, {})
 
 
 def in_thread(work: Callable[[], None]) -> None:
@@ -146,13 +127,6 @@ def test_a_pool_thread_is_beside_one_batch_after_another(stages: Stages, clock: 
     beside.append(stages.close()[1])
     assert beside[0] == {DECODE: [1, 1, 0]}
     assert beside[1] == {DECODE: [2, 52, 0]}
-
-
-def test_a_fork_begins_with_nothing_open(stages: Stages, clock: Clock) -> None:
-    stages.open()
-    stages.forked()
-    assert not stages.is_counting
-    assert stages.enter(READ) is None
 
 
 def test_a_sample_is_kept_apart_and_joins_its_batch(stages: Stages, clock: Clock) -> None:

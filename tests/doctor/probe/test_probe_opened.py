@@ -74,15 +74,6 @@ def test_processes_that_read_the_same_files_count_them_once() -> None:
     assert (folder.opens, folder.names, folder.is_exact) == (60, 50, True)
 
 
-def test_what_is_told_in_parts_sums_up() -> None:
-    process = Process()
-    for _ in range(5):
-        process.opens("/data/a.jpg", "/data/b.jpg").tells()
-    (folder,) = told(process).folders
-    assert (folder.opens, folder.names, by_path(told(process))) == (10, 2, {"/data/a.jpg": 5, "/data/b.jpg": 5})
-    assert process.opened.record(0) is None
-
-
 @pytest.mark.parametrize("name", ["%06d.jpg", "sample_%d", "%x.tar.gz"])
 def test_a_folder_of_a_hundred_thousand_files_stays_small(name: str) -> None:
     process = Process().opens(*(f"/data/{name % number}" for number in range(100_000)))

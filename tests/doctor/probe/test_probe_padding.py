@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from probing import probed, records
 from torch.utils.data import DataLoader
 from training_loops import Loop
@@ -56,11 +54,6 @@ def test_one_token_at_the_end_closes_a_sentence_and_is_no_padding() -> None:
     ids = tokens(WIDTH, WIDTH, WIDTH)
     ids[:, -1] = 99
     assert counted(ids) == (3, WIDTH, 3 * WIDTH, WIDTH)
-
-
-@given(lengths=st.lists(st.integers(1, WIDTH - 2), min_size=1, max_size=6))
-def test_ids_say_the_same_as_their_mask(lengths: list[int]) -> None:
-    assert counted(tokens(*lengths)) == counted({"attention_mask": mask(*lengths)})
 
 
 @pytest.mark.parametrize(

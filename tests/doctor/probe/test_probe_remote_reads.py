@@ -226,15 +226,6 @@ def test_a_pipe_without_an_address_is_a_read_of_files(probed: LibraryProbe, tmp_
     assert take(probed) == []
 
 
-def test_the_first_read_of_a_pipe_is_a_stage_however_small(probed: LibraryProbe, store: StoreServer) -> None:
-    def work() -> bytes:
-        with gopen(f"pipe:curl -s {store.url(KEY)}") as pipe:
-            return b"".join(pipe.read(512) for _ in range(80))
-
-    assert probed.calls(work) == {"remote:webdataset pipe": 1}
-    assert probed.result == DATA
-
-
 @pytest.mark.parametrize(
     ("url", "place"),
     [

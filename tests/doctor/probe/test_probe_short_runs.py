@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from probing import notes, probed, records
-from training_loops import Loop, Stream, loader
+from training_loops import Loop, loader
 from windowed_runs import windows
 
 from headrace.doctor.probe.training.state import FetchedBatch
@@ -65,18 +65,6 @@ def test_the_run_goes_on_to_its_other_windows(tmp_path: Path) -> None:
         ("drain", 23 + 2 * early, 0, 0),
     ]
     assert len(records(tmp_path, "get")) == 23
-
-
-def test_nothing_is_replayed_early_where_epochs_are_long_or_have_no_length(tmp_path: Path) -> None:
-    with probed(tmp_path / "long", **ASKED):
-        loop = Loop()
-        for _, batch in zip(range(25), loader(4000)):  # noqa: B905 - one of them is longer
-            loop.step(batch)
-    stream = torch.utils.data.DataLoader(Stream(48), batch_size=4)
-    with probed(tmp_path / "stream", **ASKED):
-        for batch in stream:
-            loop.step((batch[:, None].expand(4, 8) / 1e4, torch.zeros(4, 1)))
-    assert windows(tmp_path / "long") == windows(tmp_path / "stream") == []
 
 
 def test_a_schedule_that_raises_beyond_its_end_forbids_it(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -142,17 +140,6 @@ def test_a_batch_that_cannot_be_copied_is_said_to_be_so(tmp_path: Path) -> None:
     assert notes(tmp_path)["no-replay"].partition(" its batches ")[2].startswith("hold no tensors")
     (facts,) = [record[3] for record in records(tmp_path, "loader")]
     assert facts["settings"] == {"num_threads": 3, "prefetch_queue_depth": 2, "device_id": None}
-
-
-def test_an_iterator_that_the_script_has_left_is_not_kept_alive(tmp_path: Path) -> None:
-    with probed(tmp_path, **MEASURED) as probe:
-        installed(probe, "ffcv.loader.epoch_iterator", EpochIterator=EpochIterator)
-        iterator = EpochIterator(10)
-        train_on(next(iterator))
-        left = weakref.ref(iterator)
-        del iterator
-        gc.collect()
-        assert left() is None
 
 
 def test_a_pipeline_in_a_worker_process_is_no_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from probing import kinds, notes, probed, records, spans
+from probing import kinds, probed, records, spans
 from torch.utils.data import DataLoader
-from training_loops import Loop, Stream, loader, pairs
+from training_loops import Loop, loader, pairs
 
 from headrace.doctor.probe.evidence_file import BLOCK
 
@@ -133,17 +133,6 @@ def test_batches_out_of_order_keep_their_own_index(tmp_path: Path) -> None:
     gets = records(tmp_path, "get")
     assert sorted(get[2] for get in gets) == list(range(12))
     assert None not in [get[5] for get in gets]
-
-
-def test_an_iterable_whose_workers_end_at_different_times(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        received = sum(len(batch) for batch in DataLoader(Stream(5), batch_size=2, num_workers=2))
-    gets = records(tmp_path, "get")
-    assert received == 10
-    assert len(gets) == 6
-    assert len({get[2] for get in gets}) == 6
-    assert records(tmp_path, "loader")[0][3]["iterable"] is True
-    assert "no-optimizer" in notes(tmp_path)
 
 
 def test_a_full_file_thins_steps_with_their_batches(tmp_path: Path) -> None:

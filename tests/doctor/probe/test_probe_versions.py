@@ -19,7 +19,7 @@ from training_loops import Loop, pairs
 
 from headrace.doctor import probe as probe_package
 from headrace.doctor.causes import diagnose
-from headrace.doctor.probe.hooks import dataloader, file_libraries, hooks_of
+from headrace.doctor.probe.hooks import dataloader, hooks_of
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.state import ObservedPass
 from headrace.doctor.session import read_session
@@ -76,22 +76,6 @@ def test_this_torch_has_all_that_is_hooked(tmp_path: Path) -> None:
     with probed(tmp_path):
         Loop().train(DataLoader(pairs(8), batch_size=4, num_workers=1))
     assert not {"not-known", "hook-off"} & set(notes(tmp_path))
-
-
-def test_a_library_that_lacks_a_class_is_hooked_in_the_others(tmp_path: Path) -> None:
-    h5py = SimpleNamespace(__name__="a_library", Dataset=type("Dataset", (), {"read": len}))
-    with probed(tmp_path) as probe:
-        timed = [("Group.read", "read", "group"), ("Dataset.read", "read", "dataset")]
-        file_libraries.time_calls(probe.timer, timed, h5py)  # type: ignore[arg-type]
-        assert h5py.Dataset.read is not len
-        file_libraries.time_calls(probe.timer, timed[:1], h5py)  # type: ignore[arg-type]
-    assert notes(tmp_path)["not-known"].startswith("a_library's a_library.Group.read ")
-
-
-def test_a_module_without_what_is_hooked_is_told(tmp_path: Path) -> None:
-    with probed(tmp_path) as probe:
-        hook_of(probe, "torch.utils.data.dataloader")(SimpleNamespace(__name__="torch.utils.data.dataloader"))
-    assert "torch.utils.data.dataloader" in notes(tmp_path)["not-known"]
 
 
 def test_the_verdict_says_what_could_not_be_hooked(tmp_path: Path) -> None:

@@ -213,12 +213,6 @@ def test_where_one_rank_cannot_replay_the_other_does_not(tmp_path: Path) -> None
     assert notes(tmp_path)["no-replay"].endswith(" rank 1 its batches hold no tensors.")
 
 
-def test_where_workers_are_at_work_for_another_rank_this_one_has_that_window_too(tmp_path: Path) -> None:
-    measured(tmp_path, _beside(_Beside(replay={**WILLING, "works_ahead": True})))
-    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "load", "drain"]
-    assert len(records(tmp_path, "step")) == ALL_STEPS
-
-
 def _in_a_thread(queue_type: Any, size: int) -> Train:
     """Trains on what another thread fetches; the queue of that size ends its wait when the run does."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from statistics import median
-from typing import Any, Callable
+from typing import Any
 
 from .evidence_file import BLOCK, left_out
 from .stages import Stages, Totals
@@ -41,29 +41,21 @@ def nothing(*_: Any) -> None:
     """Do nothing, in place of a hook's function."""
 
 
-def least_ns(call: Callable[[], Any], calls: int, rounds: int = 4) -> float:
-    """Return the nanoseconds of one call in the fastest of `rounds`."""
-    least = float("inf")
-    for _ in range(rounds):
-        start = time.perf_counter_ns()
-        for _ in range(calls):
-            call()
-        least = min(least, (time.perf_counter_ns() - start) / calls)
-    return least
-
-
 @functools.lru_cache(None)
 def price_of_a_stage_ns() -> int:
     """Return the cost of one stage hook, measured once per process."""
     stages = Stages(raise_)
     stages.open()
 
-    def stage() -> None:
-        entered = stages.enter(1)
-        if entered is not None:
-            entered.leave()
+    def lasts_ns() -> int:
+        start = time.perf_counter_ns()
+        for _ in range(PRICED_CALLS):
+            entered = stages.enter(1)
+            if entered is not None:
+                entered.leave()
+        return time.perf_counter_ns() - start
 
-    return int(least_ns(stage, PRICED_CALLS))
+    return min(lasts_ns() for _ in range(4)) // PRICED_CALLS
 
 
 def raise_(error: Exception) -> None:

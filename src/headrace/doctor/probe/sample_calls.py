@@ -6,7 +6,6 @@ expensive, so they are replaced only while a sample is traced, and only calls fr
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import threading
@@ -80,10 +79,7 @@ class SampleCalls:
         frame = users_frame(sys._getframe(1))
         if not is_outermost and self._open and self._open[-1][1] == id(frame):
             return None
-        try:
-            facts = facts_before(self._stages[stage], subject, args, kwargs)
-        except Exception:  # arguments that the library itself may reject
-            facts = {}
+        facts = facts_before(self._stages[stage], subject, args, kwargs)
         if facts is None:
             return None
         row = self._add(stage, frame, facts)
@@ -97,8 +93,7 @@ class SampleCalls:
             self._open.pop()
         stage, _, facts = self.rows[row]
         facts["us"] = taken // 1000
-        with contextlib.suppress(Exception):  # a user class may do anything
-            facts.update(facts_after(self._stages[stage], facts, result))
+        facts.update(facts_after(self._stages[stage], facts, result))
 
     def _add(self, stage: int, frame: Any, facts: Facts) -> int:
         place = -1

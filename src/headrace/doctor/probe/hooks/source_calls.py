@@ -57,7 +57,7 @@ class _SourcePass:
             raise StopIteration
         original, held, kwargs = self._call
         args = [value() for value in held]
-        if any(value is GONE for value in args):
+        if any(value is None for value in args):
             raise StopIteration
         try:
             return original(*args, **kwargs)
@@ -69,22 +69,12 @@ class _SourcePass:
             return original(*args, **kwargs)
 
 
-GONE = object()
-"""Placeholder for an argument that no longer exists."""
-
-
 def _weakly(value: Any) -> Callable[[], Any]:
-    """Return a function that returns the value through a weak reference, or a strong one if impossible."""
+    """Return a weak reference to a value, or a function that returns a value that allows none, such as a string."""
     try:
-        reference = weakref.ref(value)
-    except TypeError:  # for example a string or a number
+        return weakref.ref(value)
+    except TypeError:
         return lambda: value
-
-    def kept() -> Any:
-        alive = reference()
-        return GONE if alive is None else alive
-
-    return kept
 
 
 class SourceCalls:
@@ -203,8 +193,8 @@ class SourceCalls:
 
     def _begun_anew(self) -> Any:
         """Return a new iterator, or None if its origin is unknown or other ranks, which it may involve, train."""
-        original, iterable = self._begin or (None, lambda: GONE)
-        if original is None or iterable() is GONE or self._training.group.world_size() > 1:
+        original, iterable = self._begin or (None, lambda: None)
+        if original is None or iterable() is None or self._training.group.world_size() > 1:
             return None
         return original(iterable())
 

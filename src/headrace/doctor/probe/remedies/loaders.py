@@ -51,9 +51,8 @@ def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]
         if wanted is None or getattr(loader, _CHANGED, False):
             return
         object.__setattr__(loader, _CHANGED, True)
-        why_not = objection(loader, wanted)
-        if why_not:
-            remedy.refused(f"loader {number}: {why_not}")
+        if getattr(loader, "_iterator", None) is not None:
+            remedy.refused(f"loader {number}: its persistent workers run already")
         else:
             remedy.took(f"loader {number}: {', '.join(change(loader, wanted))}")
 
@@ -64,20 +63,6 @@ def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]
     for method in ("__iter__", "_get_iterator"):
         remedy.around("torch.utils.data.dataloader", f"DataLoader.{method}", begin)
         remedy.around("torchdata.stateful_dataloader.stateful_dataloader", f"StatefulDataLoader.{method}", begin)
-
-
-def objection(loader: Any, wanted: dict[str, Any]) -> str:
-    """Return why the loader cannot have these arguments, by DataLoader's own checks; empty if it can."""
-    unknown = sorted(set(wanted) - set(ARGUMENTS))
-    if unknown:
-        return f"expected arguments of {', '.join(ARGUMENTS)}, got {', '.join(unknown)}"
-    if getattr(loader, "_iterator", None) is not None:
-        return "its persistent workers run already"
-    if not wanted.get("num_workers", loader.num_workers):
-        of_workers = [name for name in ARGUMENTS[1:] if name != "pin_memory" and wanted.get(name)]
-        if of_workers:
-            return f"{', '.join(of_workers)} needs workers, and it has none"
-    return ""
 
 
 def change(loader: Any, wanted: dict[str, Any]) -> list[str]:

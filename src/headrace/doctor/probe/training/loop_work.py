@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from ..overhead import AIM, ALWAYS_NS, MOST_STEP_SHARE, nothing
-from ..stack_sampler import CodeLines, Stack, StackSampler, users_frame
+from ..stack_sampler import CodeLines, StackSampler, users_frame
 from .steps import AHEAD, WORK
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class LoopWork:
         self._is_ahead = False
         """True if the current batch is for the forward pass after the current backward pass."""
         self._lines = CodeLines(name)
-        self._sampler = StackSampler(self._look, _never_hangs, failed)
+        self._sampler = StackSampler(self._lines.add, _never_hangs, failed)
         self._now: WorkInterval | None = None
         self._kind = ""
         self._last_ns = 0
@@ -146,18 +146,14 @@ class LoopWork:
 
     def records(self, now: int, now_us: int, is_over: bool) -> list[Record]:
         """Return the records of lines and calls since the last ones, once due."""
-        found = self.calls.records(now, now_us, is_over)
         if self._due is None:
             self._due = now + self._pause
         if now < self._due and not is_over:
-            return found
+            return []
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_NS)
         self._due = now + self._pause
         lines = self._lines.take()
-        return [*found, ("loop", now_us, lines)] if lines else found
-
-    def _look(self, stack: Stack, ns: int) -> None:
-        self._lines.add(stack, ns)
+        return [*self.calls.records(now_us), *([("loop", now_us, lines)] if lines else ())]
 
 
 def _never_hangs(*_: Any) -> None:
@@ -172,8 +168,6 @@ MOST_TURNS = 8
 """Maximum number of switches to unwatched steps. Each replaces methods of a class, which Python counts."""
 MOST_ROWS = 64
 """Maximum number of call sites per record; further calls are counted without a place."""
-_PARTS_OF_RUN = 20
-"""Inverse share of the run so far until the next record is due, so that a long run writes few records."""
 
 Place = tuple[str, int, str]
 """File, line and function."""
@@ -206,8 +200,6 @@ class LoopCalls:
         """Calls and cost of the current step."""
         self._since = time.monotonic_ns()
         self._turns = 0
-        self._begun: int | None = None
-        self._due = 0
 
     def add(self, what: str, caller: FrameType, waits: bool, start: int, end: int) -> int:
         """Count a call from `start` to `end`, and return the cost of counting in nanoseconds."""
@@ -248,13 +240,10 @@ class LoopCalls:
         self._steps = self._calls = self._cost_ns = 0
         self.is_inside = self.is_evaluating = False
 
-    def records(self, now: int, now_us: int, is_over: bool) -> list[Record]:
-        """Return the record of calls in steps watched since the last record, once due."""
-        if self._begun is None:
-            self._begun = now
-        if not self._steps or (now < self._due and not is_over):
+    def records(self, now_us: int) -> list[Record]:
+        """Return the record of calls in steps watched since the last record."""
+        if not self._steps:
             return []
-        self._due = now + (now - self._begun) // _PARTS_OF_RUN
         steps, rows, self._steps, self._rows = self._steps, self._rows, 0, {}
         counted = [
             (
