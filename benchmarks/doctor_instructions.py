@@ -24,8 +24,9 @@ from unittest import mock
 import paced_training
 from doctor_overhead import FOR_GOOD, observing
 
+from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.overhead import PauseSchedule
-from headrace.doctor.probe.probe import Probe, attach
+from headrace.doctor.probe.probe import Probe
 
 RESTS = {"measured": 0, "let pass": FOR_GOOD}
 UNCOUNTED = 100

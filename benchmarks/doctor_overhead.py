@@ -38,9 +38,10 @@ from unittest import mock
 import paced_training
 
 from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.evidence_file import BLOCK
 from headrace.doctor.probe.overhead import PauseSchedule
-from headrace.doctor.probe.probe import Probe, attach
+from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.session.storage import decode_session
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.doctor.probe import batch_production, overhead, settings, stages
-from headrace.doctor.probe.hooks.device import DeviceMarks
+from headrace.doctor.probe.device_marks import DeviceMarks
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.probe.stack_sampler import stack_of
 from headrace.doctor.probe.training import training
-from headrace.doctor.probe.training.state import FetchedBatch
+from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.training import TrainingObserver
 
 SAMPLES = 8

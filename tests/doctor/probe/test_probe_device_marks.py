@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from made_sessions import process, read, write_evidence, write_settings
 
-from headrace.doctor.probe.hooks.device import DeviceMarks
+from headrace.doctor.probe.device_marks import DeviceMarks
 from headrace.doctor.probe.training.closed_steps import device_records
 
 

@@ -11,7 +11,7 @@ from probing import notes, probed, records
 from training_loops import Loop, loader
 from windowed_runs import windows
 
-from headrace.doctor.probe.training.state import FetchedBatch
+from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.step_limit import (
     FEWEST_REPLAYED,
     LONGEST_S,

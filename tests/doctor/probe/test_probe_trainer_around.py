@@ -15,8 +15,8 @@ from probing import kinds, notes, probed, records
 from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
 
+from headrace.doctor.probe.device_marks import CudaDevice, DeviceMarks
 from headrace.doctor.probe.hooks import device, training_calls
-from headrace.doctor.probe.hooks.device import CudaDevice, DeviceMarks
 
 
 @pytest.mark.parametrize(

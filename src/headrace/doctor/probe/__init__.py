@@ -62,7 +62,8 @@ def start(folder: str, begun_ns: int | None = None) -> Probe:
     """
     global _active, _fork_is_watched
     if _active is None:
-        from .probe import Probe, attach
+        from .attaching import attach
+        from .probe import Probe
         from .settings import ProbeSettings
 
         probe = Probe(ProbeSettings.read(folder), begun_ns)

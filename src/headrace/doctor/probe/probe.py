@@ -6,17 +6,15 @@ import os
 import sys
 import time
 import traceback
-from functools import partial
 from types import ModuleType
 from typing import Callable
 
 from .batch_production import BatchRecorder
 from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
-from .hooks import hooks_of
 from .imports import ImportWatch
 from .patches import Patches
 from .sample_comparison import SampleComparison
-from .sample_digests import BatchDigests, RandomDraws
+from .sample_digests import BatchDigests
 from .settings import ProbeSettings, SessionClock, boot_id
 from .stages import CallTimer, Stages
 from .training.training import TrainingObserver
@@ -127,29 +125,3 @@ class Probe:
 def _int(variable: str) -> int | None:
     value = os.environ.get(variable, "")
     return int(value) if value.isdigit() else None
-
-
-def attach(probe: Probe) -> None:
-    """Register hooks for torch and for every library with stages, to be installed on import."""
-    probe.imports.attach()
-    probe.batches.collections.watch()
-    if probe.settings.digests:
-        digests = probe.digests = BatchDigests(
-            probe.training.state, probe.evidence, probe.fault, batches=probe.settings.digests
-        )
-        draws = RandomDraws(probe.evidence, probe.clock, probe.fault)
-        probe.when_imported("torch.utils.data.dataloader", partial(digests.install, probe.patches))
-        probe.when_imported("torch.utils.data._utils.fetch", partial(draws.install, probe.patches))
-    _inject(probe, "BENEATH")
-    for module, install in hooks_of(probe):
-        probe.when_imported(module, install)
-    _inject(probe, "AROUND")
-    probe.patches.rebind()
-
-
-def _inject(probe: Probe, where: str) -> None:
-    """Inject the remedies of one layer. Only a run that proves remedies imports them."""
-    if probe.settings.changes:
-        from . import remedies
-
-        remedies.inject(probe, getattr(remedies, where))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .evidence_file import EvidenceFile
 from .patches import Fault, HookGuard, Patches
-from .training.state import ATTRIBUTE
+from .training.received_batches import ATTRIBUTE
 
 if TYPE_CHECKING:
     from .settings import SessionClock

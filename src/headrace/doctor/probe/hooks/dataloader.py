@@ -18,8 +18,8 @@ from ..sample_comparison import SampleComparison
 from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
 from ..training.loader_sources import HeldIterator
+from ..training.received_batches import ATTRIBUTE, FetchedBatch, ObservedPass
 from ..training.replay import replayed, replayed_elsewhere
-from ..training.state import ATTRIBUTE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 from .worker_queues import hook_iterator, hook_queues
 

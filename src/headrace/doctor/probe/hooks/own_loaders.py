@@ -17,7 +17,7 @@ from ..batch_production import BatchRecorder, ProducedBatch
 from ..patches import Function, Patches
 from ..sample_comparison import SampleComparison
 from ..stages import CallTimer, add_totals
-from ..training.state import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
+from ..training.received_batches import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
 

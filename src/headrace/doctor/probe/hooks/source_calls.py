@@ -13,8 +13,8 @@ from ..batch_leaves import BatchShapes
 from ..patches import Followed, Function
 from ..stack_sampler import call_site
 from ..training.loader_sources import HeldIterator
+from ..training.received_batches import FetchedBatch, ObservedPass
 from ..training.replay import is_grad_enabled, replayed
-from ..training.state import FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 
 

@@ -16,7 +16,7 @@ from ..batch_production import BatchRecorder, ProducedBatch
 from ..evidence_file import EvidenceFile
 from ..patches import Fault, Function, Patches
 from ..settings import SessionClock
-from ..training.state import ATTRIBUTE, QueueReader
+from ..training.received_batches import ATTRIBUTE, QueueReader
 from ..training.training import TrainingObserver, now
 
 UNSEEN_WORKERS = "what workers do was"

@@ -13,12 +13,11 @@ from .state import TrainingState
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
-    from ..hooks.device import DeviceMarks
+    from ..device_marks import DeviceMarks
     from ..overhead import TrainingCost
     from ..settings import SessionClock
-    from .state import FetchedBatch
+    from .received_batches import FetchedBatch
     from .steps import OptimizerStep
-    from .windows import Windows
 
 now = time.monotonic_ns
 READY_EVERY = 5
@@ -29,10 +28,14 @@ class ClosedSteps:
     """Closing of a training thread's steps, when the next one begins: work that is due, and their records."""
 
     def __init__(
-        self, state: TrainingState, windows: Windows, batches: BatchRecorder, at_close: Sequence[Callable[[], None]]
+        self,
+        state: TrainingState,
+        closed: Callable[[OptimizerStep], None],
+        batches: BatchRecorder,
+        at_close: Sequence[Callable[[], None]],
     ) -> None:
-        """`at_close` functions are called after a step is written."""
-        self._state, self._windows, self._batches, self._at_close = state, windows, batches, at_close
+        """`closed` receives each closed step. `at_close` functions are called after a step is written."""
+        self._state, self._closed, self._batches, self._at_close = state, closed, batches, at_close
         self._writer = StepWriter(state.evidence, state.clock, state.costs, lambda: batches.cost.total_ns)
         self.pauses = PausedTraining(state, self._writer.take_cost)
         self.is_stamped = False
@@ -57,7 +60,7 @@ class ClosedSteps:
             state.evidence.write(("facts", state.clock.now_us(), {"warmup_steps": state.limit.warmup}))
         if self._writer.is_due(end):
             self.write()
-        self._windows.closed(step)
+        self._closed(step)
         if state.steps.optimizers > 1:
             state.say("optimizers", f"{state.steps.optimizers} optimizers take part in a step.")
         for call in self._at_close:

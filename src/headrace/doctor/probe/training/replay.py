@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
 
 from .loader_sources import wait_until
-from .state import FetchedBatch, ObservedPass
+from .received_batches import FetchedBatch, ObservedPass
 
 if TYPE_CHECKING:
     from .loader_sources import FeedingLoader
-    from .state import ObservedPass, TrainingState
-    from .training import TrainingObserver
+    from .received_batches import ObservedPass
+    from .state import TrainingState
 
 now = time.monotonic_ns
 UNTOLD_PAUSE_S = 0.5
@@ -219,7 +219,7 @@ def _ends() -> None:
 POLL_S = 0.002
 
 
-def replayed(training: TrainingObserver, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
+def replayed(training: Any, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
     """Return a copy in place of the pass's next batch, or `otherwise()` if there is none.
 
     Raises:
@@ -244,7 +244,7 @@ def replayed(training: TrainingObserver, pass_: ObservedPass, otherwise: Callabl
     return batch
 
 
-def replayed_elsewhere(training: TrainingObserver, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
+def replayed_elsewhere(training: Any, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
     """Return a copy in a thread that passes batches on; a pass never ends there.
 
     The thread never runs further ahead than before the window, since only the loader's pace may have bounded it.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from .state import FetchedBatch
+    from .received_batches import FetchedBatch
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
 WORK, UNSOURCED, AHEAD = "d", "n", "f"

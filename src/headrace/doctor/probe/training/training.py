@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
 from ..overhead import NOBODY
-from ..raw_samples import LookedLoader
 from .closed_steps import ClosedSteps
+from .loader_sources import LookedLoader
+from .received_batches import FetchedBatch, QueueReader
 from .replay import LoopReplay
-from .state import FetchedBatch, QueueReader, TrainingState
+from .state import TrainingState
 from .step_limit import StepsMeasured
 from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, PassEvent
 from .windows import Windows
@@ -79,7 +80,7 @@ class TrainingObserver:
         self.state.begin()
         self._copies = 0
         self.backwards_seen = 0
-        self.closed = ClosedSteps(self.state, self.windows, self._batches, self.at_close)
+        self.closed = ClosedSteps(self.state, self.windows.closed, self._batches, self.at_close)
 
     # Passes and batches.
 

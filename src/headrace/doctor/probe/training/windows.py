@@ -21,9 +21,10 @@ from .state import DEADLINE_S
 from .step_limit import EARLY_STEPS, SETTLING_STEPS, replayed_steps
 
 if TYPE_CHECKING:
-    from ..raw_samples import LookedLoader
+    from .loader_sources import LookedLoader
+    from .received_batches import FetchedBatch, ObservedPass
     from .replay import LoopReplay
-    from .state import FetchedBatch, ObservedPass, TrainingState
+    from .state import TrainingState
     from .steps import OptimizerStep
 
 now = time.monotonic_ns
