@@ -102,17 +102,6 @@ def test_batches_that_are_made_of_others_are_work_until_the_next_is_asked_for(tm
     assert work_of(tmp_path) == [[(WORK, 2_000), (WORK, 2_000)]] * 3
 
 
-def test_without_a_model_that_is_seen_nothing_is_work(tmp_path: Path, clock: Clock) -> None:
-    weight = torch.zeros(8, 1, requires_grad=True)
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    with probed(tmp_path):
-        for inputs, targets in loader(12):
-            clock.work(3)
-            (inputs @ weight - targets).square().mean().backward()
-            optimizer.step()
-    assert work_of(tmp_path) == [[], [], []]
-
-
 def test_work_on_the_next_batch_before_the_backward_pass_is_no_forward_pass(tmp_path: Path, clock: Clock) -> None:
     loop = Loop()
     loop.model = Model(clock)

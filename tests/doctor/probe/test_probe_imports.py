@@ -86,13 +86,6 @@ def test_modules_of_a_zip_share_a_loader(watch, seen, tmp_path, monkeypatch):
     assert (seen, told) == ([watched], [beside])
 
 
-def test_after_detaching_nothing_is_told(watch, seen, site):
-    importlib.util.find_spec("watched")
-    watch.detach()
-    importlib.import_module("watched")
-    assert seen == []
-
-
 def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_imports(tmp_path):
     """Else a module would be executed twice: for the probe, and for who asked for it."""
     hooked = {name for name, _ in hooks_of(Probe(settings(tmp_path, observe=False)))}

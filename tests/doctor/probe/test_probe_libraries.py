@@ -190,13 +190,6 @@ def test_names_that_were_taken_before_the_probe_came(probed: LibraryProbe, files
     assert probed.calls(lambda: numpy_load(files / "a.npy")) == {"read:numpy load": 1}
 
 
-def test_positional_reads(probed: LibraryProbe, files: Path) -> None:
-    descriptor = os.open(files / "a.png", os.O_RDONLY)
-    assert probed.calls(lambda: os.pread(descriptor, 8, 0)) == {"read:os.pread": 1}
-    os.close(descriptor)
-    assert probed.result == (files / "a.png").read_bytes()[:8]
-
-
 def test_waiting_for_a_thread(probed: LibraryProbe) -> None:
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(int, "7")

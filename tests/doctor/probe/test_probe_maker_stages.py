@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from probing import probed, records
 
 from headrace.doctor.probe import stages as stages_module
 from headrace.doctor.probe.patches import Builtin
-from headrace.doctor.probe.stages import MOST_STAGES, Stages, Totals, timed, timed_by_type
+from headrace.doctor.probe.stages import Stages, Totals, timed, timed_by_type
 
 READ, DECODE, OTHER_DECODE, REST = range(4)
 
@@ -181,19 +179,6 @@ def test_methods_are_told_by_the_class_of_their_object(stages: Stages, clock: Cl
     assert [area(Shape(), 2), area(Square(), 3), area(Square(), 4)] == [4, 9, 16]
     assert stages.close()[0][READ][0] == 3
     assert names == ["Shape", "Square"]
-
-
-def test_beyond_a_bound_new_stages_of_a_category_are_one(tmp_path: Path) -> None:
-    with probed(tmp_path) as probe:
-        early = probe.timer.stage("decode", "early")
-        made = {probe.timer.stage("transform", f"T{number}") for number in range(10 * MOST_STAGES)}
-        assert len(made) <= MOST_STAGES
-        assert len(probe.stages.categories) <= MOST_STAGES + 2
-        late = probe.timer.stage("transform", "late")
-        assert late in made
-        assert probe.timer.stage("read", "late") not in {late, early}
-        assert probe.timer.stage("decode", "early") == early
-    assert "transform:other" in [text for _, _, text in records(tmp_path, "name")]
 
 
 @pytest.fixture(autouse=True)

@@ -50,12 +50,6 @@ def test_tokens_that_are_no_padding_are_counted(batch: Any) -> None:
     assert counted(batch) == (3, WIDTH, 17, 9)
 
 
-def test_one_token_at_the_end_closes_a_sentence_and_is_no_padding() -> None:
-    ids = tokens(WIDTH, WIDTH, WIDTH)
-    ids[:, -1] = 99
-    assert counted(ids) == (3, WIDTH, 3 * WIDTH, WIDTH)
-
-
 @pytest.mark.parametrize(
     "batch",
     [

@@ -212,20 +212,6 @@ def test_errors_count_as_failed_and_reach_the_script(probed: LibraryProbe, store
     assert take(probed) == []
 
 
-def test_a_pipe_without_an_address_is_a_read_of_files(probed: LibraryProbe, tmp_path: Path) -> None:
-    path = tmp_path / "part.bin"
-    path.write_bytes(DATA)
-    take(probed)
-
-    def work() -> bytes:
-        with gopen(f"pipe:cat {path}") as pipe:
-            return bytes(pipe.read())
-
-    assert probed.calls(work) == {"read:webdataset pipe": 1}
-    assert probed.result == DATA
-    assert take(probed) == []
-
-
 @pytest.mark.parametrize(
     ("url", "place"),
     [

@@ -14,8 +14,6 @@ from windowed_runs import windows
 from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.step_limit import (
     FEWEST_REPLAYED,
-    LONGEST_S,
-    NARROW,
     NARROW_AFTER,
     SETTLING_STEPS,
     StepLimit,
@@ -128,17 +126,3 @@ def test_steps_that_are_alike_are_observed_no_longer_than_tells_more(
     assert limit.is_reached(observed)
     assert not limit.is_reached(observed - 1)
     assert limit.known_within is None
-
-
-@pytest.mark.parametrize(
-    ("limit", "observed"),
-    [(limited(5_000), 69), (limited(None), 69), (limited(110), 110), (limited(5_000, enough=0), 200)],
-    ids=["a long epoch", "of unknown length", "a whole epoch", "asked for"],
-)
-def test_steps_of_a_noisy_machine_are_observed_for_half_a_minute(limit: StepLimit, observed: int) -> None:
-    lengths_ms = ([700] * 15 + [100] * 15) * 7  # blocks of them differ
-    closed(limit, *lengths_ms[:199])
-    assert sum(lengths_ms[:69]) >= LONGEST_S * 1000 > sum(lengths_ms[:68])
-    assert limit.is_reached(observed)
-    assert not limit.is_reached(observed - 1)
-    assert (limit.known_within is not None and limit.known_within > NARROW) == (observed < 200)

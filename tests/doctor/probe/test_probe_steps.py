@@ -177,24 +177,6 @@ def test_spans_never_overlap_and_lie_within_their_step(acts: list[tuple[str, int
     assert all(0 <= start <= end <= now for _, start, end in step.spans)
 
 
-def test_a_long_evaluation_does_not_push_out_the_steps_own_batch() -> None:
-    steps = StepTimeline(most_gets=8)
-    steps.note(PassEvent(BEGUN, 1, 0, 1, True))
-    for number in range(100):
-        got(steps, Batch(1, number * 10 + 1, number * 10 + 5, "evaluated"))
-    steps.note(PassEvent(ENDED, 1, 1001, 1002, True))
-    got(steps, Batch(0, 1010, 1020, "trained"))
-    steps.enter(BACKWARD, 1030)
-    steps.leave(1040)
-    steps.optimizer_begins("o", 1050)
-    steps.optimizer_ends("o", 1060)
-    step = steps.finish()
-    assert step is not None
-    assert step.evaluated == {1}
-    assert [batch.act for batch in _batches(step)].count("trained") == 1
-    assert (EVALUATION, 0, 1002) in step.spans
-
-
 def test_an_evaluation_is_set_apart_with_all_that_happens_in_it() -> None:
     script = Script().run("gbo")
     script.close(script.steps.fetching())
