@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import random
+import sys
 from collections import namedtuple
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +20,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
+from headrace.doctor.explain import ValueExplanation, explain_value
 from headrace.doctor.probe.column_sources import Column
 from headrace.doctor.probe.columns import ColumnBudget, found_columns
 
@@ -104,6 +108,7 @@ ARROW = pa.table({"image": [{"path": path, "bytes": b"\xff\xd8" * 50} for path i
         ({"items": [Slotted(path) for path in PATHS]}, {"items.image": PATHS}),
         ({"rows": [{"image": {"path": path}, "id": 3} for path in PATHS]}, {"rows.image.path": PATHS}),
         ({"data": {"image": PATHS, "label": LABELS}}, {"data.image": PATHS, "data.label": LABELS}),
+        ({"by_number": dict(enumerate(PATHS))}, {"by_number": PATHS}),
         ({"labels": np.array(LABELS), "names": np.array(PATHS)}, {"labels": LABELS, "names": PATHS}),
         ({"names": np.array([path.encode() for path in PATHS])}, {"names": PATHS}),
         ({"names": np.array(PATHS, object)}, {"names": PATHS}),
@@ -136,6 +141,11 @@ def test_what_a_dataset_holds(held: dict[str, Any], expected: dict[str, list[Any
     assert {name: found.get(name) for name in expected} == expected
 
 
+def test_values_are_plain() -> None:
+    found = values_of(Sized(a=np.ones(COUNT, np.float32), b=np.array(PATHS), c=[np.int64(1)] * COUNT, d=TABLE))
+    assert {type(value) for values in found.values() for value in values} == {str, int, float}
+
+
 @pytest.mark.parametrize(
     "held",
     [
@@ -154,6 +164,12 @@ def test_what_is_no_column(held: dict[str, Any]) -> None:
     assert values_of(Sized(**held)) == {}
 
 
+def test_a_library_that_may_not_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("polars", "pandas", "torch"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert values_of(Sized(files=PATHS)) == {"files": PATHS}
+
+
 def test_one_sequence_under_two_names_is_one_column() -> None:
     assert set(columns_of(ImageFolder())) == {"samples[0]", "samples[1]", "targets"}
 
@@ -162,6 +178,22 @@ def test_a_dataset_that_is_a_list_itself() -> None:
     assert set(columns_of(list(zip(PATHS, LABELS, strict=True)))) == {"dataset[0]", "dataset[1]"}
     assert values_of(PATHS) == {"dataset": PATHS}
     assert values_of([{"image": path} for path in PATHS]) == {"image": PATHS}
+
+
+def test_rows_that_a_library_read(tmp_path: Path) -> None:
+    TABLE.to_csv(tmp_path / "a.csv", index=False)
+    with (tmp_path / "a.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    pyarrow.parquet.write_table(ARROW, tmp_path / "a.parquet", row_group_size=5)
+    found = values_of(Sized(rows=rows, table=pyarrow.parquet.read_table(tmp_path / "a.parquet", memory_map=True)))
+    assert found["rows.caption"] == list(TABLE.caption)
+    assert found["table.image.path"] == PATHS
+
+
+@pytest.mark.leaks(reason="polars starts threads and their event loops for good")
+def test_a_polars_table() -> None:
+    pl = pytest.importorskip("polars")
+    assert values_of(Sized(df=pl.DataFrame({"path": PATHS, "label": LABELS}))) == {"df.path": PATHS, "df.label": LABELS}
 
 
 def test_a_dataset_of_hugging_face_in_its_own_order_undecoded(tmp_path: Path) -> None:
@@ -235,6 +267,96 @@ def test_wrappers_hold_what_their_inner_datasets_do() -> None:
     assert values_of(stacked) == {"datasets.image.files": PATHS, "datasets.label.tensors[0]": LABELS}
 
 
+def test_dicts_by_the_values_of_a_column() -> None:
+    ids = [f"p{number}" for number in range(COUNT)]
+    images = {name: {"file_name": path} for name, path in zip(reversed(ids), reversed(PATHS), strict=True)}
+    found = values_of(Sized(ids=ids, coco=SimpleNamespace(imgs=images), numbers=dict.fromkeys(PATHS[::2], 7)))
+    assert found == {"ids": ids, "coco.imgs[ids].file_name": PATHS}
+    names = [path.split("/")[0] for path in PATHS]
+    found = values_of(Sized(df=pd.DataFrame({"name": names}), class_to_idx={"elk": 5, "dog": 7, "cat": 6}))
+    assert found == {"df.name": names, "class_to_idx[df.name]": [6, 7, 5] * 4}
+
+
+def test_single_values_are_read_alone() -> None:
+    column = columns_of(ConcatDataset([Sized(files=PATHS), Sized(3, files=pa.array(["a", "b", "c"]))]), COUNT + 3)[
+        "files"
+    ]
+    assert [column.value(index) for index in (0, COUNT, COUNT + 2)] == [PATHS[0], "a", "c"]
+    with pytest.raises(IndexError):
+        column.value(COUNT + 3)
+
+
+class Hostile:
+    """Fails, hangs or draws, whichever way it is asked."""
+
+    def __init__(self, **held: Any) -> None:
+        state = object.__getattribute__(self, "__dict__")
+        state.update(held, me=self, around=[self, {"again": self}])
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"asked for {name}")
+
+    def __getattr__(self, name: str) -> Any:
+        return random.random()
+
+    @property
+    def files(self) -> Any:
+        raise AssertionError("ran a property")
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield torch.rand(1)
+
+    def __len__(self) -> int:
+        return 1 << 80
+
+    def __getitem__(self, index: Any) -> Any:
+        raise AssertionError("made a sample")
+
+    __eq__ = __hash__ = __bool__ = __repr__ = __getitem__  # type: ignore[assignment]
+
+
+class Lying(list[Any]):
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: Any) -> Any:
+        raise AssertionError("ran its own code")
+
+    __iter__ = __getitem__  # type: ignore[assignment]
+
+
+class Computed:
+    """Holds an attribute that its class's property hides."""
+
+    def __init__(self, number: int) -> None:
+        vars(self).update(number=number, path="held")
+
+    @property
+    def path(self) -> str:
+        raise AssertionError("ran a property")
+
+    @path.setter
+    def path(self, value: str) -> None: ...
+
+
+def test_no_code_of_the_users_runs() -> None:
+    state = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index,union-attr]
+    found = values_of(Hostile(held=PATHS, indices=[1] * COUNT, wrong=Lying([1]), right=Lying(PATHS), within=Hostile()))
+    assert (found["held"], found["right"]) == (PATHS, PATHS)
+    assert not any("wrong" in name or "within" in name for name in found)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == (state[0], state[2])  # type: ignore[index,union-attr]
+    assert torch.equal(torch.get_rng_state(), state[1])
+    assert set(columns_of(Sized(rows=[Computed(number) for number in range(COUNT)]))) == {"rows.number"}
+
+
+def test_datasets_that_hold_each_other() -> None:
+    inner = Sized(files=PATHS)
+    outer = Subset(inner, range(COUNT - 1, -1, -1))
+    inner.parent, inner.all = outer, ConcatDataset([outer])
+    assert values_of(outer)["files"] == PATHS[::-1]
+
+
 def test_a_search_ends_with_its_budget() -> None:
     deep: Any = []
     for _ in range(10_000):
@@ -246,3 +368,37 @@ def test_a_search_ends_with_its_budget() -> None:
     budget = ColumnBudget(seconds=0)
     assert found_columns(Sized(files=PATHS), COUNT, budget) == []
     assert budget.is_spent
+
+
+def test_huge_containers_of_other_lengths_are_not_read() -> None:
+    huge = np.zeros(1 << 20, np.uint8)
+    held = Sized(files=PATHS, numbers=range(1 << 60), many=[0] * (1 << 20), by_name=dict.fromkeys(range(1 << 20)))
+    held.mapped = np.lib.stride_tricks.as_strided(huge, (1 << 50,), (0,))
+    assert set(columns_of(held)) == {"files"}
+
+
+class Captions(Holding):
+    def __init__(self, df: pd.DataFrame) -> None:
+        super().__init__(df=df)
+
+    def __len__(self) -> int:
+        return len(self.df)
+
+
+def test_leaves_are_explained_by_what_a_random_split_holds() -> None:
+    paths = [f"{name}/{number:04}.jpg" for number, name in enumerate(random.Random(0).choices("abcde", k=400))]
+    captions = pd.DataFrame({"file": paths, "caption": [f"photo {number * 7 % 400}" for number in range(400)]})
+    part, _ = random_split(Captions(captions), [300, 100], torch.Generator().manual_seed(5))
+    columns: dict[str, Sequence[Any]] = {**columns_of(part, 300)}
+    columns["folder"] = [path.split("/")[0] for path in columns["df.file"]]
+    looked_at = [0, 17, 42, 99, 150, 201, 250, 299]
+    rows = [captions.iloc[part.indices[index]] for index in looked_at]
+    ranks = {name: rank for rank, name in enumerate("abcde")}
+    assert explain_value([torch.tensor(ranks[row.file[0]]) for row in rows], looked_at, columns) == (
+        ValueExplanation("class", "folder")
+    )
+    assert explain_value([row.caption for row in rows], looked_at, columns) == (ValueExplanation("equal", "df.caption"))
+    assert explain_value([f"/data/{row.file}" for row in rows], looked_at, columns) == (
+        ValueExplanation("affixed", "df.file", prefix="/data/")
+    )
+    assert explain_value([np.int64(index) for index in looked_at], looked_at, columns) == ValueExplanation("index")

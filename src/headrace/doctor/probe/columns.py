@@ -97,7 +97,9 @@ class _Search:
             self._open.discard(id(dataset))
 
     def _walk(self, dataset: Any, length: int, place: str) -> Iterator[Column]:
-        """Yield the columns that the dataset holds, then the columns reached through indices."""
+        """Yield the columns that the dataset holds, then the columns reached through indices or keys."""
+        keys = [Column("", length, list)]
+        mappings: dict[str, dict[Any, Any]] = {}
         objects: list[tuple[dict[str, Any], str]] = []
         seen: dict[int, Any] = {}
         waiting: deque[tuple[Any, str, int]] = deque([(dataset, place, 0)])
@@ -106,17 +108,21 @@ class _Search:
             if id(thing) in seen:
                 continue
             seen[id(thing)] = thing
+            if issubclass(type(thing), dict):
+                mappings[name] = thing
             try:
                 own, members = self._one(thing, length, name)
             except Exception:  # of a library or of a `__len__`: the rest may be readable
                 continue
             yield from own
+            keys += own
             objects.append((members, name))
             if level < MOST_LEVELS:
                 inner = {label: one for label, one in members.items() if not issubclass(type(one), LEAVES)}
                 waiting.extend((one, name + label, level + 1) for label, one in inner.items())
         for members, name in objects:
             yield from self._picked(members, length, name, members)
+        yield from self._looked_up(keys, mappings)
 
     def _one(self, thing: Any, length: int, name: str) -> tuple[list[Column], dict[str, Any]]:
         """Return the columns that an object itself forms, and the members that may hold more."""
@@ -188,6 +194,18 @@ class _Search:
         except Exception:  # not all are numbers, or they cannot be read
             return None
         return picks
+
+    def _looked_up(self, keys: list[Column], mappings: dict[str, dict[Any, Any]]) -> Iterator[Column]:
+        """Yield the columns of dicts that have an entry for each value of another column."""
+        tried: set[tuple[Any, ...]] = set()
+        for key in keys if mappings else ():
+            values = tuple(map(plain_value, key.probed()))
+            if len(set(map(str, values))) < 2 or not all(type(one) in (str, int) for one in values) or values in tried:
+                continue
+            tried.add(values)
+            for name, mapping in mappings.items():
+                if all(dict.__contains__(mapping, one) for one in values):
+                    yield from self._split(key.looked_up(f"{name}[{key.name}]" if key.name else name, mapping))
 
 
 def _numbered(name: str) -> Iterator[str]:
