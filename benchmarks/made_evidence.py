@@ -20,7 +20,7 @@ from headrace.doctor.probe.device_marks import DeviceMarks
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.probe.stack_sampler import stack_of
-from headrace.doctor.probe.training import thread, training
+from headrace.doctor.probe.training import training
 from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.training import TrainingObserver
 
@@ -124,7 +124,7 @@ def _rank(folder: Path, steps: int, rank: int, ranks: int, workers: int, draw: r
 
 def _probe(folder: Path) -> tuple[Probe, MadeTime]:
     made = MadeTime()
-    for module in (batch_production, settings, overhead, stages, thread):
+    for module in (batch_production, settings, overhead, stages):
         module.time = made  # type: ignore[attr-defined]
     training.now = made.monotonic_ns
     probe = Probe(ProbeSettings.read(str(folder)))

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, Subset
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.faults import find_faults, same_order
-from headrace.doctor.probe.described_loader import described_loader
+from headrace.doctor.probe.described_values import described_loader
 from headrace.doctor.probe.value_look import look_at_values
 from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
 

@@ -101,32 +101,6 @@ def by_iterator() -> None:
         train_on(batch[0]["x"], batch[0]["y"])
 
 
-def by_kept_iterator() -> None:
-    pipe = Pipe()
-    for _number, batch in enumerate(pipe):
-        train_on(batch[0]["x"], batch[0]["y"])
-
-
-def one_step() -> None:
-    x, y = get_batch("train")
-    train_on(x, y)
-
-
-def by_step() -> None:
-    for _ in range(STEPS):
-        one_step()
-
-
-def by_next() -> None:
-    pipe = iter(Pipe())
-    while True:
-        try:
-            batch = next(pipe)
-        except StopIteration:
-            return
-        train_on(batch[0]["x"], batch[0]["y"])
-
-
 def by_generator_anew() -> None:
     for _ in range(3):
         for x, y in generated():
@@ -144,9 +118,6 @@ def seen(folder: Path) -> Diagnosis:
         (by_function, "get_batch", 2 * STEPS - 2),
         (by_method, "Data.next_batch", STEPS - 2),
         (by_iterator, "Pipe", STEPS - 2),
-        (by_kept_iterator, "Pipe", STEPS - 2),
-        (by_step, "get_batch", STEPS - 2),
-        (by_next, "Pipe", STEPS - 2),
         (by_generator_anew, "generated", 2 * STEPS),
     ],
 )
@@ -164,18 +135,6 @@ def test_what_the_loop_calls_is_found(tmp_path: Path, train: Any, name: str, bat
     assert all(get[9] > 0 for get in gets)
     assert {part.name.partition(",")[0] for one in seen(tmp_path).causes for part in one.parts} == {f"source:{name}"}
     assert {"hook-off", "not-seen"}.isdisjoint(notes(tmp_path))
-
-
-def test_a_generator_that_runs_already_is_named_and_is_not_seen(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        batches = generated()
-        for x, y in batches:
-            train_on(x, y)
-    assert " generated (" in notes(tmp_path)["not-seen"]
-    diagnosis = seen(tmp_path)
-    assert "not-seen" in codes(diagnosis)
-    names = {part.name for budget in diagnosis.budgets for part in budget.parts}
-    assert "not seen" in names
 
 
 def test_a_loop_without_any_source_is_left_alone(tmp_path: Path) -> None:
@@ -275,14 +234,6 @@ def test_a_diagnosis_that_is_terminated_says_what_was_seen(tmp_path: Path) -> No
     assert diagnosis.wait_share is not None
 
 
-def test_the_probe_is_silent_of_a_source_that_it_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = compile("for _ in range(3):\n    x, y = get_batch('train')\n    train_on(x, y)\n", "<no file>", "exec")
-    with probed(tmp_path):
-        exec(code, {"get_batch": get_batch, "train_on": train_on, "__name__": "nowhere"})
-    assert "hook-off" not in notes(tmp_path)
-    assert "nowhere" not in sys.modules
-
-
 def test_every_class_of_a_family_is_hooked_and_the_outermost_gives_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,18 +329,7 @@ def by_argument() -> None:
         step_on(drawn(TOKENS))
 
 
-def by_loop_over_batches() -> None:
-    for x, y in Pairs():
-        z = transformed(x)
-        train_on(z, y)
-
-
-class Pairs:
-    def __iter__(self) -> Iterator[Pair]:
-        yield from generated()
-
-
-@pytest.mark.parametrize(("train", "name"), [(by_argument, "drawn"), (by_loop_over_batches, "Pairs")])
+@pytest.mark.parametrize(("train", "name"), [(by_argument, "drawn")])
 def test_what_only_changes_a_batch_in_hand_gives_none(tmp_path: Path, train: Any, name: str) -> None:
     with probed(tmp_path):
         train()

@@ -55,16 +55,6 @@ def test_a_kernel_may_not_count_it(text: str, schedstat: Path) -> None:
     assert core_use(LONG_NS).delay is None
 
 
-def test_there_may_be_no_such_file(schedstat: Path) -> None:
-    assert core_use(LONG_NS).delay is None
-
-
-def test_short_work_is_not_asked(schedstat: Path) -> None:
-    schedstat.write_text("1000 2000 3\n")
-    assert core_use(1000).delay is None
-    assert core_use(LONG_NS).us_since(core_use(1000))[1] is None
-
-
 def test_all_threads_of_the_process_count() -> None:
     before = core_use(0)
     thread = threading.Thread(target=burn, args=[5_000_000])
@@ -101,9 +91,3 @@ def test_a_step_tells_what_it_used(tmp_path: Path) -> None:
     assert len(first) == 6
     assert all(step[6] >= 0 for step in others)
     assert sum(step[6] for step in others) > 0
-
-
-def test_steps_of_a_run_that_is_only_observed_are_not_asked(tmp_path: Path) -> None:
-    with probed(tmp_path, observe=True):
-        Loop().train(loader(24))
-    assert {len(step) for step in records(tmp_path, "step")} == {6}

@@ -11,12 +11,10 @@ import torch
 from probing import notes, probed, records
 from training_loops import Loop, loader
 
-from headrace.doctor.probe.hooks import model_calls
 from headrace.doctor.probe.training import training as training_module
-from headrace.doctor.probe.training.steps import AHEAD, BACKWARD, COPY, UNSOURCED, WORK, StepTimeline
+from headrace.doctor.probe.training.steps import AHEAD, UNSOURCED, WORK
 
 MS = 1_000_000
-US = 1_000
 
 
 class Clock:
@@ -104,17 +102,6 @@ def test_batches_that_are_made_of_others_are_work_until_the_next_is_asked_for(tm
     assert work_of(tmp_path) == [[(WORK, 2_000), (WORK, 2_000)]] * 3
 
 
-def test_without_a_model_that_is_seen_nothing_is_work(tmp_path: Path, clock: Clock) -> None:
-    weight = torch.zeros(8, 1, requires_grad=True)
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    with probed(tmp_path):
-        for inputs, targets in loader(12):
-            clock.work(3)
-            (inputs @ weight - targets).square().mean().backward()
-            optimizer.step()
-    assert work_of(tmp_path) == [[], [], []]
-
-
 def test_work_on_the_next_batch_before_the_backward_pass_is_no_forward_pass(tmp_path: Path, clock: Clock) -> None:
     loop = Loop()
     loop.model = Model(clock)
@@ -142,28 +129,6 @@ def test_steps_that_nothing_known_feeds_are_unseen_until_the_model_is_called(tmp
     with probed(tmp_path):
         steps(clock, lambda batch: batch, running)
     assert work_of(tmp_path) == [[], *[[(UNSOURCED, 9_000)]] * 3]
-
-
-def test_work_is_cut_where_another_span_lies_in_it() -> None:
-    timeline = StepTimeline()
-    timeline.begin(0)
-    timeline.enter(COPY, 2 * MS)
-    timeline.leave(3 * MS)
-    timeline.worked(WORK, 1 * MS, 5 * MS)
-    timeline.worked(WORK, 6 * MS, 6 * MS + 10)
-    timeline.enter(BACKWARD, 7 * MS)
-    timeline.leave(8 * MS)
-    timeline.optimizer_begins(1, 8 * MS)
-    timeline.optimizer_ends(1, 9 * MS)
-    step = timeline.finish()
-    assert step is not None
-    assert step.spans == [
-        (WORK, 1 * MS, 2 * MS),
-        (COPY, 2 * MS, 3 * MS),
-        (WORK, 3 * MS, 5 * MS),
-        (BACKWARD, 7 * MS, 8 * MS),
-        ("o", 8 * MS, 9 * MS),
-    ]
 
 
 def test_the_function_that_modules_go_through_is_left_as_it_was(tmp_path: Path) -> None:
@@ -194,22 +159,3 @@ def test_a_torch_whose_modules_are_called_otherwise_is_said_not_to_be_known(
         Loop().train(loader(8))
     assert "forward" in notes(tmp_path)["not-known"]
     assert len(records(tmp_path, "step")) == 2
-
-
-def test_a_model_that_raises_or_whose_parameters_cannot_be_asked_for_is_called_all_the_same(tmp_path: Path) -> None:
-    class Odd(torch.nn.Module):
-        def parameters(self, recurse: bool = True) -> Any:
-            raise RuntimeError("not now")
-
-        def forward(self, value: int) -> int:
-            return value + 1
-
-    with probed(tmp_path):
-        given = [Odd()(one) for one, _ in enumerate(loader(8))]
-    assert given == [1, 2]
-    assert "not now" in notes(tmp_path)["hook-off"]
-
-
-def test_the_template_takes_its_one_name_from_the_module_it_is_put_into() -> None:
-    assert model_calls._HOOKED_CODE.co_names == (model_calls.NAME,)
-    assert not model_calls._HOOKED_CODE.co_freevars

@@ -13,7 +13,7 @@ import pytest
 from made_sessions import process, read, write_evidence, write_settings
 
 from headrace.doctor.probe.device_marks import DeviceMarks
-from headrace.doctor.probe.training.step_records import device_records
+from headrace.doctor.probe.training.closed_steps import device_records
 
 
 @dataclass
@@ -103,17 +103,6 @@ def test_a_step_is_read_only_once_the_device_has_come_past_it() -> None:
     assert marks.read() == []
 
 
-def test_marks_are_used_again() -> None:
-    stream = Stream()
-    marks = DeviceMarks(stream)
-    for number in range(500):
-        _step(marks, stream, 2000, 500)
-        marks.close(number, number % 4 == 0)
-        stream.now_us = stream.done_us
-        marks.read()
-    assert stream.made < 3 * 6 + 500  # a step that is not wanted leaves the one mark that the next begins with
-
-
 def test_a_device_far_behind_gets_no_marks_until_it_has_caught_up() -> None:
     stream = Stream()
     marks = DeviceMarks(stream, most_steps=4)
@@ -137,26 +126,6 @@ def test_a_device_far_behind_gets_no_marks_until_it_has_caught_up() -> None:
     assert all(kinds_of(marks_) == "swrbcop" for _, marks_ in read)
     times = [us for _, marks_ in read for _, us in marks_]
     assert times == sorted(times)
-
-
-def test_no_mark_is_set_where_none_may_be() -> None:
-    stream = Stream(may_mark=False)
-    marks = DeviceMarks(stream)
-    _step(marks, stream, 0, 500)
-    marks.close(0, True)
-    assert marks.read() == []
-
-
-def test_a_step_that_is_not_wanted_is_left_out() -> None:
-    stream = Stream()
-    marks = DeviceMarks(stream)
-    for number in range(4):
-        _step(marks, stream, 0, 500)
-        marks.close(number, number % 2 == 0)
-    stream.now_us = 1e9
-    read = marks.read()
-    assert [number for number, _ in read] == [0, 2]
-    assert read[1][1][0] == ("s", 2 * 510)
 
 
 def kinds_of(marks: list[tuple[str, float]]) -> str:

@@ -6,7 +6,6 @@ import enum
 import json
 import math
 import os
-import signal
 import threading
 from itertools import pairwise
 
@@ -68,32 +67,6 @@ def test_the_bound_is_kept_and_the_end_has_room(begin, tmp_path):
     assert ["end", 1, "exit"] in lines(tmp_path / "evidence.jsonl")
 
 
-def test_a_name_that_found_no_room_comes_with_the_next_record_that_does(begin, tmp_path):
-    evidence = begin(most_bytes=1000)
-    number = evidence.name("x" * 300)
-    evidence.write(("long", number, "y" * 700))
-    evidence.write(("short", number))
-    assert lines(tmp_path / "evidence.jsonl")[1:] == [["name", number, "x" * 300], ["short", number]]
-
-
-def test_a_quarter_as_much_is_kept_with_each_half_of_what_is_left(begin):
-    evidence = begin(most_bytes=(1 << 20) + LAST_BYTES)
-    halvings = []
-    for share in (0, 0.49, 0.5, 0.74, 0.75, 0.875, 1):
-        evidence._written = int(share * (1 << 20))
-        halvings.append(evidence.halvings)
-    assert halvings == [0, 0, 2, 2, 4, 6, 40]
-
-
-def test_of_a_thinned_file_blocks_of_neighbours_remain(begin, monkeypatch):
-    evidence = begin()
-    monkeypatch.setattr(type(evidence), "halvings", 2)
-    kept = [number for number in range(64 * 4 * 8) if evidence.wants(number)]
-    blocks = sorted({number // 64 for number in kept})
-    assert len(kept) == 64 * len(blocks)
-    assert [block // 4 for block in blocks] == list(range(8))
-
-
 def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
     evidence = begin(most_bytes=1 << 18)
     for number in range(200_000):
@@ -103,20 +76,6 @@ def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
     assert steps[-1] >= 200_000 - 2 * BLOCK * 2**evidence.halvings
     assert evidence.halvings <= 12
     assert all(later > earlier for earlier, later in pairwise(steps))
-
-
-def test_a_signal_handler_may_come_back_through_a_hook(begin, tmp_path):
-    def header():
-        signal.raise_signal(signal.SIGUSR1)
-        return HEADER
-
-    evidence = begin(header=header)
-    before = signal.signal(signal.SIGUSR1, lambda *_: evidence.name("from the handler"))
-    try:
-        evidence.write(("a", 1))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert lines(tmp_path / "evidence.jsonl")[-1] == ["a", 1]
 
 
 def test_a_fork_gets_a_file_of_its_own_though_a_thread_held_the_lock(begin, tmp_path):
@@ -153,24 +112,6 @@ def test_a_fork_gets_a_file_of_its_own_though_a_thread_held_the_lock(begin, tmp_
     ]
 
 
-@pytest.mark.parametrize("moment", ["before", "meanwhile"])
-def test_a_folder_that_goes_away_ends_the_evidence_only(moment, begin, tmp_path, capsys):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    evidence = begin(folder / "evidence.jsonl")
-    if moment == "meanwhile":
-        evidence.write(("a", 1))
-        os.remove(folder / "evidence.jsonl")
-    folder.rmdir()
-    evidence.write(("a", 2))
-    evidence.write(("a", 3))
-    said = capsys.readouterr().err
-    if moment == "before":
-        assert said.startswith(f"headrace: {folder}/evidence.jsonl: [Errno 2] ")
-    else:
-        assert said == ""
-
-
 def test_a_full_disk_is_said_once_and_closes_the_file(begin, capsys):
     """/dev/full takes nothing."""
     evidence = begin("/dev/full")
@@ -183,38 +124,8 @@ def test_a_full_disk_is_said_once_and_closes_the_file(begin, capsys):
     assert set(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_file_size_limit_ends_the_evidence_only(begin, tmp_path):
-    """A write that is cut short, as the last one on a disk that fills up."""
-
-    def child() -> bytes:
-        import resource
-
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-        os.dup2(os.open(tmp_path / "said", os.O_WRONLY | os.O_CREAT), 2)
-        evidence = EvidenceFile(str(tmp_path / "evidence.jsonl"), 1 << 20, lambda: HEADER)
-        for number in range(20):
-            evidence.write(("number", number))
-        return b"went on"
-
-    assert in_fork(child)() == b"went on"
-    *whole, cut = (tmp_path / "evidence.jsonl").read_text().split("\n")
-    assert [json.loads(text)[0] for text in whole] == ["process", *["number"] * (len(whole) - 1)]
-    assert cut
-
-
-def test_a_closed_standard_error_is_nobody_to_tell(begin, monkeypatch):
-    monkeypatch.setattr("sys.stderr", None)
-    begin("/nowhere/evidence.jsonl").write(("a", 1))
-
-
 class Odd(enum.Enum):
     one = 1
-
-
-class Refuses:
-    def __str__(self) -> str:
-        raise RuntimeError("no")
 
 
 @pytest.mark.parametrize(
@@ -242,12 +153,6 @@ def test_odd_values_become_what_json_knows(value, shown):
     assert json.loads(text, parse_constant=lambda name: pytest.fail(name)) == ["a", shown]
 
 
-def test_a_value_that_cannot_be_shown_ends_the_evidence_only(begin, capsys):
-    evidence = begin()
-    evidence.write(("a", Refuses()))
-    assert " no; " in capsys.readouterr().err
-
-
 def test_a_script_that_closes_all_descriptors_gets_nothing_of_ours_into_its_files(begin, tmp_path):
     evidence = begin()
     evidence.write(("a", 1))
@@ -259,16 +164,6 @@ def test_a_script_that_closes_all_descriptors_gets_nothing_of_ours_into_its_file
         file.write(b"its own")
     assert (tmp_path / "the_scripts").read_bytes() == b"its own"
     assert lines(tmp_path / "evidence.jsonl") == [list(HEADER), ["a", 1], ["b", 2], ["c", 3]]
-
-
-def test_what_a_script_has_opened_under_our_number_stays_open(begin, tmp_path):
-    evidence = begin()
-    evidence.write(("a", 1))
-    os.close(evidence._descriptor)
-    with (tmp_path / "the_scripts").open("wb", buffering=0) as file:
-        assert file.fileno() == evidence._descriptor
-        evidence.close()
-        file.write(b"its own")
 
 
 def test_no_standard_descriptor_is_taken(begin, tmp_path):

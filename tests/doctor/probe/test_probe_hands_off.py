@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
-import threading
 import weakref
 from collections import UserDict
 from collections.abc import Iterator
@@ -14,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from probing import notes, probed, records
+from probing import probed
 from torch.utils.data import DataLoader, IterableDataset
 from training_loops import pairs
 
-from headrace.doctor.probe.hooks.batch_shapes import bytes_and_shape
-from headrace.doctor.probe.training.steps import StepTimeline
+from headrace.doctor.probe.batch_leaves import bytes_and_shape
 
 ran: list[str] = []
 
@@ -98,66 +95,6 @@ def _text(leaf: Any) -> str:
     return f"{str(leaf[0]).rpartition('.')[2]}[{','.join(map(str, leaf[1]))}]"
 
 
-class Taken:
-    """A sampler that several threads may ask. The second batch waits until the first is in the making."""
-
-    def __init__(self) -> None:
-        self._keys = iter([[0], [1]])
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return self._keys
-
-
-class Meeting:
-    """Two threads are within `__getitem__` at once, and leave it in the order in which they came."""
-
-    def __init__(self) -> None:
-        self.first_is_in, self.second_is_in, self.first_is_out = (threading.Event() for _ in range(3))
-
-    def __getitem__(self, key: int) -> int:
-        if key == 0:
-            self.first_is_in.set()
-            assert self.second_is_in.wait(20)
-        else:
-            self.second_is_in.set()
-            assert self.first_is_out.wait(20)
-        return key
-
-
-def test_threads_that_read_one_iterator_leave_it_as_it_was(tmp_path: Path) -> None:
-    dataset = Meeting()
-    with probed(tmp_path):
-        iterator: Any = iter(DataLoader(dataset, batch_sampler=Taken()))  # type: ignore[arg-type]
-        collate = iterator._dataset_fetcher.collate_fn
-        second = threading.Thread(target=lambda: dataset.first_is_in.wait(20) and next(iterator))
-        second.start()
-        assert next(iterator).tolist() == [0]
-        dataset.first_is_out.set()
-        second.join()
-        assert iterator._dataset_fetcher.dataset is dataset
-        assert iterator._dataset_fetcher.collate_fn is collate
-    assert "hook-off" not in notes(tmp_path)
-
-
-class Held:
-    """Something that can be weakly referenced."""
-
-
-def test_an_error_that_was_shown_is_not_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail() -> weakref.ref[Held]:
-        held = Held()
-        try:
-            raise ValueError("shown")
-        except ValueError:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
-        return weakref.ref(held)
-
-    with probed(tmp_path):
-        assert fail()() is None
-    assert len(records(tmp_path, "error")) == 1
-    assert "shown" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_batch_lives_no_longer_than_the_user_holds_it(tmp_path: Path, workers: int) -> None:
     with probed(tmp_path):
@@ -192,11 +129,3 @@ def test_a_datasets_iterator_lives_no_longer_than_its_pass(tmp_path: Path) -> No
             assert stream.closed == 1
         finally:
             gc.enable()
-
-
-def test_a_loop_that_never_steps_holds_a_bounded_number_of_collectives() -> None:
-    steps = StepTimeline(most_collectives=5)
-    step = steps.begin(0)
-    for start in range(100):
-        steps.collective(start, start + 1, None)
-    assert len(step.collectives) == 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import mmap
 import os
 import pickle
@@ -49,11 +48,6 @@ def read_in_parts(path: Path) -> Any:
         return parts, file.readinto(buffer), buffer, file.tell(), file.seek(5), file.read(None)
 
 
-def read_lines(path: Path) -> Any:
-    with open(path, "rb") as file:
-        return list(file)
-
-
 def read_by_descriptor(path: Path) -> Any:
     with open(path, "rb") as file:
         return os.pread(file.fileno(), 10, 3), file.name, file.mode, file.raw.read(7), file.isatty(), file.seekable()
@@ -75,19 +69,9 @@ def read_text(path: Path) -> Any:
         return type(file), file.encoding, file.read()
 
 
-def read_as_text(path: Path) -> Any:
-    with io.TextIOWrapper(opened(path), encoding="latin-1", newline="") as file:
-        return file.read()
-
-
 def read_unbuffered(path: Path) -> Any:
     with open(path, "rb", buffering=0) as file:
         return type(file), file.read()
-
-
-def read_with_a_buffer_of_its_own(path: Path) -> Any:
-    with open(path, "rb", 100) as file:
-        return type(file), len(file.peek()), file.read()
 
 
 def copy(path: Path) -> Any:
@@ -110,47 +94,17 @@ def unpickle(path: Path) -> Any:
         return pickle.load(file), pickle.load(file)
 
 
-def parse_json(path: Path) -> Any:
-    path.write_text(json.dumps({"a": 1}))
-    with open(path, "rb") as file:
-        return json.load(file)
-
-
-def miss(path: Path) -> Any:
-    with pytest.raises(FileNotFoundError) as caught:
-        opened(path.with_name("nothing"))
-    with pytest.raises(ValueError, match="mode"):
-        open(path, "rbq")  # noqa: SIM115
-    return caught.value.errno, caught.value.filename
-
-
-def refuse(path: Path) -> Any:
-    """What an io.BufferedReader refuses."""
-    with open(path, "rb") as file:
-        for work in (lambda: file.read("a"), lambda: file.read(1, 2), lambda: pickle.dumps(file)):  # type: ignore[call-overload]
-            with pytest.raises(TypeError):
-                work()
-    with pytest.raises(ValueError, match="closed"):
-        file.read()
-
-
 USES = [
     read_whole,
     read_in_parts,
-    read_lines,
     read_by_descriptor,
     read_by_numpy,
     read_mapped,
     read_text,
-    read_as_text,
     read_unbuffered,
-    read_with_a_buffer_of_its_own,
     copy,
     update,
     unpickle,
-    parse_json,
-    miss,
-    refuse,
 ]
 
 
@@ -179,12 +133,6 @@ def test_a_file_is_a_buffered_reader_with_the_usual_buffer(probed: LibraryProbe,
     with probed.result as file:
         assert isinstance(file, io.BufferedReader)
         assert len(file.peek()) == expected
-
-
-def test_outside_of_a_batch_a_file_is_exactly_what_it_was(probed: LibraryProbe, path: Path) -> None:
-    with open(path, "rb") as file:
-        assert type(file) is io.BufferedReader
-        assert not vars(type(file)).get("__module__", "").startswith("headrace")
 
 
 def test_a_file_may_outlive_its_batch(probed: LibraryProbe, path: Path) -> None:

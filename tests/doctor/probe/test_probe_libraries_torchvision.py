@@ -14,8 +14,6 @@ import pytest
 import torch
 from library_probe import LibraryProbe, library_probe
 
-from headrace.doctor.probe.hooks.training_calls import compiling
-
 STAND_INS = Path(__file__).parents[1] / "stand_ins"
 
 
@@ -79,14 +77,6 @@ def test_children_of_a_compose_of_v2(probed: LibraryProbe, image: torch.Tensor) 
     assert torch.equal(copy.deepcopy(compose)(image), image[:, :2, :2])
 
 
-def test_transforms_called_by_themselves(probed: LibraryProbe, image: torch.Tensor) -> None:
-    resize = imported("transforms").Resize(2)
-    assert probed.calls(lambda: resize(image)) == {"transform:Resize": 1}
-    functional = imported("transforms.functional")
-    calls = probed.calls(lambda: functional.hflip(functional.resize(image, 2)))
-    assert calls == {"transform:torchvision resize": 1, "transform:torchvision hflip": 1}
-
-
 def test_kernels_are_found_under_both_names(probed: LibraryProbe, image: torch.Tensor) -> None:
     """A function of v2 is a key, also of kernels that the user adds."""
 
@@ -111,19 +101,6 @@ def test_scripting_sees_the_originals(probed: LibraryProbe, image: torch.Tensor)
         scripted = torch.jit.script(module)
         arguments = {chain: (image,), imported("io").decode_image: (torch.arange(12),)}.get(module, (image, 2))
         assert torch.equal(scripted(*arguments), module(*arguments))
-
-
-class LazyTorch:
-    """Imports its compiler when somebody asks for it, as torch does."""
-
-    @property
-    def _dynamo(self) -> Any:
-        raise AssertionError("the compiler was imported, which takes seconds")
-
-
-def test_the_compiler_is_not_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", LazyTorch())  # type: ignore[arg-type]
-    assert compiling(torch)() is False
 
 
 def test_compiling_sees_the_originals(probed: LibraryProbe, image: torch.Tensor) -> None:

@@ -10,16 +10,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
-from processes import eventually
 
 from headrace.doctor.probe import stack_sampler as lines_module
 from headrace.doctor.probe.batch_production import ProducedBatch
 from headrace.doctor.probe.overhead import raise_
-from headrace.doctor.probe.stack_sampler import HUNG_NS, HUNG_TIMES, PERIOD_NS, CodeLines, Stack, StackSampler, stack_of
+from headrace.doctor.probe.stack_sampler import HUNG_NS, CodeLines, Stack, StackSampler, stack_of
 from headrace.doctor.probe.stages import Account, Stages
 
 HERE = Path(__file__)
@@ -76,43 +74,6 @@ def test_looks_at_the_thread_that_makes_a_batch(sampler: StackSampler, looks: Lo
     assert looks.errors == []
 
 
-def test_each_look_stands_for_the_time_since_the_last(sampler: StackSampler, looks: Looks) -> None:
-    batch = making()
-    sampler.begin(batch)
-    spin_until(lambda: len(looks.weights_ns) >= 5)
-    wall_ns = time.monotonic_ns() - batch.start
-    sampler.end(batch, wall_ns)
-    assert min(looks.weights_ns) >= 0
-    assert sum(looks.weights_ns) <= wall_ns
-    assert sum(looks.weights_ns) >= wall_ns - 10 * PERIOD_NS - wall_ns // 2
-
-
-def test_short_batches_are_looked_at_in_their_turn(sampler: StackSampler, looks: Looks) -> None:
-    """None is as long as the time between two looks."""
-
-    def make_batch() -> None:
-        batch = making()
-        sampler.begin(batch)
-        deadline = batch.start + PERIOD_NS // 5
-        spin_until(lambda: time.monotonic_ns() > deadline)
-        sampler.end(batch, time.monotonic_ns() - batch.start)
-
-    spin_until(lambda: make_batch() or len(looks.places) >= 3)
-    assert len(looks.places) >= 3
-
-
-def test_nothing_is_looked_at_between_batches(sampler: StackSampler, looks: Looks) -> None:
-    batch = making()
-    sampler.begin(batch)
-    spin_until(lambda: looks.places)
-    sampler.end(batch, time.monotonic_ns() - batch.start)
-    gate = sampler._gate
-    assert eventually(lambda: not gate.is_set())  # it has gone to sleep
-    looks.places.clear()
-    assert sampler._batch is None
-    assert looks.places == []
-
-
 def test_the_thread_ends_when_told_and_comes_back_with_the_next_batch(sampler: StackSampler, looks: Looks) -> None:
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "headrace-doctor-lines"]
@@ -141,35 +102,6 @@ def test_a_batch_that_hangs_is_told_once_with_its_stack(sampler: StackSampler, l
     assert taken_ns > HUNG_NS
     assert "test_a_batch_that_hangs_is_told_once_with_its_stack" in stack
     assert HERE.name in stack
-
-
-def test_batches_that_always_take_long_do_not_hang(sampler: StackSampler, looks: Looks) -> None:
-    for _ in range(3):
-        sampler.end(making(), HUNG_NS)
-    sampler.begin(making(since_ns=HUNG_TIMES * HUNG_NS // 2))
-    spin_until(lambda: looks.places)
-    assert looks.hung == []
-
-
-def test_a_look_that_fails_is_the_last(looks: Looks) -> None:
-    def fail(stack: Stack, ns: int) -> None:
-        raise LookupError
-
-    sampler = StackSampler(fail, lambda *_: None, looks.errors.append)
-    sampler.begin(making())
-    spin_until(lambda: looks.errors)
-    assert [type(error) for error in looks.errors] == [LookupError]
-    sampler.stop()
-    sampler.begin(making())
-    assert sampler._thread is None
-
-
-def test_looking_costs_less_than_its_share(sampler: StackSampler) -> None:
-    """By the pause that a look of that cost is given."""
-    batch = making()
-    for cost_ns in (1_000, 100_000, 10_000_000):
-        assert sampler._pause_ns(batch, cost_ns) >= cost_ns / 0.005
-        assert sampler._pause_ns(batch, cost_ns) >= PERIOD_NS
 
 
 class Names:
@@ -209,23 +141,6 @@ def test_the_innermost_line_of_the_users_code_is_charged(lines: CodeLines, names
     assert lines.take() == []
 
 
-def test_a_library_between_is_passed_over(lines: CodeLines, names: Names) -> None:
-    class Watching(json.JSONDecoder):
-        def decode(self, s: str, *_: Any) -> Any:
-            return super().decode(s)
-
-    def looked() -> FrameType:
-        frames: list[FrameType] = []
-        json.loads("[1.5]", parse_float=lambda text: frames.append(sys._getframe(1)) or float(text))
-        return frames[0]
-
-    frame = looked()
-    assert "json" in frame.f_code.co_filename
-    lines.add(stack_of(frame), 1_000)
-    (text,) = names.texts
-    assert text.endswith("looked")
-
-
 @pytest.mark.parametrize(
     ("file", "kind"),
     [
@@ -243,22 +158,6 @@ def test_a_library_between_is_passed_over(lines: CodeLines, names: Names) -> Non
 )
 def test_whose_code_it_is(file: str, kind: int) -> None:
     assert lines_module._kind_of(file) == kind
-
-
-def test_code_made_anew_for_each_sample_does_not_pile_up(
-    lines: CodeLines, names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lines_module, "MOST_PLACES", 5)
-    for number in range(20):
-        frames: list[FrameType] = []
-        exec(
-            compile("frames.append(getframe())", f"/home/me/made{number}.py", "exec"),
-            {"frames": frames, "getframe": sys._getframe},
-        )
-        lines.add(stack_of(frames[0]), 1_000)
-    assert len(names.texts) == 5
-    assert len(lines.take()) == 5
-    assert lines_module._kind_of.cache_info().maxsize == lines_module.MOST_FILES
 
 
 class Held:

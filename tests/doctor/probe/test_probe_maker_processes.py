@@ -148,12 +148,6 @@ def test_a_stream_is_told_without_its_end(processes: list[Process], trainer: Pro
     assert len(unbatched) == KEYS  # nobody knows whether what comes without batching is one sample
 
 
-def test_a_failing_batch_is_not_told(processes: list[Process]) -> None:
-    (worker,) = _workers(processes, "Failing", "fork")
-    # The one after it is made, or not: the loader ends its workers meanwhile.
-    assert [batch[2] for batch in worker.batches] in ([0], [0, 2])
-
-
 def test_slow_samples_have_keys_and_stages(processes: list[Process]) -> None:
     (worker,) = _workers(processes, "Numbers", "fork")
     assert {sample[2] for sample in worker.slow} <= set(map(str, range(KEYS)))
@@ -163,11 +157,6 @@ def test_slow_samples_have_keys_and_stages(processes: list[Process]) -> None:
         assert 0 <= cpu <= wall + len(stages)
     (stream,) = _workers(processes, "Stream", "fork")
     assert {sample[2] for sample in stream.slow} <= {f"('sample', {place})" for place in range(BATCH)}
-
-
-def test_a_loader_inside_a_dataset_is_a_part_of_its_sample(trainer: Process) -> None:
-    """The inner batches hold two samples; none of them is told."""
-    assert all(batch[7] in (BATCH, None) for batch in trainer.batches)
 
 
 def test_what_other_threads_do_is_apart(trainer: Process) -> None:

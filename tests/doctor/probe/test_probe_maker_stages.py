@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from probing import probed, records
 
 from headrace.doctor.probe import stages as stages_module
 from headrace.doctor.probe.patches import Builtin
-from headrace.doctor.probe.stages import MOST_STAGES, Stages, Totals, timed, timed_by_type
+from headrace.doctor.probe.stages import Stages, Totals, timed, timed_by_type
 
 READ, DECODE, OTHER_DECODE, REST = range(4)
 
@@ -73,18 +69,6 @@ def test_a_stage_within_its_own_category_is_a_part_of_it(stages: Stages, clock: 
     assert stages.close()[0] == {DECODE: [1, 11, 0], OTHER_DECODE: [1, 100, 0]}
 
 
-def test_a_category_opens_again_inside_another(stages: Stages, clock: Clock) -> None:
-    """A read inside a decode inside a read is a part of the outer read's category, and not counted apart."""
-
-    def read() -> None:
-        run(stages, DECODE, lambda: run(stages, READ, lambda: clock.pass_(10)))
-        clock.pass_(1)
-
-    stages.open()
-    run(stages, READ, read)
-    assert stages.close()[0] == {READ: [1, 1, 0], DECODE: [1, 10, 0]}
-
-
 def test_a_stage_that_raises_ends(stages: Stages, clock: Clock) -> None:
     def fail() -> None:
         clock.pass_(7)
@@ -95,13 +79,6 @@ def test_a_stage_that_raises_ends(stages: Stages, clock: Clock) -> None:
         run(stages, READ, fail)
     run(stages, READ, lambda: clock.pass_(1))
     assert stages.close()[0] == {READ: [2, 8, 0]}
-
-
-def test_nothing_counts_outside_of_a_batch(stages: Stages, clock: Clock) -> None:
-    run(stages, READ, lambda: clock.pass_(1))
-    assert stages.enter(READ) is None
-    assert not stages.is_counting
-    assert stages.close() == ({}, {})
 
 
 def in_thread(work: Callable[[], None]) -> None:
@@ -148,13 +125,6 @@ def test_a_pool_thread_is_beside_one_batch_after_another(stages: Stages, clock: 
     beside.append(stages.close()[1])
     assert beside[0] == {DECODE: [1, 1, 0]}
     assert beside[1] == {DECODE: [2, 52, 0]}
-
-
-def test_a_fork_begins_with_nothing_open(stages: Stages, clock: Clock) -> None:
-    stages.open()
-    stages.forked()
-    assert not stages.is_counting
-    assert stages.enter(READ) is None
 
 
 def test_a_sample_is_kept_apart_and_joins_its_batch(stages: Stages, clock: Clock) -> None:
@@ -209,43 +179,6 @@ def test_methods_are_told_by_the_class_of_their_object(stages: Stages, clock: Cl
     assert [area(Shape(), 2), area(Square(), 3), area(Square(), 4)] == [4, 9, 16]
     assert stages.close()[0][READ][0] == 3
     assert names == ["Shape", "Square"]
-
-
-def test_classes_made_by_the_sample_are_not_kept(stages: Stages, clock: Clock) -> None:
-    area = timed_by_type(stages, lambda name: READ)(Shape.area)
-    made = type("Square", (Shape,), {})
-    area(made(), 2)
-    ended = weakref.ref(made)
-    del made
-    gc.collect()
-    assert ended() is None
-
-
-def test_names_made_by_the_sample_are_kept_up_to_a_bound(stages: Stages, clock: Clock) -> None:
-    asked: list[str] = []
-
-    def stage_of(name: str) -> int:
-        asked.append(name)
-        return READ
-
-    area = timed_by_type(stages, stage_of)(Shape.area)
-    for _ in range(2):
-        for number in range(MOST_STAGES + 5):
-            assert area(type(f"Square{number}", (Shape,), {})(), 3) == 9
-    assert len(asked) == MOST_STAGES + 5 + 5  # once each, but for those beyond the bound
-
-
-def test_beyond_a_bound_new_stages_of_a_category_are_one(tmp_path: Path) -> None:
-    with probed(tmp_path) as probe:
-        early = probe.timer.stage("decode", "early")
-        made = {probe.timer.stage("transform", f"T{number}") for number in range(10 * MOST_STAGES)}
-        assert len(made) <= MOST_STAGES
-        assert len(probe.stages.categories) <= MOST_STAGES + 2
-        late = probe.timer.stage("transform", "late")
-        assert late in made
-        assert probe.timer.stage("read", "late") not in {late, early}
-        assert probe.timer.stage("decode", "early") == early
-    assert "transform:other" in [text for _, _, text in records(tmp_path, "name")]
 
 
 @pytest.fixture(autouse=True)

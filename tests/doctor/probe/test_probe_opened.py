@@ -19,8 +19,7 @@ import torch
 from library_probe import LibraryProbe, library_probe
 from PIL import Image
 
-from headrace.doctor.probe import opened_files as probe_opened
-from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, OpenedFiles
+from headrace.doctor.probe.opened_files import MOST_HASHES, MOST_PATHS, OpenedFiles
 from headrace.doctor.session.evidence_schema import KINDS
 from headrace.doctor.session.merged_reads import merge_opened
 from headrace.doctor.session.producers import FileOpens as Told
@@ -68,30 +67,11 @@ def test_files_count_by_path_and_by_folder() -> None:
     assert (more.path, more.opens, more.names, more.ends, more.is_deep) == ("/more", 1, 1, [""], False)
 
 
-def test_a_relative_path_is_that_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = told(Process().opens("data/a.jpg", f"{tmp_path}/data/a.jpg", "./data/../data/a.jpg", "b.jpg"))
-    assert by_path(found) == {f"{tmp_path}/data/a.jpg": 3, f"{tmp_path}/b.jpg": 1}
-    assert [(one.path, one.opens, one.names) for one in found.folders] == [
-        (f"{tmp_path}/data", 3, 1),
-        (str(tmp_path), 1, 1),
-    ]
-
-
 def test_processes_that_read_the_same_files_count_them_once() -> None:
     first = Process().opens(*(f"/data/{number}.jpg" for number in range(30)))
     second = Process().opens(*(f"/data/{number}.jpg" for number in range(20, 50)))
     (folder,) = told(first, second).folders
     assert (folder.opens, folder.names, folder.is_exact) == (60, 50, True)
-
-
-def test_what_is_told_in_parts_sums_up() -> None:
-    process = Process()
-    for _ in range(5):
-        process.opens("/data/a.jpg", "/data/b.jpg").tells()
-    (folder,) = told(process).folders
-    assert (folder.opens, folder.names, by_path(told(process))) == (10, 2, {"/data/a.jpg": 5, "/data/b.jpg": 5})
-    assert process.opened.record(0) is None
 
 
 @pytest.mark.parametrize("name", ["%06d.jpg", "sample_%d", "%x.tar.gz"])
@@ -116,45 +96,6 @@ def test_a_thousand_classes_are_one_folder() -> None:
     assert (train.path, train.opens, train.is_deep, train.ends) == ("/data/train", 5_005, True, [".jpg"])
     assert train.names == pytest.approx(5_000, rel=ROUGHLY)
     assert (val.path, val.opens, val.names, val.is_deep) == ("/data/val", 50, 50, False)
-
-
-def test_folders_that_have_nothing_in_common_are_counted_together() -> None:
-    found = told(Process().opens(*(f"/d{number}/a.jpg" for number in range(MOST_FOLDERS + 5))))
-    assert len(found.folders) == MOST_FOLDERS
-    assert found.rest == 5
-
-
-def test_names_that_end_in_anything() -> None:
-    (folder,) = told(Process().opens(*(f"/data/sample.{number}" for number in range(100)))).folders
-    assert len(folder.ends) <= MOST_ENDS + 1
-    assert "" in folder.ends
-
-
-def test_what_the_kernel_makes_up_is_no_file() -> None:
-    assert told(Process().opens("/proc/self/stat", "/sys/devices/cpu", "", 3, None)) == Told()
-
-
-def test_the_child_of_a_fork_has_opened_nothing() -> None:
-    process = Process().opens("/data/a.jpg")
-    process.opened.forked()
-    assert told(process) == Told()
-
-
-def test_a_fault_of_ours_is_told_once_and_nobody_elses() -> None:
-    class Odd(os.PathLike[str]):
-        def __fspath__(self) -> str:
-            raise RuntimeError("no path today")
-
-    process = Process().opens(Odd(), Odd(), "/data/a.jpg")
-    assert [str(fault) for fault in process.faults] == ["no path today"]
-    assert told(process) == Told()
-
-
-def test_its_cost_is_counted() -> None:
-    process = Process().opens("/data/a.jpg", "/data/a.jpg")
-    assert process.opened.spent_ns() == 2 * process.opened._price_ns  # type: ignore[operator]  # it was found just now
-    assert process.opened.spent_ns() == 0
-    assert probe_opened.opened_price_ns() > 0
 
 
 @pytest.fixture
@@ -236,13 +177,3 @@ def test_each_way_to_open_counts_once(probed: LibraryProbe, files: Path, name: s
     assert record is not None
     texts = {number: text for text, number in probed.probe.evidence.names.items()}
     assert [(texts[number], opens) for number, opens in record[2]] == [(path, 1)]
-
-
-def test_what_writes_is_not_counted(probed: LibraryProbe, tmp_path: Path) -> None:
-    def work() -> None:
-        for mode in ("wb", "ab", "r+b"):
-            open(tmp_path / "a", mode).close()
-        os.close(os.open(tmp_path / "b", os.O_WRONLY | os.O_CREAT))
-
-    probed.calls(work)
-    assert probed.probe.batches.opened.record(0) is None

@@ -99,23 +99,6 @@ def test_the_threads_of_a_thread_loader_are_makers(tmp_path: Path) -> None:
     assert "hook-off" not in notes(tmp_path)
 
 
-def test_a_sample_that_fails_leaves_no_batch(tmp_path: Path) -> None:
-    class Failing(Slow):
-        def __getitem__(self, key: int) -> Any:
-            if key == 5:
-                raise LookupError("no such sample")
-            return super().__getitem__(key)
-
-    with probed(tmp_path):
-        batches = iter(headrace.ThreadDataLoader(Failing(), batch_size=4, num_workers=1, prefetch_factor=1))
-        next(batches)
-        with pytest.raises(LookupError):
-            next(batches)
-        del batches
-    assert {record[2] for record in records(tmp_path, "batch")} <= {0, 2}
-    assert "hook-off" not in notes(tmp_path)
-
-
 def test_a_loader_says_itself_which_stage_limits(tmp_path: Path, photos: Path) -> None:
     loader = native(photos)
     with probed(tmp_path):

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from probing import probed, records
 from torch.utils.data import DataLoader
 from training_loops import Loop
 
-from headrace.doctor.probe.hooks.batch_shapes import EVERY, MOST_LOOKS, MOST_TOKENS, counted
+from headrace.doctor.probe.batch_leaves import EVERY, MOST_TOKENS, counted
 
 PAD = 0
 WIDTH = 12
@@ -52,17 +50,6 @@ def test_tokens_that_are_no_padding_are_counted(batch: Any) -> None:
     assert counted(batch) == (3, WIDTH, 17, 9)
 
 
-def test_one_token_at_the_end_closes_a_sentence_and_is_no_padding() -> None:
-    ids = tokens(WIDTH, WIDTH, WIDTH)
-    ids[:, -1] = 99
-    assert counted(ids) == (3, WIDTH, 3 * WIDTH, WIDTH)
-
-
-@given(lengths=st.lists(st.integers(1, WIDTH - 2), min_size=1, max_size=6))
-def test_ids_say_the_same_as_their_mask(lengths: list[int]) -> None:
-    assert counted(tokens(*lengths)) == counted({"attention_mask": mask(*lengths)})
-
-
 @pytest.mark.parametrize(
     "batch",
     [
@@ -80,21 +67,6 @@ def test_ids_say_the_same_as_their_mask(lengths: list[int]) -> None:
         object(),
         None,
     ],
-    ids=[
-        "floats",
-        "vector",
-        "narrow",
-        "images",
-        "bytes",
-        "labels",
-        "zeros",
-        "empty",
-        "meta",
-        "large",
-        "texts",
-        "object",
-        "none",
-    ],
 )
 def test_what_holds_no_sequences_tells_nothing(batch: Any) -> None:
     assert counted(batch) is None
@@ -108,21 +80,3 @@ def test_a_few_batches_of_a_run_are_looked_at(tmp_path: Path) -> None:
     found = records(tmp_path, "padding")
     assert [record[1:5] for record in found] == [[0, index, 4, WIDTH] for index in (0, EVERY, 2 * EVERY)]
     assert found[0][5:] == [1 + 2 + 3 + 4, 4]
-
-
-def test_looking_ends(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        for _ in DataLoader([tokens(3)[0]] * EVERY * (MOST_LOOKS + 2)):  # type: ignore[arg-type]
-            pass
-    assert len(records(tmp_path, "padding")) == MOST_LOOKS
-
-
-def test_an_odd_batch_breaks_nothing(tmp_path: Path) -> None:
-    class Odd(dict[str, Any]):
-        def items(self) -> Any:
-            raise RuntimeError("not to be called")
-
-    with probed(tmp_path) as probe:
-        batches = DataLoader([Odd(input_ids=tokens(2)[0])] * 2, collate_fn=lambda samples: samples[0])  # type: ignore[arg-type]
-        assert len(list(batches)) == 2
-        assert probe.training.thread.is_on

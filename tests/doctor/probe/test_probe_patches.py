@@ -78,15 +78,3 @@ def test_what_others_put_over_it_stays(patches):
     module.call = theirs = lambda: 2
     patches.restore()
     assert module.call is theirs
-
-
-def test_two_hooks_of_one_function_come_off_in_turn(patches):
-    module = types.ModuleType("module")
-    module.call = original = lambda: 1
-    calls = []
-    patches.replace(module, "call", counting(calls))
-    patches.replace(module, "call", counting(calls))
-    assert module.call() == 1
-    assert len(calls) == 2
-    patches.restore()
-    assert module.call is original

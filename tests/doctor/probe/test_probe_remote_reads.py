@@ -22,7 +22,7 @@ from obstore.store import S3Store
 from store_servers import KEY_ID, SECRET, StoreServer, running_store
 from webdataset.gopen import gopen
 
-from headrace.doctor.probe.remote_reads import MOST_STORES, OTHERS, RemoteReadCounts, named_host, place_of
+from headrace.doctor.probe.opened_files import OTHERS, RemoteReadCounts, place_of
 from headrace.doctor.session.evidence_schema import KINDS
 from headrace.doctor.session.merged_reads import joined_remote, merge_remote
 
@@ -212,45 +212,6 @@ def test_errors_count_as_failed_and_reach_the_script(probed: LibraryProbe, store
     assert take(probed) == []
 
 
-def test_outside_of_a_batch_nothing_counts(probed: LibraryProbe, store: StoreServer) -> None:
-    take(probed)
-    with requests.Session() as session:
-        assert session.get(store.url(KEY)).content == DATA
-    assert take(probed) == []
-
-
-def test_a_pipe_without_an_address_is_a_read_of_files(probed: LibraryProbe, tmp_path: Path) -> None:
-    path = tmp_path / "part.bin"
-    path.write_bytes(DATA)
-    take(probed)
-
-    def work() -> bytes:
-        with gopen(f"pipe:cat {path}") as pipe:
-            return bytes(pipe.read())
-
-    assert probed.calls(work) == {"read:webdataset pipe": 1}
-    assert probed.result == DATA
-    assert take(probed) == []
-
-
-def test_the_first_read_of_a_pipe_is_a_stage_however_small(probed: LibraryProbe, store: StoreServer) -> None:
-    def work() -> bytes:
-        with gopen(f"pipe:curl -s {store.url(KEY)}") as pipe:
-            return b"".join(pipe.read(512) for _ in range(80))
-
-    assert probed.calls(work) == {"remote:webdataset pipe": 1}
-    assert probed.result == DATA
-
-
-def test_fsspecs_files_on_this_machine_are_no_remote_reads(probed: LibraryProbe, tmp_path: Path) -> None:
-    (tmp_path / "part.bin").write_bytes(DATA)
-    take(probed)
-    assert not any(
-        "remote" in name for name in probed.calls(lambda: fsspec.filesystem("file").cat(f"{tmp_path}/part.bin"))
-    )
-    assert take(probed) == []
-
-
 @pytest.mark.parametrize(
     ("url", "place"),
     [
@@ -270,10 +231,6 @@ def test_fsspecs_files_on_this_machine_are_no_remote_reads(probed: LibraryProbe,
 )
 def test_a_store_is_named_by_its_bucket_or_host_only(url: Any, place: str) -> None:
     assert place_of(url) == place
-
-
-def test_a_host_that_only_ends_like_a_clouds_is_a_host() -> None:
-    assert named_host("https", "notamazonaws.com", "/a/b") == "https://notamazonaws.com"
 
 
 def test_requests_of_all_processes_are_merged_and_the_distinct_ones_estimated() -> None:
@@ -296,12 +253,3 @@ def test_requests_of_all_processes_are_merged_and_the_distinct_ones_estimated() 
     assert store.distinct == pytest.approx(4000, rel=0.4)
     nodes = joined_remote(merged, merge_remote(rows[:1]))
     assert (nodes.batches, nodes.stores[0].requests, nodes.stores[0].is_exact) == (30, 9000, False)
-
-
-def test_stores_beyond_the_most_are_one() -> None:
-    reads = RemoteReadCounts(lambda text: 0)
-    for number in range(MOST_STORES + 5):
-        reads.answered(f"https://host{number}", "GET /", 0, 1)
-    record = reads.record(0, 1)
-    assert record is not None
-    assert [row[1] for row in record[3]] == [1] * MOST_STORES + [5]

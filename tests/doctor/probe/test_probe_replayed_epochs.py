@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from probing import records
-from training_loops import Loop, forever, loader
+from training_loops import Loop, loader
 from windowed_runs import REPLAY, STEPS, measured, windows
 
 from headrace.doctor.probe.probe import Probe
@@ -91,9 +91,3 @@ def test_epochs_that_a_loop_counts_go_on_with_copies(tmp_path: Path) -> None:
     begun = [one[3] for one in records(tmp_path, "pass")]
     replay = records(tmp_path, "window")[1]
     assert not [start for start in begun if replay[5] < start < replay[6]]
-
-
-def test_a_short_epoch_is_begun_again_for_the_load_and_the_drain(tmp_path: Path) -> None:
-    measured(tmp_path, lambda _: Loop().train(forever(loader(36, num_workers=1))), warmup=2)
-    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "load", "drain"]
-    assert records(tmp_path, "drained")

@@ -8,16 +8,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
-import torch
 from probed import merged
 from probing import notes, probed, records
-from training_loops import Loop, loader, pairs
+from training_loops import Loop, loader
 
 from headrace.doctor.probe import overhead
 from headrace.doctor.probe.evidence_file import BLOCK, is_kept
-from headrace.doctor.probe.overhead import AIM, ALWAYS_NS, NOBODY, PauseSchedule
-from headrace.doctor.probe.training import loop_work
-from headrace.doctor.probe.training.pauses import PausedTraining
+from headrace.doctor.probe.overhead import AIM, ALWAYS_NS, PauseSchedule
+from headrace.doctor.probe.training.closed_steps import PausedTraining
 
 MS = 1_000_000
 
@@ -51,18 +49,6 @@ def test_as_many_are_let_pass_as_keep_the_cost_within_its_bound(step_ms: int, co
     bound = max(ALWAYS_NS, 0.01 * step_ms * MS)
     mean = cost_us * 1000 * share_observed(step_ns=step_ms * MS, cost_ns=cost_us * 1000)
     assert bound * AIM / 2.1 < mean < bound * AIM * 1.05
-
-
-def test_steps_are_let_pass_by_whole_blocks_only() -> None:
-    chosen = PauseSchedule()
-    assert observed(chosen, step_ns=MS, cost_ns=MS, number=BLOCK + 1) == 0
-    assert chosen.after(2 * BLOCK) % BLOCK == 0
-
-
-def test_a_slow_first_step_makes_no_run_look_cheap() -> None:
-    chosen = PauseSchedule()
-    chosen.observed(60_000 * MS)
-    assert observed(chosen, step_ns=MS, cost_ns=MS, number=2 * BLOCK) > 0
 
 
 def test_a_rest_counts_steps_of_several_optimizers() -> None:
@@ -117,56 +103,6 @@ def test_workers_batches_are_those_of_the_steps_observed(tmp_path: Path) -> None
     gets = records(tmp_path, "get")
     assert [get[2] for get in gets] == kept()
     assert all(get[5] is not None for get in gets)  # when it arrived, be it in a rest
-
-
-@pytest.mark.usefixtures("costly")
-def test_a_pass_that_begins_in_a_rest_is_known(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        loop, batches = Loop(), loader(4 * 50)
-        for _ in range(12):
-            loop.train(batches)
-    numbers = [step[1] for step in records(tmp_path, "step")]
-    assert [record[1] for record in records(tmp_path, "pass")] == list(range(12))
-    assert [get[1:3] for get in records(tmp_path, "get")] == [[number // 50, number % 50] for number in numbers]
-    assert len(numbers) < 500
-
-
-@pytest.mark.usefixtures("costly")
-def test_the_loop_is_not_sampled_in_a_rest(tmp_path: Path) -> None:
-    """Also where its work on each batch is long enough for that."""
-    loop, under_way = Loop(), []
-    with probed(tmp_path) as probe, mock.patch.object(loop_work, "WORTH_SAMPLING_NS", 0):
-        for batch in loader(4 * 4 * BLOCK):
-            if probe.training.thread.paused != NOBODY:
-                under_way.append(probe.training.work.is_under_way)
-            loop.step(batch)
-    assert len(under_way) > BLOCK
-    assert not any(under_way)
-
-
-@pytest.mark.usefixtures("costly")
-def test_two_optimizers_a_step_are_counted_as_one(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        one, two = Loop(), Loop()
-        for batch in loader(4 * COUNT):
-            one.step(batch)
-            two.step(batch)
-    assert [step[1] for step in records(tmp_path, "step")] == kept()
-    assert [get[2] for get in records(tmp_path, "get")] == kept()
-
-
-@pytest.mark.usefixtures("costly")
-def test_a_loader_within_the_dataset_is_none_of_the_runs_in_a_rest_either(tmp_path: Path) -> None:
-    class Nested(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return COUNT
-
-        def __getitem__(self, index: int) -> Any:
-            return next(iter(torch.utils.data.DataLoader(pairs(4), batch_size=4)))
-
-    with probed(tmp_path):
-        Loop().train(torch.utils.data.DataLoader(Nested(), batch_size=None))
-    assert len(records(tmp_path, "pass")) == len(records(tmp_path, "loader")) == 1
 
 
 @pytest.mark.usefixtures("costly")

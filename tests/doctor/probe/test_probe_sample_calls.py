@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import pickle
 import random
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 from probing import notes, probed, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from headrace.doctor.probe.sample_calls import MOST_CALLS, WATCHED, _held_by_the_user
+from headrace.doctor.probe.sample_calls import WATCHED
 from headrace.doctor.probe.sample_comparison import MOST_COLLATED, MOST_SAMPLES
 
 BATCH = 4
@@ -173,11 +170,6 @@ def test_samples_that_come_together_are_looked_at_one_by_one(tmp_path: Path, fol
     assert trace.facts("decode:Pillow open")[0]["format"] == "PNG"
 
 
-def test_calls_are_bounded(tmp_path: Path) -> None:
-    trace = Trace(tmp_path, Produced(lambda key: sum(random.random() for _ in range(2 * MOST_CALLS))))
-    assert [len(one["calls"]) for one in trace.samples] == [MOST_CALLS] * MOST_SAMPLES
-
-
 def test_what_users_know_by_another_name_has_that_name_and_is_put_back(tmp_path: Path) -> None:
     table = pandas.DataFrame({"file": [f"{number}.png" for number in range(3 * BATCH)]})
     watched = (ImageEnhance.Color.__init__, ImageEnhance.Color.enhance, type(table.loc).__getitem__)
@@ -214,46 +206,3 @@ def test_a_function_that_the_script_holds_by_name_can_be_pickled(tmp_path: Path)
     trace = Trace(tmp_path, Produced(lambda key: (len(pickle.dumps(median)), float(np.quantile([key], 0.5)))))
     assert trace.facts("call:numpy.median") == []
     assert len(trace.facts("call:numpy.quantile")) == 1
-
-
-def test_an_argument_that_the_library_refuses_stays_the_librarys_error(tmp_path: Path) -> None:
-    def make(key: int) -> str:
-        with pytest.raises(TypeError):
-            picture(key).rotate()  # type: ignore[call-arg]
-        return "text"
-
-    assert len(Trace(tmp_path, Produced(make)).facts("transform:Pillow rotate")) == 1
-
-
-def test_a_picture_that_does_not_tell_what_it_is_costs_its_facts_alone(tmp_path: Path) -> None:
-    class Untold(Image.Image):
-        @property
-        def height(self) -> int:
-            raise LookupError("not told")
-
-    def make(key: int) -> str:
-        untold = Untold()
-        vars(untold).update(vars(picture(key)))
-        untold.transpose(Image.Transpose.ROTATE_90)
-        return "text"
-
-    (facts,) = Trace(tmp_path, Produced(make)).facts("transform:Pillow transpose")
-    assert set(facts) == {"us"}
-
-
-def test_modules_may_be_imported_while_they_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By another thread: a garbage collection, whose callbacks are Python's, may let it run at any allocation."""
-
-    def imported(phase: str, info: dict[str, int]) -> None:
-        name = f"imported_{len(sys.modules)}"
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-
-    threshold = gc.get_threshold()
-    gc.callbacks.append(imported)
-    gc.set_threshold(1)
-    try:
-        held = _held_by_the_user()
-    finally:
-        gc.set_threshold(*threshold)
-        gc.callbacks.remove(imported)
-    assert id(picture) in held

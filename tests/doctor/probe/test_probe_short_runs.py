@@ -8,20 +8,16 @@ from typing import Any
 import pytest
 import torch
 from probing import notes, probed, records
-from training_loops import Loop, Stream, loader
+from training_loops import Loop, loader
 from windowed_runs import windows
 
 from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.step_limit import (
     FEWEST_REPLAYED,
-    LONGEST_S,
-    NARROW,
     NARROW_AFTER,
     SETTLING_STEPS,
     StepLimit,
     StepsMeasured,
-    half_width,
-    observed_steps,
     replayed_steps,
 )
 from headrace.doctor.probe.training.steps import OptimizerStep
@@ -69,26 +65,6 @@ def test_the_run_goes_on_to_its_other_windows(tmp_path: Path) -> None:
     assert len(records(tmp_path, "get")) == 23
 
 
-def test_within_the_warm_up_that_is_longer_by_it(tmp_path: Path) -> None:
-    with pytest.raises(StepsMeasured):
-        trained(tmp_path, 100, loader(4 * 4), steps=20, replay=5, warmup=8)
-    early = SETTLING_STEPS + 5
-    assert windows(tmp_path)[:2] == [("early", 4, early, SETTLING_STEPS), ("observe", 8 + early, 20, 0)]
-    assert {"warmup_steps": 8 + early} in [one[2] for one in records(tmp_path, "facts")]
-
-
-def test_nothing_is_replayed_early_where_epochs_are_long_or_have_no_length(tmp_path: Path) -> None:
-    with probed(tmp_path / "long", **ASKED):
-        loop = Loop()
-        for _, batch in zip(range(25), loader(4000)):  # noqa: B905 - one of them is longer
-            loop.step(batch)
-    stream = torch.utils.data.DataLoader(Stream(48), batch_size=4)
-    with probed(tmp_path / "stream", **ASKED):
-        for batch in stream:
-            loop.step((batch[:, None].expand(4, 8) / 1e4, torch.zeros(4, 1)))
-    assert windows(tmp_path / "long") == windows(tmp_path / "stream") == []
-
-
 def test_a_schedule_that_raises_beyond_its_end_forbids_it(tmp_path: Path) -> None:
     with probed(tmp_path, **ASKED):
         loop = Loop()
@@ -112,19 +88,6 @@ def test_steps_that_are_replayed(asked: int, step_s: float, steps: int) -> None:
     assert replayed_steps(3, asked, step_s) == 3  # never more than there may be
     assert replayed_steps(40, asked, step_s, room=7) == min(steps, 7)
     assert replayed_steps(40, asked, step_s, room=FEWEST_REPLAYED - 1) == steps  # too little
-
-
-def test_a_mean_is_narrow_where_its_blocks_agree() -> None:
-    assert half_width([100, 104] * 40) <= NARROW
-    assert half_width([100] * 40 + [120] * 40) > NARROW  # another half of the run gave another mean
-    assert half_width([0] * 8) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("asked", "step_s", "steps"), [(200, 0.1, 200), (200, 0.3, 100), (200, 2.0, NARROW_AFTER), (20, 2.0, 20), (5, 0, 5)]
-)
-def test_steps_that_are_observed_at_most(asked: int, step_s: float, steps: int) -> None:
-    assert observed_steps(asked, step_s) == steps
 
 
 def closed(limit: StepLimit, *lengths_ms: int) -> None:
@@ -163,23 +126,3 @@ def test_steps_that_are_alike_are_observed_no_longer_than_tells_more(
     assert limit.is_reached(observed)
     assert not limit.is_reached(observed - 1)
     assert limit.known_within is None
-
-
-@pytest.mark.parametrize(
-    ("limit", "observed"),
-    [(limited(5_000), 69), (limited(None), 69), (limited(110), 110), (limited(5_000, enough=0), 200)],
-    ids=["a long epoch", "of unknown length", "a whole epoch", "asked for"],
-)
-def test_steps_of_a_noisy_machine_are_observed_for_half_a_minute(limit: StepLimit, observed: int) -> None:
-    lengths_ms = ([700] * 15 + [100] * 15) * 7  # blocks of them differ
-    closed(limit, *lengths_ms[:199])
-    assert sum(lengths_ms[:69]) >= LONGEST_S * 1000 > sum(lengths_ms[:68])
-    assert limit.is_reached(observed)
-    assert not limit.is_reached(observed - 1)
-    assert (limit.known_within is not None and limit.known_within > NARROW) == (observed < 200)
-
-
-def test_the_shortest_pass_that_ends_before_all_was_observed() -> None:
-    assert limited(5_000, 90).short_pass(1) == 90
-    assert limited(None, 201).short_pass(1) is None
-    assert limited(400).short_pass(2) == 400  # two batches a step

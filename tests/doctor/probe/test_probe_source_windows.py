@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -120,26 +118,6 @@ def test_what_works_ahead_is_taken_from_in_a_thread_while_copies_are_trained_on(
     assert takers == {threading.main_thread().name, "headrace-load"}
 
 
-def test_an_epoch_that_ends_begins_anew_for_the_drain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Loader:
-        def __iter__(self) -> EpochIterator:
-            return EpochIterator(WARMUP + STEPS + 1)
-
-    def train(probe: Probe) -> None:
-        installed(probe, "torchdata.nodes.loader", Loader=Loader, LoaderIterator=EpochIterator)
-        loader = Loader()
-        while True:
-            for x in loader:
-                train_on(x)
-
-    monkeypatch.setattr("headrace.doctor.probe.training.replay.UNTOLD_PAUSE_S", 0.0)
-    measured(tmp_path, train)
-    assert windows(tmp_path) == ["observe", "replay", "load", "drain"]
-    assert len(records(tmp_path, "drained")) == REPLAY
-    (facts,) = [record[3] for record in records(tmp_path, "loader")]
-    assert facts["source"] == "torchdata.LoaderIterator"
-
-
 def test_a_batch_that_cannot_be_copied_is_said_to_be_so(tmp_path: Path) -> None:
     class TensorList:
         def as_tensor(self) -> Tensor:
@@ -162,17 +140,6 @@ def test_a_batch_that_cannot_be_copied_is_said_to_be_so(tmp_path: Path) -> None:
     assert notes(tmp_path)["no-replay"].partition(" its batches ")[2].startswith("hold no tensors")
     (facts,) = [record[3] for record in records(tmp_path, "loader")]
     assert facts["settings"] == {"num_threads": 3, "prefetch_queue_depth": 2, "device_id": None}
-
-
-def test_an_iterator_that_the_script_has_left_is_not_kept_alive(tmp_path: Path) -> None:
-    with probed(tmp_path, **MEASURED) as probe:
-        installed(probe, "ffcv.loader.epoch_iterator", EpochIterator=EpochIterator)
-        iterator = EpochIterator(10)
-        train_on(next(iterator))
-        left = weakref.ref(iterator)
-        del iterator
-        gc.collect()
-        assert left() is None
 
 
 def test_a_pipeline_in_a_worker_process_is_no_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

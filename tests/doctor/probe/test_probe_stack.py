@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import threading
-
 from processes import run_python
-
-from headrace.doctor.probe.stack_sampler import frame_of, stack_of
 
 COLLECTING = """
     import gc, sys, threading
@@ -41,22 +36,3 @@ COLLECTING = """
 
 def test_a_collection_that_frees_locals_does_not_hang_it() -> None:
     assert run_python(COLLECTING) == (0, "done True\n", "")
-
-
-def test_collections_are_left_as_they_were() -> None:
-    gc.disable()
-    try:
-        assert frame_of(threading.get_ident()) is not None
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-    frame_of(threading.get_ident())
-    assert gc.isenabled()
-
-
-def test_a_thread_that_has_ended_has_no_frame() -> None:
-    thread = threading.Thread(target=lambda: None)
-    thread.start()
-    thread.join()
-    assert thread.ident is not None
-    assert stack_of(frame_of(thread.ident)) == [] or threading.get_ident() == thread.ident

@@ -14,7 +14,6 @@ from headrace.doctor.probe.training.steps import (
     BACKWARD,
     BEGUN,
     CLOSURE,
-    COLLECTIVE,
     COPY,
     ENDED,
     EVALUATION,
@@ -109,17 +108,6 @@ def test_a_step_ends_with_its_last_optimizer(acts: str, steps: list[str]) -> Non
     assert [sorted(shape) for shape in shapes] == [sorted(shape) for shape in steps]
 
 
-def test_each_step_begins_where_the_one_before_ended() -> None:
-    steps = Script().run("gbogbgbobpgbo").finish()
-    assert [step.start for step in steps[1:]] == [step.end for step in steps[:-1]]
-    assert [step.number for step in steps] == list(range(len(steps)))
-
-
-def test_what_follows_the_optimizer_belongs_to_the_next_step() -> None:
-    first, second = Script().run("gbohgbo").finish()
-    assert [_shape(first), _shape(second)] == ["gbo", "hgbo"]
-
-
 def test_a_closure_is_not_the_optimizers_own_time() -> None:
     steps = StepTimeline()
     steps.optimizer_begins("lbfgs", 0)
@@ -157,47 +145,12 @@ def test_optimizers_that_step_inside_a_backward_pass_end_the_step_with_it() -> N
     assert sum(end - start for kind, start, end in step.spans if kind == BACKWARD) == 55
 
 
-def test_optimizers_in_a_thread_of_autograds_own_end_the_step_with_the_backward_pass() -> None:
-    steps = StepTimeline()
-    steps.enter(BACKWARD, 0)
-    steps.stepped_inside("one")
-    steps.leave(50)
-    step = steps.finish()
-    assert step is not None
-    assert step.end == 50
-
-
-def test_an_optimizer_within_another_is_a_part_of_it() -> None:
-    steps = StepTimeline()
-    for origin in (0, 100):
-        closed = steps.optimizer_begins("outer", origin)
-        assert (closed is not None) == (origin > 0)
-        for inner in (10, 30):
-            assert steps.optimizer_begins("inner", origin + inner) is None
-            steps.optimizer_ends("inner", origin + inner + 10)
-        steps.optimizer_ends("outer", origin + 60)
-    assert steps.number == 1
-
-
 def test_a_step_that_is_whole_has_seen_as_many_optimizers_as_the_one_before() -> None:
     script = Script().run("gbobp")
     script.run("gbo")
     assert not script.steps.is_whole()
     script.run("bp")
     assert script.steps.is_whole()
-
-
-def test_spans_beyond_the_bound_keep_their_sum() -> None:
-    steps = StepTimeline(most_spans=4)
-    for position in range(50):
-        steps.enter(COPY if position % 2 else COLLECTIVE, position * 10)
-        steps.leave(position * 10 + 3)
-    steps.optimizer_begins("o", 1000)
-    steps.optimizer_ends("o", 1000)
-    step = steps.finish()
-    assert step is not None
-    assert len(step.spans) == 4
-    assert sum(end - start for _, start, end in step.spans) == 50 * 3
 
 
 @given(st.lists(st.tuples(st.sampled_from("bhc)"), st.integers(0, 5)), max_size=60))
@@ -222,24 +175,6 @@ def test_spans_never_overlap_and_lie_within_their_step(acts: list[tuple[str, int
     assert all(before[2] <= after[1] for before, after in _pairs(sorted(step.spans, key=lambda span: span[1])))
     assert sum(end - start for _, start, end in step.spans) == covered
     assert all(0 <= start <= end <= now for _, start, end in step.spans)
-
-
-def test_a_long_evaluation_does_not_push_out_the_steps_own_batch() -> None:
-    steps = StepTimeline(most_gets=8)
-    steps.note(PassEvent(BEGUN, 1, 0, 1, True))
-    for number in range(100):
-        got(steps, Batch(1, number * 10 + 1, number * 10 + 5, "evaluated"))
-    steps.note(PassEvent(ENDED, 1, 1001, 1002, True))
-    got(steps, Batch(0, 1010, 1020, "trained"))
-    steps.enter(BACKWARD, 1030)
-    steps.leave(1040)
-    steps.optimizer_begins("o", 1050)
-    steps.optimizer_ends("o", 1060)
-    step = steps.finish()
-    assert step is not None
-    assert step.evaluated == {1}
-    assert [batch.act for batch in _batches(step)].count("trained") == 1
-    assert (EVALUATION, 0, 1002) in step.spans
 
 
 def test_an_evaluation_is_set_apart_with_all_that_happens_in_it() -> None:

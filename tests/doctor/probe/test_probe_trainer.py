@@ -14,25 +14,13 @@ from typing import Any
 
 import pytest
 import torch
-from probing import kinds, notes, probed, records, spans
+from probing import kinds, probed, records, spans
 from torch.utils.data import DataLoader
-from training_loops import Loop, Stream, loader, pairs
+from training_loops import Loop, loader, pairs
 
 from headrace.doctor.probe.evidence_file import BLOCK
 
 HERE = __file__
-second_is_here = torch.multiprocessing.get_context("fork").Event()
-
-
-class Arrival:
-    """Tells when it has come out of a queue."""
-
-    def __reduce__(self) -> Any:
-        return _arrived, ()
-
-
-def _arrived() -> None:
-    second_is_here.set()
 
 
 def _line() -> int:
@@ -87,16 +75,6 @@ def test_a_loader_is_described_where_the_user_iterates_it(tmp_path: Path) -> Non
     assert [last[1] for last in records(tmp_path, "last")] == [0, 1]
 
 
-def test_bytes_and_shapes_of_batches(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        Loop().train(loader(22))
-    names = {number: text for _, number, text in records(tmp_path, "name")}
-    seen = [(get[9], names[get[10]]) for get in records(tmp_path, "get")]
-    assert seen[0] == (4 * 9 * 4, "float32[4,8] float32[4,1]")
-    assert seen[-1] == (2 * 9 * 4, "float32[2,8] float32[2,1]")
-    assert len(set(seen)) == 2
-
-
 @pytest.mark.parametrize("persistent", [False, True])
 def test_batches_of_workers_tell_when_they_arrived(tmp_path: Path, persistent: bool) -> None:
     batches = loader(24, num_workers=2, persistent_workers=persistent)
@@ -147,25 +125,6 @@ def test_other_threads_that_compute_during_a_wait_are_seen(tmp_path: Path) -> No
     assert sum(others) < first
 
 
-def test_a_batch_held_back_for_an_earlier_one_had_arrived_before_it_was_asked_for(tmp_path: Path) -> None:
-    class FirstIsLate(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, index: int) -> Any:
-            if index == 0:
-                assert second_is_here.wait(30)
-            return Arrival() if index else index
-
-    with probed(tmp_path):
-        assert len(list(DataLoader(FirstIsLate(), batch_size=None, num_workers=2))) == 2
-    first, second = records(tmp_path, "get")
-    assert first[2] == 0
-    assert second[2] == 1
-    assert second[5] <= first[5]
-    assert second[5] < second[3]
-
-
 @pytest.mark.skipif("in_order" not in signature(DataLoader).parameters, reason="this torch hands out in order only")
 def test_batches_out_of_order_keep_their_own_index(tmp_path: Path) -> None:
     with probed(tmp_path):
@@ -174,26 +133,6 @@ def test_batches_out_of_order_keep_their_own_index(tmp_path: Path) -> None:
     gets = records(tmp_path, "get")
     assert sorted(get[2] for get in gets) == list(range(12))
     assert None not in [get[5] for get in gets]
-
-
-def test_an_iterable_whose_workers_end_at_different_times(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        received = sum(len(batch) for batch in DataLoader(Stream(5), batch_size=2, num_workers=2))
-    gets = records(tmp_path, "get")
-    assert received == 10
-    assert len(gets) == 6
-    assert len({get[2] for get in gets}) == 6
-    assert records(tmp_path, "loader")[0][3]["iterable"] is True
-    assert "no-optimizer" in notes(tmp_path)
-
-
-def test_batches_without_any_optimizer_are_written_as_they_come(tmp_path: Path) -> None:
-    with probed(tmp_path):
-        for number, _ in enumerate(loader(280, batch_size=2)):
-            if number == 130:
-                assert len(records(tmp_path, "get")) == 128
-    assert len(records(tmp_path, "get")) == 140
-    assert records(tmp_path, "step") == []
 
 
 def test_a_full_file_thins_steps_with_their_batches(tmp_path: Path) -> None:

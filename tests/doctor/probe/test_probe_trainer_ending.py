@@ -101,19 +101,6 @@ def test_what_others_took_of_ours_is_inert_afterwards(tmp_path: Path) -> None:
     assert sorted((tmp_path / "evidence").iterdir())[0].read_bytes() == written
 
 
-def test_a_pass_begun_before_the_probe_is_left_alone(tmp_path: Path) -> None:
-    batches = iter(loader(12))
-    with probed(tmp_path / "one"):
-        Loop().step(next(batches))
-        other = iter(loader(12))
-        next(other)
-    with probed(tmp_path / "two"):
-        Loop().step(next(other))
-    assert len(records(tmp_path / "one", "get")) == 1
-    assert records(tmp_path / "two", "get") == []
-    assert len(records(tmp_path / "two", "step")) == 1
-
-
 def test_batches_of_a_run_that_never_trains_are_written_as_they_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from probing import kinds, notes, probed, records, spans
 from training_loops import Loop, loader
@@ -47,25 +46,6 @@ def test_a_step_that_the_scaler_skips_counts(tmp_path: Path) -> None:
     assert "scaler" in notes(tmp_path)
 
 
-def test_an_optimizer_that_raises_ends_no_step_and_stops_none_after_it(tmp_path: Path) -> None:
-    loop = Loop()
-
-    def out_of_memory() -> float:
-        raise MemoryError
-
-    with probed(tmp_path):
-        for number, batch in enumerate(loader(24)):
-            loop.loss(batch).backward()
-            if number == 2:
-                with pytest.raises(MemoryError):
-                    loop.optimizer.step(out_of_memory)
-            else:
-                loop.optimizer.step()
-    assert len(records(tmp_path, "step")) == 5
-    assert len(records(tmp_path, "get")) == 6
-    assert "hook-off" not in notes(tmp_path)
-
-
 def test_a_closure_runs_within_the_optimizer_and_is_not_its_time(tmp_path: Path) -> None:
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
@@ -102,11 +82,3 @@ def test_an_evaluation_between_steps_is_no_wait_for_data(tmp_path: Path) -> None
     assert len(evaluated) == 5
     start = steps[3][2] + spans(steps[3])[0][1]
     assert all(start <= fetch[3] <= start + spans(steps[3])[0][2] for fetch in evaluated)
-
-
-def test_backward_passes_without_a_step_that_is_seen_are_another_engines(tmp_path: Path) -> None:
-    loop = Loop()
-    with probed(tmp_path):
-        for batch in loader(8):
-            loop.loss(batch).backward()
-    assert set(notes(tmp_path)) == {"engine"}

@@ -46,19 +46,6 @@ def test_a_device_prefetcher_hands_over_what_its_thread_fetched(tmp_path: Path) 
     assert [kinds(step) for step in records(tmp_path, "step")] == ["bo"] * 6
 
 
-def test_batches_that_a_thread_fetches_in_a_way_unknown_are_nobodys_wait(tmp_path: Path) -> None:
-    loop = Loop()
-    with probed(tmp_path):
-        batches: list[Any] = []
-        thread = threading.Thread(target=lambda: batches.extend(loader(12)))
-        thread.start()
-        thread.join()
-        loop.train(batches)
-    assert records(tmp_path, "get") == []
-    assert len(records(tmp_path, "fetch")) == 3
-    assert len(records(tmp_path, "step")) == 3
-
-
 def test_training_in_a_thread_is_followed_there(tmp_path: Path) -> None:
     with probed(tmp_path):
         thread = threading.Thread(target=lambda: Loop().train(loader(24)))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from shutil import ignore_patterns
 from types import ModuleType, SimpleNamespace
@@ -20,22 +19,11 @@ from training_loops import Loop, pairs
 
 from headrace.doctor import probe as probe_package
 from headrace.doctor.causes import diagnose
-from headrace.doctor.probe.hooks import dataloader, file_libraries, hooks_of, worker_queues
+from headrace.doctor.probe.hooks import dataloader, hooks_of
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.received_batches import ObservedPass
 from headrace.doctor.session import read_session
 from headrace.doctor.session.model import CommandOutcome
-
-
-@pytest.fixture
-def queues() -> Iterator[tuple[Any, Any]]:
-    """Such as a worker loop is given: indices come by the first, batches leave by the second."""
-    context = multiprocessing.get_context("spawn")
-    indices, data = context.Queue(), context.Queue()
-    yield indices, data
-    for queue in (indices, data):
-        queue.close()
-        queue.join_thread()
 
 
 def hook_of(probe: Probe, module: str) -> Callable[[Any], object]:
@@ -50,28 +38,6 @@ class Numbers:
         return index
 
 
-def test_the_roles_are_those_of_torch_to_2_14(queues: tuple[Any, Any]) -> None:
-    names = {"dataset": [1, 2], "index_queue": queues[0], "data_queue": queues[1], "worker_id": 3, "num_workers": 4}
-    assert worker_queues.loop_roles(names) == worker_queues.LoopRoles([1, 2], *queues, 3, 4)
-
-
-def test_the_dataset_that_torch_2_15_hands_over_in_a_list_is_left_there(queues: tuple[Any, Any]) -> None:
-    holder = [Numbers()]
-    roles = worker_queues.loop_roles({"dataset_holder": holder, "index_queue": queues[0], "data_queue": queues[1]})
-    assert roles.dataset is holder[0]
-    assert len(holder) == 1
-
-
-def test_arguments_of_unknown_names_are_told_by_what_they_can_do(queues: tuple[Any, Any]) -> None:
-    numbers = Numbers()
-    roles = worker_queues.loop_roles({"kind": 0, "what": [numbers], "first": queues[0], "second": queues[1], "seed": 7})
-    assert roles == worker_queues.LoopRoles(numbers, *queues, None, None)
-
-
-def test_of_two_that_give_samples_none_is_taken_for_the_dataset(queues: tuple[Any, Any]) -> None:
-    assert worker_queues.loop_roles({"what": Numbers(), "names": {}, "first": queues[0]}).dataset is None
-
-
 def test_a_loop_whose_queues_are_not_found_is_told_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, ran = ModuleType("torch.utils.data._utils.worker"), []
     vars(worker)["_worker_loop"] = lambda channel: ran.append(channel)
@@ -84,63 +50,32 @@ def test_a_loop_whose_queues_are_not_found_is_told_and_runs(tmp_path: Path, monk
     assert "hook-off" not in notes(tmp_path)
 
 
-def test_what_the_loops_arguments_lack_is_asked_of_torch_once_it_has_begun(
+def test_what_a_worker_is_is_asked_of_torch_once_its_loop_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a torch would have it whose loop takes its figures in one argument."""
+    """As torch 2.15 has it, whose loop takes the dataset in a list, which it empties."""
     index_queue, data_queue = (
         SimpleNamespace(get=lambda: None, put=lambda message: None, _send_bytes=lambda data: None) for _ in range(2)
     )
     worker, info = ModuleType("torch.utils.data._utils.worker"), SimpleNamespace(id=3, num_workers=4, dataset=Numbers())
 
-    def loop(first: Any, second: Any, figures: Any) -> None:
-        monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: figures)
-        first.get()
+    def loop(dataset_holder: Any, index_queue: Any, data_queue: Any) -> None:
+        monkeypatch.setattr(torch.utils.data, "get_worker_info", dataset_holder.pop)
+        index_queue.get()
 
     vars(worker)["_worker_loop"] = loop
     with probed(tmp_path) as probe:
         hook_of(probe, worker.__name__)(worker)
-        worker._worker_loop(index_queue, data_queue, info)
+        worker._worker_loop([info], index_queue, data_queue)
     ((_, _, facts),) = records(tmp_path, "worker")
     assert (facts["id"], facts["num_workers"], facts["dataset"]) == (3, 4, f"{__name__}.Numbers")
     assert notes(tmp_path) == {}
-
-
-def test_attributes_that_hooks_read_are_looked_for_at_start(tmp_path: Path) -> None:
-    class Renamed:
-        def receive(self) -> None:
-            self.received_index = 0
-
-        def _try_get_data(self) -> None:
-            """As torch's does."""
-
-    dataloader = ModuleType("torch.utils.data.dataloader")
-    vars(dataloader).update(vars(torch.utils.data.dataloader), _MultiProcessingDataLoaderIter=Renamed)
-    with probed(tmp_path) as probe:
-        worker_queues.hook_iterator(probe.patches, dataloader, "_MultiProcessingDataLoaderIter")
-    assert "._MultiProcessingDataLoaderIter._rcvd_idx " in notes(tmp_path)["not-known"]
 
 
 def test_this_torch_has_all_that_is_hooked(tmp_path: Path) -> None:
     with probed(tmp_path):
         Loop().train(DataLoader(pairs(8), batch_size=4, num_workers=1))
     assert not {"not-known", "hook-off"} & set(notes(tmp_path))
-
-
-def test_a_library_that_lacks_a_class_is_hooked_in_the_others(tmp_path: Path) -> None:
-    h5py = SimpleNamespace(__name__="a_library", Dataset=type("Dataset", (), {"read": len}))
-    with probed(tmp_path) as probe:
-        timed = [("Group.read", "read", "group"), ("Dataset.read", "read", "dataset")]
-        file_libraries.time_calls(probe.timer, timed, h5py)  # type: ignore[arg-type]
-        assert h5py.Dataset.read is not len
-        file_libraries.time_calls(probe.timer, timed[:1], h5py)  # type: ignore[arg-type]
-    assert notes(tmp_path)["not-known"].startswith("a_library's a_library.Group.read ")
-
-
-def test_a_module_without_what_is_hooked_is_told(tmp_path: Path) -> None:
-    with probed(tmp_path) as probe:
-        hook_of(probe, "torch.utils.data.dataloader")(SimpleNamespace(__name__="torch.utils.data.dataloader"))
-    assert "torch.utils.data.dataloader" in notes(tmp_path)["not-known"]
 
 
 def test_the_verdict_says_what_could_not_be_hooked(tmp_path: Path) -> None:

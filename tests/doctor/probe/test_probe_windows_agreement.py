@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from headrace.doctor.probe.training.ranks import RankAgreement
+from headrace.doctor.probe.training.state import RankAgreement
 
 COUNT = 3
 

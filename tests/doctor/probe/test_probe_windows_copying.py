@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from headrace.doctor.probe.training.cached_batches import Uncopyable, copied
+from headrace.doctor.probe.training.received_batches import Uncopyable, copied
 
 Pair = namedtuple("Pair", "inputs targets")
 
@@ -85,18 +85,6 @@ def test_a_batch_encoding_keeps_its_attributes() -> None:
     assert set(batch) == {"input_ids", "attention_mask"}
 
 
-def test_what_is_there_twice_is_one_copy() -> None:
-    one, other = copied([X, X])
-    assert one is other
-
-
-def test_a_batch_that_holds_itself_is_refused() -> None:
-    batch: list[Any] = [X]
-    batch.append(batch)
-    with pytest.raises(Uncopyable, match="nested more than"):
-        copied(batch)
-
-
 def test_strides_types_and_gradients_are_kept() -> None:
     last = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert copied(last).stride() == last.stride()
@@ -105,10 +93,6 @@ def test_strides_types_and_gradients_are_kept() -> None:
     assert not copied((torch.zeros(2, requires_grad=True) * 2).detach()).requires_grad
     assert copied(torch.zeros(2, requires_grad=True) * 2).is_leaf
     assert copied(torch.eye(3).to_sparse()).is_sparse
-
-
-def test_a_view_is_copied_without_what_lies_around_it() -> None:
-    assert copied(torch.zeros(1000)[10:20]).untyped_storage().nbytes() == 40
 
 
 def test_arrays_keep_their_order_and_their_own_memory() -> None:
@@ -137,10 +121,10 @@ def test_a_tensor_that_has_left_the_host_is_refused() -> None:
         copied([torch.zeros(2, device="meta")])
 
 
-def test_what_cannot_be_copied_is_named() -> None:
+def test_why_it_cannot_be_copied_is_said() -> None:
     class Socket:
         def __reduce__(self) -> Any:
             raise TypeError("no")
 
-    with pytest.raises(Uncopyable, match=r"^Socket: TypeError: no$"):
+    with pytest.raises(Uncopyable, match=r"^TypeError: no$"):
         copied({"inputs": X, "connection": [Socket()]})

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from headrace.doctor.probe.training.cached_batches import IN_WARMUP, MOST_CACHED, CachedBatches
+from headrace.doctor.probe.training.received_batches import IN_WARMUP, MOST_CACHED, CachedBatches
 
 ROOM = 1 << 30
 
@@ -31,25 +31,9 @@ def test_shapes_come_in_the_proportion_in_which_they_were_seen() -> None:
     assert Counter(_replayed(kept, 40)) == {10: 30, 20: 10}
 
 
-def test_they_take_turns_evenly() -> None:
-    assert _replayed(_offered([10, 10, 20]), 6) in ([10, 20, 10] * 2, [10, 10, 20] * 2, [10, 20, 10, 10, 20, 10])
-
-
 def test_a_shape_that_is_not_kept_is_stood_for_by_the_nearest_in_size() -> None:
     kept = _offered([10, 100, 12, 12, 95, 60], most=2)
     assert Counter(_replayed(kept, 60)) == {10: 30, 100: 30}
-
-
-def test_several_of_a_shape_share_its_turns() -> None:
-    kept = CachedBatches(2, ROOM)
-    for number in range(8):
-        kept.offer(torch.full((4,), number), 32, 0)
-    assert Counter(int(kept.next()[0]) for _ in range(40)) == {0: 10, 2: 10, 4: 10, 6: 10}
-
-
-def test_no_more_is_kept_than_there_is_room_for() -> None:
-    kept = _offered([10, 20, 30, 15], room_bytes=45)
-    assert set(_replayed(kept, 100)) == {10, 20, 15}
 
 
 @pytest.mark.parametrize("every", [1, 5])

@@ -8,13 +8,12 @@ import reprlib
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
-from .opened_files import OpenedFiles
-from .overhead import ProductionCost, SampleTimingPace
+from .opened_files import OpenedFiles, RemoteReadCounts
+from .overhead import ProductionCost, SampleTimingPace, price_of_a_stage_ns
 from .patches import Fault, HookGuard
-from .remote_reads import RemoteReadCounts
 from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, StackSampler
 from .stages import Account, CallTimer, Totals
@@ -71,8 +70,6 @@ class BatchRecorder:
         self.collections = FullCollections()
         self.opened = OpenedFiles(evidence.name, lambda error: fault("opened files", error))
         self.remote = RemoteReadCounts(evidence.name)
-        self.price_sample: Callable[[], int] = lambda: 0
-        """Function that returns the cost of timing one sample, in ns. The hook that times samples sets it."""
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -80,7 +77,7 @@ class BatchRecorder:
         self.sampler = StackSampler(self.lines.add, self._hung, lambda error: self._fault("lines", error))
         self.open: dict[Account, ProducedBatch] = {}
         self.slow = SlowestSamples()
-        self.cost = ProductionCost(lambda: self.price_sample())
+        self.cost = ProductionCost()
         self.pace = SampleTimingPace()
         self._pause = _FIRST_PAUSE_NS
         self._due: int | None = None
@@ -139,7 +136,7 @@ class BatchRecorder:
         """
         started = time.thread_time_ns()
         samples = (batch.samples or 0) - batch.together
-        self.cost.total_ns += self.opened.spent_ns() + self.remote.take_spent_ns()
+        self.cost.total_ns += self.opened.take_calls() * price_of_a_stage_ns() + self.remote.take_spent_ns()
         self.cost.add_hooks(batch.totals, samples, batch.together)
         made = [self._record(batch, sent, serialise)] if self._evidence.wants(batch.index) else []
         if sent is None:
@@ -312,10 +309,7 @@ class FullCollections:
 
 
 def key_text(key: Any) -> str:
-    """Return a sample's key as short text. Keys are user objects with a repr that may be long or raise."""
+    """Return a sample's key as short text. Keys are user objects with a repr that may be long."""
     if type(key) is int:
         return str(key)
-    try:
-        return _repr.repr(key)[:LONGEST_KEY]
-    except Exception:
-        return f"<{type(key).__qualname__}>"
+    return _repr.repr(key)[:LONGEST_KEY]

@@ -16,8 +16,7 @@ from itertools import accumulate, chain, groupby, islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Callable
 
-from .column_values import MOST_LISTED, plain_value, plain_values
-from .described_values import attributes_of
+from .described_values import MOST_LISTED, attributes_of, plain_value, plain_values
 
 MOST_MEMBERS = 1024
 """Attributes of an object, elements of a container and columns of a table that are searched."""

@@ -15,7 +15,7 @@ from itertools import count, islice
 from typing import Any
 
 from .column_sources import COMPOSED, LEAVES, Column, length_of, members_of, reached, sequence_of
-from .column_values import is_missing, parts_of, plain_value
+from .described_values import is_missing, parts_of, plain_value
 
 MOST_LEVELS = 6
 """Levels of nested objects searched from a dataset to its column."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
+import time
 from collections import Counter
+from contextvars import ContextVar
 from typing import Any, Callable
+from urllib.parse import urlsplit
 from zlib import crc32
 
 from .evidence_file import Record
-from .overhead import least_ns
 
 MOST_PATHS = 64
 MOST_FOLDERS = 16
@@ -24,7 +28,6 @@ LEAST_DEPTH = 2
 _NO_FILES = ("/proc/", "/sys/")
 """Folders of files that the kernel generates."""
 _HASHES = 1 << 32
-_CALLS = 16
 
 
 class LeastHashes:
@@ -86,7 +89,6 @@ class OpenedFiles:
         """`name` returns a text's number in the evidence."""
         self._name = name
         self._failed = failed
-        self._price_ns: int | None = None
         self.forked()
 
     def forked(self) -> None:
@@ -150,12 +152,10 @@ class OpenedFiles:
         rest, self._rest.opens = self._rest.opens, 0
         return ("opened", now_us, files, told, rest)
 
-    def spent_ns(self) -> int:
-        """Return the cost of counting since the last call."""
+    def take_calls(self) -> int:
+        """Return the number of counted opens since the last call."""
         calls, self._unpaid = self._unpaid, 0
-        if calls and self._price_ns is None:
-            self._price_ns = opened_price_ns()
-        return calls * (self._price_ns or 0)
+        return calls
 
     def _meet(self, given: str) -> tuple[OpensByFolder | None, int]:
         """Return the counter of a folder not in the cache, and the hash of its path."""
@@ -199,13 +199,126 @@ class OpenedFiles:
         return folder if _is_in(path, folder.path) else None
 
 
-def opened_price_ns() -> int:
-    """Return the cost of counting one file among many in a folder."""
-    opened = OpenedFiles(lambda _: 0, lambda _: None)
-    for number in range(MOST_PATHS + MOST_HASHES):
-        opened.add(f"/folder/of/files/{number}.jpg")
-    return int(least_ns(lambda: opened.add("/folder/of/files/one.jpg"), _CALLS))
-
-
 def _is_in(path: str, folder: str) -> bool:
     return path.startswith(folder + "/")
+
+
+MOST_STORES = 16
+"""Stores counted separately; all others are merged."""
+OTHERS = "other stores"
+STEPS_A_DOUBLING = 8
+"""Latency classes per factor of two: quantiles are accurate to 9 %."""
+NAMED: ContextVar[str | None] = ContextVar("headrace_store", default=None)
+"""Store that the current library call names; requests below it go to an endpoint that says less."""
+_AMAZON, _GOOGLE = ".amazonaws.com", "storage.googleapis.com"
+_AZURE, _HUB = (".blob.core.windows.net", ".dfs.core.windows.net"), ("huggingface.co", ".hf.co")
+
+
+class StoreReadCounts(LeastHashes):
+    """Requests to one store since the last record, and the smallest hashes of the requested ranges."""
+
+    __slots__ = ("bytes", "failed", "first_us", "latencies", "place", "requests")
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self.place = place
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        self.requests = self.failed = self.bytes = self.first_us = 0
+        self.latencies: dict[int, int] = {}
+        """Requests by latency class. Latency is the time to the start of the answer."""
+
+
+class RemoteReadCounts:
+    """Counter of requests in all threads of a process. Hooks call it next to script calls, so it never raises."""
+
+    def __init__(self, name: Callable[[str], int]) -> None:
+        """`name` returns a text's number in the evidence."""
+        self._name = name
+        self.forked()
+
+    def forked(self) -> None:
+        """Reset in the child of a fork, where a thread that held the lock does not exist."""
+        self._lock = threading.Lock()
+        self._stores: dict[str, StoreReadCounts] = {}
+        self._spent_ns = 0
+
+    def answered(self, place: str, asked: str, begun_ns: int, size: int, failed: bool = False) -> None:
+        """Count a request to `place` sent at `begun_ns`, whose answer of `size` bytes begins now.
+
+        `asked` names the object and its range.
+        """
+        now = time.monotonic_ns()
+        us = max((now - begun_ns) // 1000, 1)
+        step = int(math.log2(us) * STEPS_A_DOUBLING)
+        with self._lock:
+            store = self._store(place)
+            store.requests += 1
+            store.failed += failed
+            store.bytes += size
+            store.first_us += us
+            store.latencies[step] = store.latencies.get(step, 0) + 1
+            hash_ = crc32(asked.encode("utf-8", "surrogatepass"))
+            if hash_ < store.limit:
+                store.add(hash_)
+            self._spent_ns += time.monotonic_ns() - now
+
+    def more(self, place: str, size: int) -> None:
+        with self._lock:
+            self._store(place).bytes += size
+
+    def take_spent_ns(self) -> int:
+        """Return the cost of counting since the last call."""
+        spent, self._spent_ns = self._spent_ns, 0
+        return spent
+
+    def record(self, now_us: int, batches: int) -> Record | None:
+        """Return the `remote` record since the last one, over `batches` batches; None if there never was a request."""
+        rows = []
+        with self._lock:
+            for store in self._stores.values():
+                if store.requests or store.bytes:
+                    latencies = [list(pair) for pair in sorted(store.latencies.items())]
+                    counts = (store.requests, store.failed, store.bytes, store.first_us)
+                    rows.append([self._name(store.place), *counts, latencies, store.take_hashes()])
+                    store.begin_anew()
+        return ("remote", now_us, batches, rows) if rows or (batches and self._stores) else None
+
+    def _store(self, place: str) -> StoreReadCounts:
+        store = self._stores.get(place)
+        if store is None:
+            if len(self._stores) >= MOST_STORES:
+                place = OTHERS
+            store = self._stores.setdefault(place, StoreReadCounts(place))
+        return store
+
+
+def place_of(url: Any) -> str:
+    """Return the store that a URL names, such as `s3://bucket` or `https://host`, without port or user."""
+    named = NAMED.get()
+    if named is not None:
+        return named
+    try:
+        parts = urlsplit(str(url))
+        host = parts.hostname or ""
+    except ValueError:  # not a URL
+        return OTHERS
+    if "@" in parts.path or not host:  # a user name or password with a slash in it looks like a host
+        return OTHERS
+    return named_host(parts.scheme or "http", host, parts.path)
+
+
+def named_host(scheme: str, host: str, path: str) -> str:
+    """Return the store at a host: the bucket for a cloud host."""
+    first = path.lstrip("/").partition("/")[0]
+    if host.endswith(_AMAZON):  # the bucket precedes the service's name, or is the first part of the path
+        bucket, found, _ = host[: -len(_AMAZON)].rpartition(".s3")
+        return f"s3://{bucket if found else first}"
+    if host.endswith(_GOOGLE):  # the same, or after `/b/`
+        parts = path.split("/")
+        inside = parts[parts.index("b") + 1] if "b" in parts[:-1] else first
+        return f"gs://{host[: -len(_GOOGLE)].rstrip('.') or inside}"
+    if host.endswith(_AZURE):
+        return f"az://{first}"
+    return "hf://" if host.endswith(_HUB) else f"{scheme}://{host}"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from statistics import median
-from typing import Any, Callable
+from typing import Any
 
 from .evidence_file import BLOCK, left_out
 from .stages import Stages, Totals
 
 PRICED_CALLS = 16
 """Calls of a hook in each round of a price measurement."""
+STAGES_A_SAMPLE = 2
+"""Cost of timing one sample, in stage hooks."""
+CONVERSIONS_A_STAGE = 2
+"""Calls of `Tensor.to` that cost as much as one stage hook."""
 MOST_SAMPLE_SHARE = 0.02
 """Maximum share of batch production time for timing individual samples."""
 FIRST_BATCHES = 20
@@ -36,35 +41,21 @@ def nothing(*_: Any) -> None:
     """Do nothing, in place of a hook's function."""
 
 
-def least_ns(call: Callable[[], Any], calls: int, rounds: int = 4) -> float:
-    """Return the nanoseconds of one call in the fastest of `rounds`."""
-    least = float("inf")
-    for _ in range(rounds):
-        start = time.perf_counter_ns()
-        for _ in range(calls):
-            call()
-        least = min(least, (time.perf_counter_ns() - start) / calls)
-    return least
-
-
-def price_ns(hooked: Callable[[], Any], plain: Callable[[], Any] = nothing, calls: int = 25, rounds: int = 3) -> float:
-    """Return the extra nanoseconds of one call of `hooked` over one of `plain`.
-
-    The result uses the minimum over `rounds`, since any disturbance only adds time.
-    """
-    return max(0.0, least_ns(hooked, calls, rounds) - least_ns(plain, calls, rounds))
-
-
+@functools.lru_cache(None)
 def price_of_a_stage_ns() -> int:
+    """Return the cost of one stage hook, measured once per process."""
     stages = Stages(raise_)
     stages.open()
 
-    def stage() -> None:
-        entered = stages.enter(1)
-        if entered is not None:
-            entered.leave()
+    def lasts_ns() -> int:
+        start = time.perf_counter_ns()
+        for _ in range(PRICED_CALLS):
+            entered = stages.enter(1)
+            if entered is not None:
+                entered.leave()
+        return time.perf_counter_ns() - start
 
-    return int(least_ns(stage, PRICED_CALLS))
+    return min(lasts_ns() for _ in range(4)) // PRICED_CALLS
 
 
 def raise_(error: Exception) -> None:
@@ -86,9 +77,6 @@ class TrainingCost:
 
         Most copy nothing to the device, and they come by the hundred: two clock readings would double their cost.
         """
-        self.price_conversion: Callable[[], float] = lambda: 0.0
-        """Function that returns the cost of one conversion in ns. The hook sets it."""
-        self._conversion_ns: float | None = None
 
     def since(self, begun: int) -> None:
         """Add the time from `begun`, by time.monotonic_ns(), until now."""
@@ -98,9 +86,7 @@ class TrainingCost:
         total = max(self.measured_ns, 0)  # a wait that was subtracted may not have been added yet
         self.measured_ns -= total
         conversions, self.conversions = self.conversions, 0
-        if conversions and self._conversion_ns is None:
-            self._conversion_ns = self.price_conversion()
-        return total + round(conversions * (self._conversion_ns or 0.0))
+        return total + (conversions * price_of_a_stage_ns() // CONVERSIONS_A_STAGE if conversions else 0)
 
 
 class ProductionCost:
@@ -110,26 +96,17 @@ class ProductionCost:
     around each would double the cost. Rarer work is timed directly.
     """
 
-    def __init__(self, price_sample: Callable[[], int] = lambda: 0) -> None:
-        """`price_sample` returns the total cost of timing one sample."""
-        self._price_sample = price_sample
-        self._price: tuple[int, int] | None = None
+    def __init__(self) -> None:
         self.total_ns = 0
 
     def add_hooks(self, totals: Totals, samples: int, together: int = 0) -> None:
         """Add the hooks of a batch: `samples` timed individually, and `together` more that count as one call each."""
-        stage, sample = self._prices()
-        self.total_ns += stage * (sum(total[0] for total in totals.values()) - together) + sample * samples
+        stages = sum(total[0] for total in totals.values()) - together
+        self.total_ns += price_of_a_stage_ns() * (stages + samples * (STAGES_A_SAMPLE - 1))
 
     def samples_ns(self, samples: int) -> int:
         """Return the cost of timing `samples` samples individually."""
-        return sum(self._prices()) * samples
-
-    def _prices(self) -> tuple[int, int]:
-        if self._price is None:
-            stage = price_of_a_stage_ns()
-            self._price = stage, max(0, self._price_sample() - stage)
-        return self._price
+        return STAGES_A_SAMPLE * price_of_a_stage_ns() * samples
 
 
 class SampleTimingPace:

@@ -72,20 +72,6 @@ class Patches:
         """Do the same with a function that calls `call(original, *args, **kwargs)`."""
         return self.hook(module, path, around(call), unseen)
 
-    def needs(self, module: ModuleType, kind: str, attributes: dict[str, str]) -> None:
-        """Check at startup that objects of a library class have the attributes that a hook reads.
-
-        An attribute that no code of the class or its bases names is unknown; `attributes` says what then goes
-        unobserved.
-        """
-        bases = getattr(getattr(module, kind, None), "__mro__", ())
-        functions = [inspect.unwrap(value) for base in bases for value in vars(base).values() if callable(value)]
-        codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
-        named = {name for code in codes for name in code.co_names}
-        for attribute, unseen in attributes.items():
-            if attribute not in named:
-                self.unknown(f"{module.__name__}.{kind}.{attribute}", unseen)
-
     def unknown(self, what: str, unseen: str) -> None:
         """Note that `what` is missing in the installed version of its library."""
         library = what.partition(".")[0]
@@ -175,6 +161,23 @@ def stand_in(original: Function, call: Function) -> Function:
     if isinstance(original, (BuiltinFunctionType, MethodType, Builtin)):
         return Builtin(original, call)
     return functools.wraps(original)(call)
+
+
+class Followed:
+    """Iterator whose `next()` is `take(iterator)`; all other attributes are the iterator's own."""
+
+    def __init__(self, iterator: Any, take: Callable[[Any], Any]) -> None:
+        self._iterator = iterator
+        self._take = take
+
+    def __iter__(self) -> Followed:
+        return self
+
+    def __next__(self) -> Any:
+        return self._take(self._iterator)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._iterator, name)
 
 
 class HookGuard:

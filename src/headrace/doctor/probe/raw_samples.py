@@ -14,10 +14,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from .column_sources import Column, sequence_of
 from .described_values import attributes_of
+from .sample_comparison import generators_held
+
+if TYPE_CHECKING:
+    pass
 
 KEY = "__key__"
 _MOST_URLS, _MOST_ROWS = 100_000, 5_000_000
@@ -202,3 +206,41 @@ def _table_rows(dataset: Any, length: int) -> _TableRows | None:
     rows = list(range(length)) if indices is None else indices.column(0).to_pylist()
     found = _TableRows(paths, table, rows, indices is not None)
     return found if paths and found.members(0) else None
+
+
+INDICES = 8
+
+
+class SampleMakers:
+    """Functions that make the inspected samples: by index, from raw samples, or from the stream."""
+
+    def __init__(self, dataset: Any, length: int | None, raw: RawSamples | None) -> None:
+        self._dataset, self._length, self._raws = dataset, length, raw
+        self._listed = None if raw is None else raw.makers(INDICES)
+        self.is_stream = length is None and self._listed is None
+        self._begin = generators_held()
+
+    def raw(self, index: int) -> dict[str, Any]:
+        """Return a sample as stored in the dataset's files; empty if the files are unknown."""
+        if self._listed is not None:
+            return self._listed[index][0]
+        return {} if self._raws is None else self._raws.members(index)
+
+    def of(self, makings: tuple[int, ...]) -> Iterator[tuple[int, int, Callable[[], Any]]]:
+        """Yield the samples to make: the repetition, the sample's position, and the function that makes it."""
+        if self.is_stream:
+            for making in makings:
+                self._begin()
+                stream = iter(self._dataset)
+                yield from ((making, place, lambda: next(stream)) for place in range(INDICES))  # noqa: B023  # at once
+            return
+        makers = self._by_index() if self._listed is None else enumerate(make for _, make in self._listed)
+        yield from ((making, index, make) for index, make in makers for making in makings)
+
+    def _by_index(self) -> Iterator[tuple[int, Callable[[], Any]]]:
+        dataset = self._dataset
+        for index in spread(self._length or 0, INDICES):
+            if hasattr(dataset, "__getitems__"):  # as in a DataLoader worker
+                yield index, lambda index=index: dataset.__getitems__([index])[0]  # type: ignore[misc]
+            else:
+                yield index, lambda index=index: dataset[index]  # type: ignore[misc]

@@ -6,14 +6,15 @@ expensive, so they are replaced only while a sample is traced, and only calls fr
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import threading
 import time
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Callable
 
-from .call_facts import Facts, facts_after, facts_before
+from .batch_leaves import leaf_of, leaves_of
+from .described_values import class_name
 from .patches import Function, HookGuard
 from .stack_sampler import is_users, users_frame
 
@@ -78,10 +79,7 @@ class SampleCalls:
         frame = users_frame(sys._getframe(1))
         if not is_outermost and self._open and self._open[-1][1] == id(frame):
             return None
-        try:
-            facts = facts_before(self._stages[stage], subject, args, kwargs)
-        except Exception:  # arguments that the library itself may reject
-            facts = {}
+        facts = facts_before(self._stages[stage], subject, args, kwargs)
         if facts is None:
             return None
         row = self._add(stage, frame, facts)
@@ -95,8 +93,7 @@ class SampleCalls:
             self._open.pop()
         stage, _, facts = self.rows[row]
         facts["us"] = taken // 1000
-        with contextlib.suppress(Exception):  # a user class may do anything
-            facts.update(facts_after(self._stages[stage], facts, result))
+        facts.update(facts_after(self._stages[stage], facts, result))
 
     def _add(self, stage: int, frame: Any, facts: Facts) -> int:
         place = -1
@@ -205,3 +202,53 @@ def _watched(stages: Stages, stage: int, original: Function) -> Function:
         return result
 
     return call
+
+
+Facts = dict[str, Any]
+_OF_VALUES = ("call", "decode", "transform")
+"""Categories of calls distinguished by the values that they take or return."""
+
+
+def facts_before(stage: str, subject: Any, args: tuple[Any, ...], kwargs: Facts) -> Facts | None:
+    """Return the facts known before a call, or None if there is nothing to report.
+
+    `stage` is `category:label`. `subject` is the called object, for calls identified by their class.
+    """
+    category, _, label = stage.partition(":")
+    first = args[0] if args else next(iter(kwargs.values()), None)
+    if label == "Pillow load":
+        return _of_picture(first) if getattr(first, "tile", None) else None  # otherwise its pixels are already loaded
+    if label.startswith("tokenizers "):
+        subject = first
+    if subject is not None:
+        return {} if type(subject) is FunctionType else {"class": class_name(type(subject))}
+    known = _of_value(first) if category in _OF_VALUES else {}
+    facts: Facts = {"image": known} if known else {}
+    if label == "Pillow filter":
+        given = args[1] if len(args) > 1 else kwargs.get("filter")
+        facts["filter"] = {"class": class_name(given if isinstance(given, type) else type(given))}
+    return facts
+
+
+def facts_after(stage: str, before: Facts, result: Any) -> Facts:
+    """Return the facts of a call's result. `gives` is the kind, shape and dtype of the only value."""
+    category, _, label = stage.partition(":")
+    if label == "Pillow open":
+        return _of_picture(result)
+    if category not in _OF_VALUES or label == "Pillow load" or "image" in before:
+        return {}
+    leaves = leaves_of(result, with_ranges=False)
+    is_array = len(leaves) == 1 and leaves[0][1] in ("tensor", "ndarray")
+    return {"gives": list(leaves[0][1:4])} if is_array else {}
+
+
+def _of_picture(image: Any) -> Facts:
+    return {"mode": image.mode, "format": getattr(image, "format", None)}
+
+
+def _of_value(value: Any) -> Facts:
+    """Return the shape and dtype of an array, or the mode of a Pillow image; empty for anything else."""
+    kind, shape, dtype, *_ = leaf_of(value, with_range=False)
+    if kind == "PIL":
+        return {"mode": dtype}
+    return {"shape": shape, "dtype": dtype} if kind in ("tensor", "ndarray") else {}

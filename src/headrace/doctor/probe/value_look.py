@@ -12,18 +12,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from threading import Thread, Timer
 from typing import Any, BinaryIO, Callable
 
 from .columns import ColumnBudget, found_columns, sequence_lengths
-from .held_pictures import held_pictures
-from .live_objects import live_objects
-from .raw_samples import KEY, RawSamples, raw_samples
+from .described_values import plain_value
+from .held_objects import held_pictures, live_objects
+from .raw_samples import KEY, RawSamples, SampleMakers, raw_samples
 from .sample_comparison import generators_held, generators_kept, generators_moved
-from .sample_makers import SampleMakers
 from .value_trace import ValueTrace
 
 LOOK_FILE = "look"
@@ -107,10 +106,7 @@ def _leave() -> None:
 
 
 def _said(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"[:300]
-    except Exception:  # the user's exception cannot be formatted
-        return type(error).__name__
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[str, Any]:
@@ -219,14 +215,11 @@ def _collate_of(loader: Any) -> Callable[[Any], Any]:
 
 def _chosen(loader: Any, length: int | None) -> list[int] | None:
     """Return the indices of the loader's sampler, if it samples from a list of them."""
-    indices = getattr(getattr(loader, "sampler", None), "indices", None)
-    if indices is None or length is None:
+    indices: Any = getattr(getattr(loader, "sampler", None), "indices", None)
+    if not hasattr(indices, "__len__") or length is None or len(indices) > length:
         return None
-    try:
-        taken = [int(index) for index in islice(iter(indices), length + 1)]
-    except Exception:  # of a user's sampler, in which the name means something else
-        return None
-    return taken if len(taken) <= length and all(0 <= index < length for index in taken) else None
+    taken = [index for index in map(plain_value, indices) if type(index) is int and 0 <= index < length]
+    return taken if len(taken) == len(indices) else None
 
 
 def _columns(
@@ -326,15 +319,10 @@ def _parts(value: Any, path: list[Any]) -> Iterator[tuple[list[Any], Any]]:
 
 
 def _members(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return the members of a dict, list or similar container by key or position; None for anything else."""
+    """Return the members of a mapping or list by key or position; None for anything else."""
     if isinstance(value, (list, tuple)):
         return list(enumerate(value))
-    try:
-        if isinstance(value, dict) or (callable(value.keys) and callable(value.items)):
-            return [(key, one) for key, one in islice(value.items(), MOST_LEAVES)]
-    except Exception:  # a class without these, or a user class in which the names mean something else
-        return None
-    return None
+    return list(islice(value.items(), MOST_LEAVES)) if isinstance(value, Mapping) else None
 
 
 def _leaf(value: Any, content: _Content) -> dict[str, Any]:

@@ -40,15 +40,13 @@ class NameLine:
 @recorded(
     "every",
     {
-        "torch": "Import of torch: version, cuda (its version or `null`). The file was begun just before.",
-        "facts": "What only the process itself knows, at its end and now and then: torch_threads, interop_threads, "
+        "torch": "Import of torch: version, cuda (its version or `null`).",
+        "facts": "What only the process itself knows, at its end and at its first use of CUDA: torch_threads, "
         "omp_threads, "
         "opencv_threads (`null` where OpenCV was not called), parallel_backend (torch's: `OpenMP`), wait_policy (of "
         "OpenMP's threads, if a variable of the environment sets it: `OMP_WAIT_POLICY=passive`), device (its name, "
-        "`null` "
-        "where CUDA was not used), cuda_allocated_bytes, cuda_reserved_bytes, cuda_peak_bytes, cuda_free_bytes, "
-        "cuda_total_bytes. Of a process that trains warmup_steps, once the probe has chosen them, and window (the "
-        "window "
+        "`null` where CUDA was not used). Of a process that trains warmup_steps, once the probe has chosen them, and "
+        "window (the window "
         "that has begun: the last says in which the process ended). draws: true once samples draw random numbers from "
         "the "
         "shared generator of torch, numpy or Python, where settings ask for `digests`.",

@@ -6,12 +6,12 @@ import functools
 import os
 import sys
 import weakref
-from multiprocessing.process import BaseProcess
-from threading import Thread, current_thread, get_ident
+from threading import current_thread, get_ident
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
-from ..described_loader import described_loader, sampler_epoch
+from ..batch_leaves import BatchShapes, PaddingLooks
+from ..described_values import described_loader, sampler_epoch
 from ..overhead import NOBODY
 from ..patches import Function, Patches
 from ..sample_comparison import SampleComparison
@@ -19,9 +19,8 @@ from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
 from ..training.loader_sources import HeldIterator
 from ..training.received_batches import ATTRIBUTE, FetchedBatch, ObservedPass
+from ..training.replay import replayed, replayed_elsewhere
 from ..training.training import TrainingObserver, now
-from .batch_shapes import BatchShapes, PaddingLooks
-from .replayed_batches import replayed, replayed_elsewhere
 from .worker_queues import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
@@ -240,7 +239,7 @@ class LoaderHooks:
         reader = pass_.reader
         arrived = unpickle = unpickle_cpu = pin_start = pin = None
         if pass_.has_workers:
-            thread = _held(iterator, "_pin_memory_thread", lambda value: isinstance(value, Thread))
+            thread = getattr(iterator, "_pin_memory_thread", None)
             if thread is not None:
                 reader = self._training.readers.get(thread.ident, reader)
             arrived, unpickle, unpickle_cpu = reader.unpickled.pop(index, (None, None, None))
@@ -264,7 +263,7 @@ class LoaderHooks:
             self._lengths[loader_number] = facts.get("length")
             records.append(("loader", loader_number, clock.us(start), facts))
         before: ObservedPass | None = getattr(iterator, ATTRIBUTE, None)
-        processes = _held(iterator, "_workers", _are_processes)
+        processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # otherwise threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
         makers = len(workers) or (max(1, _threads(loader) or 0) if _is_headraces(loader) else int(loader.num_workers))
@@ -290,25 +289,12 @@ class LoaderHooks:
             file, line = call_site()
             facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
             facts.update(file=file, line=line)
+            if not _is_headraces(loader):
+                facts["described"] = described_loader(loader, _wrapper_of(loader))
         except Exception as error:
             self._training.fault("facts of a DataLoader", error)
             return {}
-        if not _is_headraces(loader):
-            try:
-                facts["described"] = described_loader(loader, _wrapper_of(loader))
-            except Exception as error:
-                self._training.fault("description of a DataLoader", error)
         return facts
-
-
-def _held(iterator: Any, name: str, is_it: Callable[[Any], bool]) -> Any:
-    """Return the attribute `name` of an iterator, or the first attribute that satisfies `is_it`, or None."""
-    held: dict[str, Any] = getattr(iterator, "__dict__", {})
-    return held[name] if name in held else next((value for value in list(held.values()) if is_it(value)), None)
-
-
-def _are_processes(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, BaseProcess) for one in value)
 
 
 def _is_headraces(loader: Any) -> bool:

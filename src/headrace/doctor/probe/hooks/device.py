@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import functools
 from threading import get_ident
-from types import MethodType, ModuleType, SimpleNamespace
+from types import MethodType, ModuleType
 from typing import Any, Callable
 
 from ..device_marks import CudaDevice, DeviceMarks, ProfilerRanges
-from ..overhead import TrainingCost, nothing, price_ns
 from ..patches import Function, Patches
 from ..training.steps import COPY
-from ..training.thread import TrainingThread
 from ..training.training import TrainingObserver
-
-FACTS_EVERY_US = 30_000_000
 
 
 def install_device(
@@ -23,7 +19,7 @@ def install_device(
     """Enable ranges in torch.profiler and Nsight Systems if requested, and wait until the process uses CUDA.
 
     From then on, the stream is marked. Nothing here may create a CUDA context, since a process with a context cannot
-    fork children that use CUDA. `write_facts` writes the memory use of the device.
+    fork children that use CUDA. `write_facts` writes the name of the device.
     """
     if training.settings.ranges:
         training.state.ranges = ProfilerRanges(torch)
@@ -55,16 +51,7 @@ def _begin_cuda(
     training.state.marks = DeviceMarks(device)
     install_copies(patches, training, torch)
     watch_captures(patches, training, device, torch.cuda.CUDAGraph)
-    due = training.clock.now_us() + FACTS_EVERY_US
-
-    def now_and_then() -> None:
-        """Write the memory facts every 30 s, so that a process killed for its memory leaves its usage."""
-        nonlocal due
-        if training.clock.now_us() >= due and not device.captures:
-            due = training.clock.now_us() + FACTS_EVERY_US
-            write_facts()
-
-    training.at_close.append(now_and_then)
+    write_facts()  # a process that is killed has told its device
 
 
 def watch_captures(patches: Patches, training: TrainingObserver, device: CudaDevice, graph: type) -> None:
@@ -99,15 +86,8 @@ def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleTy
     def hooked(original: Function) -> TensorMethod:
         return TensorMethod(original, _conversion(training, torch, original))
 
-    def price() -> float:
-        """Return the cost of a call that copies nothing, as most do."""
-        scratch: Any = SimpleNamespace(thread=TrainingThread(get_ident()), costs=TrainingCost())
-        bound = MethodType(_conversion(scratch, torch, nothing), torch.empty(0))
-        return price_ns(lambda: bound(torch.float32))
-
     patches.replace(torch.Tensor, "to", hooked)
     patches.replace(torch.Tensor, "cuda", hooked)
-    training.costs.price_conversion = price
 
 
 class TensorMethod:
@@ -174,3 +154,6 @@ def _leaves_host(torch: ModuleType, args: tuple[Any, ...], kwargs: dict[str, Any
     if isinstance(target, torch.device):
         return bool(target.type != "cpu")
     return isinstance(target, int) or not getattr(target, "is_cpu", True)
+
+
+STEP_BEGINS, STEP_ENDS = "s", "p"

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Callable
 
-from ..batch_production import BatchRecorder, ProducedBatch, SlowestSamples
-from ..overhead import NOBODY, PRICED_CALLS, price_ns, raise_
+from ..batch_production import BatchRecorder, ProducedBatch
+from ..overhead import NOBODY
 from ..patches import Function
 from ..sample_comparison import FIRST_COMPARED, LAST_COMPARED, SampleComparison
-from ..stages import CallTimer, Stages, timed
+from ..stages import CallTimer, timed
 from ..training.training import TrainingObserver
 
 FETCHES = "_headrace_fetches"
@@ -28,10 +28,8 @@ def install_fetchers(
 ) -> None:
     """Hook torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
     hook, unseen = _FetchHook(timer, batches, comparison, training), "the making of batches was"
-    batches.price_sample = lambda: _sample_price_ns(timer, batches)
     timer.patches.hook_around(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, unseen)
-    for name, source in (("_MapDatasetFetcher", "dataset"), ("_IterableDatasetFetcher", "dataset_iter")):
-        timer.patches.needs(fetch, name, dict.fromkeys((source, "auto_collation", "collate_fn"), unseen))
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         timer.patches.hook_around(fetch, f"{name}.fetch", hook.fetch, unseen)
 
 
@@ -153,9 +151,9 @@ class _Fetch:
         batches: BatchRecorder,
         rest: int,
         batch: ProducedBatch,
-        is_here: bool = True,
-        auto_collation: bool = True,
-        comparison: SampleComparison | None = None,
+        is_here: bool,
+        auto_collation: bool,
+        comparison: SampleComparison | None,
     ) -> None:
         """`rest` is the stage for time outside inner stages; `comparison` is None if no sample is traced."""
         self.batch = batch
@@ -220,17 +218,6 @@ class _Fetch:
         self.account.end_part()
         self.account.totals[self._rest][0] += samples - 1
         self.batch.samples, self.batch.together = samples, samples - 1
-
-
-def _sample_price_ns(timer: CallTimer, batches: BatchRecorder) -> int:
-    stages = Stages(raise_)
-    stages.categories = timer.stages.categories
-    fetch = _Fetch(batches, timer.stage("getitem", "rest"), ProducedBatch(0, 0, stages.open()))
-    fetch.slow = SlowestSamples()
-    fetch.slow.least_ns = 1 << 62  # exclude it from the slow samples of the process
-    data = [0]
-    stand_in = _Dataset(data, fetch)
-    return int(price_ns(lambda: stand_in[0], lambda: data[0], PRICED_CALLS))
 
 
 class _Dataset:

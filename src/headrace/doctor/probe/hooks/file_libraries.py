@@ -42,11 +42,6 @@ FILE_CALLS: dict[str, list[TimedCall]] = {
     "h5py._hl.files": [("make_fid", "scan", "h5py open")],
     "h5py._hl.group": [("Group.__getitem__", "lookup", "h5py group")],
     "h5py._hl.dataset": [("Dataset.__getitem__", "read", "h5py"), ("Dataset.read_direct", "read", "h5py")],
-    # The classes of lmdb's C build allow no patch and no subclass, and lmdb itself rejects a stand-in for its
-    # environment. There, only the lines of user code show it. The cffi build is Python.
-    "lmdb": [
-        (f"{owner}.{name}", "lookup", "lmdb") for name in ("get", "getmulti") for owner in ("Transaction", "Cursor")
-    ],
     "numpy": [(name, "read", f"numpy {name}") for name in ("fromfile", "genfromtxt", "load", "loadtxt")],
     "torch.serialization": [("load", "read", "torch.load")],
     # The usual ways for programs to wait for other threads and processes.
@@ -121,19 +116,19 @@ def counted(
 
 
 def timed_reads(stages: Stages, stage: int) -> Callable[[Any], Any]:
-    """Return a decorator for `read(size)` that counts it as a stage, unless the read is small."""
+    """Return a decorator for `read(size)`, or `read(amt=size)`, that counts it as a stage, unless it is small."""
     enter = stages.enter
 
     def make(original: Any) -> Any:
         @functools.wraps(original)
-        def read(self: Any, *size: Any) -> Any:
-            if size and type(size[0]) is int and 0 <= size[0] < SMALL_BYTES:
-                return original(self, *size)
-            account = enter(stage)
+        def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+            size = args[0] if args else kwargs.get("amt")
+            is_small = type(size) is int and 0 <= size < SMALL_BYTES
+            account = None if is_small else enter(stage)
             if account is None:
-                return original(self, *size)
+                return original(self, *args, **kwargs)
             try:
-                return original(self, *size)
+                return original(self, *args, **kwargs)
             finally:
                 account.leave()
 

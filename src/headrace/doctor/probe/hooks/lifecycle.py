@@ -118,7 +118,7 @@ def write_facts(evidence: EvidenceFile, clock: SessionClock, used: set[str]) -> 
     """Write facts that only the process itself knows. Costs a millisecond. `used`: libraries that it has called."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        evidence.write_last(("facts", clock.now_us(), {**_threads(used, torch), **_cuda_facts(torch)}))
+        evidence.write_last(("facts", clock.now_us(), {**_threads(used, torch), "device": _device(torch)}))
 
 
 WAIT_POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -131,7 +131,6 @@ def _threads(used: set[str], torch: ModuleType | Any) -> dict[str, Any]:
     cv2: Any = sys.modules.get("cv2") if "cv2" in used else None
     return {
         "torch_threads": _asked(torch.get_num_threads),
-        "interop_threads": _asked(torch.get_num_interop_threads),
         "omp_threads": _asked(lambda: int(_OMP_THREADS.findall(torch.__config__.parallel_info())[0])),
         "opencv_threads": None if cv2 is None else _asked(cv2.getNumThreads),
         "parallel_backend": _asked(lambda: _BACKEND.findall(torch.__config__.parallel_info())[0]),
@@ -139,18 +138,9 @@ def _threads(used: set[str], torch: ModuleType | Any) -> dict[str, Any]:
     }
 
 
-def _cuda_facts(torch: ModuleType | Any) -> dict[str, Any]:
-    """Return CUDA facts without creating a context."""
-    cuda, has_context = torch.cuda, torch.cuda.is_initialized()
-    free, total = (_asked(cuda.mem_get_info) if has_context else None) or (None, None)
-    return {
-        "device": _asked(cuda.get_device_name) if has_context else None,
-        "cuda_allocated_bytes": _asked(cuda.memory_allocated) if has_context else None,
-        "cuda_reserved_bytes": _asked(cuda.memory_reserved) if has_context else None,
-        "cuda_peak_bytes": _asked(cuda.max_memory_allocated) if has_context else None,
-        "cuda_free_bytes": free,
-        "cuda_total_bytes": total,
-    }
+def _device(torch: ModuleType | Any) -> str | None:
+    """Return the name of the CUDA device, without creating a context."""
+    return _asked(torch.cuda.get_device_name) if torch.cuda.is_initialized() else None
 
 
 def _asked(ask: Callable[[], Any]) -> Any:

@@ -16,10 +16,10 @@ import time
 from typing import Any, Callable
 
 from ..batch_production import BatchRecorder
-from ..patches import Fault, Function, HookGuard, stand_in
-from ..remote_reads import NAMED, OTHERS, place_of
+from ..opened_files import NAMED, OTHERS, place_of
+from ..patches import Fault, Followed, Function, HookGuard, stand_in
 from ..stages import MOST_STAGES, CallTimer, timed_call
-from .file_libraries import SMALL_BYTES, TimedCall, each_timed
+from .file_libraries import SMALL_BYTES, TimedCall, each_timed, timed_reads
 
 REMOTE = "remote"
 """Category of the stages."""
@@ -153,21 +153,8 @@ def install_http(counter: RequestCounter, client: Any) -> None:
 
 def install_body(kind: str, label: str, counter: RequestCounter, module: Any) -> None:
     """Hook reads of an answer's body: of urllib3, used by requests and botocore, or of boto3's `get_object`."""
-    stages, stage = counter.stages, counter.stage(label)
-
-    def read(original: Function, body: Any, *args: Any, **kwargs: Any) -> Any:
-        size = args[0] if args else kwargs.get("amt")
-        if type(size) is int and 0 <= size < SMALL_BYTES:
-            return original(body, *args, **kwargs)
-        account = stages.enter(stage)
-        if account is None:
-            return original(body, *args, **kwargs)
-        try:
-            return original(body, *args, **kwargs)
-        finally:
-            account.leave()
-
-    counter.timer.patches.around(getattr(module, kind), "read", read)
+    patches = counter.timer.patches
+    patches.replace(getattr(module, kind), "read", timed_reads(counter.stages, counter.stage(label)))
 
 
 def install_botocore(counter: RequestCounter, client: Any) -> None:
@@ -312,24 +299,6 @@ def install_obstore(counter: RequestCounter, obstore: Any) -> None:
         counter.timer.patches.replace(obstore, name, make(name))
 
 
-class CountedStream:
-    """Stream of the S3 connector that times each chunk and counts its bytes."""
-
-    def __init__(self, stream: Any, read: Function, count: Function) -> None:
-        self._stream, self._read, self._count = stream, read, count
-
-    def __iter__(self) -> CountedStream:
-        return self
-
-    def __next__(self) -> Any:
-        piece = self._read(self._stream)
-        self._count(len(piece))
-        return piece
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 def install_s3_connector(counter: RequestCounter, client: Any) -> None:
     """Hook PyTorch's S3 connector, which makes requests outside Python: requested objects and chunks."""
     stages, stage = counter.stages, counter.stage("s3torchconnector")
@@ -342,7 +311,15 @@ def install_s3_connector(counter: RequestCounter, client: Any) -> None:
         given = timed_call(stages, stage, original)(its_client, bucket, key, *args, **kwargs)
         asked = f"{original.__name__} {key} {args} {sorted(kwargs.items())}"
         count = counter.count_object(begun, bucket, asked)
-        return given if count is None or not hasattr(given, "__next__") else CountedStream(given, read, count)
+        if count is None or not hasattr(given, "__next__"):
+            return given
+
+        def take(stream: Any) -> Any:
+            piece = read(stream)
+            count(len(piece))
+            return piece
+
+        return Followed(given, take)
 
     for method in ("_get_object_stream", "head_object"):
         counter.timer.patches.hook_around(client, f"S3Client.{method}", ask, "its requests were")

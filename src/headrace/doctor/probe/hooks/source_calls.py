@@ -9,14 +9,13 @@ from multiprocessing.process import current_process
 from threading import get_ident
 from typing import Any, Callable, NamedTuple
 
-from ..patches import Function
+from ..batch_leaves import BatchShapes
+from ..patches import Followed, Function
 from ..stack_sampler import call_site
 from ..training.loader_sources import HeldIterator
 from ..training.received_batches import FetchedBatch, ObservedPass
-from ..training.replay import is_grad_enabled
+from ..training.replay import is_grad_enabled, replayed
 from ..training.training import TrainingObserver, now
-from .batch_shapes import BatchShapes
-from .replayed_batches import replayed
 
 
 class SourceLibrary(NamedTuple):
@@ -58,7 +57,7 @@ class _SourcePass:
             raise StopIteration
         original, held, kwargs = self._call
         args = [value() for value in held]
-        if any(value is GONE for value in args):
+        if any(value is None for value in args):
             raise StopIteration
         try:
             return original(*args, **kwargs)
@@ -70,22 +69,12 @@ class _SourcePass:
             return original(*args, **kwargs)
 
 
-GONE = object()
-"""Placeholder for an argument that no longer exists."""
-
-
 def _weakly(value: Any) -> Callable[[], Any]:
-    """Return a function that returns the value through a weak reference, or a strong one if impossible."""
+    """Return a weak reference to a value, or a function that returns a value that allows none, such as a string."""
     try:
-        reference = weakref.ref(value)
-    except TypeError:  # for example a string or a number
+        return weakref.ref(value)
+    except TypeError:
         return lambda: value
-
-    def kept() -> Any:
-        alive = reference()
-        return GONE if alive is None else alive
-
-    return kept
 
 
 class SourceCalls:
@@ -110,11 +99,6 @@ class SourceCalls:
         self._passes: dict[tuple[str, bool], _SourcePass] = {}
         """Passes by evidence file and gradient mode. A fork starts with none."""
 
-    @property
-    def has_given(self) -> bool:
-        """True if the source has returned a batch since it was hooked."""
-        return bool(self._passes)
-
     def call(self, original: Function, *args: Any, **kwargs: Any) -> Any:
         if original.__name__ != "__iter__":
             return self.timed(original, *args, **kwargs)
@@ -123,7 +107,16 @@ class SourceCalls:
         self._settings = self._settings or _settings_of(args[0], self._library.settings)
         self._begin = original, _weakly(args[0])
         given = original(*args, **kwargs)
-        return _Reworked(given, self._training) if _has_loader(args[0]) else self._followed(given)
+        return Followed(given, self._reworked) if _has_loader(args[0]) else self._followed(given)
+
+    def _reworked(self, generator: Any) -> Any:
+        """Return the next item of a pipeline that transforms a loader's batches: data work from here on."""
+        self._training.rework()
+        try:
+            return next(generator)
+        except StopIteration:
+            self._training.work.drop()
+            raise
 
     def _is_elsewhere(self) -> bool:
         """Return True if this thread does not train, or is inside another part of a step."""
@@ -154,7 +147,7 @@ class SourceCalls:
     def _followed(self, given: Any) -> Any:
         """Wrap a new generator in one that times it."""
         if hasattr(type(given), "__next__") and getattr(type(given), "__name__", "") == "generator":
-            return _Followed(given, self)
+            return Followed(given, functools.partial(self.timed, next))
         return given
 
     def _note(self, given: Any, start: int, end: int, args: tuple[Any, ...]) -> _SourcePass | None:
@@ -200,8 +193,8 @@ class SourceCalls:
 
     def _begun_anew(self) -> Any:
         """Return a new iterator, or None if its origin is unknown or other ranks, which it may involve, train."""
-        original, iterable = self._begin or (None, lambda: GONE)
-        if original is None or iterable() is GONE or self._training.group.world_size() > 1:
+        original, iterable = self._begin or (None, lambda: None)
+        if original is None or iterable() is None or self._training.group.world_size() > 1:
             return None
         return original(iterable())
 
@@ -216,45 +209,6 @@ class SourceCalls:
         return ObservedPass(
             self._training, number, number, False, loader=loader, owner=lambda: None, makers=self._library.ahead
         )
-
-
-class _Followed:
-    """Generator with a timed `next()`; all other attributes are the generator's own."""
-
-    def __init__(self, generator: Any, calls: SourceCalls) -> None:
-        self._generator = generator
-        self._calls = calls
-
-    def __iter__(self) -> _Followed:
-        return self
-
-    def __next__(self) -> Any:
-        return self._calls.timed(next, self._generator)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._generator, name)
-
-
-class _Reworked:
-    """Generator that transforms a loader's batches: data work from its `next()` on."""
-
-    def __init__(self, generator: Any, training: TrainingObserver) -> None:
-        self._generator = generator
-        self._training = training
-
-    def __iter__(self) -> _Reworked:
-        return self
-
-    def __next__(self) -> Any:
-        self._training.rework()
-        try:
-            return next(self._generator)
-        except StopIteration:
-            self._training.work.drop()
-            raise
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._generator, name)
 
 
 def _settings_of(owner: Any, paths: tuple[str, ...]) -> dict[str, Any]:

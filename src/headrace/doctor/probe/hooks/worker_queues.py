@@ -10,7 +10,7 @@ import time
 from multiprocessing.reduction import ForkingPickler
 from threading import get_ident
 from types import ModuleType
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..evidence_file import EvidenceFile
@@ -20,7 +20,6 @@ from ..training.received_batches import ATTRIBUTE, QueueReader
 from ..training.training import TrainingObserver, now
 
 UNSEEN_WORKERS = "what workers do was"
-UNSEEN_INDEX = "which batch comes next once some workers of an iterable dataset have ended was"
 
 
 # In the training process: which batch arrives, and the time of unpickling and pinning.
@@ -82,7 +81,6 @@ def hook_iterator(patches: Patches, module: ModuleType, iterator: str) -> None:
         return result
 
     patches.hook_around(module, f"{iterator}._try_get_data", try_get_data, "batches that come out of order were")
-    patches.needs(module, iterator, {"_rcvd_idx": UNSEEN_INDEX})
 
 
 # In a worker: when an index arrived, when its batch was in the pipe, and the time of pickling.
@@ -101,20 +99,13 @@ def install_workers(
 
     def observe(original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         begun = clock.now_us()
-        roles = loop_roles(inspect.signature(original).bind(*args, **kwargs).arguments)
-
-        def write(roles: LoopRoles) -> None:
-            evidence.write(("worker", begun, _worker_facts(clock, roles)))
-
-        if roles.index_queue is None or roles.data_queue is None:
-            write(roles)
+        arguments = inspect.signature(original).bind(*args, **kwargs).arguments
+        queues = [arguments[name] for name in ("index_queue", "data_queue") if name in arguments]
+        if len(queues) < 2:
             patches.unknown(f"{original.__module__}._worker_loop", UNSEEN_WORKERS)
             return
-        is_complete = None not in (roles.dataset, roles.worker_id, roles.num_workers)
-        if is_complete:
-            write(roles)
-        _IndexQueue(batches, roles.index_queue, None if is_complete else lambda: write(_completed(roles)))
-        _DataQueue(patches, batches, roles.data_queue)
+        _IndexQueue(batches, queues[0], lambda: evidence.write(("worker", begun, _worker_facts(clock))))
+        _DataQueue(patches, batches, queues[1])
 
     def loop(original: Function, *args: Any, **kwargs: Any) -> None:
         try:
@@ -130,58 +121,15 @@ def install_workers(
     patches.hook_around(worker, "_worker_loop", loop, UNSEEN_WORKERS)
 
 
-class LoopRoles(NamedTuple):
-    """Arguments of a worker loop, each None if not found."""
-
-    dataset: Any
-    index_queue: Any
-    data_queue: Any
-    worker_id: Any
-    num_workers: Any
-
-
-def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
-    """Find the arguments by name, otherwise by type: indices always come through the first queue.
-
-    From torch 2.15 on, the dataset is passed in a list, which the loop empties.
-    """
-    methods = ("get", "put", "_send_bytes")  # of a multiprocessing queue
-    queues = [value for value in arguments.values() if all(hasattr(value, name) for name in methods)]
-    first, second = (*queues, None, None)[:2] if len(queues) == 2 else (None, None)
-    return LoopRoles(
-        arguments["dataset"] if "dataset" in arguments else _only_dataset(arguments),
-        arguments.get("index_queue", first),
-        arguments.get("data_queue", second),
-        arguments.get("worker_id"),
-        arguments.get("num_workers"),
-    )
-
-
-def _only_dataset(arguments: dict[str, Any]) -> Any:
-    """Return the only argument, or only item of a list argument, that yields samples; None if there are several."""
-    held = [value[0] if isinstance(value, list) and len(value) == 1 else value for value in arguments.values()]
-    gives = [value for value in held if hasattr(type(value), "__getitem__") or hasattr(type(value), "__iter__")]
-    datasets = [value for value in gives if not isinstance(value, (str, bytes))]
-    return datasets[0] if len(datasets) == 1 else None
-
-
-def _completed(roles: LoopRoles) -> LoopRoles:
-    """Fill in missing arguments from torch's public `get_worker_info()`, which the loop sets."""
+def _worker_facts(clock: SessionClock) -> dict[str, Any]:
+    """Return the facts of a worker whose loop has begun, and told torch's public `get_worker_info()` what it is."""
     info: Any = sys.modules["torch.utils.data"].get_worker_info()
-    return roles._replace(
-        dataset=getattr(info, "dataset", None) if roles.dataset is None else roles.dataset,
-        worker_id=getattr(info, "id", None) if roles.worker_id is None else roles.worker_id,
-        num_workers=getattr(info, "num_workers", None) if roles.num_workers is None else roles.num_workers,
-    )
-
-
-def _worker_facts(clock: SessionClock, roles: LoopRoles) -> dict[str, Any]:
-    dataset, process = type(roles.dataset), multiprocessing.process.current_process()
+    dataset, process = type(info.dataset), multiprocessing.process.current_process()
     return {
-        "id": roles.worker_id,
+        "id": info.id,
         "parent": os.getppid(),
-        "num_workers": roles.num_workers,
-        "dataset": None if roles.dataset is None else f"{dataset.__module__}.{dataset.__qualname__}",
+        "num_workers": info.num_workers,
+        "dataset": f"{dataset.__module__}.{dataset.__qualname__}",
         # Start method of this process, or the default if its loader had no context of its own.
         "start_method": getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True),
         "started_us": _started_us(clock),
@@ -202,11 +150,11 @@ def _started_us(clock: SessionClock) -> int | None:
 class _IndexQueue:
     """Hook on the loop's index queue. The queue object stays the same."""
 
-    def __init__(self, batches: BatchRecorder, queue: Any, at_first: Callable[[], None] | None = None) -> None:
+    def __init__(self, batches: BatchRecorder, queue: Any, at_first: Callable[[], None]) -> None:
         """`at_first` is called when the loop first requests an index, and so has begun."""
         self._batches = batches
         self._epoch = 0
-        self._at_first = at_first
+        self._at_first: Callable[[], None] | None = at_first
         self._drop, self._begin = batches.guard(self._drop_unsent), batches.guard(self._begin_batch)
         self._get = queue.get
         queue.get = self.get

@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..patches import Function, HookGuard
-from . import adopted, files, images, loaders
+from . import files, images, loaders
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -102,7 +102,7 @@ BENEATH: dict[str, Callable[[InjectedRemedy, Any], None]] = {
 All are installed under the hooks, whose stages then time the replacements.
 """
 AROUND: dict[str, Callable[[InjectedRemedy, Any], None]] = {
-    "loader": adopted.install_loader,
+    "loader": loaders.install_loader,
     "device_prefetch": loaders.install_device_prefetch,
 }
 """Installers of remedies around the hooks, which take batches from their own loader or in another thread."""

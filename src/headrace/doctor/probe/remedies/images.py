@@ -138,9 +138,6 @@ class _Decoder:
         return self._deferred(image, data)
 
     def _resized(self, image: Any, size: Any) -> Any:
-        is_size = isinstance(size, (tuple, list)) and len(size) == 2 and all(type(one) is int for one in size)
-        if not is_size or min(size) <= 0:
-            return None  # Pillow raises its own error
         if not self._is_undecoded(image) or tuple(size) == image.size:
             return None
         data = image.data if type(image) is self._deferred else whole_bytes(image)

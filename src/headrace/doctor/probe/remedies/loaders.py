@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..hooks.dataloader import NUMBER
@@ -50,9 +51,8 @@ def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]
         if wanted is None or getattr(loader, _CHANGED, False):
             return
         object.__setattr__(loader, _CHANGED, True)
-        why_not = objection(loader, wanted)
-        if why_not:
-            remedy.refused(f"loader {number}: {why_not}")
+        if getattr(loader, "_iterator", None) is not None:
+            remedy.refused(f"loader {number}: its persistent workers run already")
         else:
             remedy.took(f"loader {number}: {', '.join(change(loader, wanted))}")
 
@@ -63,20 +63,6 @@ def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]
     for method in ("__iter__", "_get_iterator"):
         remedy.around("torch.utils.data.dataloader", f"DataLoader.{method}", begin)
         remedy.around("torchdata.stateful_dataloader.stateful_dataloader", f"StatefulDataLoader.{method}", begin)
-
-
-def objection(loader: Any, wanted: dict[str, Any]) -> str:
-    """Return why the loader cannot have these arguments, by DataLoader's own checks; empty if it can."""
-    unknown = sorted(set(wanted) - set(ARGUMENTS))
-    if unknown:
-        return f"expected arguments of {', '.join(ARGUMENTS)}, got {', '.join(unknown)}"
-    if getattr(loader, "_iterator", None) is not None:
-        return "its persistent workers run already"
-    if not wanted.get("num_workers", loader.num_workers):
-        of_workers = [name for name in ARGUMENTS[1:] if name != "pin_memory" and wanted.get(name)]
-        if of_workers:
-            return f"{', '.join(of_workers)} needs workers, and it has none"
-    return ""
 
 
 def change(loader: Any, wanted: dict[str, Any]) -> list[str]:
@@ -212,3 +198,57 @@ def install_thread_limits(remedy: InjectedRemedy, most: dict[str, int]) -> None:
     remedy.when_imported("cv2", functools.partial(watch, "OpenCV", "setNumThreads"))
     remedy.around("torch.utils.data._utils.worker", "_worker_loop", begin_worker)
     remedy.around("torchdata.stateful_dataloader.worker", "_worker_loop", begin_worker)
+
+
+MODULE = "headrace_adopted_loader"
+_REPLACED = "_headrace_replaced"
+"""Attribute of a DataLoader: True if its batches come from the Loader."""
+
+
+def install_loader(remedy: InjectedRemedy, wanted: dict[str, Any]) -> None:
+    """Replace the DataLoaders that `wanted` numbers by Headrace's Loader.
+
+    `wanted` has the text of the `module` and the numbers of the `loaders`. The Loader is created once, at the first
+    pass, and each pass of the DataLoader is its next epoch. The hooks observe it like any Loader.
+    """
+    training = remedy.training
+    made: list[Callable[[], Any]] = []
+
+    def is_wanted(loader: Any) -> bool:
+        """Return True if a pass of this DataLoader, begun now in the training thread, should be replaced."""
+        thread = training.thread
+        if not thread.is_its_thread() or thread.is_fetching:
+            return False
+        replaced = getattr(loader, _REPLACED, None)
+        if replaced is None:  # it gets the next number, unless it was described before
+            file, number = getattr(loader, NUMBER, (None, None))
+            number = number if file == training.evidence.path else training.counter.loaders
+            replaced = number in wanted["loaders"]
+            object.__setattr__(loader, _REPLACED, replaced)
+        return bool(replaced)
+
+    @remedy.guarded
+    def batches_of(loader: Any) -> Any:
+        if not is_wanted(loader) or remedy.headrace is None:
+            return None
+        if not made:
+            module = ModuleType(MODULE)
+            sys.modules[MODULE] = module  # subprocesses look up its functions there
+            exec(compile(wanted["module"], f"<{MODULE}>", "exec"), module.__dict__)
+            made.append(functools.partial(module.batches, module.make_loader()))
+        remedy.took()
+        return _digested(made[0](), remedy)
+
+    def begin(original: Function, loader: Any) -> Any:
+        batches = batches_of(loader)
+        return original(loader) if batches is None else batches
+
+    remedy.around("torch.utils.data.dataloader", "DataLoader.__iter__", begin)
+
+
+def _digested(batches: Any, remedy: InjectedRemedy) -> Iterator[Any]:
+    """Yield batches, recording their digests if the run's samples are compared."""
+    for batch in batches:
+        if remedy.digests is not None:
+            remedy.digests.received(remedy.training.counter.passes - 1, batch)
+        yield batch

@@ -6,16 +6,18 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Callable
 
-from ..evidence_file import BLOCK
+from ..evidence_file import BLOCK, LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
+from ..overhead import PauseSchedule
 from ..settings import CoreUse, core_use
-from .pauses import PausedTraining
-from .step_records import StepWriter, batch_record, batch_records, device_records
+from .state import TrainingState
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
-    from .state import TrainingState
+    from ..device_marks import DeviceMarks
+    from ..overhead import TrainingCost
+    from ..settings import SessionClock
+    from .received_batches import FetchedBatch
     from .steps import OptimizerStep
-    from .windows import Windows
 
 now = time.monotonic_ns
 READY_EVERY = 5
@@ -26,10 +28,14 @@ class ClosedSteps:
     """Closing of a training thread's steps, when the next one begins: work that is due, and their records."""
 
     def __init__(
-        self, state: TrainingState, windows: Windows, batches: BatchRecorder, at_close: Sequence[Callable[[], None]]
+        self,
+        state: TrainingState,
+        closed: Callable[[OptimizerStep], None],
+        batches: BatchRecorder,
+        at_close: Sequence[Callable[[], None]],
     ) -> None:
-        """`at_close` functions are called after a step is written."""
-        self._state, self._windows, self._batches, self._at_close = state, windows, batches, at_close
+        """`closed` receives each closed step. `at_close` functions are called after a step is written."""
+        self._state, self._closed, self._batches, self._at_close = state, closed, batches, at_close
         self._writer = StepWriter(state.evidence, state.clock, state.costs, lambda: batches.cost.total_ns)
         self.pauses = PausedTraining(state, self._writer.take_cost)
         self.is_stamped = False
@@ -54,7 +60,7 @@ class ClosedSteps:
             state.evidence.write(("facts", state.clock.now_us(), {"warmup_steps": state.limit.warmup}))
         if self._writer.is_due(end):
             self.write()
-        self._windows.closed(step)
+        self._closed(step)
         if state.steps.optimizers > 1:
             state.say("optimizers", f"{state.steps.optimizers} optimizers take part in a step.")
         for call in self._at_close:
@@ -93,3 +99,159 @@ class ClosedSteps:
     def write_batches(self, step: OptimizerStep) -> None:
         self._state.evidence.write(*batch_records(self._state.clock, step))
         step.gets.clear()
+
+
+def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Record]:
+    """Return the records of a step's batches, then of the step; `cost` is the probe's, in tenths of a microsecond."""
+    zero = clock.us(step.start)
+    spans = [
+        (kind, clock.us(start) - zero, (end - start + 500) // 1000) for kind, start, end in step.spans if end > start
+    ]
+    records = batch_records(clock, step)
+    whole = ("step", step.number, zero, clock.us(step.end or step.start), spans, cost)
+    records.append(whole if step.use is None else (*whole, *step.use))
+    if step.ready is not None:
+        records.append(("ready", step.number, clock.us(step.ready)))
+    for start, end, (name, size) in step.collectives:
+        records.append(("collective", step.number, clock.us(start), (end - start) // 1000, name, size))
+    return records
+
+
+def batch_records(clock: SessionClock, step: OptimizerStep) -> list[Record]:
+    """Return the records of a step's batches. An evaluation's batch is a `fetch`, since no step waited for it."""
+    return [batch_record(clock, "fetch" if batch.pass_ in step.evaluated else "get", batch) for batch in step.gets]
+
+
+def batch_record(clock: SessionClock, kind: str, batch: FetchedBatch) -> Record:
+    """Return a `get`, or another kind of record with the same fields. A copy of a batch is always `replayed`."""
+    start, duration = clock.us(batch.start), (batch.end - batch.start) // 1000
+    if batch.index_ is None:
+        return ("replayed", batch.pass_, start, duration)
+    return (
+        kind,
+        batch.pass_,
+        batch.index_,
+        start,
+        duration,
+        None if batch.arrived is None else clock.us(batch.arrived),
+        None if batch.unpickle is None else batch.unpickle // 1000,
+        None if batch.pin_start is None else clock.us(batch.pin_start),
+        None if batch.pin is None else batch.pin // 1000,
+        batch.bytes,
+        batch.shape,
+        None if batch.unpickle_cpu is None else batch.unpickle_cpu // 1000,
+        None if batch.others_cpu is None else batch.others_cpu // 1000,
+    )
+
+
+def device_records(marks: DeviceMarks) -> list[Record]:
+    """Return the records of the steps that the device has passed.
+
+    Marks are integers in tenths of a microsecond since the previous mark: absolute times have ten digits in a long run.
+    Times are rounded before subtraction, so errors do not accumulate.
+    """
+    records: list[Record] = []
+    for number, step_marks in marks.read():
+        times = [round(us * 10) for _, us in step_marks]
+        gaps = [time - before for before, time in zip([0, *times], times)]
+        records.append(("device", number, "".join(kind for kind, _ in step_marks), gaps))
+    return records
+
+
+class StepWriter:
+    """Closed steps of one training thread, written with their share of the hooks' cost."""
+
+    def __init__(
+        self, evidence: EvidenceFile, clock: SessionClock, costs: TrainingCost, production_ns: Callable[[], int]
+    ) -> None:
+        """`production_ns` returns the probe's cost to batch production in this process."""
+        self._evidence = evidence
+        self._clock = clock
+        self._costs = costs
+        self._production_ns = production_ns
+        self._unwritten: list[OptimizerStep] = []
+        self._unpriced = 0
+        """Steps closed since costs were last taken."""
+        self._written_at = 0
+        self._taken_ns = 0
+        """Cost of batch production when last taken."""
+
+    def closed(self, step: OptimizerStep, is_wanted: bool) -> None:
+        """Add a step. A step that is not wanted still counts for its share of the costs."""
+        if is_wanted:
+            self._unwritten.append(step)
+        self._unpriced += 1
+
+    def is_due(self, now: int) -> bool:
+        """Return True if steps have been held back long enough."""
+        return self._unpriced >= MOST_HELD or now - self._written_at >= LONGEST_HELD_NS
+
+    def write(self, beside: list[Record]) -> int:
+        """Write the closed steps and the records in `beside`; return the total cost in ns."""
+        cost = self.take_cost()
+        share = round(cost / 100) // max(self._unpriced, 1)
+        steps, self._unwritten, self._unpriced = self._unwritten, [], 0
+        self._written_at = time.monotonic_ns()
+        records = [record for step in steps for record in step_records(self._clock, step, share)]
+        if records or beside:
+            self._evidence.write(*records, *beside)
+        return cost
+
+    def take_cost(self) -> int:
+        """Return the probe's ns in the training thread since the last call, batch production included."""
+        before, self._taken_ns = self._taken_ns, self._production_ns()
+        return self._costs.take() + self._taken_ns - before
+
+
+class PausedTraining:
+    """Pauses of observation. Meanwhile no thread is `TrainingThread.observed`, so hooks do nothing.
+
+    A pause counts optimizer steps; a training step has as many of them as the step before the pause.
+    """
+
+    def __init__(self, state: TrainingState, take_cost: Callable[[], int]) -> None:
+        """`take_cost` returns the probe's cost since the last call, in ns."""
+        self._state, self._take_cost = state, take_cost
+        schedule = PauseSchedule()
+        self.observed, self.spent, self._after = schedule.observed, schedule.spent, schedule.after
+        self._first = self._start = 0
+        self._count = 0
+        """Steps to skip in the current pause; 0 outside a pause."""
+        self._optimizers = 1
+        self._left = 0
+        """Optimizer steps until its end."""
+
+    def begin_if_due(self, start: int) -> None:
+        """Begin a pause if the step that began at `start` is the first of a skipped block.
+
+        Call this after the closed steps are written.
+        """
+        state = self._state
+        self._first, self._start = state.steps.number, start
+        self._count = self._after(self._first)
+        self._optimizers = max(state.steps.optimizers, 1)
+        self._left = self._count * self._optimizers
+        if self._count:
+            state.thread.pause()
+
+    def optimizer_stepped(self) -> None:
+        begun = time.monotonic_ns()
+        self._left -= 1
+        if not self._left:
+            self.end()
+        self._state.costs.since(begun)
+
+    def end(self) -> None:
+        """Resume observation, even in the middle of a pause."""
+        if not self._count:
+            return
+        state, end = self._state, time.monotonic_ns()
+        passed = self._count - -(-self._left // self._optimizers)
+        self._count = 0
+        state.thread.go_on()
+        state.work.drop()
+        state.steps.resume(self._first + passed, end)
+        if state.marks is not None:
+            state.marks.begin()
+        clock, cost = state.clock, self._take_cost() // 100
+        state.evidence.write(("rest", self._first, clock.us(self._start), clock.us(end), passed, cost))

@@ -1,21 +1,22 @@
-"""Shared state of the observation of the training thread, without any logic of its own."""
+"""Shared state of the observation of the training thread: its thread, its ranks, and its parts."""
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from datetime import timedelta
 from threading import get_ident, main_thread
-from typing import Callable
+from typing import Any, Callable
 
 from ..device_marks import DeviceMarks, ProfilerRanges
 from ..evidence_file import EvidenceFile
-from ..overhead import TrainingCost
+from ..overhead import NOBODY, TrainingCost
 from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
 from .loop_work import LoopWork
-from .ranks import RankGroup
 from .received_batches import HandedOverBatches, PassCounter
 from .step_limit import StepLimit
 from .steps import StepTimeline
-from .thread import TrainingThread
 
 
 class TrainingState:
@@ -63,3 +64,93 @@ class TrainingState:
         self.said.clear()
         self.thread.begin(get_ident())
         self.counter.reset()
+
+
+class TrainingThread:
+    """The training thread: the main thread, or the first other thread in which an optimizer steps."""
+
+    __slots__ = ("is_fetching", "observed", "paused")
+
+    def __init__(self, thread: int) -> None:
+        self.begin(thread)
+
+    def begin(self, thread: int) -> None:
+        self.observed = thread
+        """Id of the thread, or NOBODY while paused, so that hooks do nothing."""
+        self.paused = NOBODY
+        """Id of the thread while paused."""
+        self.is_fetching = False
+        """True inside a `next()` or `iter()` of a DataLoader."""
+
+    def pause(self) -> None:
+        self.observed, self.paused = NOBODY, self.observed
+
+    def go_on(self) -> None:
+        self.observed, self.paused = self.paused, NOBODY
+
+    @property
+    def is_on(self) -> bool:
+        """True while a thread is followed, even if paused."""
+        return self.observed != NOBODY or self.paused != NOBODY
+
+    def is_its_thread(self) -> bool:
+        """Return True in the training thread, even if paused."""
+        return get_ident() in (self.observed, self.paused)
+
+    def is_here(self) -> bool:
+        """Return True in the training thread outside of waits for a batch, where its work counts."""
+        return get_ident() == self.observed and not self.is_fetching
+
+
+DEADLINE_S = 30.0
+"""Time after which a rank counts as being elsewhere in its program, since ranks train in step."""
+
+
+class RankAgreement:
+    """Joint decisions of all ranks through the key-value store of their process group.
+
+    No existing key of the store is touched.
+    """
+
+    def __init__(self, store: Any, rank: int, count: int) -> None:
+        self._store = store
+        self._rank = rank
+        self.count = count
+
+    def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any], deadline_s: float = DEADLINE_S) -> Any:
+        """Return `merge(votes)` of all ranks, the same on each of them.
+
+        Return None on every rank if not all have voted by the deadline. Votes and the result are JSON values.
+        """
+        if self.count == 1:
+            return merge([vote])
+        key = f"headrace/{question}/"
+        self._store.set(f"{key}{self._rank}", json.dumps(vote))
+        proposal = json.dumps(None)
+        if self._store.add(key + "votes", 1) == self.count:
+            proposal = json.dumps(merge([json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]))
+        else:
+            with suppress(Exception):  # each kind of store raises its own error on a timeout
+                self._store.wait([key + "decision"], timedelta(seconds=deadline_s))
+        # The first proposal counts, from whichever rank.
+        return json.loads(self._store.compare_set(key + "decision", "", proposal))
+
+
+class RankGroup:
+    """The ranks of this training, as joined by torch.distributed."""
+
+    def __init__(self) -> None:
+        self.distributed: Any = None
+        """torch.distributed, once imported."""
+
+    def world_size(self) -> int:
+        is_joined = self.distributed is not None and self.distributed.is_initialized()
+        return int(self.distributed.get_world_size()) if is_joined else 1
+
+    def ranks(self) -> RankAgreement:
+        """Return the object for joint decisions. Without other ranks, this process decides alone."""
+        count = self.world_size()
+        if count == 1:
+            return RankAgreement(None, 0, 1)
+        store = self.distributed.distributed_c10d._get_default_store()
+        return RankAgreement(store, self.distributed.get_rank(), count)

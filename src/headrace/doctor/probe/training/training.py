@@ -8,9 +8,9 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
-from ..looked_loader import LookedLoader
 from ..overhead import NOBODY
 from .closed_steps import ClosedSteps
+from .loader_sources import LookedLoader
 from .received_batches import FetchedBatch, QueueReader
 from .replay import LoopReplay
 from .state import TrainingState
@@ -80,7 +80,7 @@ class TrainingObserver:
         self.state.begin()
         self._copies = 0
         self.backwards_seen = 0
-        self.closed = ClosedSteps(self.state, self.windows, self._batches, self.at_close)
+        self.closed = ClosedSteps(self.state, self.windows.closed, self._batches, self.at_close)
 
     # Passes and batches.
 

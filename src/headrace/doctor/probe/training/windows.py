@@ -15,13 +15,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
+from .closed_steps import batch_record
 from .loader_sources import BackgroundLoad, HeldIterator, ObservedLoaders, drain, wait_until
-from .ranks import DEADLINE_S
+from .state import DEADLINE_S
 from .step_limit import EARLY_STEPS, SETTLING_STEPS, replayed_steps
-from .step_records import batch_record
 
 if TYPE_CHECKING:
-    from ..looked_loader import LookedLoader
+    from .loader_sources import LookedLoader
     from .received_batches import FetchedBatch, ObservedPass
     from .replay import LoopReplay
     from .state import TrainingState
