@@ -1,8 +1,8 @@
 """Judgement on two loaders, from what was observed of each. Pure.
 
 Leaves that are the same in both epochs of a loader are compared value by value. Leaves that a loader draws at random
-are compared by distribution: the location of each statistic, and its spread between two makings of the same sample.
-Both are tests against equal distributions, with one false alarm in a thousand comparisons of two equal loaders.
+are compared by distribution: the location of each statistic, its spread between two makings of the same sample, and
+the agreement of the two. Two equal loaders give a false alarm in at most one of a thousand comparisons.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def judge(before: LoaderObservation, after: LoaderObservation) -> Judgement:
     differences += [*_samples(before, after, pairing.fixed), *_orders(pairing)]
     compared = {}
     both = [name for name in shared if name in pairing.drawn[0] and name in pairing.drawn[1]]
-    tests = sum(2 * len(one.leaves[name].statistics) for name in both)
+    tests = sum(3 * len(one.leaves[name].statistics) for name in both)
     for name in shared:
         if name in pairing.fixed:
             compared[name] = "values"
@@ -314,15 +314,19 @@ def _paired(values: Floats) -> Iterator[tuple[str, float]]:
     """Yield tests of a statistic of the same samples, float64[samples, 4] with NaN for a sample that an epoch lacks.
 
     For equal loaders, the sum of both makings by the one less those by the other is symmetric about zero. So are the
-    difference of single makings, and the difference between the loaders' squared differences of two makings.
+    difference of single makings, and the difference between the loaders' squared differences, or products, of two
+    makings.
     """
     one, other = (np.where(np.isnan(values[:, n]), values[:, n + 1], values[:, n]) for n in (0, 2))
     sums = values[:, 0] + values[:, 1] - values[:, 2] - values[:, 3]
     yield "location", _sign_symmetric(_finite(np.where(np.isnan(sums), one - other, sums)))
-    before, after = ((values[:, n] - values[:, n + 1]) ** 2 for n in (0, 2))
-    both = _finite(before - after)
-    is_enough = len(both) >= LEAST_SAMPLES
-    yield "spread", _sign_symmetric(both) if is_enough else _rank_test(_finite(before), _finite(after))
+    centred = values - np.nanmean(values)
+    squares = [(values[:, n] - values[:, n + 1]) ** 2 for n in (0, 2)]
+    products = [centred[:, n] * centred[:, n + 1] for n in (0, 2)]  # about zero with flips
+    for what, (before, after) in (("spread", squares), ("agreement", products)):
+        both = _finite(before - after)
+        is_enough = len(both) >= LEAST_SAMPLES
+        yield what, _sign_symmetric(both) if is_enough else _rank_test(_finite(before), _finite(after))
 
 
 def _unpaired(one: Floats, other: Floats) -> Iterator[tuple[str, float]]:
