@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +43,17 @@ def kept_simulations(all_simulations: Simulations, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(prediction, "simulated", once)
     return all_simulations
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """An empty TMPDIR with a short path.
+
+    Workers pass on tensors through a socket below TMPDIR, whose path has at most 107 bytes. A worker that cannot bind
+    its socket drops the batch, and the training waits for it forever.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from processes import source_paths
 from headrace.doctor.session.storage import decode_session
 from headrace.tools.bench.runs import tree
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(2 * DEADLINE_S)]
 
 SHORT = ("doctor", "--prove", "--steps", "40", "--warmup", "5")
 _HEADRACE = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
@@ -42,11 +42,10 @@ def test_remedies_are_proved_beside_what_was_predicted(photo_tar: Path, tmp_path
     ids=["control", "proof"],
 )
 def test_ctrl_c_in_a_proof_reports_what_there_is(
-    photo_tar: Path, tmp_path: Path, runs: int, control: str, proofs: list[str]
+    photo_tar: Path, tmp_path: Path, temporary: Path, runs: int, control: str, proofs: list[str]
 ) -> None:
-    temporary, document = tmp_path / "tmp", tmp_path / "session.json"
+    document = tmp_path / "session.json"
     environment = {"PYTHONPATH": os.pathsep.join(source_paths()), "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
-    temporary.mkdir()
     options = [*SHORT, "--json", str(document)]
     command = [sys.executable, "-c", _HEADRACE, *options, "--", *python("proved.py", photo_tar, 1)]
     with subprocess.Popen(
@@ -57,10 +56,11 @@ def test_ctrl_c_in_a_proof_reports_what_there_is(
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
+        assert process.stdout is not None
         assert process.stderr is not None
         tried = (line for line in process.stderr if line.startswith("headrace: trying "))
         for _ in range(runs):
-            next(tried)
+            assert next(tried, None), process.stdout.read()
         processes = tree(process.pid)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)

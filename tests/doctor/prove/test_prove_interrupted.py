@@ -42,10 +42,9 @@ print(trial.why)
 
 
 @contextlib.contextmanager
-def proving(tar: Path, folder: Path, script: Path) -> Iterator[subprocess.Popen[str]]:
+def proving(tar: Path, folder: Path, temporary: Path, script: Path) -> Iterator[subprocess.Popen[str]]:
     """A doctor in a session of its own, whose proof has come to where the script hangs."""
-    temporary, pipe = folder / "tmp", folder / "pipe"
-    temporary.mkdir()
+    pipe = folder / "pipe"
     os.mkfifo(pipe)
     environment = {"PYTHONPATH": os.pathsep.join(source_paths()), "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
     arguments = [str(script), str(tar), str(folder / "staged" / "x.tar"), str(pipe)]
@@ -73,9 +72,9 @@ def staged(folder: Path) -> list[Path]:
     return list(folder.glob("headrace-*"))
 
 
-def test_ctrl_c_ends_all(photo_tar: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_all(photo_tar: Path, tmp_path: Path, temporary: Path) -> None:
     """A training with two workers among them."""
-    with proving(photo_tar, tmp_path, CASES / "proved.py") as process:
+    with proving(photo_tar, tmp_path, temporary, CASES / "proved.py") as process:
         processes = tree(process.pid)
         assert staged(tmp_path)
         os.kill(process.pid, signal.SIGINT)
@@ -84,13 +83,13 @@ def test_ctrl_c_ends_all(photo_tar: Path, tmp_path: Path) -> None:
         assert process.returncode == 0
     assert not [pid for pid in processes if Path(f"/proc/{pid}").exists()]
     assert not staged(tmp_path)
-    assert not list((tmp_path / "tmp").glob("headrace-doctor-*"))
+    assert not list(temporary.glob("headrace-doctor-*"))
 
 
-def test_a_doctor_that_is_killed_leaves_no_copy(photo_tar: Path, tmp_path: Path) -> None:
+def test_a_doctor_that_is_killed_leaves_no_copy(photo_tar: Path, tmp_path: Path, temporary: Path) -> None:
     script = tmp_path / "hangs.py"
     script.write_text(HANGS)
-    with proving(photo_tar, tmp_path, script) as process:
+    with proving(photo_tar, tmp_path, temporary, script) as process:
         processes = tree(process.pid)
         assert staged(tmp_path)
         os.kill(process.pid, signal.SIGKILL)

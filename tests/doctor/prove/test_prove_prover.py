@@ -151,6 +151,18 @@ def test_ctrl_c_around_a_run_does_the_same(session: Session) -> None:
     assert said(proofs) == [(["workers"], "measured", "same"), (["indexed-tar"], "interrupted", None)]
 
 
+def test_ctrl_c_once_a_run_is_announced_does_the_same(session: Session) -> None:
+    class Interrupting(list[str]):
+        def append(self, line: str) -> None:
+            super().append(line)
+            raise KeyboardInterrupt
+
+    runs = Runs(lambda changes: ("measured", 12_000))
+    runs.lines = Interrupting()
+    assert said(prove(session, runs, *BOTH).proofs) == [([], "interrupted", None)]
+    assert runs.orders == []
+
+
 def test_ctrl_c_while_it_runs_once_more_as_it_is_ends_all(session: Session) -> None:
     runs = Runs(lambda changes: ("measured" if changes else "interrupted", 12_000))
     assert said(prove(session, runs, *BOTH).proofs) == [([], "interrupted", None)]

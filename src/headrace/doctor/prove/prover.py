@@ -148,8 +148,8 @@ class Prover:
         warmup, steps, left_s = self._warmup(one), steps + one.queued, self.left_s
         expected_s = self.pace.seconds(steps, one.step_us, warmup=warmup)
         what = " + ".join(one.remedies) or "it once more without remedies"
-        self.announce(f"trying {what}{one.place}: about {expected_s:.0f} s; at most {left_s:.0f} s for all")
         try:
+            self.announce(f"trying {what}{one.place}: about {expected_s:.0f} s; at most {left_s:.0f} s for all")
             trial = self.run(TrialRequest(one.changes, steps, warmup, patience_s(expected_s, left_s)))
         except KeyboardInterrupt:  # before the command began, or after its end
             return Trial("interrupted")
