@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, Subset
 
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
-from headrace.doctor.faults import find_faults, same_order
+from headrace.doctor.faults import find_faults, session_faults
 from headrace.doctor.probe.described_loader import described_loader
 from headrace.doctor.probe.value_look import look_at_values
 from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
@@ -252,7 +252,7 @@ def test_a_distributed_sampler_without_set_epoch(epochs: list[int | None], shuff
     (trainer,) = session.trainers
     trainer.loaders = [LoaderFacts(0, {"described": {"sampler": sampler}})]
     trainer.passes = [TrainerPass(number, 0, 0, 0, 0, [], epoch) for number, epoch in enumerate(epochs)]
-    assert [fault.code for fault in same_order(session)] == codes
+    assert [fault.code for fault in session_faults(session)] == codes
 
 
 LOOP = """

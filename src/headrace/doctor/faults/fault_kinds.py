@@ -86,6 +86,15 @@ KINDS = {
             "passes of a DistributedSampler that shuffles, all by one epoch",
         ),
         FaultKind(
+            "same-draws",
+            "{who} drew the same numbers from {generator}: its states before and after their first batches are equal, "
+            "and samples differ when they are made again.",
+            "Seed it in worker_init_fn by torch.utils.data.get_worker_info().seed, which differs by worker and epoch; "
+            "DataLoader itself seeds the global generators of torch, Python, and numpy (since torch 1.9) so.",
+            "equal states of a random generator before and after the first batch of two workers, or of one worker in "
+            "two passes; each batch moves it, and samples differ when they are made again",
+        ),
+        FaultKind(
             "class-order",
             "The training loader takes samples in their stored order, and {0} comes in {runs} runs of equal values for "
             "{classes} classes; a random order of {looked} samples has about {expected:.0f}.",

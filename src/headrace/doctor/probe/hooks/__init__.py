@@ -46,6 +46,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
     evidence, clock, last, fault = probe.evidence, probe.clock, probe.last, probe.fault
     write_facts = partial(lifecycle.write_facts, evidence, clock, probe.used)
     loaders = (patches, training, probe.comparison)
+    fetches = (timer, batches, probe.comparison, training, None if probe.settings.observe else evidence)
     workers = (worker_queues.install_workers, patches, batches, evidence, clock, fault)
     return [
         _hook("sys", lifecycle.install_exit, last),
@@ -86,7 +87,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
             for package in batch_sources.SOURCE_FAMILIES
         ),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),
-        _hook("torch.utils.data._utils.fetch", fetchers.install_fetchers, timer, batches, probe.comparison, training),
+        _hook("torch.utils.data._utils.fetch", fetchers.install_fetchers, *fetches),
         _hook("torch.utils.data._utils.worker", *workers),
         _hook("torchdata.stateful_dataloader.worker", *workers),
         *library_hooks_of(probe),

@@ -1,0 +1,145 @@
+"""Planted faults of workers and ranks are found in real runs; correct scripts raise no alarm."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from probed import merged, run_probed
+
+from headrace.doctor.faults import session_faults
+from headrace.doctor.session.model import Session
+
+START = """
+import random, sys
+import numpy as np, torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 48
+    def __getitem__(self, index):
+        return torch.tensor([index, 1.0, float(self.draw(index))])
+
+LOADERS = []  # alive, so that no dataset has the address of an earlier one
+def train(loader, passes=1):
+    LOADERS.append(loader)
+    for _ in range(passes):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+
+def loader_of(dataset, **options):
+    return DataLoader(dataset, **{"batch_size": 4, "num_workers": 2, "shuffle": True, **options})
+"""
+SAME_DRAWS = """
+class Held(Noisy):
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+    def draw(self, index):
+        return self.rng.normal()
+
+RNG = random.Random(0)
+class Module(Noisy):
+    def draw(self, index):
+        return RNG.random()
+
+class Jitter:
+    def __init__(self):
+        self.generator = torch.Generator()
+    def __call__(self):
+        return torch.rand((), generator=self.generator)
+class Transformed(Noisy):
+    def __init__(self):
+        self.transforms = [Jitter()]
+    def draw(self, index):
+        return self.transforms[0]()
+
+class Legacy(Noisy):
+    def draw(self, index):
+        return np.random.rand()
+def constant(worker):
+    np.random.seed(42)
+def by_worker(worker):
+    np.random.seed(42 + worker)
+
+train(loader_of(Held()))
+train(loader_of(Module()))
+train(loader_of(Transformed()))
+train(loader_of(Legacy(), worker_init_fn=constant))
+train(loader_of(Legacy(), worker_init_fn=by_worker), passes=2)
+"""
+OTHER_DRAWS = """
+class Legacy(Noisy):
+    def draw(self, index):
+        return np.random.rand() + random.random() + torch.rand(())
+
+class Held(Noisy):
+    def __init__(self):
+        self.rng, self.unused = np.random.default_rng(0), random.Random(0)
+    def draw(self, index):
+        return self.rng.normal()
+def seeded(worker):
+    info = get_worker_info()
+    info.dataset.rng = np.random.default_rng(info.seed)
+
+class Lazy(Held):
+    worker = None
+    def draw(self, index):
+        if self.worker is None:  # as some augmentation libraries seed their generators
+            self.worker = get_worker_info().seed
+            self.rng.bit_generator.state = np.random.default_rng(self.worker).bit_generator.state
+        return self.rng.normal()
+
+class ByIndex(Noisy):
+    def draw(self, index):
+        self.rng = np.random.default_rng(index)
+        np.random.seed(index)
+        return self.rng.normal() + np.random.rand()
+
+class Fixed(Held):
+    def draw(self, index):
+        self.rng.bit_generator.state = np.random.default_rng(7).bit_generator.state
+        return self.rng.normal()
+
+def constant(worker):
+    np.random.seed(42)
+
+train(loader_of(Legacy()), passes=2)
+train(loader_of(Held(), worker_init_fn=seeded))
+train(loader_of(Lazy()))
+train(loader_of(ByIndex()))
+train(loader_of(Fixed()))
+evaluation = loader_of(Legacy(), worker_init_fn=constant)
+with torch.no_grad():
+    for batch in evaluation:
+        model(batch)
+train(loader_of(Held(), num_workers=0))
+"""
+
+
+def run_of(script: str, folder: Path) -> Session:
+    path = folder / "train.py"
+    path.write_text(START + script)
+    ran = run_probed([sys.executable, str(path)], folder, observe=False)
+    assert ran.returncode == 0, ran.stderr
+    session = merged(folder)
+    assert "hook-off" not in [note.code for note in session.notes]
+    return session
+
+
+def test_workers_that_draw_the_same_numbers(tmp_path: Path) -> None:
+    found = session_faults(run_of(SAME_DRAWS, tmp_path))
+    assert [one.code for one in found] == ["same-draws"] * 5
+    drawn = ["_generator.Generator 1", "random.Random 1", "torch._C.Generator 1", "numpy.random", "numpy.random"]
+    assert all(name in one.evidence for one, name in zip(found, drawn, strict=True)), found
+    assert ["in pass" in one.evidence for one in found] == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("script", [OTHER_DRAWS], ids=["draws"])
+def test_correct_workers_raise_no_alarm(script: str, tmp_path: Path) -> None:
+    assert session_faults(run_of(script, tmp_path)) == []
