@@ -121,6 +121,75 @@ with torch.no_grad():
 train(loader_of(Held(), num_workers=0))
 """
 
+SAMPLES = """
+class Numbers(IterableDataset):
+    def __init__(self, values=None):
+        self.values = torch.arange(96).reshape(32, 3).float() if values is None else values
+    def taken(self):
+        return self.values
+    def __iter__(self):
+        for value in self.taken():
+            yield value
+
+def streamed(dataset, **options):
+    train(loader_of(dataset, shuffle=False, **options))
+"""
+DUPLICATES = {
+    "generator": "streamed(Numbers())",
+    "dict and label": """
+class Named(Numbers):
+    def __iter__(self):
+        for number, value in enumerate(self.values):
+            yield {"value": value, "label": number % 3}
+class Wrapped(torch.nn.Linear):
+    def forward(self, batch):
+        return super().forward(batch["value"])
+model = Wrapped(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+streamed(Named())
+""",
+    "shuffled by one seed": """
+class Shuffled(Numbers):
+    def taken(self):
+        order = list(range(len(self.values)))
+        random.Random(0).shuffle(order)
+        return [self.values[place] for place in order]
+streamed(Shuffled(), num_workers=3, persistent_workers=True)
+""",
+}
+SPLIT = """
+class Split(Numbers):
+    def taken(self):
+        info = get_worker_info()
+        return self.values[info.id::info.num_workers]
+class Drawn(Numbers):
+    def taken(self):
+        return [torch.rand(3) for _ in range(32)]
+class Counted(Split):
+    def __iter__(self):
+        for number, value in enumerate(self.taken()):
+            yield torch.cat([value[:2], torch.tensor([float(number)])])
+class Opaque(Numbers):
+    def __iter__(self):
+        info = get_worker_info()
+        for value in self.values:  # what tells the samples apart cannot be read
+            yield value, torch.tensor(info.id).to_sparse()
+def first_of(samples):
+    return torch.stack([value for value, _ in samples]), [other for _, other in samples]
+class First(torch.nn.Linear):
+    def forward(self, batch):
+        return super().forward(batch[0] if isinstance(batch, list) else batch)
+model = First(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+streamed(Opaque(), collate_fn=lambda samples: list(first_of(samples)))
+streamed(Split())
+streamed(Drawn())
+streamed(Counted())
+streamed(Numbers(torch.ones(32, 3)))
+streamed(Numbers(), num_workers=1)
+streamed(Numbers(), num_workers=0)
+"""
+
 
 def run_of(script: str, folder: Path) -> Session:
     path = folder / "train.py"
@@ -140,6 +209,13 @@ def test_workers_that_draw_the_same_numbers(tmp_path: Path) -> None:
     assert ["in pass" in one.evidence for one in found] == [False] * 4 + [True]
 
 
-@pytest.mark.parametrize("script", [OTHER_DRAWS], ids=["draws"])
+@pytest.mark.parametrize("name", DUPLICATES)
+def test_workers_that_make_the_same_samples(name: str, tmp_path: Path) -> None:
+    (found,) = session_faults(run_of(SAMPLES + DUPLICATES[name], tmp_path))
+    assert found.code == "worker-duplicates"
+    assert "Workers 0 and 1 of pass 0" in found.evidence
+
+
+@pytest.mark.parametrize("script", [OTHER_DRAWS, SAMPLES + SPLIT], ids=["draws", "samples"])
 def test_correct_workers_raise_no_alarm(script: str, tmp_path: Path) -> None:
     assert session_faults(run_of(script, tmp_path)) == []

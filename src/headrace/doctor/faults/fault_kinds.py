@@ -95,6 +95,15 @@ KINDS = {
             "two passes; each batch moves it, and samples differ when they are made again",
         ),
         FaultKind(
+            "worker-duplicates",
+            "Workers {who} of pass {number} made the same samples of an iterable dataset: all values in the first rows "
+            "of their first two batches are equal.",
+            "Split the samples in __iter__: islice(samples, info.id, None, info.num_workers), with "
+            "info = torch.utils.data.get_worker_info().",
+            "all values in the first rows of two batches of an iterable dataset are equal in two workers, and rows "
+            "differ from each other",
+        ),
+        FaultKind(
             "class-order",
             "The training loader takes samples in their stored order, and {0} comes in {runs} runs of equal values for "
             "{classes} classes; a random order of {looked} samples has about {expected:.0f}.",

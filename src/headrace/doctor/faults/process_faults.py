@@ -1,4 +1,4 @@
-"""Faults of workers: they draw the same numbers."""
+"""Faults of workers: they draw the same numbers, or make the same samples."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from .fault_kinds import KINDS
 
 _BATCHES = 2
 """Number of first batches that each process digests, and that a proof needs."""
+_LEAST_ROWS = 4
+"""Minimum number of distinct rows in each batch: equal constants prove nothing."""
 
 
 class _FirstOfPass(NamedTuple):
@@ -57,6 +59,26 @@ def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterato
     for name, before, after in one[0].generators:
         if others.get(name) == (before, after) and before != after and seconds.get(name) not in (None, before, after):
             yield name
+
+
+def worker_duplicates(session: Session) -> Iterator[DataFault]:
+    """Yield a pass over an iterable dataset in which two workers make the same samples."""
+    for one, other in combinations(_first_of_passes(session), 2):
+        is_stream = all(batch.keys is None for batch in one.batches)
+        if is_stream and one.trainer is other.trainer and one.pass_ is other.pass_ and _are_equal(one, other):
+            who = f"{one.maker.worker} and {other.maker.worker}"
+            yield KINDS["worker-duplicates"].found(who=who, number=one.pass_.number)
+            return
+
+
+def _are_equal(one: _FirstOfPass, other: _FirstOfPass) -> bool:
+    """Return True if all values of two processes are equal, and tell their samples apart."""
+    pairs = list(zip(one.batches, other.batches, strict=True))
+    if not all(digest for each in one.batches for _, digest, _ in each.leaves):
+        return False
+    digests = [{path: digest for path, digest, rows in each.leaves if rows >= _LEAST_ROWS} for each in one.batches]
+    is_telling = any(digests[1].get(path, digest) != digest for path, digest in digests[0].items())
+    return is_telling and all((first.keys, first.leaves) == (second.keys, second.leaves) for first, second in pairs)
 
 
 def _first_of_passes(session: Session) -> Iterator[_FirstOfPass]:

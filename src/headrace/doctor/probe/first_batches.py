@@ -114,30 +114,29 @@ def _functions_of(kind: type) -> list[Any]:
 
 
 def _leaves(batch: Any) -> list[tuple[str, str, int]]:
-    """Return path, digest and number of distinct rows of each leaf, as far as its values can be read."""
+    """Return path, digest and number of distinct rows of each leaf; no digest if its values cannot be read."""
     found = []
     for path, value in islice(parts_of(batch, []), MOST_LEAVES):
         try:
             rows = _rows(value)
         except Exception:  # a user class may do anything
             rows = None
-        if rows is not None:
-            digest = hashlib.blake2b(b"".join(rows), digest_size=8).hexdigest()
-            found.append((".".join(map(str, path)), digest, len(set(rows))))
+        digest = "" if rows is None else hashlib.blake2b(b"".join(rows), digest_size=8).hexdigest()
+        found.append((".".join(map(str, path)), digest, len(set(rows or ()))))
     return found
 
 
 def _rows(value: Any) -> list[bytes] | None:
     """Return the bytes of a leaf's first rows; None for other objects, and for those not in the CPU's memory."""
-    if isinstance(value, (str, bytes, int, float)):
+    if value is None or isinstance(value, (str, bytes, int, float)):
         return [repr(value).encode(errors="replace")]
     device = getattr(value, "device", None)
     if getattr(device, "type", "cpu") != "cpu":
         return None
     array = as_array(value)
-    if array is None or not array.ndim or not array.size:
+    if array is None:
         return None
-    first = array[:_MOST_ROWS]
+    first = array[:_MOST_ROWS] if array.ndim else array[None]
     return None if first.nbytes > _MOST_BYTES else [f"{row.dtype}{row.shape}".encode() + row.tobytes() for row in first]
 
 

@@ -107,7 +107,8 @@ class FirstBatch:
     index: int = told("of the batch")
     keys: str | None = told("digest of its keys; `null` of an iterable dataset", default=None)
     leaves: list[tuple[str, str, int]] = listed(
-        "path, digest of the first 8 samples, and how many of these differ", may_be_empty=True
+        "path, digest of the first 8 samples (empty if they cannot be read), and how many of these differ",
+        may_be_empty=True,
     )
     generators: list[tuple[str, str, str]] = listed(
         "random generators of a dataset with keys, the global ones and those that the dataset reaches: name, and "
