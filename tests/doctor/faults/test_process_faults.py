@@ -190,11 +190,45 @@ streamed(Numbers(), num_workers=1)
 streamed(Numbers(), num_workers=0)
 """
 
+RANKS = """
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler, TensorDataset
+torch.manual_seed(0)
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+model = DistributedDataParallel(model)
+numbers = torch.arange(192).reshape(64, 3).float()
 
-def run_of(script: str, folder: Path) -> Session:
+def train_on(loader, own=lambda batch: batch):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(own(batch)).sum().backward()
+        optimizer.step()
+"""
+SHARED = {
+    "sequential": "train_on(DataLoader(numbers, batch_size=8))",
+    "shuffled by one seed": "train_on(DataLoader(numbers, batch_size=8, shuffle=True, num_workers=1))",
+}
+APART = {
+    "sampler": "train_on(DataLoader(numbers, batch_size=8, sampler=DistributedSampler(numbers)))",
+    "own part of a batch": "train_on(DataLoader(numbers, batch_size=16), own=lambda batch: batch[rank::2])",
+    "own dataset": "train_on(DataLoader(numbers[rank::2], batch_size=8))",
+    "evaluation": """
+model.eval()
+for batch in DataLoader(numbers, batch_size=8):
+    with torch.no_grad():
+        model(batch)
+model.train()
+train_on(DataLoader(numbers, batch_size=8, sampler=DistributedSampler(numbers)))
+""",
+    "constant": "train_on(DataLoader(torch.ones(64, 3), batch_size=8))",
+}
+
+
+def run_of(script: str, folder: Path, *launcher: str) -> Session:
     path = folder / "train.py"
     path.write_text(START + script)
-    ran = run_probed([sys.executable, str(path)], folder, observe=False)
+    ran = run_probed([sys.executable, *launcher, str(path)], folder, observe=False)
     assert ran.returncode == 0, ran.stderr
     session = merged(folder)
     assert "hook-off" not in [note.code for note in session.notes]
@@ -219,3 +253,24 @@ def test_workers_that_make_the_same_samples(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", [OTHER_DRAWS, SAMPLES + SPLIT], ids=["draws", "samples"])
 def test_correct_workers_raise_no_alarm(script: str, tmp_path: Path) -> None:
     assert session_faults(run_of(script, tmp_path)) == []
+
+
+LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", SHARED)
+def test_ranks_that_train_on_the_same_samples(name: str, tmp_path: Path) -> None:
+    (found,) = session_faults(run_of(RANKS + SHARED[name], tmp_path, *LAUNCHER))
+    assert found.code == "shared-samples"
+    assert "Ranks 0, 1 " in found.evidence
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", APART)
+def test_ranks_that_share_no_samples_raise_no_alarm(name: str, tmp_path: Path) -> None:
+    session = run_of(RANKS + APART[name], tmp_path, *LAUNCHER)
+    facts = [session.process_facts(trainer)["facts"] for trainer in session.trainers]
+    assert len(facts) == 2
+    assert all("replica_inputs" in one for one in facts)
+    assert session_faults(session) == []

@@ -10,7 +10,7 @@ from ..explain.samples import LeafExplanation
 from ..session.after_run import DataFault
 from ..session.model import Session
 from .geometry_faults import ignored_orientation, invented_labels, misaligned
-from .process_faults import same_draws, worker_duplicates
+from .process_faults import same_draws, shared_samples, worker_duplicates
 from .sample_faults import attended_padding, class_order, duplicate_samples, never_visited, same_order
 from .value_faults import channel_order, non_finite, wrong_scale
 
@@ -31,7 +31,12 @@ LOADER_CHECKS: tuple[Callable[[Look, Explained, Mapping[str, Any]], Iterator[Dat
     never_visited,
 )
 """Checks that also read the loader's description."""
-SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (same_order, same_draws, worker_duplicates)
+SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
+    same_order,
+    same_draws,
+    worker_duplicates,
+    shared_samples,
+)
 """Checks of what all processes recorded."""
 
 

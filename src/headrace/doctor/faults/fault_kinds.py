@@ -104,6 +104,15 @@ KINDS = {
             "differ from each other",
         ),
         FaultKind(
+            "shared-samples",
+            "Ranks {who} train on the same samples: all values in the first rows of the first two inputs of their "
+            "DistributedDataParallel models are equal.",
+            "Pass sampler=DistributedSampler(dataset) to the DataLoader, and call set_epoch; split an iterable dataset "
+            "by rank and worker.",
+            "two inputs of DistributedDataParallel over all ranks are equal in two ranks, and rows differ from each "
+            "other",
+        ),
+        FaultKind(
             "class-order",
             "The training loader takes samples in their stored order, and {0} comes in {runs} runs of equal values for "
             "{classes} classes; a random order of {looked} samples has about {expected:.0f}.",

@@ -1,8 +1,8 @@
-"""Faults of workers: they draw the same numbers, or make the same samples."""
+"""Faults of workers and ranks: they draw the same numbers, or use the same samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -71,14 +71,31 @@ def worker_duplicates(session: Session) -> Iterator[DataFault]:
             return
 
 
+def shared_samples(session: Session) -> Iterator[DataFault]:
+    """Yield ranks of one data-parallel model that train on the same inputs."""
+    facts = {trainer.rank: session.process_facts(trainer).get("facts", {}) for trainer in session.trainers}
+    inputs = {rank: one["replica_inputs"] for rank, one in facts.items() if "replica_inputs" in one}
+    for first in inputs:
+        alike = [rank for rank in inputs if rank >= first and inputs[rank] == inputs[first]]
+        if len(alike) > 1 and _is_telling(inputs[first]):
+            yield KINDS["shared-samples"].found(who=", ".join(map(str, alike)))
+            return
+
+
 def _are_equal(one: _FirstOfPass, other: _FirstOfPass) -> bool:
     """Return True if all values of two processes are equal, and tell their samples apart."""
-    pairs = list(zip(one.batches, other.batches, strict=True))
-    if not all(digest for each in one.batches for _, digest, _ in each.leaves):
+    pairs = zip(one.batches, other.batches, strict=True)
+    return all(first.leaves == second.leaves for first, second in pairs) and _is_telling(
+        [each.leaves for each in one.batches]
+    )
+
+
+def _is_telling(batches: Sequence[Sequence[tuple[str, str, int]]]) -> bool:
+    """Return True if the leaves of two batches are complete, and tell their samples apart."""
+    if not all(digest for leaves in batches for _, digest, _ in leaves):
         return False
-    digests = [{path: digest for path, digest, rows in each.leaves if rows >= _LEAST_ROWS} for each in one.batches]
-    is_telling = any(digests[1].get(path, digest) != digest for path, digest in digests[0].items())
-    return is_telling and all((first.keys, first.leaves) == (second.keys, second.leaves) for first, second in pairs)
+    first, second = ({path: digest for path, digest, rows in leaves if rows >= _LEAST_ROWS} for leaves in batches)
+    return any(second.get(path, digest) != digest for path, digest in first.items())
 
 
 def _first_of_passes(session: Session) -> Iterator[_FirstOfPass]:

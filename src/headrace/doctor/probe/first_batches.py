@@ -1,4 +1,4 @@
-"""Digests of a fetcher's first batches: keys, values, and random generators before and after.
+"""Digests of first batches: keys, values, and random generators before and after; and first inputs of a replica.
 
 Workers and ranks that draw the same numbers, or make the same samples, show in them.
 """
@@ -19,6 +19,7 @@ from .column_sources import LEAVES, members_of, reached
 from .described_values import class_name
 from .evidence_file import EvidenceFile
 from .live_objects import named_in
+from .settings import SessionClock
 
 MOST_FIRST = 2
 _MOST_ROWS = 8
@@ -54,6 +55,32 @@ class FirstBatches:
 
     def _states(self) -> States:
         return {name: _digest(repr(_plain(state()))) for name, state in self._generators.items()}
+
+
+class ReplicaInputs:
+    """Digests of the first inputs that a DistributedDataParallel of all ranks trains on."""
+
+    def __init__(self, evidence: EvidenceFile, clock: SessionClock) -> None:
+        self._evidence, self._clock = evidence, clock
+        self._inputs: list[list[tuple[str, str, int]]] = []
+
+    def called(self, module: Any, args: Any, kwargs: Any) -> None:
+        """Note a call of the model in a step."""
+        model = vars(module).get("_modules", {}).get("_orig_mod", module)  # of torch.compile
+        if len(self._inputs) == MOST_FIRST or not _is_whole_replica(model):
+            return
+        self._inputs.append(_leaves([args, kwargs], devices=("cpu", "cuda")))
+        if len(self._inputs) == MOST_FIRST:
+            self._evidence.write(("facts", self._clock.now_us(), {"replica_inputs": self._inputs}))
+
+
+def _is_whole_replica(model: Any) -> bool:
+    torch, parallel = sys.modules["torch"], sys.modules.get("torch.nn.parallel")
+    if parallel is None or not isinstance(model, parallel.DistributedDataParallel):
+        return False
+    ranks = torch.distributed.get_world_size()
+    group: int = torch.distributed.get_world_size(model.process_group)
+    return group == ranks > 1 and model.training and torch.is_grad_enabled()
 
 
 def generators_of(dataset: Any) -> dict[str, Callable[[], Any]]:
@@ -113,12 +140,12 @@ def _functions_of(kind: type) -> list[Any]:
     return [value for base in own for value in vars(base).values() if type(value) is FunctionType]
 
 
-def _leaves(batch: Any) -> list[tuple[str, str, int]]:
+def _leaves(batch: Any, devices: tuple[str, ...] = ("cpu",)) -> list[tuple[str, str, int]]:
     """Return path, digest and number of distinct rows of each leaf; no digest if its values cannot be read."""
     found = []
     for path, value in islice(parts_of(batch, []), MOST_LEAVES):
         try:
-            rows = _rows(value)
+            rows = _rows(value, devices)
         except Exception:  # a user class may do anything
             rows = None
         digest = "" if rows is None else hashlib.blake2b(b"".join(rows), digest_size=8).hexdigest()
@@ -126,14 +153,14 @@ def _leaves(batch: Any) -> list[tuple[str, str, int]]:
     return found
 
 
-def _rows(value: Any) -> list[bytes] | None:
-    """Return the bytes of a leaf's first rows; None for other objects, and for those not in the CPU's memory."""
+def _rows(value: Any, devices: tuple[str, ...]) -> list[bytes] | None:
+    """Return the bytes of a leaf's first rows; None for other objects, and for those on another device."""
     if value is None or isinstance(value, (str, bytes, int, float)):
         return [repr(value).encode(errors="replace")]
     device = getattr(value, "device", None)
-    if getattr(device, "type", "cpu") != "cpu":
+    if getattr(device, "type", "cpu") not in devices:
         return None
-    array = as_array(value)
+    array = as_array(value[:_MOST_ROWS] if getattr(value, "ndim", 0) else value)
     if array is None:
         return None
     first = array[:_MOST_ROWS] if array.ndim else array[None]

@@ -51,7 +51,8 @@ class NameLine:
         "window "
         "that has begun: the last says in which the process ended). draws: true once samples draw random numbers from "
         "the "
-        "shared generator of torch, numpy or Python, where settings ask for `digests`.",
+        "shared generator of torch, numpy or Python, where settings ask for `digests`. replica_inputs: `leaves` as in "
+        "`first`, of the first two inputs of a DistributedDataParallel model over all ranks.",
     },
 )
 @dataclass
