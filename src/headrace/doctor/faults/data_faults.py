@@ -11,7 +11,14 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from .geometry_faults import ignored_orientation, invented_labels, misaligned
 from .process_faults import same_draws, shared_samples, worker_duplicates
-from .sample_faults import attended_padding, class_order, duplicate_samples, never_visited, same_order
+from .sample_faults import (
+    attended_padding,
+    class_order,
+    duplicate_samples,
+    never_visited,
+    same_order,
+    substituted_samples,
+)
 from .value_faults import channel_order, non_finite, wrong_scale
 
 Explained: TypeAlias = Mapping[LeafPath, LeafExplanation]
@@ -24,6 +31,7 @@ CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
     ignored_orientation,
     attended_padding,
     duplicate_samples,
+    substituted_samples,
 )
 """Checks of inspected samples, most harmful fault first."""
 LOADER_CHECKS: tuple[Callable[[Look, Explained, Mapping[str, Any]], Iterator[DataFault]], ...] = (

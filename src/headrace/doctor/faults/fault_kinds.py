@@ -80,6 +80,13 @@ KINDS = {
             "rows of the dataset's columns are equal in all columns, the path among them",
         ),
         FaultKind(
+            "substituted-sample",
+            "{count} samples of {looked} that were looked at are made from the file of another sample, since their own "
+            "cannot be decoded or is missing: {some}.",
+            "Remove such files from the list; let __getitem__ raise, or count what it replaces.",
+            "the only decoded file of a sample is listed for another sample, while all other samples decode their own",
+        ),
+        FaultKind(
             "same-order",
             "DistributedSampler shuffled {count} passes by the same epoch, {epoch}, so each had the same order.",
             "Call loader.sampler.set_epoch(epoch) at the start of each epoch.",

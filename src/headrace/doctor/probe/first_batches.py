@@ -80,7 +80,7 @@ def _is_whole_replica(model: Any) -> bool:
         return False
     ranks = torch.distributed.get_world_size()
     group: int = torch.distributed.get_world_size(model.process_group)
-    return group == ranks > 1 and model.training and torch.is_grad_enabled()
+    return group == ranks > 1 and bool(model.training and torch.is_grad_enabled())
 
 
 def generators_of(dataset: Any) -> dict[str, Callable[[], Any]]:
