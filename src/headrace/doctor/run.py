@@ -30,7 +30,7 @@ from .attach import (
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
-from .faults import same_order
+from .faults import session_faults
 from .machine import MachineSampler
 from .measure import Diagnosis, DiagnosisPlan, PhaseClock, gpu_busy, run_phases
 from .prove import DIGESTS, Prover, remedy_attempts
@@ -298,7 +298,7 @@ def _reported(
     if asked.tries_loader:
         with clock.phase("look"):
             _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
-    session.faults += same_order(session)
+    session.faults += session_faults(session)
     if session.machines:  # sampled, and so this machine
         with clock.phase("survey"):
             session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed", progress)

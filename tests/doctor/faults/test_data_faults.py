@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, Subset
 
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
-from headrace.doctor.faults import find_faults, same_order
+from headrace.doctor.faults import find_faults, session_faults
 from headrace.doctor.probe.described_values import described_loader
 from headrace.doctor.probe.value_look import look_at_values
 from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
@@ -62,7 +62,8 @@ class Samples(Dataset):
 
 
 def opened(samples: Samples, index: int) -> np.ndarray:
-    return np.asarray(Image.open(samples.paths[index]).convert("RGB").resize((66, 48), Image.Resampling.BILINEAR))
+    with Image.open(samples.paths[index]) as picture:
+        return np.asarray(picture.convert("RGB").resize((66, 48), Image.Resampling.BILINEAR))
 
 
 def labels_of(samples: Samples, index: int, how: Any = Image.Resampling.NEAREST) -> np.ndarray:
@@ -208,6 +209,53 @@ def test_pictures_that_their_files_say_are_turned(make: Any, codes: list[str], f
     assert codes_of(DataLoader(Samples(folder, make, "turned"), batch_size=6, shuffle=True), tmp_path) == codes
 
 
+def next_sample(samples: Samples, index: int) -> Any:
+    try:
+        return classified(samples, index)
+    except (OSError, ValueError):
+        return samples[(index + 1) % COUNT]
+
+
+def first_sample(samples: Samples, index: int) -> Any:
+    try:
+        return classified(samples, index)
+    except Exception:
+        return classified(samples, 3)
+
+
+def mixed_pair(samples: Samples, index: int) -> Any:
+    other = torch.randint(COUNT, ()).item()
+    return (normalised(opened(samples, index)) + normalised(opened(samples, other))) / 2, samples.targets[index]
+
+
+def permuted(samples: Samples, index: int) -> Any:
+    return classified(samples, (index * 7 + 5) % COUNT)
+
+
+@pytest.mark.parametrize(
+    ("make", "breaks", "codes"),
+    [
+        (next_sample, "truncated", ["substituted-sample"]),
+        (first_sample, "missing", ["substituted-sample"]),
+        (next_sample, "", []),
+        (mixed_pair, "", []),
+        (permuted, "", []),
+    ],
+)
+def test_a_sample_that_another_takes_the_place_of(make: Any, breaks: str, codes: list[str], tmp_path: Path) -> None:
+    for number in range(COUNT):
+        pixels = np.random.default_rng(number).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((66, 48), Image.Resampling.BICUBIC).save(tmp_path / f"{number}.png")
+    samples = Samples(tmp_path, make)
+    samples.paths = [str(tmp_path / f"{number}.png") for number in range(COUNT)]
+    first = Path(samples.paths[0])
+    if breaks == "truncated":
+        first.write_bytes(first.read_bytes()[:200])
+    elif breaks == "missing":
+        first.unlink()
+    assert codes_of(DataLoader(samples, batch_size=6, shuffle=True), tmp_path) == codes
+
+
 class ShuffledBatches(Sampler):
     """Batch sampler of a script; torch gives such a loader a sequential sampler, which nothing uses."""
 
@@ -252,7 +300,7 @@ def test_a_distributed_sampler_without_set_epoch(epochs: list[int | None], shuff
     (trainer,) = session.trainers
     trainer.loaders = [LoaderFacts(0, {"described": {"sampler": sampler}})]
     trainer.passes = [TrainerPass(number, 0, 0, 0, 0, [], epoch) for number, epoch in enumerate(epochs)]
-    assert [fault.code for fault in same_order(session)] == codes
+    assert [fault.code for fault in session_faults(session)] == codes
 
 
 LOOP = """

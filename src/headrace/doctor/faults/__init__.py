@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .data_faults import find_faults
-from .sample_faults import same_order
+from .data_faults import find_faults, session_faults
 
-__all__ = ["find_faults", "same_order"]
+__all__ = ["find_faults", "session_faults"]

@@ -8,8 +8,17 @@ from typing import Any, TypeAlias
 from ..explain.look import LeafPath, Look
 from ..explain.samples import LeafExplanation
 from ..session.after_run import DataFault
+from ..session.model import Session
 from .geometry_faults import ignored_orientation, invented_labels, misaligned
-from .sample_faults import attended_padding, class_order, duplicate_samples, never_visited
+from .process_faults import same_draws, shared_samples, worker_duplicates
+from .sample_faults import (
+    attended_padding,
+    class_order,
+    duplicate_samples,
+    never_visited,
+    same_order,
+    substituted_samples,
+)
 from .value_faults import channel_order, non_finite, wrong_scale
 
 Explained: TypeAlias = Mapping[LeafPath, LeafExplanation]
@@ -22,6 +31,7 @@ CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
     ignored_orientation,
     attended_padding,
     duplicate_samples,
+    substituted_samples,
 )
 """Checks of inspected samples, most harmful fault first."""
 LOADER_CHECKS: tuple[Callable[[Look, Explained, Mapping[str, Any]], Iterator[DataFault]], ...] = (
@@ -29,9 +39,21 @@ LOADER_CHECKS: tuple[Callable[[Look, Explained, Mapping[str, Any]], Iterator[Dat
     never_visited,
 )
 """Checks that also read the loader's description."""
+SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
+    same_order,
+    same_draws,
+    worker_duplicates,
+    shared_samples,
+)
+"""Checks of what all processes recorded."""
 
 
 def find_faults(look: Look, explained: Explained, loader: Mapping[str, Any]) -> list[DataFault]:
     """Return the faults that inspected samples prove. `loader` is the description of their DataLoader."""
     found = [fault for check in CHECKS for fault in check(look, explained)]
     return found + [fault for check in LOADER_CHECKS for fault in check(look, explained, loader)]
+
+
+def session_faults(session: Session) -> list[DataFault]:
+    """Return the faults that records of workers and passes prove."""
+    return [fault for check in SESSION_CHECKS for fault in check(session)]

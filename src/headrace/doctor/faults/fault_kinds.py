@@ -80,10 +80,44 @@ KINDS = {
             "rows of the dataset's columns are equal in all columns, the path among them",
         ),
         FaultKind(
+            "substituted-sample",
+            "{count} samples of {looked} that were looked at are made from the file of another sample, since their own "
+            "cannot be decoded or is missing: {some}.",
+            "Remove such files from the list; let __getitem__ raise, or count what it replaces.",
+            "the only decoded file of a sample is listed for another sample, while all other samples decode their own",
+        ),
+        FaultKind(
             "same-order",
             "DistributedSampler shuffled {count} passes by the same epoch, {epoch}, so each had the same order.",
             "Call loader.sampler.set_epoch(epoch) at the start of each epoch.",
             "passes of a DistributedSampler that shuffles, all by one epoch",
+        ),
+        FaultKind(
+            "same-draws",
+            "{who} drew the same numbers from {generator}: its states before and after their first batches are equal, "
+            "and samples differ when they are made again.",
+            "Seed it in worker_init_fn by torch.utils.data.get_worker_info().seed, which differs by worker and epoch; "
+            "DataLoader itself seeds the global generators of torch, Python, and numpy (since torch 1.9) so.",
+            "equal states of a random generator before and after the first batch of two workers, or of one worker in "
+            "two passes; each batch moves it, and samples differ when they are made again",
+        ),
+        FaultKind(
+            "worker-duplicates",
+            "Workers {who} of pass {number} made the same samples of an iterable dataset: all values in the first rows "
+            "of their first two batches are equal.",
+            "Split the samples in __iter__: islice(samples, info.id, None, info.num_workers), with "
+            "info = torch.utils.data.get_worker_info().",
+            "all values in the first rows of two batches of an iterable dataset are equal in two workers, and rows "
+            "differ from each other",
+        ),
+        FaultKind(
+            "shared-samples",
+            "Ranks {who} train on the same samples: all values in the first rows of the first two inputs of their "
+            "DistributedDataParallel models are equal.",
+            "Pass sampler=DistributedSampler(dataset) to the DataLoader, and call set_epoch; split an iterable dataset "
+            "by rank and worker.",
+            "two inputs of DistributedDataParallel over all ranks are equal in two ranks, and rows differ from each "
+            "other",
         ),
         FaultKind(
             "class-order",

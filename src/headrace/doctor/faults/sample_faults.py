@@ -1,4 +1,4 @@
-"""Faults of samples: their order, what no epoch visits, duplicates, and padding that is attended to."""
+"""Faults of samples: their order, what no epoch visits, duplicates, substitutes, and attended padding."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..explain import TokensExplanation, ValueExplanation
-from ..explain.look import LeafPath, Look
-from ..explain.samples import LeafExplanation
+from ..explain.look import LeafPath, Look, LookedSample
+from ..explain.samples import LeafExplanation, spread
 from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import order_described, short_class
@@ -107,6 +107,31 @@ def _names_files(look: Look, name: str, column: Sequence[Any]) -> bool:
         for each in look.samples
         if each.index < len(column) and column[each.index]
     ) and any(each.places for each in look.samples)
+
+
+def substituted_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+    """Yield samples for which a dataset returned another sample, since their own file cannot be decoded."""
+    for column in () if look.is_stream else look.columns.values():
+        rows = {each: index for index, each in enumerate(column) if isinstance(each, str)}
+        if len(rows) != len(column):
+            continue
+        decoded = {each.index: _rows_decoded(each, rows) for each in spread(look.samples)}
+        replaced = {index: found for index, found in decoded.items() if len(found) == 1 and found != {index}}
+        if replaced and len(replaced) <= len(decoded) / 4 and all(decoded[i] == {i} for i in decoded.keys() - replaced):
+            shown = list(replaced.items())[:_MOST_SHOWN]
+            some = ", ".join(f"{column[index]} (made from {column[min(found)]})" for index, found in shown)
+            yield KINDS["substituted-sample"].found(count=len(replaced), looked=len(decoded), some=some)
+            return
+
+
+def _rows_decoded(sample: LookedSample, rows: Mapping[str, int]) -> set[int]:
+    """Return the rows of a column of paths whose files a sample decoded."""
+    found = set()
+    for (path, _), decodings in zip(sample.places, sample.pictures, strict=True):
+        parts = (path or "").split("/") if decodings else []
+        ends = ("/".join(parts[place:]) for place in range(len(parts)))
+        found |= {rows[end] for end in ends if end in rows}
+    return found
 
 
 def attended_padding(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:

@@ -93,7 +93,7 @@ def live_objects(loader: Any) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _inner(thing: Any) -> list[Any]:
-    members = _named_in(thing) if type(thing) is FunctionType else members_of(thing).values()
+    members = named_in(thing) if type(thing) is FunctionType else members_of(thing).values()
     return [one for one in members if not _is_leaf(one)]
 
 
@@ -116,7 +116,7 @@ def _is_leaf(thing: Any) -> bool:
     return issubclass(type(thing), LEAVES) and type(thing) is not FunctionType
 
 
-def _named_in(function: FunctionType) -> list[Any]:
+def named_in(function: FunctionType) -> list[Any]:
     """Return the objects that a function's code references: globals and closure variables."""
     named = [function.__globals__.get(name) for name in function.__code__.co_names]
     return named + [cell.cell_contents for cell in function.__closure__ or ()]

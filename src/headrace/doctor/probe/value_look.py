@@ -12,12 +12,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from threading import Thread, Timer
 from typing import Any, BinaryIO, Callable
 
+from .batch_values import MOST_LEAVES, as_array, parts_of
 from .columns import ColumnBudget, found_columns, sequence_lengths
 from .described_values import plain_value
 from .held_objects import held_pictures, live_objects
@@ -37,11 +37,7 @@ LATE = f"a sample took more than {GRACE_S:.0f} s"
 MOST_BYTES = 256 << 20
 _MIXINGS = 3
 """Batches of the same two samples: a mixing factor may be drawn that changes nothing."""
-MOST_LEAVES = 64
-MOST_DEPTH = 6
 MOST_TEXT = 20_000
-_ODD = object()
-"""Placeholder for a value under a key that is no text."""
 _MOST_BITS = 64
 """Maximum bits of an integer."""
 MOST_COLUMNS_S = 5.0
@@ -178,8 +174,8 @@ def _mixed(makers: SampleMakers, loader: Any) -> list[list[Any]] | None:
 def _values_of(batch: Any) -> dict[str, tuple[list[Any], Any]]:
     found: dict[str, tuple[list[Any], Any]] = {}
 
-    for path, value in _parts(batch, []):
-        array = _as_array(value)
+    for path, value in parts_of(batch, []):
+        array = as_array(value)
         if array is not None and array.ndim:
             found[repr(path)] = path, array.copy()
     return found
@@ -283,7 +279,7 @@ def _looked_at(
             trace.end()
             for call in put_back:
                 call()
-        for path, value in islice(_parts(batch, []), MOST_LEAVES):
+        for path, value in islice(parts_of(batch, []), MOST_LEAVES):
             said["leaves"].append({"path": path, **_leaf(value, content)})
     except Exception as error:
         said["error"] = _said(error)
@@ -302,29 +298,6 @@ def _looked_at(
     return said
 
 
-def _parts(value: Any, path: list[Any]) -> Iterator[tuple[list[Any], Any]]:
-    """Yield the leaves of a nested batch in order, with their paths.
-
-    A value under a key that no Loader batch can have yields its path and `_ODD`.
-    """
-    members = _members(value) if len(path) < MOST_DEPTH else None
-    if members is None:
-        yield path, value
-        return
-    for key, one in members:
-        if isinstance(key, str) or isinstance(value, (list, tuple)):
-            yield from _parts(one, [*path, key])
-        else:
-            yield [*path, repr(key)], _ODD
-
-
-def _members(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return the members of a mapping or list by key or position; None for anything else."""
-    if isinstance(value, (list, tuple)):
-        return list(enumerate(value))
-    return list(islice(value.items(), MOST_LEAVES)) if isinstance(value, Mapping) else None
-
-
 def _leaf(value: Any, content: _Content) -> dict[str, Any]:
     if value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _MOST_BITS):
         return {"kind": "number" if value is not None else "none", "value": value}
@@ -333,7 +306,7 @@ def _leaf(value: Any, content: _Content) -> dict[str, Any]:
     if isinstance(value, bytes) and content.takes(len(value)):
         return {"kind": "bytes", "at": content.put(value)}
     try:
-        array = _as_array(value)
+        array = as_array(value)
         if array is not None and content.takes(array.nbytes):
             return {
                 "kind": "array",
@@ -344,19 +317,3 @@ def _leaf(value: Any, content: _Content) -> dict[str, Any]:
     except Exception:  # a user class may do anything
         return {"kind": "object"}
     return {"kind": "object"}
-
-
-def _as_array(value: Any) -> Any:
-    """Return a tensor, array or image as a numpy array; None for anything else."""
-    torch, numpy, image = (sys.modules.get(name) for name in ("torch", "numpy", "PIL.Image"))
-    if torch is not None and isinstance(value, torch.Tensor):
-        plain = value.detach().as_subclass(torch.Tensor).cpu()
-        return (plain.float() if plain.dtype is torch.bfloat16 else plain).numpy()
-    if numpy is None:
-        return None
-    if isinstance(value, (numpy.ndarray, numpy.generic)):
-        array = numpy.asarray(value)
-        return None if array.dtype.hasobject else array
-    if image is not None and isinstance(value, image.Image):
-        return numpy.asarray(value)
-    return None

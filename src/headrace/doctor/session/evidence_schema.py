@@ -49,7 +49,8 @@ class NameLine:
         "window (the window "
         "that has begun: the last says in which the process ended). draws: true once samples draw random numbers from "
         "the "
-        "shared generator of torch, numpy or Python, where settings ask for `digests`.",
+        "shared generator of torch, numpy or Python, where settings ask for `digests`. replica_inputs: `leaves` as in "
+        "`first`, of the first two inputs of a DistributedDataParallel model over all ranks.",
     },
 )
 @dataclass

@@ -98,6 +98,25 @@ class InspectedSample:
     takes: list[str] = listed("keys of remedies that would have done something in it", may_be_empty=True)
 
 
+@recorded("maker", {"first": "One of the first two batches of a pass in its process; none with `--observe`."})
+@dataclass
+class FirstBatch:
+    """Digests of one of the first batches that a process produced in a pass."""
+
+    epoch: int = told("of the batch")
+    index: int = told("of the batch")
+    keys: str | None = told("digest of its keys; `null` of an iterable dataset", default=None)
+    leaves: list[tuple[str, str, int]] = listed(
+        "path, digest of the first 8 samples (empty if they cannot be read), and how many of these differ",
+        may_be_empty=True,
+    )
+    generators: list[tuple[str, str, str]] = listed(
+        "random generators of a dataset with keys, the global ones and those that the dataset reaches: name, and "
+        "digests of the state before and after the batch",
+        may_be_empty=True,
+    )
+
+
 @dataclass
 class ObservedCall:
     """Call of a library's function while a sample was produced."""
@@ -241,6 +260,7 @@ class BatchProducer:
     batches: ProducedBatches = told("batches that it produced", default_factory=ProducedBatches, rows_of="batch")
     slow: list[SlowSample] = listed("the slowest samples", rows_of="slow")
     looks: list[InspectedSample] = listed("samples that were checked for randomness", rows_of="look")
+    first: list[FirstBatch] = listed("digests of its first batches", rows_of="first")
     lines: list[SourceLine] = listed("stack samples of batch production, heaviest first")
     probe: Duration | None = told("cost of the probe in the process", default=None)
     samples: list[ObservedSample] = listed("how inspected samples were produced", rows_of="sample")

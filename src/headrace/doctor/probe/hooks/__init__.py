@@ -10,6 +10,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..first_batches import ReplicaInputs
 from . import (
     batch_sources,
     dataloader,
@@ -45,6 +46,8 @@ def hooks_of(probe: Probe) -> list[Hook]:
     evidence, clock, last, fault = probe.evidence, probe.clock, probe.last, probe.fault
     write_facts = partial(lifecycle.write_facts, evidence, clock, probe.used)
     loaders = (patches, training, probe.comparison)
+    inputs = None if probe.settings.observe else ReplicaInputs(evidence, clock)
+    fetches = (timer, batches, probe.comparison, training, None if probe.settings.observe else evidence)
     workers = (worker_queues.install_workers, patches, batches, evidence, clock, fault)
     return [
         _hook("sys", lifecycle.install_exit, last),
@@ -54,7 +57,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
         _hook("torch", device.install_device, patches, training, write_facts),
         _hook("torch", training_calls.install_end, training),
         _hook("torch", batch_sources.install_search, patches, training),
-        _hook("torch", loop_calls.install_model_calls, patches, training),
+        _hook("torch", loop_calls.install_model_calls, patches, training, inputs),
         _hook("torch", loop_calls.install_reads, patches, training),
         _hook("builtins", loop_calls.install_print, patches, training),
         *(_hook(module, loop_calls.install_writers, patches, training) for module in loop_calls.WRITERS),
@@ -85,7 +88,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
             for package in batch_sources.SOURCE_FAMILIES
         ),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),
-        _hook("torch.utils.data._utils.fetch", fetchers.install_fetchers, timer, batches, probe.comparison, training),
+        _hook("torch.utils.data._utils.fetch", fetchers.install_fetchers, *fetches),
         _hook("torch.utils.data._utils.worker", *workers),
         _hook("torchdata.stateful_dataloader.worker", *workers),
         *library_hooks_of(probe),

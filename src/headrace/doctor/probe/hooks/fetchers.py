@@ -9,6 +9,8 @@ from types import ModuleType
 from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
+from ..evidence_file import EvidenceFile
+from ..first_batches import MOST_FIRST, FirstBatches
 from ..overhead import NOBODY
 from ..patches import Function
 from ..sample_comparison import FIRST_COMPARED, LAST_COMPARED, SampleComparison
@@ -24,17 +26,21 @@ def install_fetchers(
     batches: BatchRecorder,
     comparison: SampleComparison,
     training: TrainingObserver,
+    evidence: EvidenceFile | None,
     fetch: ModuleType,
 ) -> None:
-    """Hook torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
-    hook, unseen = _FetchHook(timer, batches, comparison, training), "the making of batches was"
+    """Hook torch.utils.data._utils.fetch, which workers and num_workers=0 share.
+
+    First batches are digested into `evidence`, if there is any.
+    """
+    hook, unseen = _FetchHook(timer, batches, comparison, training, evidence), "the making of batches was"
     timer.patches.hook_around(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, unseen)
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         timer.patches.hook_around(fetch, f"{name}.fetch", hook.fetch, unseen)
 
 
 class _Fetches:
-    __slots__ = ("collate", "collate_fn", "fetched", "hook", "made", "pass_")
+    __slots__ = ("collate", "collate_fn", "fetched", "first", "hook", "made", "pass_")
 
     def __init__(self, hook: _FetchHook, pass_: int) -> None:
         self.hook = hook
@@ -43,6 +49,7 @@ class _Fetches:
         """Batches made in a process without a worker loop."""
         self.fetched = 0
         """Batches fetched in total."""
+        self.first: FirstBatches | None = None
         self.collate_fn: Function | None = None
         self.collate: Function | None = None
         """Timed stand-in for its collate_fn."""
@@ -52,9 +59,15 @@ class _FetchHook:
     """Hook that times every fetch of a process."""
 
     def __init__(
-        self, timer: CallTimer, batches: BatchRecorder, comparison: SampleComparison, training: TrainingObserver
+        self,
+        timer: CallTimer,
+        batches: BatchRecorder,
+        comparison: SampleComparison,
+        training: TrainingObserver,
+        evidence: EvidenceFile | None,
     ) -> None:
         self._timer = timer
+        self._evidence = evidence
         self._batches = batches
         self._comparison = comparison
         self._thread = training.thread
@@ -63,6 +76,7 @@ class _FetchHook:
         self._unknown = 0
         guard = batches.guard
         self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
+        self._digest = guard(self._digest_batch)
 
     def new_fetcher(self, original: Function, fetcher: Any, *args: Any, **kwargs: Any) -> None:
         self._count(fetcher)
@@ -80,6 +94,8 @@ class _FetchHook:
         try:
             data = original(under_way.stand_in, index)
             under_way.batch.is_done = True
+            if under_way.first is not None:
+                self._digest(under_way, index, data)
             return data
         finally:
             under_way.keep_changes()
@@ -108,9 +124,25 @@ class _FetchHook:
         comparison = self._comparison if FIRST_COMPARED <= known.fetched <= LAST_COMPARED else None
         fetch = _Fetch(self._batches, self._rest, batch, is_here, fetcher.auto_collation, comparison)
         fetch.stand_in_for(fetcher, self._collate(fetcher, known), self._batches.pace.is_due())
+        fetch.first = self._first(known, fetcher)
         known.fetched += 1
         self._batches.cost.total_ns += time.monotonic_ns() - begun
         return fetch
+
+    def _first(self, known: _Fetches, fetcher: Any) -> FirstBatches | None:
+        if self._evidence is None or known.fetched >= MOST_FIRST:
+            known.first = None
+        elif known.fetched == 0:
+            known.first = FirstBatches(self._evidence, fetcher)
+        if known.first is not None:
+            known.first.begin()
+        return known.first
+
+    def _digest_batch(self, fetch: _Fetch, keys: Any, data: Any) -> None:
+        begun = time.monotonic_ns()
+        if fetch.first is not None:
+            fetch.first.end(fetch.batch, keys, data)
+        self._batches.cost.total_ns += time.monotonic_ns() - begun
 
     def _collate(self, fetcher: Any, known: _Fetches) -> Function:
         if known.collate is None or known.collate_fn is not fetcher.collate_fn:
@@ -163,6 +195,7 @@ class _Fetch:
         self.account = batch.account
         self.slow = batches.slow
         self.comparison = comparison
+        self.first: FirstBatches | None = None
         guard = batches.guard
         self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
 

@@ -13,6 +13,7 @@ from threading import get_ident
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
+from ..first_batches import ReplicaInputs
 from ..overhead import NOBODY
 from ..patches import Function, Patches
 from ..training.training import TrainingObserver
@@ -132,13 +133,15 @@ MOST_KNOWN = 4096
 """Maximum number of cached modules that are no model."""
 
 
-def install_model_calls(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
+def install_model_calls(
+    patches: Patches, training: TrainingObserver, inputs: ReplicaInputs | None, torch: ModuleType
+) -> None:
     """Watch for the model's call whenever the training thread has received a batch."""
     function = vars(torch.nn.Module).get("__call__")
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         patches.unknown("torch.nn.Module.__call__", "where the forward pass begins was")
         return
-    calls = ModelCalls(training, function)
+    calls = ModelCalls(training, function, inputs)
     function.__globals__[NAME] = calls.called
     patches.at_restore(calls.remove)
     work = training.work
@@ -155,8 +158,9 @@ _HOOKED_CODE = _hooked.__code__
 class ModelCalls:
     """Watch for module calls, through the code of the function that all of them run."""
 
-    def __init__(self, training: TrainingObserver, function: FunctionType) -> None:
+    def __init__(self, training: TrainingObserver, function: FunctionType, inputs: ReplicaInputs | None) -> None:
         self._training = training
+        self._inputs = inputs
         self._function = function
         self._code = function.__code__
         self._original = FunctionType(
@@ -180,19 +184,21 @@ class ModelCalls:
 
     def called(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            self._look(args[0])
+            self._look(args[0], args[1:], kwargs)
         except Exception as error:
             self._function.__code__ = self._code
             self._training.work.is_hooked = False
             self._training.fault("first call of the model", error)
         return self._original(*args, **kwargs)
 
-    def _look(self, module: Any) -> None:
+    def _look(self, module: Any, args: Any, kwargs: Any) -> None:
         thread = self._training.thread
         if not self._training.work.is_under_way or thread.observed == NOBODY:
             self.ignore()
         elif get_ident() == thread.observed and not self._is_plain(module):
             self._training.model_called()
+            if self._inputs is not None:
+                self._inputs.called(module, args, kwargs)
 
     def _is_plain(self, module: Any) -> bool:
         """Return True for a module without parameters, such as a data transform or a loss."""

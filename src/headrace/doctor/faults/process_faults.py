@@ -1,0 +1,110 @@
+"""Faults of workers and ranks: they draw the same numbers, or use the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from ..session.after_run import DataFault
+from ..session.model import Session
+from ..session.producers import BatchProducer, FirstBatch
+from ..session.trainers import Trainer, TrainerPass
+from .fault_kinds import KINDS
+
+_BATCHES = 2
+"""Number of first batches that each process digests, and that a proof needs."""
+_LEAST_ROWS = 4
+"""Minimum number of distinct rows in each batch: equal constants prove nothing."""
+
+
+class _FirstOfPass(NamedTuple):
+    """First batches that one process made in one pass that feeds training."""
+
+    trainer: Trainer
+    pass_: TrainerPass
+    maker: BatchProducer
+    batches: list[FirstBatch]
+
+    @property
+    def loader(self) -> tuple[int, int]:
+        """Rank, and number of the loader there."""
+        return self.trainer.rank, self.pass_.loader
+
+
+def same_draws(session: Session) -> Iterator[DataFault]:
+    """Yield generators that draw the same in two workers of a pass, or in one worker of two passes."""
+    found: set[tuple[int, str]] = set()
+    firsts = list(_first_of_passes(session))
+    random = {each.loader for each in firsts if any(look.same is False for look in each.maker.looks)}
+    workers = [each for each in firsts if each.loader in random and each.maker.worker is not None]
+    for one, other in combinations(workers, 2):
+        worker, number = one.maker.worker, one.pass_.number
+        is_again = one.pass_ is not other.pass_
+        if one.loader != other.loader or (is_again and worker != other.maker.worker):
+            continue
+        who = f"Workers {worker} and {other.maker.worker} of pass {number}"
+        if is_again:
+            who = f"Worker {worker} in pass {number} and worker {worker} in pass {other.pass_.number}"
+        for name in _generators_alike(one.batches, other.batches):
+            if (one.pass_.loader, name) not in found:
+                found.add((one.pass_.loader, name))
+                yield KINDS["same-draws"].found(who=who, generator=name)
+
+
+def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterator[str]:
+    """Yield generators with equal states around the first batch of two workers, and which each batch moves."""
+    others = {name: (before, after) for name, before, after in other[0].generators}
+    seconds = {name: after for name, _, after in one[1].generators}
+    for name, before, after in one[0].generators:
+        if others.get(name) == (before, after) and before != after and seconds.get(name) not in (None, before, after):
+            yield name
+
+
+def worker_duplicates(session: Session) -> Iterator[DataFault]:
+    """Yield a pass over an iterable dataset in which two workers make the same samples."""
+    for one, other in combinations(_first_of_passes(session), 2):
+        is_stream = all(batch.keys is None for batch in one.batches)
+        if is_stream and one.trainer is other.trainer and one.pass_ is other.pass_ and _are_equal(one, other):
+            who = f"{one.maker.worker} and {other.maker.worker}"
+            yield KINDS["worker-duplicates"].found(who=who, number=one.pass_.number)
+            return
+
+
+def shared_samples(session: Session) -> Iterator[DataFault]:
+    """Yield ranks of one data-parallel model that train on the same inputs."""
+    facts = {trainer.rank: session.process_facts(trainer).get("facts", {}) for trainer in session.trainers}
+    inputs = {rank: one["replica_inputs"] for rank, one in facts.items() if "replica_inputs" in one}
+    for first in inputs:
+        alike = [rank for rank in inputs if rank >= first and inputs[rank] == inputs[first]]
+        if len(alike) > 1 and _is_telling(inputs[first]):
+            yield KINDS["shared-samples"].found(who=", ".join(map(str, alike)))
+            return
+
+
+def _are_equal(one: _FirstOfPass, other: _FirstOfPass) -> bool:
+    """Return True if all values of two processes are equal, and tell their samples apart."""
+    pairs = zip(one.batches, other.batches, strict=True)
+    return all(first.leaves == second.leaves for first, second in pairs) and _is_telling(
+        [each.leaves for each in one.batches]
+    )
+
+
+def _is_telling(batches: Sequence[Sequence[tuple[str, str, int]]]) -> bool:
+    """Return True if the leaves of two batches are complete, and tell their samples apart."""
+    if not all(digest for leaves in batches for _, digest, _ in leaves):
+        return False
+    first, second = ({path: digest for path, digest, rows in leaves if rows >= _LEAST_ROWS} for leaves in batches)
+    return any(second.get(path, digest) != digest for path, digest in first.items())
+
+
+def _first_of_passes(session: Session) -> Iterator[_FirstOfPass]:
+    """Yield the first batches of each process in each pass that feeds training."""
+    for trainer in session.trainers:
+        feeding = set(trainer.gets.pass_)
+        makers = {maker.pid: maker for maker in session.makers if maker.host == trainer.host}
+        for pass_ in trainer.passes:
+            for maker in (makers[pid] for pid in pass_.workers if pid in makers and pass_.number in feeding):
+                batches = [each for each in maker.first if each.epoch == pass_.epoch]
+                if len(batches) == _BATCHES:
+                    yield _FirstOfPass(trainer, pass_, maker, batches)

@@ -1,0 +1,276 @@
+"""Planted faults of workers and ranks are found in real runs; correct scripts raise no alarm."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from probed import merged, run_probed
+
+from headrace.doctor.faults import session_faults
+from headrace.doctor.session.model import Session
+
+START = """
+import random, sys
+import numpy as np, torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 48
+    def __getitem__(self, index):
+        return torch.tensor([index, 1.0, float(self.draw(index))])
+
+LOADERS = []  # alive, so that no dataset has the address of an earlier one
+def train(loader, passes=1):
+    LOADERS.append(loader)
+    for _ in range(passes):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+
+def loader_of(dataset, **options):
+    return DataLoader(dataset, **{"batch_size": 4, "num_workers": 2, "shuffle": True, **options})
+"""
+SAME_DRAWS = """
+class Held(Noisy):
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+    def draw(self, index):
+        return self.rng.normal()
+
+RNG = random.Random(0)
+class Module(Noisy):
+    def draw(self, index):
+        return RNG.random()
+
+class Jitter:
+    def __init__(self):
+        self.generator = torch.Generator()
+    def __call__(self):
+        return torch.rand((), generator=self.generator)
+class Transformed(Noisy):
+    def __init__(self):
+        self.transforms = [Jitter()]
+    def draw(self, index):
+        return self.transforms[0]()
+
+class Legacy(Noisy):
+    def draw(self, index):
+        return np.random.rand()
+def constant(worker):
+    np.random.seed(42)
+def by_worker(worker):
+    np.random.seed(42 + worker)
+
+train(loader_of(Held()))
+train(loader_of(Module()))
+train(loader_of(Transformed()))
+train(loader_of(Legacy(), worker_init_fn=constant))
+train(loader_of(Legacy(), worker_init_fn=by_worker), passes=2)
+"""
+OTHER_DRAWS = """
+class Legacy(Noisy):
+    def draw(self, index):
+        return np.random.rand() + random.random() + torch.rand(())
+
+class Held(Noisy):
+    def __init__(self):
+        self.rng, self.unused = np.random.default_rng(0), random.Random(0)
+    def draw(self, index):
+        return self.rng.normal()
+def seeded(worker):
+    info = get_worker_info()
+    info.dataset.rng = np.random.default_rng(info.seed)
+
+class Lazy(Held):
+    worker = None
+    def draw(self, index):
+        if self.worker is None:  # as some augmentation libraries seed their generators
+            self.worker = get_worker_info().seed
+            self.rng.bit_generator.state = np.random.default_rng(self.worker).bit_generator.state
+        return self.rng.normal()
+
+class ByIndex(Noisy):
+    def draw(self, index):
+        self.rng = np.random.default_rng(index)
+        np.random.seed(index)
+        return self.rng.normal() + np.random.rand()
+
+class Fixed(Held):
+    def draw(self, index):
+        self.rng.bit_generator.state = np.random.default_rng(7).bit_generator.state
+        return self.rng.normal()
+
+def constant(worker):
+    np.random.seed(42)
+
+train(loader_of(Legacy()), passes=2)
+train(loader_of(Held(), worker_init_fn=seeded))
+train(loader_of(Lazy()))
+train(loader_of(ByIndex()))
+train(loader_of(Fixed()))
+evaluation = loader_of(Legacy(), worker_init_fn=constant)
+with torch.no_grad():
+    for batch in evaluation:
+        model(batch)
+train(loader_of(Held(), num_workers=0))
+"""
+
+SAMPLES = """
+class Numbers(IterableDataset):
+    def __init__(self, values=None):
+        self.values = torch.arange(96).reshape(32, 3).float() if values is None else values
+    def taken(self):
+        return self.values
+    def __iter__(self):
+        for value in self.taken():
+            yield value
+
+def streamed(dataset, **options):
+    train(loader_of(dataset, shuffle=False, **options))
+"""
+DUPLICATES = {
+    "generator": "streamed(Numbers())",
+    "dict and label": """
+class Named(Numbers):
+    def __iter__(self):
+        for number, value in enumerate(self.values):
+            yield {"value": value, "label": number % 3}
+class Wrapped(torch.nn.Linear):
+    def forward(self, batch):
+        return super().forward(batch["value"])
+model = Wrapped(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+streamed(Named())
+""",
+    "shuffled by one seed": """
+class Shuffled(Numbers):
+    def taken(self):
+        order = list(range(len(self.values)))
+        random.Random(0).shuffle(order)
+        return [self.values[place] for place in order]
+streamed(Shuffled(), num_workers=3, persistent_workers=True)
+""",
+}
+SPLIT = """
+class Split(Numbers):
+    def taken(self):
+        info = get_worker_info()
+        return self.values[info.id::info.num_workers]
+class Drawn(Numbers):
+    def taken(self):
+        return [torch.rand(3) for _ in range(32)]
+class Counted(Split):
+    def __iter__(self):
+        for number, value in enumerate(self.taken()):
+            yield torch.cat([value[:2], torch.tensor([float(number)])])
+class Opaque(Numbers):
+    def __iter__(self):
+        info = get_worker_info()
+        for value in self.values:  # what tells the samples apart cannot be read
+            yield value, torch.tensor(info.id).to_sparse()
+def first_of(samples):
+    return torch.stack([value for value, _ in samples]), [other for _, other in samples]
+class First(torch.nn.Linear):
+    def forward(self, batch):
+        return super().forward(batch[0] if isinstance(batch, list) else batch)
+model = First(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+streamed(Opaque(), collate_fn=lambda samples: list(first_of(samples)))
+streamed(Split())
+streamed(Drawn())
+streamed(Counted())
+streamed(Numbers(torch.ones(32, 3)))
+streamed(Numbers(), num_workers=1)
+streamed(Numbers(), num_workers=0)
+"""
+
+RANKS = """
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler, TensorDataset
+torch.manual_seed(0)
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+model = DistributedDataParallel(model)
+numbers = torch.arange(192).reshape(64, 3).float()
+
+def train_on(loader, own=lambda batch: batch):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(own(batch)).sum().backward()
+        optimizer.step()
+"""
+SHARED = {
+    "sequential": "train_on(DataLoader(numbers, batch_size=8))",
+    "shuffled by one seed": "train_on(DataLoader(numbers, batch_size=8, shuffle=True, num_workers=1))",
+}
+APART = {
+    "sampler": "train_on(DataLoader(numbers, batch_size=8, sampler=DistributedSampler(numbers)))",
+    "own part of a batch": "train_on(DataLoader(numbers, batch_size=16), own=lambda batch: batch[rank::2])",
+    "own dataset": "train_on(DataLoader(numbers[rank::2], batch_size=8))",
+    "evaluation": """
+model.eval()
+for batch in DataLoader(numbers, batch_size=8):
+    with torch.no_grad():
+        model(batch)
+model.train()
+train_on(DataLoader(numbers, batch_size=8, sampler=DistributedSampler(numbers)))
+""",
+    "constant": "train_on(DataLoader(torch.ones(64, 3), batch_size=8))",
+}
+
+
+def run_of(script: str, folder: Path, *launcher: str) -> Session:
+    path = folder / "train.py"
+    path.write_text(START + script)
+    ran = run_probed([sys.executable, *launcher, str(path)], folder, observe=False)
+    assert ran.returncode == 0, ran.stderr
+    session = merged(folder)
+    assert "hook-off" not in [note.code for note in session.notes]
+    return session
+
+
+def test_workers_that_draw_the_same_numbers(tmp_path: Path) -> None:
+    found = session_faults(run_of(SAME_DRAWS, tmp_path))
+    assert [one.code for one in found] == ["same-draws"] * 5
+    drawn = ["_generator.Generator 1", "random.Random 1", "torch._C.Generator 1", "numpy.random", "numpy.random"]
+    assert all(name in one.evidence for one, name in zip(found, drawn, strict=True)), found
+    assert ["in pass" in one.evidence for one in found] == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("name", DUPLICATES)
+def test_workers_that_make_the_same_samples(name: str, tmp_path: Path) -> None:
+    (found,) = session_faults(run_of(SAMPLES + DUPLICATES[name], tmp_path))
+    assert found.code == "worker-duplicates"
+    assert "Workers 0 and 1 of pass 0" in found.evidence
+
+
+@pytest.mark.parametrize("script", [OTHER_DRAWS, SAMPLES + SPLIT], ids=["draws", "samples"])
+def test_correct_workers_raise_no_alarm(script: str, tmp_path: Path) -> None:
+    assert session_faults(run_of(script, tmp_path)) == []
+
+
+LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", SHARED)
+def test_ranks_that_train_on_the_same_samples(name: str, tmp_path: Path) -> None:
+    (found,) = session_faults(run_of(RANKS + SHARED[name], tmp_path, *LAUNCHER))
+    assert found.code == "shared-samples"
+    assert "Ranks 0, 1 " in found.evidence
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", APART)
+def test_ranks_that_share_no_samples_raise_no_alarm(name: str, tmp_path: Path) -> None:
+    session = run_of(RANKS + APART[name], tmp_path, *LAUNCHER)
+    facts = [session.process_facts(trainer)["facts"] for trainer in session.trainers]
+    assert len(facts) == 2
+    assert all("replica_inputs" in one for one in facts)
+    assert session_faults(session) == []
