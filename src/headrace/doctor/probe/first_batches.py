@@ -35,7 +35,7 @@ States = dict[str, str]
 """Digests of generators' states, by name."""
 
 
-class FirstBatches:
+class FirstBatchDigests:
     """Digests of one fetcher's first batches."""
 
     def __init__(self, evidence: EvidenceFile, fetcher: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..evidence_file import EvidenceFile
-from ..first_batches import MOST_FIRST, FirstBatches
+from ..first_batches import MOST_FIRST, FirstBatchDigests
 from ..overhead import NOBODY
 from ..patches import Function
 from ..sample_comparison import FIRST_COMPARED, LAST_COMPARED, SampleComparison
@@ -49,7 +49,7 @@ class _Fetches:
         """Batches made in a process without a worker loop."""
         self.fetched = 0
         """Batches fetched in total."""
-        self.first: FirstBatches | None = None
+        self.first: FirstBatchDigests | None = None
         self.collate_fn: Function | None = None
         self.collate: Function | None = None
         """Timed stand-in for its collate_fn."""
@@ -129,11 +129,11 @@ class _FetchHook:
         self._batches.cost.total_ns += time.monotonic_ns() - begun
         return fetch
 
-    def _first(self, known: _Fetches, fetcher: Any) -> FirstBatches | None:
+    def _first(self, known: _Fetches, fetcher: Any) -> FirstBatchDigests | None:
         if self._evidence is None or known.fetched >= MOST_FIRST:
             known.first = None
         elif known.fetched == 0:
-            known.first = FirstBatches(self._evidence, fetcher)
+            known.first = FirstBatchDigests(self._evidence, fetcher)
         if known.first is not None:
             known.first.begin()
         return known.first
@@ -195,7 +195,7 @@ class _Fetch:
         self.account = batch.account
         self.slow = batches.slow
         self.comparison = comparison
-        self.first: FirstBatches | None = None
+        self.first: FirstBatchDigests | None = None
         guard = batches.guard
         self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
 
