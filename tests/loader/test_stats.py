@@ -12,9 +12,9 @@ from processes import eventually
 
 import headrace as hr
 from headrace.fetch import FetchStats
-from headrace.fetch.fetch_stats import FetchCounts
 from headrace.loader import StageStats, Stats
 from headrace.loader.stats import STAGES
+from headrace.stores import RequestCounts
 
 BUSY = {"read": 1.0, "probe": 0.5, "decode": 12.0, "resample": 4.0, "augment": 0.0}
 
@@ -64,12 +64,12 @@ def made_up(*, busy=None, **numbers):
             "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",
         ),
         (
-            {"fetch": FetchStats(FetchCounts(requests=9), {0.5: 0.02}, 0, 1, 9, wait_s=6.0, stall_s=3.0)},
+            {"fetch": FetchStats(RequestCounts(requests=9), {0.5: 0.02}, 0, 1, 9, wait_s=6.0, stall_s=3.0)},
             "store",
             "The store limits this run: the consumer waited 40% of the time, most of it for its answers.",
         ),
         (
-            {"fetch": FetchStats(FetchCounts(requests=9), {0.5: 0.02}, 0, 1, 9, wait_s=6.0, stall_s=1.0)},
+            {"fetch": FetchStats(RequestCounts(requests=9), {0.5: 0.02}, 0, 1, 9, wait_s=6.0, stall_s=1.0)},
             "decode",
             "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",
         ),
