@@ -203,7 +203,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_fixture(pytester: pytest.Pytester) -> None:
     made = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"
-    pytester.makeconftest(f"{made}\nfrom headrace.tools.equal.pytest_plugin import headrace_equal")
+    pytester.makeconftest(f"{made}\npytest_plugins = ['headrace.tools.pytest_plugin']")
     pytester.makepyfile(
         """
         from made_loaders import reference, same, without_flips
