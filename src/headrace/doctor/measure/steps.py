@@ -117,7 +117,7 @@ class MeasuredStep:
     """One optimizer step, or without any, one batch: from the start of its `next()` to the next one's.
 
     `row` is its row in `Trainer.steps` (None for a batch), `gets` the rows of `Trainer.gets` that began in it, without
-    those of its `evaluations`.
+    its `evaluations`.
     """
 
     number: int

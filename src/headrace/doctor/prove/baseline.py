@@ -77,7 +77,7 @@ def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool
 
 
 def compare_adopted(before: ComparedSamples, after: ComparedSamples) -> str | None:
-    """Compare a run's samples with those of a run with Headrace's Loader, which has its own order and draws.
+    """Compare a run's samples with the samples of a run with Headrace's Loader, which has its own order and draws.
 
     `set` if both runs saw a whole epoch with the same labels or tokens; `alike` if dtypes, shapes and ranges are the
     same and nothing more is known; `different`; None if there is nothing to compare.

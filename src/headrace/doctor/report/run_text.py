@@ -58,7 +58,7 @@ def ending(outcome: CommandOutcome) -> str:
 def last_words(session: Session) -> list[str]:
     """Return the last lines of a failed command; empty if it succeeded.
 
-    For a launcher, the lines are those of the script's own error.
+    For a launcher, return the lines of the script's own error.
     """
     outcome, failed = session.outcome, failed_process(session)
     errors = [process.error for process in session.processes if process.error]
