@@ -71,8 +71,10 @@ class ImportWatch:
     keep their identity, since importlib.resources and inspect use them for more than loading modules.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: dict[str, Callable[[], object]] | None = None) -> None:
+        """`before`: function to call just before a module's body runs, if `when_imported` watches it."""
         self._callbacks: dict[str, list[ImportCallback]] = {}
+        self._before = before or {}
         self._finding: set[str] = set()  # the import lock is held whenever finders are called
 
     def attach(self) -> None:
@@ -82,6 +84,7 @@ class ImportWatch:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         self._callbacks.clear()
+        self._before.clear()
 
     def when_imported(self, name: str, callback: ImportCallback) -> None:
         """Call `callback(module)` once, after the module's body has run; immediately if it already has.
@@ -121,6 +124,9 @@ class ImportWatch:
             name = getattr(getattr(module, "__spec__", None), "name", fullname)
             if name in self._callbacks:
                 vars(loader).pop("exec_module", None)
+            before = self._before.pop(name, None)
+            if before is not None:
+                before()
             execute(module)
             for callback in self._callbacks.pop(name, []):
                 callback(sys.modules.get(name, module))  # a body may replace its own entry in sys.modules

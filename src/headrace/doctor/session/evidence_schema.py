@@ -40,7 +40,7 @@ class NameLine:
 @recorded(
     "every",
     {
-        "torch": "Import of torch: version, cuda (its version or `null`).",
+        "torch": "Import of torch: version, cuda (its version or `null`). The file was begun just before.",
         "facts": "What only the process itself knows, at its end and at its first use of CUDA: torch_threads, "
         "omp_threads, "
         "opencv_threads (`null` where OpenCV was not called), parallel_backend (torch's: `OpenMP`), wait_policy (of "
