@@ -149,10 +149,17 @@ class RequestEngine:
 
     def counts(self) -> tuple[RequestCounts, dict[float, float | None]]:
         """Return the counts, and quantiles of the latency (0.5, 0.95, 0.99) in seconds."""
-        link = self._runner.link
-        found: tuple[RequestCounts, dict[float, float | None]] = self._asked(
-            lambda: (replace(self._runner.counts), {q: link.latency_s(q) for q in _QUANTILES})
-        )
+
+        def now() -> tuple[RequestCounts, dict[float, float | None]]:
+            return replace(self._runner.counts), {q: self._runner.link.latency_s(q) for q in _QUANTILES}
+
+        async def ask(_: RequestRunner) -> tuple[RequestCounts, dict[float, float | None]]:
+            return now()
+
+        try:
+            found: tuple[RequestCounts, dict[float, float | None]] = self.submit(ask).result()
+        except (CancelledError, HeadraceError):  # the thread has ended, so nothing changes any more
+            return now()
         return found
 
     def close(self) -> None:
@@ -197,21 +204,6 @@ class RequestEngine:
         except RuntimeError:
             return False
         return True
-
-    def _asked(self, ask: Callable[[], Any]) -> Any:
-        """Return the result of `ask`, called in the thread, or here once the thread has ended."""
-        answer = self._future()
-
-        def work() -> None:
-            try:
-                answer.set_result(ask())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        try:
-            return answer.result() if self._call(work) else ask()
-        except CancelledError:
-            return ask()
 
     async def _finish(self, work: Callable[[RequestRunner], Coroutine[Any, Any, Any]], future: Future[Any]) -> None:
         with suppress(InvalidStateError):  # another thread has cancelled the future
