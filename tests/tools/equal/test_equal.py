@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from headrace.errors import UsageError
 from headrace.tools.command_line import app
 from headrace.tools.equal import CODES, Judgement, judge, observe
+from headrace.tools.equal.named_loaders import named_loader
+from headrace.tools.equal.observing import leaves_of
 
 pytest_plugins = ("pytester",)
 Made = Callable[[], DataLoader[Any]]
@@ -173,6 +175,25 @@ def test_false_alarms_are_rare() -> None:
         after = observe("after", loader(Pictures(cropped, flipped, seed=1000 + seed), seed=1000 + seed))
         alarms += judge(before, after).verdict != "equal"
     assert alarms <= 1, "at most one in a thousand is expected"
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_leaves_of_a_batch(size: int) -> None:
+    images, masks = np.zeros((size, 3, 8, 8)), np.zeros((size, 1, 8, 8))
+    boxes = [np.zeros((count + 4, 4)) for count in range(size)]
+    names = [f"{number}.jpg" for number in range(size)]
+    batch = [images, masks, {"boxes": boxes, "names": names}]  # a list, as default_collate makes of tuples
+    assert [path for path, _ in leaves_of(batch, size)] == ["0", "1", "2.boxes", "2.names"]
+    assert [path for path, _ in leaves_of([images, masks], size)] == ["0", "1"]
+
+
+def test_a_draft_is_told_the_epoch(tmp_path: Path) -> None:
+    (tmp_path / "draft.py").write_text(
+        "class Epochs(list):\n    def set_epoch(self, epoch): self[:] = [{'epoch': [epoch] * 4}]\n"
+        "def make_loader(): return Epochs()\ndef batches(loader): return loader\n"
+    )
+    with named_loader(str(tmp_path / "draft.py"), "BEFORE") as made:
+        assert observe("draft", made).changed("epoch") == 4
 
 
 def test_what_is_no_loader() -> None:

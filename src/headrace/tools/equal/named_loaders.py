@@ -50,5 +50,9 @@ class _DraftedLoader:
     def __init__(self, loader: Any, batches: Callable[[Any], Any]) -> None:
         self._loader, self._batches = loader, batches
 
+    def set_epoch(self, epoch: int) -> None:
+        if hasattr(self._loader, "set_epoch"):
+            self._loader.set_epoch(epoch)
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self._batches(self._loader))

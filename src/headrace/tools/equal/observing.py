@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -44,9 +45,9 @@ class LeafObservation:
     thumbnails: list[Floats] = field(default_factory=list)
     """Thumbnail of each sample of an image leaf."""
 
-    @property
+    @cached_property
     def statistics(self) -> dict[str, Floats]:
-        """Statistics of all samples, for the names that every sample has."""
+        """Statistics of all samples, for the names that every sample has. Read once the epoch is complete."""
         names = set[str]().union(*self.rows[:1]).intersection(*self.rows)
         return {name: np.array([row[name] for row in self.rows]) for name in sorted(names)}
 
@@ -110,7 +111,7 @@ def _epoch(name: str, loader: Any, number: int, most_samples: int | None) -> Epo
         size = batch_size_of(batch)
         if not size:
             raise UsageError(f"{name}: expected batches of samples, got a {type(batch).__name__} without a length")
-        for path, value in leaves_of(batch):
+        for path, value in leaves_of(batch, size):
             leaf = epoch.leaves.setdefault(path, LeafObservation())
             for sample in _samples(value, size):
                 _add(leaf, sample)
@@ -130,29 +131,29 @@ def _timed(loader: Iterable[Any], epoch: EpochObservation) -> Iterator[Any]:
         began_s = time.perf_counter()
 
 
-def leaves_of(batch: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the arrays and lists of texts of a batch, each with its place in dicts, tuples and dataclasses."""
+def leaves_of(batch: Any, size: int, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the arrays, and the lists of one value per sample, of a batch of `size`, with their places in it."""
     if isinstance(batch, Mapping):
         parts = [(str(key), value) for key, value in batch.items()]
     elif hasattr(batch, "_fields"):
         parts = list(zip(batch._fields, batch, strict=True))
-    elif isinstance(batch, tuple | list) and not _is_leaf(batch):
+    elif isinstance(batch, tuple | list) and not _is_leaf(batch, size):
         parts = [(str(place), value) for place, value in enumerate(batch)]
     else:
         yield path, batch
         return
     for name, value in parts:
-        yield from leaves_of(value, f"{path}.{name}" if path else name)
+        yield from leaves_of(value, size, f"{path}.{name}" if path else name)
 
 
-def _is_leaf(batch: tuple[Any, ...] | list[Any]) -> bool:
-    """Return True for one value per sample: texts or numbers, or arrays of several shapes."""
-    if not batch:
+def _is_leaf(values: tuple[Any, ...] | list[Any], size: int) -> bool:
+    """Return True for one value per sample: texts, numbers, or arrays that do not themselves hold a batch."""
+    if len(values) != size:
         return False
-    if all(isinstance(one, str | bytes | int | float | None) for one in batch):
+    if all(isinstance(one, str | bytes | int | float | None) for one in values):
         return True
-    shapes = [getattr(one, "shape", None) for one in batch]
-    return isinstance(batch, list) and None not in shapes and len({len(shape) for shape in shapes if shape}) == 1
+    shapes = [getattr(one, "shape", None) for one in values]
+    return None not in shapes and not all(shape and shape[0] == size for shape in shapes)
 
 
 def _samples(value: Any, size: int) -> list[Any]:
