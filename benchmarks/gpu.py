@@ -1,6 +1,6 @@
 """Everything that only a CUDA device can show, in under ten minutes, into docs/benchmarks/gpu.md.
 
-    python benchmarks/gpu.py [--page docs/benchmarks/gpu.md] [--photos .cache/photos] [--limit 570]
+    python benchmarks/gpu.py [--page docs/benchmarks/gpu.md] [--photos .cache/photos] [--limit 570] [--only Decoding …]
     python benchmarks/gpu.py --rehearse
 
 `--rehearse` runs what needs no CUDA of it: the order of work on streams by the tests' double, and decoding by
@@ -26,8 +26,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 PAGE = ROOT / "docs" / "benchmarks" / "gpu.md"
 LIMIT_S = 570.0
-CUDA_TESTS = ("dropins/test_thread_loader.py", "device/test_fit_budget.py")
-"""Tests that need CUDA in files whose names do not say so."""
+DOCTOR = ("--steps", "40", "--format", "markdown", "--")
 
 
 @dataclass(frozen=True)
@@ -58,16 +57,22 @@ def _python(title: str, limit_s: float, *arguments: str | Path) -> Step:
 
 
 def steps(photos: Path) -> list[Step]:
-    tests = [*sorted((ROOT / "tests").rglob("*cuda*.py")), *(ROOT / "tests" / name for name in CUDA_TESTS)]
+    tests = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.cuda" in path.read_text()]
     made = [] if photos.exists() else [_python("Photographs", 60, HERE / "make_photos.py", photos)]
+    training = (sys.executable, HERE / "device_training.py", photos)
     return [
         *made,
-        _python("Tests that need CUDA", 180, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *tests),
+        _python("Tests that need CUDA", 180, "-m", "pytest", "-m", "cuda", "-p", "no:cacheprovider", *tests),
+        _python("Decoding on the device", 100, HERE / "device_decode.py", photos),
+        _python("Colour on the device", 60, HERE / "device_colour.py"),
+        _python("ResNet-50 with the loader, mixtures, captions", 90, HERE / "device_loader.py", photos),
+        *(
+            _python(f"{model}, {loader}", 60, HERE / "device_training.py", photos, "--model", model, "--loader", loader)
+            for model in ("resnet50", "vit")
+            for loader in ("none", "torch", "headrace")
+        ),
+        _python("A training run under the doctor", 120, "-m", "headrace", "doctor", *DOCTOR, *training),
         _python("Cast, H2D copies, ResNet-50 beside other prefetchers", 120, HERE / "device_cuda.py", "--rounds", "3"),
-        _python("ResNet-50 with the loader, mixtures, captions", 120, HERE / "device_loader.py", photos),
-        _python("Colour on the device", 90, HERE / "device_colour.py"),
-        _python("Decoding on the device", 120, HERE / "device_decode.py", photos),
-        _python("The wait for a device", 60, HERE / "device_wait.py", "--batches", "120", "--rounds", "1"),
     ]
 
 
@@ -107,7 +112,7 @@ def page(facts: Sequence[str], outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         how = "" if outcome.ended == "done" else f" **{outcome.ended.capitalize()}.**"
         lines += [f"## {outcome.step.title}", f"`{outcome.step}`, {outcome.wall_s:.0f} s.{how}", "", "```"]
-        lines += [*outcome.output.strip().splitlines()[-80:], "```", ""]
+        lines += [*outcome.output.strip().splitlines()[-(80 if outcome.ended == "done" else 400) :], "```", ""]
     return "\n".join(lines)
 
 
@@ -125,8 +130,11 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, default=ROOT / ".cache" / "photos")
     parser.add_argument("--limit", type=float, default=LIMIT_S)
     parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--only", nargs="+", metavar="WORDS", help="steps whose titles begin so")
     options = parser.parse_args()
     planned = (rehearsal if options.rehearse else steps)(options.photos.absolute())
+    if options.only:
+        planned = [step for step in planned if step.title.startswith(("Photographs", *options.only))]
     if options.rehearse:
         outcomes = list(run(planned, options.limit))
         for outcome in outcomes:

@@ -59,7 +59,9 @@ def fitted() -> Any:
     before = [model.state_dict()["0.weight"].clone(), optimizer.state_dict()["state"][0]["exp_avg"].clone()]
     random_before = torch.get_rng_state()
     limit_memory(ROOM_BYTES)
-    budget = hr.fit_budget(step, shapes=[(SIDE, SIDE), (2 * SIDE, SIDE)], restore=[model, optimizer], device="cpu")
+    budget = hr.fit_budget(
+        step, shapes=[(SIDE, SIDE), (2 * SIDE, SIDE)], restore=[model, optimizer], device="cpu", margin=0.02
+    )
     after = [model.state_dict()["0.weight"], optimizer.state_dict()["state"][0]["exp_avg"]]
     return {
         "samples": budget.pixels // SIDE**2,

@@ -106,7 +106,20 @@ def nothing_runs_on() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_leaks(request: pytest.FixtureRequest, nothing_runs_on: None) -> Iterator[None]:
+def cuda_context(request: pytest.FixtureRequest) -> None:
+    """Skip a test for CUDA where there is none, else make the context, whose descriptors stay open."""
+    if request.node.get_closest_marker("cuda") is None:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no CUDA device")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.ones(1).pin_memory().cuda(non_blocking=True).item()
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(request: pytest.FixtureRequest, nothing_runs_on: None, cuda_context: None) -> Iterator[None]:
     """No thread, child process, open file or shared memory outlives a test, unless @pytest.mark.leaks says why."""
     mark = request.node.get_closest_marker("leaks")
     if mark is not None:

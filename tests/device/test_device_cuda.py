@@ -15,7 +15,7 @@ from headrace.device import Conversion, image_conversion
 from headrace.device.h2d_copy import AcceleratorLane
 from headrace.loader.batch_values import SMALL_BYTES
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+pytestmark = pytest.mark.cuda
 
 BYTES = (8, 3, 256, 256)
 

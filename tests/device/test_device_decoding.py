@@ -161,3 +161,27 @@ def test_a_resumed_run_has_the_same_images(folder):
 def test_what_does_not_go_together_is_refused(folder, options, named):
     with pytest.raises(hr.errors.UsageError, match=named):
         load(folder, **{"view": VIEWS["crop"], **options})
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_cuda_decodes_as_the_core_does(folder, view):
+    apart = differences(folder, view=view, device="cuda")
+    assert (apart <= 2).float().mean() >= 0.999
+    assert apart.max() <= 4
+
+
+@pytest.mark.cuda
+def test_memory_that_queued_work_reads_is_not_decoded_into(folder):
+    """nvJPEG's hardware engine writes at once, whatever the stream has still to do (pytorch/vision#9606)."""
+    options = {"view": VIEWS["crop"], "device": "cuda", "shuffle": False}
+    expected = [batch["image"].clone() for batch in load(folder, **options)]
+    for _ in range(10):
+        read = [torch.rand(1_000_000, device="cuda") for _ in range(4)]
+        sums = [float(values.double().sum()) for values in read]
+        torch.cuda._sleep(100_000_000)
+        late = [values.double().sum() for values in read]
+        del read
+        for batch, image in zip(load(folder, **options), expected, strict=True):
+            assert torch.equal(batch["image"], image)
+        assert [float(value) for value in late] == sums

@@ -20,7 +20,6 @@ from headrace.device.memory import CudaMemory, says_out_of_memory
 from headrace.device.memory_search import WARM_UPS
 from headrace.errors import BudgetError, UsageError
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 CAPACITY = 10_000_000
 SHAPES = [(10, 10), (20, 30)]
 
@@ -345,7 +344,7 @@ def a_gibibyte():
     torch.cuda.empty_cache()
 
 
-@needs_cuda
+@pytest.mark.cuda
 def test_the_budget_found_on_a_gpu_runs_and_one_1_3_times_as_large_does_not(a_gibibyte):
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 1), torch.nn.Sigmoid(), torch.nn.Conv2d(8, 1, 1)).cuda()
     optimizer = torch.optim.Adam(model.parameters())
@@ -364,7 +363,7 @@ def test_the_budget_found_on_a_gpu_runs_and_one_1_3_times_as_large_does_not(a_gi
     assert budget.fit.capacity_bytes <= 2**30
 
 
-@needs_cuda
+@pytest.mark.cuda
 def test_a_gpus_capacity_is_what_others_leave_and_its_peak_what_a_step_took():
     device = torch.device("cuda", torch.cuda.current_device())
     memory = CudaMemory(device)

@@ -751,7 +751,7 @@ def test_what_a_mapping_holds_beside_its_items_is_kept():
     assert (pin(batch).name, pin(batch)["a"].pinned, batch["a"].pinned) == ("left", True, False)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.cuda
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pin_memory(workers):
     loader = ThreadDataLoader(Numbers(), 4, num_workers=workers, pin_memory=True)

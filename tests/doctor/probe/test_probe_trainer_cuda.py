@@ -14,7 +14,7 @@ import torch
 from probing import probed, records
 from torch.utils.data import DataLoader
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+pytestmark = pytest.mark.cuda
 
 STEPS, WARM_UP = 40, 10
 
@@ -29,7 +29,7 @@ class Work:
 
     def step(self, batch: torch.Tensor, at: Callable[[str], None]) -> None:
         self.optimizer.zero_grad()
-        loss = self.model(batch.to("cuda", non_blocking=True).expand(8, 4096).repeat(256, 1)).square().mean()
+        loss = self.model(batch.to("cuda", non_blocking=True).expand(8, 4096).repeat(1024, 1)).square().mean()
         at("b")
         loss.backward()
         at("c")
