@@ -59,7 +59,7 @@ def _python(title: str, limit_s: float, *arguments: str | Path) -> Step:
 def steps(photos: Path) -> list[Step]:
     tests = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.cuda" in path.read_text()]
     made = [] if photos.exists() else [_python("Photographs", 60, HERE / "make_photos.py", photos)]
-    training = (sys.executable, HERE / "device_training.py", photos)
+    training = (sys.executable, HERE / "device_training.py", photos, "--steps", "400")
     return [
         *made,
         _python("Tests that need CUDA", 180, "-m", "pytest", "-m", "cuda", "-p", "no:cacheprovider", *tests),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -15,6 +17,8 @@ from headrace.errors import UsageError
 _BEGIN, _END = b"\xff\xd8", b"\xff\xd9"
 _MOST_TRAILING_BYTES = 1 << 16
 """Maximum bytes after a JPEG's end marker."""
+_idle: defaultdict[tuple[torch.device, int], list[Any]] = defaultdict(list)
+"""Decoders for the next passes: to make one, with its buffers, takes a tenth of a second and more on a GPU."""
 _MOST_FLOATS = 1 << 25
 """Maximum floats of the regions that are resampled together."""
 
@@ -22,8 +26,9 @@ _MOST_FLOATS = 1 << 25
 class ImageDecoder:
     """Decoder of JPEGs to one device. Without CUDA it uses nvImageCodec's CPU backend, which is for tests.
 
-    Every call returns once the device is done. nvJPEG's hardware engine writes to memory that queued work may still
-    read (pytorch/vision#9606): it is not used, and no work is queued on the memory of decoded regions.
+    JPEGs that nvJPEG's hardware engine can take are decoded there, others by the CPU and the GPU together. The engine
+    writes at once, even to memory that queued work has still to read (pytorch/vision#9606). So every call returns once
+    the device is done, and nothing is queued on the memory of decoded regions, which torch's allocator does not share.
     """
 
     def __init__(self, device: torch.device, *, threads: int) -> None:
@@ -33,16 +38,19 @@ class ImageDecoder:
         self._codec = _nvimgcodec()
         self.device = device
         is_cuda = device.type == "cuda"
-        kinds = [self._codec.CPU_ONLY]
-        if is_cuda:
-            kinds = [self._codec.GPU_ONLY, self._codec.HYBRID_CPU_GPU, *kinds]
         self._stream = torch.cuda.Stream(device) if is_cuda else None
-        self._decoder = self._codec.Decoder(
-            device_id=device.index if is_cuda else self._codec.NVIMGCODEC_DEVICE_CPU_ONLY,
-            max_num_cpu_threads=threads,
-            backends=[self._codec.Backend(kind) for kind in kinds],
-            options=":fancy_upsampling=1",  # as libjpeg-turbo does by default
-        )
+        idle = _idle[device, threads]
+        try:
+            self._decoder = idle.pop()
+        except IndexError:
+            kinds = [self._codec.HW_GPU_ONLY, self._codec.HYBRID_CPU_GPU] if is_cuda else []
+            self._decoder = self._codec.Decoder(
+                device_id=device.index if is_cuda else self._codec.NVIMGCODEC_DEVICE_CPU_ONLY,
+                max_num_cpu_threads=threads,
+                backends=[self._codec.Backend(kind) for kind in (*kinds, self._codec.CPU_ONLY)],
+                options=":fancy_upsampling=1",  # as libjpeg-turbo does by default
+            )
+        weakref.finalize(self, idle.append, self._decoder).atexit = False
         self._params = self._codec.DecodeParams(
             apply_exif_orientation=False, color_spec=self._codec.SRGB, sample_format=self._codec.I_RGB
         )
