@@ -77,6 +77,15 @@ def test_prefetch_hides_rare_slow_batches(tmp_path: Path) -> None:
     assert predicted(known, replace(known.setup, prefetch=6)).step_us == pytest.approx(truth, rel=0.08)
 
 
+@pytest.mark.parametrize("prefetch", [1, 4, 8, 16])
+def test_a_longer_queue_makes_no_batch_faster_at_any_point_of_a_pass(prefetch: int, tmp_path: Path) -> None:
+    """Batches of 16 workers that began together arrive together: which steps of a pass are counted decides the mean."""
+    bursts = replace(RUN, workers=16, stages={"decode:PIL.Image.load": 1_600_000}, facts={"length": 82})
+    known = recorded_of(tmp_path, bursts)
+    prediction = predicted(known, replace(known.setup, prefetch=prefetch))
+    assert prediction.step_us == pytest.approx(known.observed_us, rel=0.1)
+
+
 def test_a_stage_is_scaled(tmp_path: Path) -> None:
     """Half of the 10 ms is computing; 20.3 of a batch become 17.8."""
     known = recorded_of(tmp_path)

@@ -88,7 +88,8 @@ def simulated_rounds(
     steps = min(len(recorded.steps), MOST_STEPS)
     queue = setup.workers * setup.prefetch if setup.feed is None else setup.feed.prefetch
     settling = ceil(2 * queue / max(recorded.batches_a_step, 1.0)) + SETTLING
-    first = max(recorded.first - round(settling * recorded.batches_a_step), 0)
+    first = recorded.first - round(settling * recorded.batches_a_step)
+    first = max(first, 0) if setup.pass_batches is None else first % setup.pass_batches
     columns, passes = _batches(recorded, setup), _passes(recorded, setup, fit)
     random = np.random.default_rng(seed)
     for number in range(rounds):
