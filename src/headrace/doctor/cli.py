@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -103,8 +104,18 @@ def doctor(
         bool, typer.Option("--trial/--no-trial", help="Try Headrace's Loader on the run's files, where one is known.")
     ] = True,
     check: Annotated[
-        Literal["data"] | None,
-        typer.Option("--check", help="Look for faults of the data only, in few steps; exit with status 101 for any."),
+        Literal["data", "resume"] | None,
+        typer.Option(
+            "--check",
+            help="data: look for faults of the data only, in few steps. resume: run the command, then --again, and "
+            "compare their batches. Exit with status 101 for any fault.",
+        ),
+    ] = None,
+    again: Annotated[
+        str | None,
+        typer.Option(
+            "--again", metavar="COMMAND", help="The command that resumes, for --check resume. Default: the same."
+        ),
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep the evidence and the session in this new folder.")] = None,
     report: Report = None,
@@ -134,25 +145,32 @@ def doctor(
         ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
     if check is not None and (observe or prove or not trial):
         ctx.fail("--check looks at samples and runs no proof: expected it without --observe, --prove and --no-trial")
+    if again is not None and check != "resume":
+        ctx.fail("--again names the command that resumes: expected it with --check resume")
+    if check == "resume" and (steps is not None or live):
+        ctx.fail("--check resume observes two whole runs: expected it without --steps and --live")
     from .report import Outputs
-    from .run import Examination, examine
+    from .run import Examination, examine, examine_resume
 
     asked = Examination(
         command=ctx.meta[COMMAND],
         steps=steps,
         warmup=warmup,
-        observe=observe,
+        observe=observe or check == "resume",
         live=live,
         ranges=ranges,
         keep=keep,
         fail_above=fail_above,
-        tries_loader=trial,
-        checks_data=check is not None,
+        tries_loader=trial and check != "resume",
+        checks_data=check == "data",
         prove_s=prove_budget if prove else None,
     )
     outputs = Outputs(
         report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, form=format, verbose=verbose
     )
+    if check == "resume":
+        resumes = asked.command if again is None else shlex.split(again)
+        raise typer.Exit(_or_failed(lambda: examine_resume(asked, resumes, outputs)))
     raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))
 
 

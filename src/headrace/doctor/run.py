@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +30,7 @@ from .attach import (
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
-from .faults import session_faults
+from .faults import resumption, session_faults
 from .machine import MachineSampler
 from .measure import Diagnosis, DiagnosisPlan, PhaseClock, gpu_busy, run_phases
 from .prove import DIGESTS, Prover, remedy_attempts
@@ -62,6 +62,8 @@ class Examination:
     fail_above: float | None = None
     checks_data: bool = False
     """True to look for faults of the data only, in few steps."""
+    earlier: Session | None = None
+    """Run that wrote the checkpoint from which this run goes on, if a resume is checked."""
     tries_loader: bool = True
     """True if Headrace's Loader is tried on the run's files."""
     prove_s: float | None = None
@@ -87,6 +89,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         replay=0 if asked.observe or asked.checks_data else REPLAY_STEPS,
         drain_s=0.0 if asked.checks_data else DRAIN_S,
         look_s=0.0 if asked.observe or not asked.tries_loader else LOOK_S,
+        orders=asked.earlier is not None,
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
         ended, machines, progress = _announced_run(asked, folder, outputs)
@@ -102,7 +105,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
                 reported = _reported(asked, folder, ended, machines, progress, failures)
             wait_share = _put_out(outputs, folder, reported)
             status = 0 if reported[0].outcome.why == "steps" else ended.status  # ended by the doctor
-            if asked.checks_data and not status:
+            if (asked.checks_data or asked.earlier is not None) and not status:
                 status = FAULTY_DATA if reported[0].faults else 0
         except KeyboardInterrupt:
             folder.is_kept = True
@@ -114,6 +117,21 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     if asked.keep is None and holds_files(folder.path):
         say(f"files that could not be restored, or whose author is unknown, are left in {folder.path}")
     return exit_status(status, wait_share=wait_share, fail_above=asked.fail_above)
+
+
+def examine_resume(asked: Examination, again: list[str], outputs: Outputs) -> int:
+    """Observe a command, then the command that resumes it, and report whether batches are repeated or lost.
+
+    Returns what `examine` returns, or the first command's exit status if it failed. Raises UsageError as it does.
+    """
+    outputs.check()
+    with session_folder(observe=True, orders=True) as folder:
+        ended, machines = run_sampled(asked, folder, outputs)
+        earlier = session_of(asked, folder, ended, machines)
+    if ended.status:
+        say(f"the first command ended with status {ended.status}: its resume is not checked")
+        return ended.status
+    return examine(replace(asked, command=again, earlier=earlier), outputs)
 
 
 def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:
@@ -299,6 +317,10 @@ def _reported(
         with clock.phase("look"):
             _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
     session.faults += session_faults(session)
+    if asked.earlier is not None:
+        compared = resumption(asked.earlier, session)
+        session.faults += [] if compared.fault is None else [compared.fault]
+        session.notes += [SessionNote("resume", compared.text)] if compared.text else []
     if session.machines:  # sampled, and so this machine
         with clock.phase("survey"):
             session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed", progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -61,3 +62,40 @@ def test_a_script_is_checked(order: str, shuffle: bool, status: int, codes: list
     assert ran.returncode == status, ran.stderr
     assert sorted(fault["code"] for fault in json.loads((tmp_path / "session.json").read_text())["faults"]) == codes
     assert all(code in ran.stdout for code in codes)
+
+
+LOOP = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+data = TensorDataset(torch.arange(80.0).reshape(-1, 1))
+loader = DataLoader(data, 4, shuffle=True, num_workers=2, generator=torch.Generator().manual_seed(0))
+form, checkpoint, *resumes = sys.argv[1:]
+first = torch.load(checkpoint) if resumes else 0
+for number, (values,) in enumerate(loader):
+    if form == "right" and number < first:
+        continue
+    optimizer.zero_grad()
+    model(values).mean().backward()
+    optimizer.step()
+    if number == 11 and not first:
+        torch.save(number + 1, checkpoint)
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "status"), [("anew", 101), pytest.param("right", 0, marks=pytest.mark.long)], ids=["anew", "right"]
+)
+def test_a_resume_is_checked(form: str, status: int, tmp_path: Path) -> None:
+    script, document = tmp_path / "train.py", tmp_path / "session.json"
+    script.write_text(LOOP)
+    command = [sys.executable, str(script), form, str(tmp_path / "last.pt")]
+    again = shlex.join([*command, "--resume"])
+    check = ("doctor", "--check", "resume", "--again", again, "--json", str(document), "--", *command)
+    ran = headrace(*check, tries_loader=True)
+    assert ran.returncode == status, ran.stderr
+    faults = json.loads(document.read_text())["faults"]
+    assert [fault["code"] for fault in faults] == ["repeated-after-resume"] * (status == 101)

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .data_faults import find_faults, session_faults
+from .resume_faults import resumption
 
-__all__ = ["find_faults", "session_faults"]
+__all__ = ["find_faults", "resumption", "session_faults"]

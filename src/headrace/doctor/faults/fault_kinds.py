@@ -127,6 +127,15 @@ KINDS = {
             "a sequential sampler, and fewer runs of equal labels than a quarter of what chance gives",
         ),
         FaultKind(
+            "repeated-after-resume",
+            "The first run had trained {trained:,} batches of a pass when it wrote its checkpoint. The second run does "
+            "not go on after them: {what}.",
+            "Save the sampler's position with the model, as torchdata's StatefulDataLoader, Accelerate's "
+            "skip_first_batches or headrace.ResumableBatchSampler do.",
+            "with `--check resume`: the keys of the first batch that the second run trains on, in the order of the "
+            "first run",
+        ),
+        FaultKind(
             "never-visited",
             "drop_last leaves the last {count} of {looked} samples out of every epoch, since they are taken in their "
             "stored order.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from .batch_order import BatchOrder
 from .hooks import hooks_of
 from .probe import Probe
 from .sample_digests import BatchDigests, RandomDraws
@@ -20,6 +21,10 @@ def attach(probe: Probe) -> None:
         draws = RandomDraws(probe.evidence, probe.clock, probe.fault)
         probe.when_imported("torch.utils.data.dataloader", partial(digests.install, probe.patches))
         probe.when_imported("torch.utils.data._utils.fetch", partial(draws.install, probe.patches))
+    if probe.settings.orders:
+        order = BatchOrder(probe.training.state, probe.evidence, probe.clock, probe.fault)
+        for module, install in order.hooks(probe.patches):
+            probe.when_imported(module, install)
     _inject(probe, "BENEATH")
     for module, install in hooks_of(probe):
         probe.when_imported(module, install)

@@ -52,6 +52,13 @@ def random_states() -> Any:
     return random.getstate(), drawn, None if torch is None else torch.get_rng_state().numpy().tobytes()
 
 
+def digest_of_keys(keys: Any) -> str | None:
+    """Return the digest of a batch's keys; None if the dataset is iterable or its keys are None."""
+    if not isinstance(keys, (list, tuple)) or all(key is None for key in keys):
+        return None
+    return hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=8).hexdigest()
+
+
 def digest_of(value: Any) -> bytes | None:
     """Return the digest of a result; None if it has no comparable content, or too much."""
     if value is None:
@@ -150,13 +157,10 @@ class BatchDigests:
         return keys
 
     def _digest_keys(self, iterator: Any, keys: Any) -> None:
-        """Store the digest of a batch's keys, or None if the dataset is iterable or its keys are None."""
-        digest = None
-        if isinstance(keys, (list, tuple)) and any(key is not None for key in keys):
-            digest = hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=8).hexdigest()
+        """Store the digest of a batch's keys."""
         kept = vars(iterator).setdefault(_KEYS, [])
         if len(kept) <= self._asked:
-            kept.append(digest)
+            kept.append(digest_of_keys(keys))
 
     def _write_digest(self, iterator: Any, batch: Any) -> None:
         pass_ = getattr(iterator, ATTRIBUTE, None)

@@ -51,6 +51,8 @@ class ProbeSettings:
     """Maximum duration of the inspection of sample values after the measured steps, in seconds; 0: none."""
     looks_first: bool = False
     """True if the run is only for that inspection, and ends with it at its first pass with autograd on."""
+    orders: bool = False
+    """True if the keys of all batches, and when checkpoints are saved, are recorded, to check a resume."""
     digests: int = 0
     """Number of first batches that are digested in each training process, to compare runs."""
     most_bytes: int = 16 << 20

@@ -271,6 +271,25 @@ class BatchDigest:
     )
 
 
+@recorded("trainer", {"drawn": "Batch that a run with `--check resume` took from a DataLoader."})
+@dataclass
+class DrawnBatch:
+    """Batch that the trainer took, by the keys that the sampler drew."""
+
+    pass_: int = told("number of the pass")
+    step: int = told("optimizer steps before it")
+    keys: str = told("digest of the keys")
+
+
+@recorded("trainer", {"saved": "Checkpoint that a run with `--check resume` wrote."})
+@dataclass
+class SavedCheckpoint:
+    """Checkpoint that the trainer wrote."""
+
+    time: Time = told("of the end of the call")
+    taken: int = told("batches taken before it, as in `drawn`")
+
+
 @recorded("trainer", {"feed": "Figures that a loader of Headrace reports every half second and at the end of a pass."})
 @dataclass
 class LoaderFeed:
@@ -314,6 +333,8 @@ class Trainer:
     digests: list[BatchDigest] = listed(
         "identities of its first batches, if runs were to be compared", rows_of="digest"
     )
+    drawn: list[DrawnBatch] = listed("all batches in order, if a resume is checked", rows_of="drawn")
+    saved: list[SavedCheckpoint] = listed("checkpoints, if a resume is checked", rows_of="saved")
     lines: list[SourceLine] = listed(
         "stack samples of the training thread's work on batches before the model had them, heaviest first"
     )

@@ -1,0 +1,134 @@
+"""Where a resumed run goes on, by the keys of its batches: after the checkpoint, earlier, or later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from ..session.after_run import DataFault
+from ..session.model import Session
+from ..session.trainers import DrawnBatch, Trainer
+from .fault_kinds import KINDS
+
+
+class Resumption(NamedTuple):
+    """Result of the comparison, in words, and the fault if there is one."""
+
+    text: str
+    fault: DataFault | None = None
+
+
+def resumption(before: Session, after: Session) -> Resumption:
+    """Compare the first batch that a resumed run trains on with the order of the run that wrote its checkpoint."""
+    first = next((trainer for trainer in before.trainers if trainer.saved and trainer.drawn), None)
+    second = next((trainer for trainer in after.trainers if first and trainer.rank == first.rank), None)
+    if first is None or second is None:
+        return Resumption(
+            "The resume was not compared: no checkpoint was saved by torch.save or safetensors after batches of a "
+            "DataLoader with keys."
+        )
+    ahead = _ahead(first)
+    resumed = _trained_first(second, ahead)
+    if resumed is None:
+        return Resumption("The resume was not compared: the second run took no optimizer step on a DataLoader's batch.")
+    passes = _training_passes(first)
+    trained = _trained_in_pass(second, resumed)
+    checkpoints = [_checkpoint(passes, first.drawn[: saved.taken - ahead]) for saved in first.saved]
+    judged = [_judged(passes, one, resumed, trained) for one in checkpoints if one is not None]
+    right = next((one for one in judged if one is not None and one.fault is None), None)
+    wrong = next((one for one in reversed(judged) if one is not None), None)
+    unknown = Resumption("The resume was not compared: the second run draws batches that the first has not drawn.")
+    return right or wrong or unknown
+
+
+@dataclass(frozen=True)
+class _TrainedPass:
+    """Pass of the first run that feeds training."""
+
+    keys: list[str]
+    """Keys of its batches, in order."""
+    length: int | None
+    """Number of batches of a whole pass, if known."""
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    """Pass that was under way, and the number of its batches that were trained."""
+
+    pass_: int
+    trained: int
+
+
+def _training_passes(trainer: Trainer) -> dict[int, _TrainedPass]:
+    """Return the passes that feed training, by number."""
+    lengths = {loader.number: loader.facts.get("length") for loader in trainer.loaders}
+    length_of = {one.number: lengths.get(one.loader) for one in trainer.passes}
+    drawn = sorted(_feeding(trainer), key=lambda one: one.pass_)
+    return {
+        number: _TrainedPass([one.keys for one in rows], length_of.get(number))
+        for number, rows in groupby(drawn, key=lambda one: one.pass_)
+    }
+
+
+def _checkpoint(passes: dict[int, _TrainedPass], taken: Sequence[DrawnBatch]) -> _Checkpoint | None:
+    last = next((one.pass_ for one in reversed(taken) if one.pass_ in passes), None)
+    return None if last is None else _Checkpoint(last, sum(one.pass_ == last for one in taken))
+
+
+def _feeding(trainer: Trainer) -> list[DrawnBatch]:
+    """Return the batches of passes that feed training."""
+    feeding = set(trainer.gets.pass_)
+    return [one for one in trainer.drawn if one.pass_ in feeding]
+
+
+def _in_step(trainer: Trainer) -> int:
+    """Return how many batches an optimizer step takes."""
+    return max(sum(one.step == 1 for one in _feeding(trainer)), 1)
+
+
+def _ahead(trainer: Trainer) -> int:
+    """Return how many batches a run that skips none takes before it trains on them: Accelerate's loaders take one."""
+    return max(sum(one.step == 0 for one in _feeding(trainer)) - _in_step(trainer), 0)
+
+
+def _trained_first(trainer: Trainer, ahead: int) -> DrawnBatch | None:
+    """Return the first batch of the first optimizer step. Batches before it were skipped."""
+    taken = [one for one in _feeding(trainer) if one.step == 0]
+    return taken[-min(_in_step(trainer) + ahead, len(taken))] if taken else None
+
+
+def _trained_in_pass(trainer: Trainer, resumed: DrawnBatch) -> int:
+    """Return how many batches the resumed pass trains on."""
+    keys = [one.keys for one in trainer.drawn if one.pass_ == resumed.pass_]
+    return len(keys) - keys.index(resumed.keys)
+
+
+def _judged(
+    passes: dict[int, _TrainedPass], saved: _Checkpoint, resumed: DrawnBatch, trained: int
+) -> Resumption | None:
+    """Return where the run goes on, seen from one checkpoint; None if the keys do not show it."""
+    pass_ = passes[saved.pass_]
+    done, left = pass_.keys[: saved.trained], pass_.keys[saved.trained :]
+    is_over = not left and pass_.length in (None, saved.trained)
+    following = next((one.keys for number, one in passes.items() if number > saved.pass_), []) if is_over else left
+    if following and following[0] == resumed.keys:
+        return Resumption(
+            f"The resume repeats and loses no batch: the second run goes on after the {saved.trained:,} batches of a "
+            "pass that the first had trained when it wrote its checkpoint."
+        )
+    remaining = None if pass_.length is None else pass_.length - saved.trained
+    if is_over:
+        return None
+    if resumed.keys in done:
+        repeated = len(done) - done.index(resumed.keys)
+    elif resumed.keys in left:
+        what = f"{left.index(resumed.keys):,} batches are never trained"
+        return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what))
+    elif remaining is not None and trained > remaining:
+        repeated = trained - remaining
+    else:
+        return None
+    what = f"at least {repeated:,} batches of that pass are repeated"
+    return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what))

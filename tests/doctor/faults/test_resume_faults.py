@@ -1,0 +1,188 @@
+"""What `--check resume` says of training loops that go on from their checkpoint, well and badly."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.data_loader import skip_first_batches
+from probing import probed
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from headrace import ResumableBatchSampler
+from headrace.doctor.faults import resumption
+from headrace.doctor.session import read_session
+from headrace.doctor.session.model import CommandOutcome, Session
+
+SAMPLES, BATCH, SAVED = 80, 4, 12
+"""A pass has 20 batches; the checkpoint is written after 12."""
+DATA = TensorDataset(torch.arange(float(SAMPLES)).reshape(-1, 1))
+
+
+class Training:
+    """A loop over batches that saves a checkpoint once, in the first run."""
+
+    def __init__(self, folder: Path, *, resumes: bool) -> None:
+        self.path, self.resumes = folder / "last.pt", resumes
+        self.model = torch.nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-6)
+        self.steps = 0
+
+    def step(self, batches: list[Any]) -> None:
+        self.optimizer.zero_grad()
+        for (values,) in batches:
+            self.model(values).mean().backward()
+        self.optimizer.step()
+        self.steps += 1
+
+    def save(self, state: Any = None) -> None:
+        if not self.resumes:
+            torch.save({"model": self.model.state_dict(), "state": state}, self.path)
+
+    def state(self) -> Any:
+        return torch.load(self.path, weights_only=False)["state"] if self.resumes else None
+
+    def epoch(
+        self, loader: Iterable[Any], *, first: int = 0, ends: bool = False, save: Callable[[], Any] | None = int
+    ) -> None:
+        """Train on a pass, less its `first` batches, and save after `SAVED` of them; `ends` the pass there."""
+        for number, batch in enumerate(loader):
+            if number < first:
+                continue
+            self.step([batch])
+            if number + 1 == SAVED and save is not None:
+                self.save(save())
+                if ends and not self.resumes:
+                    break
+
+
+def shuffled(seed: int = 0, **options: Any) -> Any:
+    return DataLoader(DATA, BATCH, shuffle=True, generator=torch.Generator().manual_seed(seed), **options)
+
+
+def skips(training: Training) -> None:
+    training.epoch(shuffled(), first=SAVED * training.resumes)
+
+
+def skips_by_accelerate(training: Training) -> None:
+    loader = Accelerator(cpu=True).prepare(shuffled())
+    training.epoch(skip_first_batches(loader, SAVED) if training.resumes else loader)
+
+
+def restores_the_sampler(training: Training) -> None:
+    sampler = ResumableBatchSampler(DATA, BATCH)
+    if training.resumes:
+        sampler.load_state_dict(training.state())
+    training.epoch(sampler.track(DataLoader(DATA, batch_sampler=sampler)), save=sampler.state_dict)
+
+
+def restores_the_loader(training: Training) -> None:
+    loader = StatefulDataLoader(DATA, BATCH, sampler=torch.randperm(SAMPLES, generator=torch.manual_seed(0)).tolist())
+    if training.resumes:
+        loader.load_state_dict(training.state())
+    training.epoch(loader, save=loader.state_dict)
+
+
+def accumulates(training: Training) -> None:
+    batches = iter(shuffled())
+    for _ in islice(batches, SAVED * training.resumes):
+        pass
+    while both := list(islice(batches, 2)):
+        training.step(both)
+        if training.steps * 2 == SAVED:
+            training.save()
+
+
+def saves_after_evaluation(training: Training) -> None:
+    for _ in range(1 if training.resumes else 2):
+        training.epoch(shuffled(int(training.resumes)), save=None)
+        with torch.no_grad():
+            for (values,) in DataLoader(DATA, BATCH):
+                training.model(values)
+        training.save()
+
+
+def begins_anew(training: Training) -> None:
+    training.epoch(shuffled())
+
+
+def begins_anew_elsewhere(training: Training) -> None:
+    training.epoch(shuffled(seed=int(training.resumes)))
+
+
+def begins_anew_where_the_first_ended(training: Training) -> None:
+    training.epoch(shuffled(), ends=True)
+
+
+def skips_too_few(training: Training) -> None:
+    training.epoch(shuffled(), first=(SAVED - 3) * training.resumes)
+
+
+def skips_too_many(training: Training) -> None:
+    training.epoch(shuffled(), first=(SAVED + 2) * training.resumes)
+
+
+def saves_to_memory(training: Training) -> None:
+    for number, batch in enumerate(shuffled(int(training.resumes))):
+        training.step([batch])
+        if number + 1 == SAVED:
+            torch.save(training.model.state_dict(), io.BytesIO())
+
+
+class Stream(IterableDataset):
+    def __iter__(self) -> Any:
+        return iter(DATA)
+
+
+def streams(training: Training) -> None:
+    training.epoch(DataLoader(Stream(), BATCH))
+
+
+def run(folder: Path, train: Callable[[Training], None], *, resumes: bool) -> Session:
+    session = folder / ("second" if resumes else "first")
+    session.mkdir()
+    with probed(session, orders=True):
+        train(Training(folder, resumes=resumes))
+    return read_session(session, outcome=CommandOutcome([sys.executable], 0, "finished", 1), mode="observe")
+
+
+def judged(folder: Path, train: Callable[[Training], None]) -> Any:
+    return resumption(run(folder, train, resumes=False), run(folder, train, resumes=True))
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
+@pytest.mark.parametrize("train", [skips, skips_by_accelerate, restores_the_sampler, restores_the_loader, accumulates])
+def test_a_run_that_goes_on_has_no_fault(train: Callable[[Training], None], tmp_path: Path) -> None:
+    found = judged(tmp_path, train)
+    assert found.fault is None
+    assert f"after the {SAVED} batches" in found.text
+
+
+@pytest.mark.parametrize(
+    ("train", "what"),
+    [
+        (begins_anew, f"at least {SAVED} batches of that pass are repeated"),
+        (begins_anew_elsewhere, f"at least {SAVED} batches of that pass are repeated"),
+        (begins_anew_where_the_first_ended, f"at least {SAVED} batches of that pass are repeated"),
+        (skips_too_few, "at least 3 batches of that pass are repeated"),
+        (skips_too_many, "2 batches are never trained"),
+    ],
+)
+def test_batches_that_are_repeated_or_lost(train: Callable[[Training], None], what: str, tmp_path: Path) -> None:
+    fault = judged(tmp_path, train).fault
+    assert fault is not None
+    assert fault.code == "repeated-after-resume"
+    assert what in fault.evidence
+
+
+@pytest.mark.parametrize("train", [saves_after_evaluation, saves_to_memory, streams])
+def test_without_proof_there_is_no_fault(train: Callable[[Training], None], tmp_path: Path) -> None:
+    assert judged(tmp_path, train).fault is None
