@@ -122,6 +122,14 @@ def begins_anew_where_the_first_ended(training: Training) -> None:
     training.epoch(shuffled(), ends=True)
 
 
+def writes_through_memory(training: Training) -> None:
+    """As Lightning does."""
+    for number, batch in enumerate(shuffled()):
+        training.step([batch])
+        if number + 1 == SAVED and not training.resumes:
+            torch.save(training.model.state_dict(), io.BytesIO())
+
+
 def skips_too_few(training: Training) -> None:
     training.epoch(shuffled(), first=(SAVED - 3) * training.resumes)
 
@@ -130,11 +138,24 @@ def skips_too_many(training: Training) -> None:
     training.epoch(shuffled(), first=(SAVED + 2) * training.resumes)
 
 
-def saves_to_memory(training: Training) -> None:
+def saves_at_the_end_of_a_pass_read_ahead(training: Training) -> None:
+    training.epoch(Accelerator(cpu=True).prepare(shuffled(int(training.resumes))), save=None)
+    training.save()
+
+
+def copies_in_memory(training: Training) -> None:
+    """Code other than a checkpoint calls torch.save, and the checkpoint is written at the end of the pass."""
     for number, batch in enumerate(shuffled(int(training.resumes))):
         training.step([batch])
         if number + 1 == SAVED:
             torch.save(training.model.state_dict(), io.BytesIO())
+    training.save()
+
+
+def saves_twice(training: Training) -> None:
+    """The first of two checkpoints is resumed."""
+    training.epoch(shuffled(), first=SAVED * training.resumes)
+    training.save()
 
 
 class Stream(IterableDataset):
@@ -159,7 +180,9 @@ def judged(folder: Path, train: Callable[[Training], None]) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
-@pytest.mark.parametrize("train", [skips, skips_by_accelerate, restores_the_sampler, restores_the_loader, accumulates])
+@pytest.mark.parametrize(
+    "train", [skips, skips_by_accelerate, restores_the_sampler, restores_the_loader, accumulates, saves_twice]
+)
 def test_a_run_that_goes_on_has_no_fault(train: Callable[[Training], None], tmp_path: Path) -> None:
     found = judged(tmp_path, train)
     assert found.fault is None
@@ -172,6 +195,7 @@ def test_a_run_that_goes_on_has_no_fault(train: Callable[[Training], None], tmp_
         (begins_anew, f"at least {SAVED} batches of that pass are repeated"),
         (begins_anew_elsewhere, f"at least {SAVED} batches of that pass are repeated"),
         (begins_anew_where_the_first_ended, f"at least {SAVED} batches of that pass are repeated"),
+        (writes_through_memory, f"at least {SAVED} batches of that pass are repeated"),
         (skips_too_few, "at least 3 batches of that pass are repeated"),
         (skips_too_many, "2 batches are never trained"),
     ],
@@ -183,6 +207,8 @@ def test_batches_that_are_repeated_or_lost(train: Callable[[Training], None], wh
     assert what in fault.evidence
 
 
-@pytest.mark.parametrize("train", [saves_after_evaluation, saves_to_memory, streams])
+@pytest.mark.parametrize(
+    "train", [saves_after_evaluation, saves_at_the_end_of_a_pass_read_ahead, copies_in_memory, streams]
+)
 def test_without_proof_there_is_no_fault(train: Callable[[Training], None], tmp_path: Path) -> None:
     assert judged(tmp_path, train).fault is None

@@ -14,10 +14,11 @@ from .fault_kinds import KINDS
 
 
 class Resumption(NamedTuple):
-    """Result of the comparison, in words, and the fault if there is one."""
+    """Result of the comparison: words, or the fault and the number of batches that it concerns."""
 
     text: str
     fault: DataFault | None = None
+    batches: int = 0
 
 
 def resumption(before: Session, after: Session) -> Resumption:
@@ -35,12 +36,11 @@ def resumption(before: Session, after: Session) -> Resumption:
         return Resumption("The resume was not compared: the second run took no optimizer step on a DataLoader's batch.")
     passes = _training_passes(first)
     trained = _trained_in_pass(second, resumed)
-    checkpoints = [_checkpoint(passes, first.drawn[: saved.taken - ahead]) for saved in first.saved]
+    saves = [saved for saved in first.saved if saved.is_file] or first.saved
+    checkpoints = [_checkpoint(passes, first.drawn[: saved.taken], ahead) for saved in saves]
     judged = [_judged(passes, one, resumed, trained) for one in checkpoints if one is not None]
-    right = next((one for one in judged if one is not None and one.fault is None), None)
-    wrong = next((one for one in reversed(judged) if one is not None), None)
     unknown = Resumption("The resume was not compared: the second run draws batches that the first has not drawn.")
-    return right or wrong or unknown
+    return min((one for one in judged if one is not None), key=lambda one: one.batches, default=unknown)
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,13 @@ def _training_passes(trainer: Trainer) -> dict[int, _TrainedPass]:
     }
 
 
-def _checkpoint(passes: dict[int, _TrainedPass], taken: Sequence[DrawnBatch]) -> _Checkpoint | None:
+def _checkpoint(passes: dict[int, _TrainedPass], taken: Sequence[DrawnBatch], ahead: int) -> _Checkpoint | None:
+    """Return what was trained once these batches were taken, the last ones `ahead` of training but at a pass's end."""
     last = next((one.pass_ for one in reversed(taken) if one.pass_ in passes), None)
-    return None if last is None else _Checkpoint(last, sum(one.pass_ == last for one in taken))
+    if last is None:
+        return None
+    count = sum(one.pass_ == last for one in taken)
+    return _Checkpoint(last, count if count == passes[last].length else max(count - ahead, 0))
 
 
 def _feeding(trainer: Trainer) -> list[DrawnBatch]:
@@ -122,13 +126,14 @@ def _judged(
     if is_over:
         return None
     if resumed.keys in done:
-        repeated = len(done) - done.index(resumed.keys)
+        count = len(done) - done.index(resumed.keys)
     elif resumed.keys in left:
-        what = f"{left.index(resumed.keys):,} batches are never trained"
-        return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what))
+        count = left.index(resumed.keys)
+        what = f"{count:,} batches are never trained"
+        return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what), count)
     elif remaining is not None and trained > remaining:
-        repeated = trained - remaining
+        count = trained - remaining
     else:
         return None
-    what = f"at least {repeated:,} batches of that pass are repeated"
-    return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what))
+    what = f"at least {count:,} batches of that pass are repeated"
+    return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what), count)

@@ -29,7 +29,7 @@ class BatchOrder:
 
     def __init__(self, training: TrainingState, evidence: EvidenceFile, clock: SessionClock, fault: Fault) -> None:
         self._training, self._evidence, self._clock = training, evidence, clock
-        self._taken = self._saved = 0
+        self._taken, self._saved = 0, (0, False)
         guard = HookGuard(fault, "the order of batches")
         self._drawn, self._delivered, self._save = guard(self._draw), guard(self._deliver), guard(self._note)
 
@@ -74,7 +74,8 @@ class BatchOrder:
             self._evidence.write(("drawn", pass_.number, self._training.steps.number, keys))
 
     def _note(self, file: Any) -> None:
-        """Note a checkpoint: an object that is saved to a file, not to memory."""
-        if self._taken != self._saved and (isinstance(file, (str, os.PathLike)) or hasattr(file, "name")):
-            self._saved = self._taken
-            self._evidence.write(("saved", self._clock.now_us(), self._taken))
+        """Note a checkpoint. Lightning writes into memory first; so may code that saves none."""
+        is_file = isinstance(file, (str, os.PathLike)) or hasattr(file, "name")
+        if (self._taken, is_file) != self._saved:
+            self._saved = self._taken, is_file
+            self._evidence.write(("saved", self._clock.now_us(), self._taken, int(is_file)))

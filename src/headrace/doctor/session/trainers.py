@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .declaring import Bytes, Duration, Facts, Name, NameNumber, Pid, Table, Tenths, Time, listed, recorded, told
+from .declaring import Bytes, Duration, Facts, Flag, Name, NameNumber, Pid, Table, Tenths, Time, listed, recorded, told
 from .producers import SourceLine
 
 TensorSummary = tuple[str, float | None, float | None, list[float]]
@@ -288,6 +288,7 @@ class SavedCheckpoint:
 
     time: Time = told("of the end of the call")
     taken: int = told("batches taken before it, as in `drawn`")
+    is_file: Flag = told("1 for a file, 0 for memory")
 
 
 @recorded("trainer", {"feed": "Figures that a loader of Headrace reports every half second and at the end of a pass."})
