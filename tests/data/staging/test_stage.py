@@ -265,17 +265,17 @@ def test_a_journal_that_was_cut_short_is_gone_on_with(source, to):
     ("change", "words"),
     [
         (lambda data: checked(bare(data).replace(b"stage 4", b"stage 9")), "another version, 'headrace stage 9'"),
-        (lambda data: checked(b"{" + bare(data)), "line 1 is no JSON"),
-        (lambda data: b"{" + data, "line 1 does not fit its checksum"),
-        (lambda data: data.replace(b'"size"', b'"sized"'), r"line \d+ does not fit its checksum"),
-        (lambda data: data + b'{"file": "source/large"}\n', r"line \d+ does not fit its checksum"),
+        (lambda data: checked(b"{" + bare(data)), "line 1: Expecting property name"),
+        (lambda data: b"{" + data, "line 1: does not fit its checksum"),
+        (lambda data: data.replace(b'"size"', b'"sized"'), r"line \d+: does not fit its checksum"),
+        (lambda data: data + b'{"file": "source/large"}\n', r"line \d+: does not fit its checksum"),
         (
             lambda data: checked(bare(data).replace(b'"source/large"', b'"../large"')),
             r"names '\.\./large', which no copy is called",
         ),
         (lambda data: checked(bare(data).replace(b'"source/large"', b'"/etc/passwd"')), "names '/etc/passwd'"),
         (lambda data: checked(bare(data) + b'{"what": 1}\n'), "is no record"),
-        (lambda data: checked(b"[]\n"), "line 1 is no header"),
+        (lambda data: checked(b"[]\n"), "line 1: is no header"),
     ],
 )
 @pytest.mark.parametrize("work", ["stage", "unstage"])

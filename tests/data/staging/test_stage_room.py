@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import source_paths
 
-from headrace.data.staging import room
-from headrace.data.staging.room import expect_room, is_in_memory
+from headrace.data.staging import source_files
+from headrace.data.staging.source_files import expect_room, is_in_memory
 from headrace.errors import WriteError
 from headrace.system.resources import ProcessMemory
 
@@ -41,9 +41,9 @@ def kernel(free: int, free_files: int = 0, available: int | None = None) -> Iter
     status = SimpleNamespace(f_bavail=free, f_frsize=1, f_files=free_files, f_favail=free_files)
     found = None if available is None else ProcessMemory(available, 100 * GB)
     with (
-        patch.object(room.os, "statvfs", lambda _: status),
-        patch.object(room, "memory", lambda: found),
-        patch.object(room, "is_in_memory", lambda _: available is not None),
+        patch.object(source_files.os, "statvfs", lambda _: status),
+        patch.object(source_files, "memory", lambda: found),
+        patch.object(source_files, "is_in_memory", lambda _: available is not None),
     ):
         yield
 
@@ -53,9 +53,9 @@ def test_the_kind_of_a_file_system(tmp_path, monkeypatch):
     line = f"22 1 {os.major(device)}:{os.minor(device)} / {tmp_path} rw,nosuid shared:4 - %s none rw,size=64m\n"
     other = "23 1 999:2 / /data\\040set rw - tmpfs none rw\n"
     for kind, is_memory in (("tmpfs", True), ("ext4", False)):
-        monkeypatch.setattr(room, "read_text", lambda _, kind=kind: line % kind + other)
+        monkeypatch.setattr(source_files, "read_text", lambda _, kind=kind: line % kind + other)
         assert is_in_memory(os.fsencode(tmp_path)) is is_memory
-    monkeypatch.setattr(room, "read_text", lambda _: other)
+    monkeypatch.setattr(source_files, "read_text", lambda _: other)
     assert not is_in_memory(os.fsencode(tmp_path))
 
 

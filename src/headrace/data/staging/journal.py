@@ -19,8 +19,7 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from headrace.data.staging.room import is_in_memory
-from headrace.data.staging.source_files import STAGE_FOLDER, FilePart, SourceFile, Version, part_count
+from headrace.data.staging.source_files import STAGE_FOLDER, FilePart, SourceFile, Version, is_in_memory, part_count
 from headrace.data.storage.file_writing import OutputFolders, UnwritableError, partial_file, write_all, writing
 from headrace.data.storage.open_file import DescriptorOwner, printable_path
 from headrace.errors import WriteError
@@ -28,10 +27,6 @@ from headrace.errors import WriteError
 FORMAT = "headrace stage 4"
 """Version of the journal; a new one is also due if the size of parts changes."""
 _NAME = b"journal"
-
-
-class DamagedJournalError(Exception):
-    """Invalid content of a journal; the message describes it."""
 
 
 class StageJournal(DescriptorOwner):
@@ -109,26 +104,26 @@ class StageJournal(DescriptorOwner):
         for number, line in enumerate(data[: self._end].splitlines(), 1):
             try:
                 self._take(_parsed(line))
-            except DamagedJournalError as error:
+            except (ValueError, RecursionError) as error:
                 raise WriteError(
                     f"{printable_path(place)}: expected the journal of what is staged here, got one that cannot be "
-                    f"used: line {number:,} {error}. Delete the folder {printable_path(self.folders.root.path)} and "
+                    f"used: line {number:,}: {error}. Delete the folder {printable_path(self.folders.root.path)} and "
                     f"stage again"
                 ) from error
 
     def _take(self, entry: object) -> None:
-        """Apply a line to the state. Raises DamagedJournalError."""
+        """Apply a line to the state. Raises ValueError."""
         match entry:
             case {"format": str(name)} if name != FORMAT:
-                raise DamagedJournalError(f"is of another version, {name!r}; this one writes {FORMAT!r}")
+                raise ValueError(f"is of another version, {name!r}; this one writes {FORMAT!r}")
             case {"format": _, "sources": dict(sources), "made": bool(made)} if all(map(_path, sources)):
                 self.sources, self.made = sources, made
             case _ if self.sources is None:
-                raise DamagedJournalError("is no header")
+                raise ValueError("is no header")
             case {"file": str(text), "size": int(size), "mtime_ns": int(time), "part": int(part), "crc32": int(sum_)}:
                 self.files.setdefault(_path(text), {})[size, time, part] = sum_
             case _:
-                raise DamagedJournalError("is no record")
+                raise ValueError("is no record")
 
     def _expect_own(self) -> None:
         """Raise WriteError for another user's folder: /dev/shm is shared, and its owner may change what is read."""
@@ -175,20 +170,16 @@ def locked_folder(root: bytes, *, wait: bool) -> Iterator[StageJournal]:
 def _parsed(line: bytes) -> Any:
     bare, _, check = line.rpartition(b" ")
     if check != _check(bare):
-        raise DamagedJournalError("does not fit its checksum")
-    try:
-        return json.loads(bare)
-    except (ValueError, RecursionError):
-        raise DamagedJournalError("is no JSON") from None
+        raise ValueError("does not fit its checksum")
+    return json.loads(bare)
 
 
 def _path(text: str) -> bytes:
-    """Return a relative path that stays inside its folder. Raises DamagedJournalError for any other path."""
-    with suppress(UnicodeEncodeError):
-        path = os.fsencode(text)
-        if b"\0" not in path and not any(part in (b"", b".", b"..") for part in path.split(b"/")):
-            return path
-    raise DamagedJournalError(f"names {text!r}, which no copy is called")
+    """Return a relative path that stays inside its folder. Raises ValueError for any other path."""
+    path = os.fsencode(text)
+    if b"\0" in path or any(part in (b"", b".", b"..") for part in path.split(b"/")):
+        raise ValueError(f"names {text!r}, which no copy is called")
+    return path
 
 
 def _check(line: bytes) -> bytes:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from headrace.data.staging.copying import FileCopier, StageReport, units
 from headrace.data.staging.journal import StageJournal, locked_folder, partial_name
-from headrace.data.staging.room import expect_room
-from headrace.data.staging.source_files import STAGE_FOLDER, StageListing, StageSource, Version, parts_of
+from headrace.data.staging.source_files import STAGE_FOLDER, StageListing, StageSource, Version, expect_room, parts_of
 from headrace.data.storage.file_writing import PARTIAL_SUFFIX, writing
 from headrace.data.storage.open_file import printable_path
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
