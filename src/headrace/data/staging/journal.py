@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -71,10 +71,14 @@ class StageJournal(DescriptorOwner):
         """Return the CRC-32 of a part that was copied; None if it was not."""
         return self.files.get(part.file.path, {}).get((*part.file.version, part.number))
 
-    def is_copy(self, path: bytes, version: Version | None) -> bool:
-        """Return True if a file of this size and modification time was completely copied to `path`."""
-        known = self.files.get(path, {})
-        return version is not None and all((*version, number) in known for number in range(part_count(version[0])))
+    def unchanged(self, there: Mapping[bytes, Version | None]) -> Set[bytes]:
+        """Return the complete copies among the files that are there, by size and modification time."""
+        return {
+            path
+            for path, version in there.items()
+            if (known := self.files.get(path)) and version is not None
+            if all((*version, number) in known for number in range(part_count(version[0])))
+        }
 
     def clear_partial(self, keep: Container[bytes] = ()) -> int:
         """Remove incomplete files, except those named in `keep`; return the bytes that these take."""

@@ -65,25 +65,22 @@ def stage(
         root, named = journal.folders.root.path, {os.fsdecode(each.name): os.fsdecode(each.path) for each in sources}
         _expect_same_sources(journal, named)
         listing, there = StageListing(sources), _existing(root)
-        names = {file.path for file in listing.files}
-        _expect_ours(journal, there, names)
+        names, unchanged = {file.path for file in listing.files}, journal.unchanged(there)
+        changed = names & journal.files.keys() & there.keys() - unchanged
+        _expect_ours(journal, there, unchanged | changed)
         report.files, report.bytes = len(names), sum(file.size for file in listing.files)
         report.skipped = dict(listing.skipped)
-        kept = {
-            file
-            for file in listing.files
-            if there.get(file.path) == file.version and journal.is_copy(file.path, file.version)
-        }
-        changed = names.intersection(_changed(journal, there))
+        kept = [file for file in listing.files if file.path in unchanged and there[file.path] == file.version]
         copier = FileCopier(journal, report, stop)
         if verify:
             work(kept, lambda file: None if copier.is_intact(file) else changed.add(file.path))
-            kept = {file for file in kept if file.path not in changed}
-        copy = [file for file in listing.files if file not in kept]
+            kept = [file for file in kept if file.path not in changed]
         report.kept, report.kept_bytes = len(kept), sum(file.size for file in kept)
-        report.repaired = [printable_path(file.path) for file in copy if file.path in changed]
-        there_bytes = journal.clear_partial({partial_name(file) for file in copy})
-        expect_room(root, [file.size for file in copy], there_bytes, reserve_bytes=reserve_bytes)
+        report.repaired = sorted(map(printable_path, changed))
+        remaining = names.difference(file.path for file in kept)
+        copy = [file for file in listing.files if file.path in remaining]
+        taken = journal.clear_partial({partial_name(file) for file in copy})
+        expect_room(root, [file.size for file in copy], taken, reserve_bytes=reserve_bytes)
         if journal.sources is None:
             journal.begin(named)
         gone = journal.files.keys() - names
@@ -139,12 +136,12 @@ def _existing(root: bytes) -> Existing:
     return found
 
 
-def _expect_ours(journal: StageJournal, there: Existing, names: Set[bytes]) -> None:
-    """Raise WriteError for files that were not staged, except indices next to copies. `names`: copies to make."""
-    known, root = journal.files, printable_path(journal.folders.root.path)
-    replaced = {path for path in names & known.keys() if there.get(path) is not None}
-    others = (path for path in there.keys() - replaced if not journal.is_copy(path, there[path]))
-    found = sorted(path for path in others if there[path] is None or not _is_index_of(path, known))
+def _expect_ours(journal: StageJournal, there: Existing, ours: Set[bytes]) -> None:
+    """Raise WriteError for links, and for files that were not staged, except indices next to copies."""
+    root, known = printable_path(journal.folders.root.path), journal.files
+    found = [
+        path for path, version in there.items() if version is None or not (path in ours or _is_index_of(path, known))
+    ]
     if found:
         some = ", ".join(map(printable_path, found[:_NAMED_MOST])) + (", …" if len(found) > _NAMED_MOST else "")
         raise WriteError(
@@ -160,11 +157,6 @@ def _is_index_of(path: bytes, known: Container[bytes]) -> bool:
             stem = path[: -len(suffix)]
             return stem in known or stem.rpartition(b".")[0] in known
     return False
-
-
-def _changed(journal: StageJournal, there: Existing) -> list[bytes]:
-    """Return the copies that were written since they were staged."""
-    return [path for path in journal.files if path in there and not journal.is_copy(path, there[path])]
 
 
 def _remove(journal: StageJournal, paths: Container[bytes], there: Existing) -> None:
@@ -201,7 +193,7 @@ def unstage(to: str, *, force: bool = False) -> UnstageReport:
         raise NotFoundError(f"{place}: expected a folder that was staged into, got none. Check the path")
     with locked_folder(root, wait=False) as journal:
         there = _existing(root)
-        left = [] if force else _changed(journal, there)
+        left = [] if force else sorted((journal.files.keys() & there.keys()) - journal.unchanged(there))
         paths = journal.files.keys() - left
         _remove(journal, paths, there)
         _remove_folders(journal)
