@@ -52,6 +52,16 @@ def test_a_source_that_changed_is_copied_again_and_one_that_is_gone_is_removed(s
     assert (report.copied, report.gone, report.repaired) == (2, 1, [])
 
 
+def test_a_modified_copy_whose_source_is_gone_is_refused(source, to):
+    stage_all(source, to)
+    (source / "a" / "4.bin").unlink()
+    (to / "source" / "a" / "4.bin").write_bytes(b"notes")
+    before = copies(to)
+    with pytest.raises(WriteError, match=r"got 1 other files: source/a/4\.bin\. Move them away"):
+        stage_all(source, to)
+    assert copies(to) == before
+
+
 @pytest.mark.parametrize("how", ["longer", "deleted", "time"])
 def test_a_copy_that_is_not_as_it_was_left_is_made_anew(source, to, how):
     stage_all(source, to)
@@ -259,6 +269,24 @@ def test_a_journal_that_was_cut_short_is_gone_on_with(source, to):
     report = stage_all(source, to)
     assert report.copied == 1
     assert copies(to) == expected(source)
+
+
+def test_a_line_that_a_full_disk_cut_short_damages_no_journal(source, to, monkeypatch):
+    real, cut = journal.write_all, []
+
+    def write(descriptor: int, data: memoryview, at: int) -> None:
+        if not cut and at > 0:
+            cut.append(at)
+            real(descriptor, data[:9], at)
+            raise OSError(28, "No space left on device")
+        real(descriptor, data, at)
+
+    monkeypatch.setattr(journal, "write_all", write)
+    with pytest.raises(WriteError, match=r"journal: could not be written: No space left on device\. Free space"):
+        stage_all(source, to)
+    stage_all(source, to)
+    assert copies(to) == expected(source)
+    assert unstage(str(to)).left == []
 
 
 @pytest.mark.parametrize(

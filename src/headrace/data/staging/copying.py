@@ -55,7 +55,7 @@ class StageReport:
 
 
 def units(parts: Sequence[FilePart]) -> Iterator[list[FilePart]]:
-    """Yield units of work for a thread: a part of a large file, or some small files."""
+    """Yield units of work for a thread: a part of a large file, some small files, or both."""
     costs = accumulate(part.length + FILE_BYTES for part in parts)
     for _, unit in groupby(zip(parts, costs, strict=True), lambda each: each[1] // UNIT_BYTES):
         yield [part for part, _ in unit]
@@ -86,7 +86,9 @@ class FileCopier:
         copy = self._journal.folders.root.place(file.path)
         if any(self._sum_on_disk(part, copy) != self._journal.sum_of(part) for part in parts_of(file)):
             return False
-        self._count(kept=1, kept_bytes=file.size)
+        with self._lock:
+            self._report.kept += 1
+            self._report.kept_bytes += file.size
         return True
 
     def _copied(self, part: FilePart) -> dict[str, Any]:
@@ -103,7 +105,8 @@ class FileCopier:
                         f"{printable_path(place)}: expected the bytes of {printable_path(file.source)} to come back, "
                         f"got others. Check the disk, or the memory"
                     )
-        self._count(copied_bytes=part.length)
+        with self._lock:
+            self._report.copied_bytes += part.length
         where = {"file": os.fsdecode(file.path), "size": file.size, "mtime_ns": file.mtime_ns}
         return {**where, "part": part.number, "crc32": sum_}
 
@@ -115,7 +118,8 @@ class FileCopier:
             os.utime(partial, ns=(file.mtime_ns, file.mtime_ns))
             private = self._journal.folder.descriptor
             os.rename(partial_name(file), name, src_dir_fd=private, dst_dir_fd=folder.descriptor)
-        self._count(copied=1)
+        with self._lock:
+            self._report.copied += 1
 
     @contextmanager
     def _opened(self, file: SourceFile) -> Iterator[int]:
@@ -161,8 +165,3 @@ class FileCopier:
             if use is not None:
                 use(data, at)
         return sum_
-
-    def _count(self, **more: int) -> None:
-        with self._lock:
-            for name, number in more.items():
-                setattr(self._report, name, getattr(self._report, name) + number)
