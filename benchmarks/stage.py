@@ -49,10 +49,10 @@ def main() -> None:
         times["again, --verify"].append(timed_s(lambda: staged(verify=True)))
         unstage(to)
     plain = statistics.median(times["cp -r"])
-    print(f"{found.total_files:,} files of {found.total_bytes / 1e6:,.0f} MB, medians of {given.rounds} rounds")
+    print(f"{found.files:,} files of {found.bytes / 1e6:,.0f} MB, medians of {given.rounds} rounds")
     for name, taken in times.items():
         median = statistics.median(taken)
-        print(f"{name:16} {median:8.2f} s  {found.total_bytes / 1e6 / median:8,.0f} MB/s  {median / plain:5.2f} × cp")
+        print(f"{name:16} {median:8.2f} s  {found.bytes / 1e6 / median:8,.0f} MB/s  {median / plain:5.2f} × cp")
 
 
 if __name__ == "__main__":

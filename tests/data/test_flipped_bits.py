@@ -187,7 +187,7 @@ def check_flips(kept: KeptFile, bits: list[int]) -> None:
         if isinstance(got, HeadraceError):
             errors += 1
             # Without its last line end, a journal says nothing of the last copy.
-            assert re.search("damaged|checksum|is no JSON|one that only staging has written", str(got))
+            assert re.search("damaged|checksum|one that only staging has written", str(got))
         else:
             assert got == expected
             assert kept.place.read_bytes() == sound, "it is not left as it is"

@@ -135,7 +135,7 @@ def open_dataset(
     )
     source = find_source(where, given)  # report errors before anything is copied
     if stage is not None:
-        from headrace.data.staging.staged_dataset import stage_dataset
+        from headrace.data.staging import stage_dataset
 
         where, root = stage_dataset(where, root=root, to=stage)
         given = replace(given, root=root, stage=None)

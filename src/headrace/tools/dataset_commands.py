@@ -214,16 +214,13 @@ def stage(
     with byte_progress(console, "Staging") as update:
 
         def tick(report: StageReport) -> None:
-            if not report.kept and report.verified is not None:
-                update("Reading existing copies", report.verified_bytes, report.total_bytes)
-            else:
-                update("Staging", report.copied_bytes + report.kept_bytes, report.total_bytes)
+            update("Staging", report.copied_bytes + report.kept_bytes, report.bytes)
 
         report = stage_sources(
             found, to=str(to), threads=threads, verify=verify, reserve_bytes=reserve_bytes, tick=tick
         )
     say(console, staged_lines(report, found))
-    write_json(json, report.document())
+    write_json(json, asdict(report))
 
 
 def staged_lines(report: StageReport, sources: Sequence[StageSource]) -> Iterator[str]:
@@ -235,8 +232,8 @@ def staged_lines(report: StageReport, sources: Sequence[StageSource]) -> Iterato
     yield f"{report.copied:,} files of {decimal(report.copied_bytes)} copied and read back in {took:.1f} s{rate}"
     if report.kept:
         yield f"{report.kept:,} files were there already, with the size and time of their sources"
-    if report.verified is not None:
-        yield f"{report.verified:,} of them read again: each has the bytes that were staged"
+    if report.verified:
+        yield f"{report.kept:,} of them read again: each has the bytes that were staged"
     if report.repaired:
         changed = some(report.repaired)
         yield f"{len(report.repaired):,} copies had changed since they were staged, and were made anew: {changed}"
@@ -265,7 +262,7 @@ def unstage(
     if report.left:
         lines.append(f"left, as they changed since they were staged: {some(report.left)}")
     say(console, lines)
-    write_json(json, report.document())
+    write_json(json, report._asdict())
     if report.left:
         raise HeadraceError(f"{report.to}: {len(report.left):,} files were left. Remove them, too: --force")
 

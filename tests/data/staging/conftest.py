@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from staged_trees import PART_BYTES, make_source
 
-from headrace.data.staging import copying, staging
+from headrace.data.staging import copying, source_files
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "PART_BYTES", PART_BYTES)
+    monkeypatch.setattr(source_files, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(copying, "UNIT_BYTES", PART_BYTES)
+    monkeypatch.setattr(copying, "FILE_BYTES", PART_BYTES // 16)
 
 
 @pytest.fixture

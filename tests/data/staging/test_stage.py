@@ -23,13 +23,13 @@ def test_copies_are_the_sources_byte_for_byte(source, to):
     report = stage_all(source, to)
     assert copies(to) == expected(source)
     assert (report.copied, report.kept, report.skipped) == (
-        report.total_files,
+        report.files,
         0,
         {"broken links and special files": 1},
     )
     assert (
         report.copied_bytes
-        == report.total_bytes
+        == report.bytes
         == sum(len(entry[0]) for entry in expected(source).values() if isinstance(entry[0], bytes))
     )
 
@@ -38,7 +38,7 @@ def test_what_is_complete_is_left_alone(source, to):
     stage_all(source, to)
     before = {path: path.stat().st_ctime_ns for path in to.rglob("*") if path.is_file()}
     report = stage_all(source, to)
-    assert (report.copied, report.kept) == (0, report.total_files)
+    assert (report.copied, report.kept) == (0, report.files)
     assert {path: path.stat().st_ctime_ns for path in to.rglob("*") if path.is_file()} == before
 
 
@@ -50,6 +50,16 @@ def test_a_source_that_changed_is_copied_again_and_one_that_is_gone_is_removed(s
     report = stage_all(source, to)
     assert copies(to) == expected(source)
     assert (report.copied, report.gone, report.repaired) == (2, 1, [])
+
+
+def test_a_modified_copy_whose_source_is_gone_is_refused(source, to):
+    stage_all(source, to)
+    (source / "a" / "4.bin").unlink()
+    (to / "source" / "a" / "4.bin").write_bytes(b"notes")
+    before = copies(to)
+    with pytest.raises(WriteError, match=r"got 1 other files: source/a/4\.bin\. Move them away"):
+        stage_all(source, to)
+    assert copies(to) == before
 
 
 @pytest.mark.parametrize("how", ["longer", "deleted", "time"])
@@ -78,9 +88,10 @@ def test_a_bit_that_flipped_is_found_by_verify(source, to, name):
     os.utime(copy, ns=(time_ns, time_ns))
     assert stage_all(source, to).copied == 0, "nothing is read without verify"
     report = stage_all(source, to, verify=True)
-    assert (report.copied, report.repaired, report.verified) == (1, [f"source/{name}"], report.total_files - 1)
+    assert (report.copied, report.repaired, report.kept) == (1, [f"source/{name}"], report.files - 1)
     assert copies(to) == expected(source)
-    assert stage_all(source, to, verify=True).verified == report.total_files
+    again = stage_all(source, to, verify=True)
+    assert (again.verified, again.kept) == (True, report.files)
 
 
 def test_bytes_that_do_not_come_back_are_an_error_and_no_copy(source, to, monkeypatch):
@@ -92,7 +103,7 @@ def test_bytes_that_do_not_come_back_are_an_error_and_no_copy(source, to, monkey
         stage_all(source, to)
     assert not [entry for entry in copies(to).values() if isinstance(entry[0], bytes) and entry[0] != b""]
     monkeypatch.undo()
-    monkeypatch.setattr("headrace.data.staging.staging.PART_BYTES", 64 << 10)
+    monkeypatch.setattr("headrace.data.staging.source_files.PART_BYTES", 64 << 10)
     stage_all(source, to)
     assert copies(to) == expected(source)
 
@@ -184,7 +195,7 @@ def test_a_file_that_cannot_be_read_leaves_the_rest_to_go_on_with(source, to, mo
     monkeypatch.setattr(os, "preadv", real)
     report = stage_all(source, to)
     assert copies(to) == expected(source)
-    assert report.kept + report.copied == report.total_files
+    assert report.kept + report.copied == report.files
 
 
 def test_several_sources_lie_under_their_names(tmp_path, to):
@@ -260,21 +271,39 @@ def test_a_journal_that_was_cut_short_is_gone_on_with(source, to):
     assert copies(to) == expected(source)
 
 
+def test_a_line_that_a_full_disk_cut_short_damages_no_journal(source, to, monkeypatch):
+    real, cut = journal.write_all, []
+
+    def write(descriptor: int, data: memoryview, at: int) -> None:
+        if not cut and at > 0:
+            cut.append(at)
+            real(descriptor, data[:9], at)
+            raise OSError(28, "No space left on device")
+        real(descriptor, data, at)
+
+    monkeypatch.setattr(journal, "write_all", write)
+    with pytest.raises(WriteError, match=r"journal: could not be written: No space left on device\. Free space"):
+        stage_all(source, to)
+    stage_all(source, to)
+    assert copies(to) == expected(source)
+    assert unstage(str(to)).left == []
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda data: checked(bare(data).replace(b"stage 3", b"stage 9")), "another version, 'headrace stage 9'"),
-        (lambda data: checked(b"{" + bare(data)), "line 1 is no JSON"),
-        (lambda data: b"{" + data, "line 1 does not fit its checksum"),
-        (lambda data: data.replace(b'"size"', b'"sized"'), r"line \d+ does not fit its checksum"),
-        (lambda data: data + b'{"gone": "source/large"}\n', r"line \d+ does not fit its checksum"),
+        (lambda data: checked(bare(data).replace(b"stage 4", b"stage 9")), "another version, 'headrace stage 9'"),
+        (lambda data: checked(b"{" + bare(data)), "line 1: Expecting property name"),
+        (lambda data: b"{" + data, "line 1: does not fit its checksum"),
+        (lambda data: data.replace(b'"size"', b'"sized"'), r"line \d+: does not fit its checksum"),
+        (lambda data: data + b'{"file": "source/large"}\n', r"line \d+: does not fit its checksum"),
         (
             lambda data: checked(bare(data).replace(b'"source/large"', b'"../large"')),
             r"names '\.\./large', which no copy is called",
         ),
         (lambda data: checked(bare(data).replace(b'"source/large"', b'"/etc/passwd"')), "names '/etc/passwd'"),
         (lambda data: checked(bare(data) + b'{"what": 1}\n'), "is no record"),
-        (lambda data: checked(b"[]\n"), "line 1 is no header"),
+        (lambda data: checked(b"[]\n"), "line 1: is no header"),
     ],
 )
 @pytest.mark.parametrize("work", ["stage", "unstage"])

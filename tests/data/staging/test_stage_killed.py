@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from killed_forks import count_calls, is_killed_at_call, is_killed_within
 from staged_trees import copies, expected, stage_all
 
-from headrace.data.staging import unstage
+from headrace.data.staging import StageReport, sources_of, stage, unstage
+from headrace.errors import WriteError
 
 MOMENTS, MOMENTS_LONG = 3, 50
 
@@ -87,6 +89,32 @@ def check_and_go_on_replaced(source: Path, to: Path) -> None:
     assert copies(to) == expected(source)
 
 
+def test_a_copy_still_counts_while_a_newer_one_is_incomplete(source, to, monkeypatch):
+    """Of a large file that changed, whose new copy failed after its first part."""
+    from headrace.data.staging import copying
+
+    real, written = copying.write_all, []
+
+    def write(descriptor: int, data: memoryview, at: int) -> None:
+        written.append(at)
+        if len(written) == 2:
+            raise OSError(28, "No space left on device")
+        real(descriptor, data, at)
+
+    only = source / "large"
+    stage_one(only, to)
+    only.write_bytes(only.read_bytes()[::-1])
+    monkeypatch.setattr(copying, "write_all", write)
+    with pytest.raises(WriteError, match="No space left on device"):
+        stage_one(only, to)
+    monkeypatch.setattr(copying, "write_all", real)
+    shutil.copytree(to, to.with_name("again"))
+    report = stage_one(only, to)
+    assert (report.copied, report.repaired) == (1, [])
+    assert (to / "large").read_bytes() == only.read_bytes()
+    assert unstage(str(to.with_name("again")))[1:] == (1, only.stat().st_size, [])
+
+
 def test_parts_that_are_there_are_not_copied_again(source, to, monkeypatch):
     """Of a large file, which is killed after its first part."""
     from headrace.data.staging import copying
@@ -110,7 +138,5 @@ def test_parts_that_are_there_are_not_copied_again(source, to, monkeypatch):
     assert (to / "large").read_bytes() == only.read_bytes()
 
 
-def stage_one(path: Path, to: Path) -> None:
-    from headrace.data.staging import sources_of, stage
-
-    stage(sources_of([str(path)]), to=str(to), threads=1)
+def stage_one(path: Path, to: Path) -> StageReport:
+    return stage(sources_of([str(path)]), to=str(to), threads=1)

@@ -14,7 +14,7 @@ from headrace.errors import NotFoundError, WriteError
 
 
 def test_all_of_ours_goes_with_the_folder(source, to):
-    total = stage_all(source, to).total_files
+    total = stage_all(source, to).files
     (to / "source" / "large.headrace").write_bytes(b"an index")
     assert unstage(str(to)).removed == total
     assert not to.exists()
@@ -37,7 +37,7 @@ def test_what_is_not_ours_stays(source, to):
 
 
 def test_a_copy_that_was_written_since_stays_unless_forced(source, to):
-    total = stage_all(source, to).total_files
+    total = stage_all(source, to).files
     (to / "source" / "large").write_bytes(b"somebody's notes")
     report = unstage(str(to))
     assert (report.removed, report.left) == (total - 1, ["source/large"])

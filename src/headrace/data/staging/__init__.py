@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from headrace.data.staging.copying import StageReport
 from headrace.data.staging.source_files import StageSource, sources_of
-from headrace.data.staging.staging import UnstageReport, stage, unstage
+from headrace.data.staging.staging import UnstageReport, stage, stage_dataset, unstage
 
-__all__ = ["StageReport", "StageSource", "UnstageReport", "sources_of", "stage", "unstage"]
+__all__ = ["StageReport", "StageSource", "UnstageReport", "sources_of", "stage", "stage_dataset", "unstage"]

@@ -1,11 +1,12 @@
-"""Files to stage, existing copies, and free space for copies."""
+"""Sources to stage, their files, and room for the copies."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,15 +17,19 @@ from headrace.data.storage.open_file import printable_path, read_error
 from headrace.data.storage.paths import walk_folders
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.errors import EmptyDatasetError, NotFoundError, UsageError, WriteError
-from headrace.system import Mount, memory, mounts, read_text
+from headrace.system import memory, mounts, read_text
 
 STAGE_FOLDER = b".headrace-stage"
 """Private folder in the folder of copies."""
+PART_BYTES = 64 << 20
+"""Size of the parts in which several threads copy large files, and resume them after a kill."""
 RESERVE_BYTES, RESERVE_SHARE = 1 << 30, 0.1
 """Default reserve for other programs: a share of all memory, and at least these bytes."""
 _PAGE_BYTES = 4096
 """Allocation unit of files on tmpfs and most disks."""
-_UNFINISHED = os.fsencode(next(suffix for suffix in INDEX_SUFFIXES if suffix.endswith(PARTIAL_SUFFIX)))
+Version = tuple[int, int]
+"""Size and modification time (ns) of a file, which show a change."""
+_INDEX = os.fsencode(INDEX_SUFFIXES[0])
 
 
 @dataclass(frozen=True)
@@ -50,19 +55,17 @@ def sources_of(paths: Sequence[str], *, only: Sequence[tuple[bytes, ...] | None]
         raise UsageError("expected paths of what is to be staged, got none")
     taken = {STAGE_FOLDER}
     sources = []
-    for number, path in enumerate(paths):
+    for path, wanted in zip(paths, only or [None] * len(paths), strict=True):
         if not os.path.exists(path):
             raise NotFoundError(f"{path}: expected a file or a folder to stage, got nothing. Check the path")
         if not os.path.isdir(path) and not os.path.isfile(path):
             raise UsageError(f"{path}: expected a file or a folder to stage, got a special file")
         whole = os.fsencode(os.path.abspath(path))
-        name, again = os.path.basename(whole) or b"root", 2
-        if name in taken:
-            while b"%d" % again in taken:
-                again += 1
-            name = b"%d/%s" % (again, name)
-        taken |= {name, name.partition(b"/")[0]}
-        sources.append(StageSource(whole, name, None if only is None else only[number]))
+        last = os.path.basename(whole) or b"root"
+        names = itertools.chain([last], (b"%d/%s" % (number, last) for number in itertools.count(2)))
+        name = next(name for name in names if name.partition(b"/")[0] not in taken)
+        taken.add(name.partition(b"/")[0])
+        sources.append(StageSource(whole, name, wanted))
     return sources
 
 
@@ -79,16 +82,34 @@ class SourceFile:
     """Permissions of the source, plus read and write for the owner."""
 
     @property
-    def version(self) -> tuple[int, int]:
-        """Size and modification time (ns), which show a change."""
+    def version(self) -> Version:
         return self.size, self.mtime_ns
+
+
+class FilePart(NamedTuple):
+    file: SourceFile
+    number: int
+    at: int
+    length: int
+
+
+def part_count(size: int) -> int:
+    """Return the number of parts of a file; an empty file has one."""
+    return -(-size // PART_BYTES) or 1
+
+
+def parts_of(file: SourceFile) -> Iterator[FilePart]:
+    """Split a file into parts."""
+    for number in range(part_count(file.size)):
+        at = number * PART_BYTES
+        yield FilePart(file, number, at, min(PART_BYTES, file.size - at))
 
 
 class StageListing:
     """All regular files of sources, also through links, with size and modification time."""
 
     def __init__(self, sources: Sequence[StageSource]) -> None:
-        """List files source by source. An archive includes the indices next to it.
+        """List files source by source. An archive includes the index next to it.
 
         Raises ReadError, or EmptyDatasetError if there are no files.
         """
@@ -97,45 +118,29 @@ class StageListing:
         """Folders relative to the folder of copies; empty ones count, since they may be classes."""
         self.skipped: Counter[str] = Counter()
         """Number of entries that are not copied, by reason."""
-        index = os.fsencode(INDEX_SUFFIXES[0])
         for source in sources:
-            if source.only is not None:
-                for name in source.only:
-                    self._add(os.path.join(source.name, name), os.path.join(source.path, name))
-            elif os.path.isdir(source.path):
-                self._add_folder(source)
-            else:
-                self._add(source.name, source.path)
-                if os.path.isfile(source.path + index):
-                    self._add(source.name + index, source.path + index)
+            for end in self._ends(source):
+                self._add(source.name + end, source.path + end)
         if not self.files:
             raise EmptyDatasetError(
                 f"{os.fsdecode(sources[0].path)}: expected files to stage, got none. Check the path"
             )
 
-    def _add(self, name: bytes, path: bytes) -> None:
-        """Add the file at `path`, with a copy called `name`."""
-        if name.endswith(_UNFINISHED):
-            self.skipped["indices that are being built"] += 1
-            return
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            raise read_error(path, 0, error) from error
-        mode = stat.S_IMODE(status.st_mode) & 0o777 | 0o600
-        self.files.append(SourceFile(name, path, status.st_size, status.st_mtime_ns, mode))
-
-    def _add_folder(self, source: StageSource) -> None:
-        """Add all files in a folder, in the order of their paths."""
-
-        def count_circle() -> None:
-            self.skipped["folder links that lead back"] += 1
-
-        for folder, names in sorted(walk_folders(source.path, self._scan, in_circle=count_circle)):
-            self.folders.append(os.path.join(source.name, folder) if folder else source.name)
-            for name in sorted(names):
-                path = os.path.join(folder, name)
-                self._add(os.path.join(source.name, path), os.path.join(source.path, path))
+    def _ends(self, source: StageSource) -> Iterator[bytes]:
+        """Yield what follows the path of the source in the path of each file, in order."""
+        if source.only is not None:
+            yield from (b"/" + name for name in source.only)
+        elif os.path.isdir(source.path):
+            circles = "folder links that lead back"
+            walk = walk_folders(source.path, self._scan, in_circle=lambda: self.skipped.update([circles]))
+            for folder, names in sorted(walk):
+                end = b"/" + folder if folder else b""
+                self.folders.append(source.name + end)
+                yield from (b"%s/%s" % (end, name) for name in sorted(names))
+        else:
+            yield b""
+            if os.path.isfile(source.path + _INDEX):
+                yield _INDEX
 
     def _scan(self, folder: bytes) -> tuple[list[bytes], list[bytes]]:
         """Return the names of the subfolders and of the files in one folder."""
@@ -150,91 +155,47 @@ class StageListing:
                     self.skipped["broken links and special files"] += 1
         return folders, files
 
-
-def existing_copies(root: bytes) -> tuple[dict[bytes, tuple[int, int]], list[bytes]]:
-    """List the folder of copies, including files that were not staged, without following links.
-
-    Return the size and modification time (ns) of each regular file by relative path, and all links and special files,
-    which staging never creates. Raises WriteError for a folder that cannot be listed.
-    """
-    files: dict[bytes, tuple[int, int]] = {}
-    others = []
-
-    def fail(error: OSError) -> None:
-        raise WriteError(
-            f"{printable_path(error.filename)}: could not be listed: {error.strerror}. Stage into a folder of your own"
-        ) from error
-
-    for folder, folders, names in os.walk(root, onerror=fail):
-        if folder == root:
-            folders[:] = [name for name in folders if name != STAGE_FOLDER]
-            names[:] = [name for name in names if name != STAGE_FOLDER + os.fsencode(PARTIAL_SUFFIX)]
-        for place in [os.path.join(folder, name) for name in folders + names]:
-            status, path = os.lstat(place), os.path.relpath(place, root)
-            if stat.S_ISREG(status.st_mode):
-                files[path] = (status.st_size, status.st_mtime_ns)
-            elif not stat.S_ISDIR(status.st_mode):
-                others.append(path)
-    return files, others
+    def _add(self, name: bytes, path: bytes) -> None:
+        """Add the file at `path`, with a copy called `name`."""
+        if name.endswith(_INDEX + os.fsencode(PARTIAL_SUFFIX)):
+            self.skipped["indices that are being built"] += 1
+            return
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise read_error(path, 0, error) from error
+        mode = stat.S_IMODE(status.st_mode) & 0o777 | 0o600
+        self.files.append(SourceFile(name, path, status.st_size, status.st_mtime_ns, mode))
 
 
-class FreeSpace(NamedTuple):
-    free_bytes: int
-    """Free bytes of the file system for users other than root."""
-    free_files: int | None
-    """Free inodes; None if the file system does not count them."""
-    memory_bytes: int | None
-    """Available memory if the file system is in memory; None otherwise."""
-    reserve_bytes: int
-    """Bytes to leave free: of memory if the copies use memory, else of the file system."""
-
-
-def free_space(folder: bytes, *, in_memory: bool, reserve_bytes: int | None) -> FreeSpace:
-    """Return the space for copies. Raises OSError."""
-    status = os.statvfs(folder)
-    known = memory() if in_memory else None
-    total, available = (0, None) if known is None else (known.total_bytes, known.available_bytes)
-    reserve = max(RESERVE_BYTES, int(total * RESERVE_SHARE)) if reserve_bytes is None else reserve_bytes
-    return FreeSpace(status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None, available, reserve)
-
-
-def expect_room(files: Sequence[SourceFile], there: int, space: FreeSpace, folder: bytes) -> None:
-    """Raise WriteError if `files` would not fit; `there` bytes of them exist already."""
-    need = sum(-(-file.size // _PAGE_BYTES) * _PAGE_BYTES for file in files) - there
-    copies, left, reserve = (decimal(max(0, size)) for size in (need, space.free_bytes, space.reserve_bytes))
-    lack = None
+def expect_room(folder: bytes, sizes: Sequence[int], there: int, *, reserve_bytes: int | None) -> None:
+    """Raise WriteError if files of these sizes would not fit; `there` bytes of them exist already. Raises OSError."""
+    need = sum(-(-size // _PAGE_BYTES) * _PAGE_BYTES for size in sizes) - there
     if need <= 0:
         return
-    if space.memory_bytes is None and need > space.free_bytes - space.reserve_bytes:
-        lack = (
-            f"the copies need {copies}, and the file system has {left} left, of which {reserve} are kept free. Free "
-            f"space there, stage less, or say how much is to be left: --reserve"
+    status, known = os.statvfs(folder), memory() if is_in_memory(folder) else None
+    free, share = status.f_bavail * status.f_frsize, 0 if known is None else int(known.total_bytes * RESERVE_SHARE)
+    reserve = max(RESERVE_BYTES, share) if reserve_bytes is None else reserve_bytes
+    if known is None:
+        rooms = [("the file system", free, reserve)]
+    else:
+        rooms = [("the file system, which is memory,", free, 0), ("memory", known.available_bytes, reserve)]
+    for what, left, reserved in rooms:
+        if need > left - reserved:
+            raise WriteError(
+                f"{printable_path(folder)}: the copies need {decimal(need)}, and {what} has {decimal(left)} left, of "
+                f"which {decimal(reserved)} stay free. Free space, enlarge it (mount -o remount,size=…; docker run "
+                f"--shm-size=…), stage less, or onto a disk, or set the reserve: --reserve. Nothing was written"
+            )
+    if status.f_files and len(sizes) > status.f_favail:
+        raise WriteError(
+            f"{printable_path(folder)}: the copies are {len(sizes):,} files, and the file system takes "
+            f"{status.f_favail:,} more. Stage an archive of them, or onto another file system. Nothing was written"
         )
-    elif need > space.free_bytes:
-        lack = (
-            f"the copies need {copies}, and the file system, which is memory, has {left} left. Make it larger "
-            f"(mount -o remount,size=…; docker run --shm-size=…), stage less, or stage onto a disk"
-        )
-    elif space.memory_bytes is not None and need > space.memory_bytes - space.reserve_bytes:
-        lack = (
-            f"the copies need {copies} of memory, of which {decimal(space.memory_bytes)} are available, and {reserve} "
-            f"are left to runs. Stage less, or onto a disk, or say how much runs need: --reserve"
-        )
-    elif space.free_files is not None and len(files) > space.free_files:
-        lack = (
-            f"the copies are {len(files):,} files, and the file system takes {space.free_files:,} more. Stage an "
-            f"archive of them, or onto another file system"
-        )
-    if lack is not None:
-        raise WriteError(f"{printable_path(folder)}: {lack}. Nothing was written")
 
 
 def is_in_memory(folder: bytes) -> bool:
     """Return True if files in the folder use memory. Raises OSError."""
-    return file_system_of(os.stat(folder).st_dev, mounts(read_text, "self")) in ("tmpfs", "ramfs")
-
-
-def file_system_of(device: int, listed: Iterable[Mount]) -> str | None:
-    """Return the file system of a device; None if no mount has that device."""
+    device = os.stat(folder).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    return next((mount.kind for mount in listed if mount.number == number), None)
+    return any(mount.number == number and mount.kind in ("tmpfs", "ramfs") for mount in mounts(read_text, "self"))

@@ -1,35 +1,43 @@
-"""`stage` and `unstage`: make complete and verified copies, and remove them."""
+"""`stage`, `stage_dataset` and `unstage`: make complete and verified copies, and remove them."""
 
 from __future__ import annotations
 
+import glob
 import os
 import stat
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import NamedTuple
 
-from headrace.data.staging.copying import PART_BYTES, FileCopier, StageReport, parts_of, units
-from headrace.data.staging.journal import CopyRecord, JournalHeader, StageJournal, locked_folder, partial_name
+from headrace.data import Where
+from headrace.data.manifest.manifest_table import holds_bytes_of_samples
+from headrace.data.sources.file_kind import ROW_KINDS, kind_of
+from headrace.data.sources.image_folders import ALL_FILES, split_pattern
+from headrace.data.sources.path_root import Root
+from headrace.data.staging.copying import FileCopier, StageReport, units
+from headrace.data.staging.journal import StageJournal, locked_folder, partial_name
 from headrace.data.staging.source_files import (
     STAGE_FOLDER,
-    SourceFile,
     StageListing,
     StageSource,
-    existing_copies,
+    Version,
     expect_room,
-    free_space,
+    parts_of,
+    sources_of,
 )
-from headrace.data.storage.file_writing import OutputFolders, writing
+from headrace.data.storage.file_writing import PARTIAL_SUFFIX, writing
 from headrace.data.storage.open_file import printable_path
+from headrace.data.storage.paths import local_path, resolve_paths
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.errors import NotFoundError, UsageError, WriteError
 from headrace.system import Stop, default_threads, work_through
 
-T = TypeVar("T")
-
+Existing = Mapping[bytes, Version | None]
+"""Files in the folder of copies by path; None: a link or a special file, which staging never creates."""
 _NAMED_MOST = 5
+_EXPECTED = "a path, a pattern or a list of paths"
 
 
 def stage(
@@ -59,45 +67,44 @@ def stage(
     if reserve_bytes is not None and reserve_bytes < 0:
         raise UsageError(f"reserve_bytes: expected 0 or more, got {reserve_bytes}")
     _expect_apart(sources, to)
-    begin = time.perf_counter()
-    report, stop = StageReport(os.path.abspath(to)), Stop()
-
-    def work_at(items: Iterable[T], work: Callable[[T], None]) -> None:
-        work_through(
-            items,
-            work,
-            name="stage",
-            threads=default_threads() if threads is None else threads,
-            one_is_here=False,
-            stop=stop,
-            tick=None if tick is None else lambda: tick(report),
-        )
-
+    begin, stop = time.perf_counter(), Stop()
+    report = StageReport(os.path.abspath(to), verified=verify)
+    work = partial(
+        work_through,
+        name="stage",
+        threads=default_threads() if threads is None else threads,
+        one_is_here=False,
+        stop=stop,
+        tick=None if tick is None else partial(tick, report),
+    )
     with locked_folder(os.fsencode(report.to), wait=True) as journal:
-        copier = FileCopier(journal, report, stop, part_bytes=PART_BYTES)
-        named = tuple((os.fsdecode(source.name), os.fsdecode(source.path)) for source in sources)
+        root, named = journal.folders.root.path, {os.fsdecode(each.name): os.fsdecode(each.path) for each in sources}
         _expect_same_sources(journal, named)
-        listing = StageListing(sources)
-        there = _existing(journal)
-        report.total_files, report.total_bytes = len(listing.files), sum(file.size for file in listing.files)
+        listing, there = StageListing(sources), _existing(root)
+        names, unchanged = {file.path for file in listing.files}, journal.unchanged(there)
+        changed = names & journal.files.keys() & there.keys() - unchanged
+        _expect_ours(journal, there, unchanged | changed)
+        report.files, report.bytes = len(names), sum(file.size for file in listing.files)
         report.skipped = dict(listing.skipped)
-        kept, copy, changed = _plan(listing.files, journal, there)
+        kept = [file for file in listing.files if file.path in unchanged and there[file.path] == file.version]
+        copier = FileCopier(journal, report, stop)
         if verify:
-            report.verified, intact = 0, {}
-            work_at(kept, lambda file: intact.update({file: copier.is_intact(file, journal.files[file.path])}))
-            damaged = [file for file in kept if not intact[file]]
-            kept = [file for file in kept if intact[file]]
-            copy, changed = copy + damaged, changed + damaged
+            work(kept, lambda file: None if copier.is_intact(file) else changed.add(file.path))
+            kept = [file for file in kept if file.path not in changed]
         report.kept, report.kept_bytes = len(kept), sum(file.size for file in kept)
-        report.repaired = [printable_path(file.path) for file in changed]
-        _expect_room(journal, copy, reserve_bytes)
-        if journal.header is None:
-            journal.begin(JournalHeader(named, PART_BYTES, journal.made))
-        report.gone = _remove_gone(journal, listing, there)
+        report.repaired = sorted(map(printable_path, changed))
+        remaining = names.difference(file.path for file in kept)
+        copy = [file for file in listing.files if file.path in remaining]
+        taken = journal.clear_partial({partial_name(file) for file in copy})
+        expect_room(root, [file.size for file in copy], taken, reserve_bytes=reserve_bytes)
+        if journal.sources is None:
+            journal.begin(named)
+        gone = journal.files.keys() - names
+        report.gone = len(gone & there.keys())
+        _remove(journal, gone, there)
         for path in listing.folders:
             journal.folders.open(path)
-        journal.clear_partial(map(partial_name, copy))
-        work_at(units(part for file in copy for part in parts_of(file, PART_BYTES)), copier.copy)
+        work(units([part for file in copy for part in parts_of(file)]), copier.copy)
     report.wall_s = time.perf_counter() - begin
     return report
 
@@ -114,30 +121,49 @@ def _expect_apart(sources: Sequence[StageSource], to: str) -> None:
             )
 
 
-def _expect_same_sources(journal: StageJournal, named: tuple[tuple[str, str], ...]) -> None:
-    header = journal.header
-    if header is None or (header.sources, header.part_bytes) == (named, PART_BYTES):
-        return
-    there, here = (", ".join(path for _, path in one[:_NAMED_MOST]) for one in (header.sources, named))
-    place = printable_path(journal.folders.root.path)
-    raise WriteError(
-        f"{place}: expected copies of {here}, got those of {there}. Stage into another folder, or remove them "
-        f"first: headrace unstage {place}"
-    )
+def _expect_same_sources(journal: StageJournal, named: dict[str, str]) -> None:
+    if journal.sources is not None and journal.sources != named:
+        here, staged = (", ".join(map(str, [*paths.values()][:_NAMED_MOST])) for paths in (named, journal.sources))
+        place = printable_path(journal.folders.root.path)
+        raise WriteError(
+            f"{place}: expected copies of {here}, got those of {staged}. Stage into another folder, or remove them "
+            f"first: headrace unstage {place}"
+        )
 
 
-def _existing(journal: StageJournal) -> dict[bytes, tuple[int, int]]:
-    """Return the existing copies. Raises WriteError for other files, except indices built next to copies."""
-    root, known = journal.folders.root.path, journal.files
-    files, others = existing_copies(root)
-    found = others + [path for path in files if path not in known and not _is_index_of(path, known)]
+def _existing(root: bytes) -> Existing:
+    """List the files in the folder of copies, without following links. Raises WriteError for an unlistable folder."""
+    found: dict[bytes, Version | None] = {}
+
+    def fail(error: OSError) -> None:
+        raise WriteError(
+            f"{printable_path(error.filename)}: could not be listed: {error.strerror}. Stage into a folder of your own"
+        ) from error
+
+    for folder, folders, names in os.walk(root, onerror=fail):
+        if folder == root:
+            folders[:] = [name for name in folders if name != STAGE_FOLDER]
+            names[:] = [name for name in names if name != STAGE_FOLDER + os.fsencode(PARTIAL_SUFFIX)]
+        for place in [os.path.join(folder, name) for name in folders + names]:
+            status = os.lstat(place)
+            if not stat.S_ISDIR(status.st_mode):
+                is_file = stat.S_ISREG(status.st_mode)
+                found[os.path.relpath(place, root)] = (status.st_size, status.st_mtime_ns) if is_file else None
+    return found
+
+
+def _expect_ours(journal: StageJournal, there: Existing, ours: Set[bytes]) -> None:
+    """Raise WriteError for links, and for files that were not staged, except indices next to copies."""
+    root, known = printable_path(journal.folders.root.path), journal.files
+    found = [
+        path for path, version in there.items() if version is None or not (path in ours or _is_index_of(path, known))
+    ]
     if found:
         some = ", ".join(map(printable_path, found[:_NAMED_MOST])) + (", …" if len(found) > _NAMED_MOST else "")
         raise WriteError(
-            f"{printable_path(root)}: expected a new folder, or one that only staging has written, got "
-            f"{len(found):,} other files: {some}. Move them away, or stage into another folder"
+            f"{root}: expected a new folder, or one that only staging has written, got {len(found):,} other files: "
+            f"{some}. Move them away, or stage into another folder"
         )
-    return files
 
 
 def _is_index_of(path: bytes, known: Container[bytes]) -> bool:
@@ -149,58 +175,22 @@ def _is_index_of(path: bytes, known: Container[bytes]) -> bool:
     return False
 
 
-def _plan(
-    files: Sequence[SourceFile], journal: StageJournal, there: dict[bytes, tuple[int, int]]
-) -> tuple[list[SourceFile], list[SourceFile], list[SourceFile]]:
-    """Return the complete files, by size and modification time; the files to copy; and the changed ones of these."""
-    kept, copy, changed = [], [], []
-    for file in files:
-        record, found = journal.files.get(file.path), there.get(file.path)
-        if record is not None and found == record.version == file.version:
-            kept.append(file)
-            continue
-        copy.append(file)
-        if record is not None and found is not None and found != record.version:
-            changed.append(file)
-    return kept, copy, changed
+def _remove(journal: StageJournal, paths: Container[bytes], there: Existing) -> None:
+    """Remove the indices next to copies, then the copies. Raises WriteError."""
+    for path in sorted(there, key=lambda path: path in paths):
+        if path in paths or _is_index_of(path, paths):
+            folder, name = journal.folders.find(os.path.dirname(path)), os.path.basename(path)
+            if folder is not None:
+                with writing(folder.place(name)), suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder.descriptor)
 
 
-def _expect_room(journal: StageJournal, copy: Sequence[SourceFile], reserve_bytes: int | None) -> None:
-    root = journal.folders.root.path
-    space = free_space(root, in_memory=journal.in_memory, reserve_bytes=reserve_bytes)
-    there = [found.st_blocks for file in copy if (found := journal.folder.find(partial_name(file))) is not None]
-    expect_room(copy, sum(there) * 512, space, root)
-
-
-def _remove_gone(journal: StageJournal, listing: StageListing, there: Iterable[bytes]) -> int:
-    """Remove copies without a source, with the indices next to them, and return the number of copies."""
-    names = {file.path for file in listing.files}
-    gone = dict.fromkeys(path for path in journal.files if path not in names)
-    for path in (*(path for path in there if _is_index_of(path, gone)), *gone):
-        _remove_copy(journal.folders, path)
-    journal.add({"gone": os.fsdecode(path)} for path in gone)
-    return len(gone)
-
-
-def _remove_copy(folders: OutputFolders, path: bytes) -> None:
-    """Remove a copy if it exists. Raises WriteError."""
-    folder, name = folders.find(os.path.dirname(path)), os.path.basename(path)
-    if folder is not None:
-        with writing(folder.place(name)), suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=folder.descriptor)
-
-
-@dataclass
-class UnstageReport:
+class UnstageReport(NamedTuple):
     to: str
-    removed: int = 0
-    removed_bytes: int = 0
-    left: list[str] = field(default_factory=list)
+    removed: int
+    removed_bytes: int
+    left: list[str]
     """Copies that changed since they were staged, and were not removed."""
-
-    def document(self) -> dict[str, Any]:
-        """Return the counts as a JSON object."""
-        return asdict(self)
 
 
 def unstage(to: str, *, force: bool = False) -> UnstageReport:
@@ -213,44 +203,77 @@ def unstage(to: str, *, force: bool = False) -> UnstageReport:
     Raises NotFoundError if nothing is staged, or WriteError: another process stages there, the journal is damaged, or a
     file cannot be removed.
     """
-    report = UnstageReport(os.path.abspath(to))
-    root = os.fsencode(report.to)
+    place = os.path.abspath(to)
+    root = os.fsencode(place)
     if not os.path.isdir(os.path.join(root, STAGE_FOLDER)):
-        raise NotFoundError(f"{report.to}: expected a folder that was staged into, got none. Check the path")
+        raise NotFoundError(f"{place}: expected a folder that was staged into, got none. Check the path")
     with locked_folder(root, wait=False) as journal:
-        known = journal.files
-        removed = {path for path, record in known.items() if _remove(journal, path, record, report, force=force)}
-        for path in existing_copies(root)[0]:
-            if _is_index_of(path, removed):
-                _remove_copy(journal.folders, path)
+        there = _existing(root)
+        left = [] if force else sorted((journal.files.keys() & there.keys()) - journal.unchanged(there))
+        paths = journal.files.keys() - left
+        _remove(journal, paths, there)
         _remove_folders(journal)
-        if not report.left:
+        if not left:
             journal.remove()
-    return report
-
-
-def _remove(journal: StageJournal, path: bytes, record: CopyRecord, report: UnstageReport, *, force: bool) -> bool:
-    """Remove a copy, and return True if it no longer exists."""
-    place = journal.folders.find(os.path.dirname(path))
-    found = None if place is None else place.find(os.path.basename(path))
-    if found is None:
-        return place is not None
-    is_ours = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == record.version
-    if not is_ours and (not force or stat.S_ISDIR(found.st_mode)):
-        report.left.append(printable_path(path))
-        return False
-    _remove_copy(journal.folders, path)
-    report.removed += 1
-    report.removed_bytes += found.st_size
-    return True
+    sizes = [version[0] if (version := there[path]) else 0 for path in paths & there.keys()]
+    return UnstageReport(place, len(sizes), sum(sizes), [*map(printable_path, left)])
 
 
 def _remove_folders(journal: StageJournal) -> None:
     """Remove the empty folders of the copies, deepest first."""
-    root = journal.folders.root.path
-    for name, _ in () if journal.header is None else journal.header.sources:
-        top = os.path.join(root, os.fsencode(name))
+    for name in journal.sources or ():
+        top = os.path.join(journal.folders.root.path, os.fsencode(name))
         below = [] if os.path.islink(top) else [folder for folder, _, _ in os.walk(top, topdown=False)]
         for folder in [*below, os.path.dirname(top)]:
             with suppress(OSError):  # not empty, gone, or a link
                 os.rmdir(folder)
+
+
+def stage_dataset(where: Where, *, root: Root | None, to: str | os.PathLike[str]) -> tuple[Where, Root | None]:
+    """Stage all sources in `to`, and return `where` and `root` of the copies for `headrace.data.open`.
+
+    Raises UsageError, NotFoundError, and as `stage` does.
+    """
+    folder = os.path.abspath(local_path(to, "a folder as stage="))
+    if isinstance(where, Mapping):
+        return _stage_matched({name: local_path(path, _EXPECTED) for name, path in where.items()}, folder), root
+    paths = _paths(where)
+    roots = [] if root is None else _paths(root)
+    for path in paths if root is None else ():
+        kind = kind_of(path).kind if os.path.isfile(path) else "other"
+        if kind in ("manifest", "json") or (kind in ROW_KINDS and not holds_bytes_of_samples(path)):
+            raise UsageError(
+                f"stage: expected root= beside it, got none: {paths[0]} names files that lie anywhere. Say which "
+                f"folder or archives they are in"
+            )
+    sources = sources_of([*paths, *roots])
+    stage(sources, to=folder)
+    copies = [source.copy_in(folder) for source in sources]
+    return _as_given(copies[: len(paths)]), None if root is None else _as_given(copies[len(paths) :])
+
+
+def _paths(given: Where | Root) -> list[str]:
+    assert not isinstance(given, Mapping)
+    parts: Sequence[object] = given if isinstance(given, list | tuple) else [given]
+    return [path for part in parts for path in resolve_paths(local_path(part, _EXPECTED))]
+
+
+def _as_given(copies: list[str]) -> str | list[str]:
+    return copies[0] if len(copies) == 1 else copies
+
+
+def _stage_matched(columns: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Stage the files that patterns match; copies keep their paths relative to a pattern's folder."""
+    split = [split_pattern(where) for where in columns.values()]
+    if glob.has_magic(folder) and any(pattern != ALL_FILES for _, pattern in split):
+        raise UsageError(f"stage: expected a folder without any of * ? [ beside patterns, got {folder!r}")
+    only: list[tuple[bytes, ...] | None] = []
+    for root, pattern in split:
+        found = [] if pattern == ALL_FILES else glob.glob(pattern, root_dir=root, recursive=True)
+        names = sorted(os.fsencode(name) for name in found if os.path.isfile(os.path.join(root, name)))
+        only.append(None if pattern == ALL_FILES else tuple(names))
+    sources = sources_of([root for root, _ in split], only=only)
+    stage(sources, to=folder)
+    copies = [source.copy_in(folder) for source in sources]
+    patterns = ["" if pattern == ALL_FILES else f"/{pattern}" for _, pattern in split]
+    return {name: copy + pattern for name, copy, pattern in zip(columns, copies, patterns, strict=True)}
