@@ -16,11 +16,11 @@ from headrace.data.manifest.packed_column import PageUnits
 from headrace.data.manifest.parquet_files import ParquetRows
 from headrace.data.manifest.parquet_pages import (
     CODECS,
+    Cursor,
     InvalidPageError,
     hybrid_numbers,
     offset_index_spans,
     read_offset_index,
-    read_struct,
     unpack_pages,
 )
 from headrace.errors import DatasetError
@@ -162,18 +162,19 @@ def test_damaged_pages_are_named_or_give_values(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "data",
     [b"", b"\x15", b"\x15" + b"\xff" * 11, b"\x18\xff\xff\xff\xff\x07", b"\x19\xfc\xff\xff\xff\xff\x07", b"\x1c" * 99,
-     b"\x1f", b"\x17\0"],
+     b"\x1f", b"\x17\0", b"\x19" * 5000],
 )  # fmt: skip
 def test_headers_without_an_end_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidPageError):
-        read_struct(memoryview(data))
+        Cursor(memoryview(data)).thrift_struct()
 
 
 @pytest.mark.parametrize("data", [b"\0", b"\x19\x15\2\0", b"\x19\x1c\x16\1\x15\2\x16\0\0\0"])
 def test_indices_of_pages_that_are_none_are_refused(data: bytes) -> None:
-    for read in (read_offset_index, offset_index_spans):
-        with pytest.raises(InvalidPageError):
-            read(memoryview(data))
+    with pytest.raises(InvalidPageError):
+        read_offset_index(memoryview(data), (4, 1000, ROWS))
+    with pytest.raises(InvalidPageError):
+        offset_index_spans(memoryview(data), 0)
 
 
 def test_numbers_in_runs_and_packed() -> None:
@@ -188,9 +189,9 @@ def test_an_index_of_pages_outside_the_file_is_named(tmp_path: Path) -> None:
     path = written("indexed", tmp_path)
     data = bytearray(path.read_bytes())
     size = int.from_bytes(data[-8:-4], "little")
-    spans = offset_index_spans(memoryview(data)[-8 - size : -8])
-    assert spans[0][0] is not None
-    at, length = spans[0][0]
+    span = offset_index_spans(memoryview(data)[-8 - size : -8], 0)[0]
+    assert span is not None
+    at, length = span[0], span[1] - span[0]
     data[at : at + length] = b"\x19\x1c" + b"\x16\xfe\xff\xff\xff\x7f\x15\x02\x16\0\0\0" + bytes(length - 14)
     path.write_bytes(data)
     with pytest.raises(DatasetError, match=r"^a\.parquet: expected a parquet file, .*pages lie outside"):
