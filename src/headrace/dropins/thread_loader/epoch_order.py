@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, NamedTuple, get_type_hints
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 from headrace.dropins.random_sources import random_key
 from headrace.errors import StateError
@@ -129,7 +129,9 @@ class EpochOrder:
         sampler = stateful_sampler(loader)
         self._sampler = None if sampler is None else SamplerState(sampler)
         self._indices = _iterator(loader, self._seeded)
-        self.base_seed = _draw_base_seed(loader, start)
+        # Drawn even in a resumed epoch: the generator's later draws depend on it.
+        drawn = 0 if start.seeded_epochs else _random_seed(loader.generator)
+        self.base_seed = drawn if start.base_seed is None else start.base_seed
         self.key = random_key(self.base_seed, self._start.seeded_epochs)
         """Key of the epoch's random sources."""
         self._length: int | None = None
@@ -206,20 +208,18 @@ class EpochOrder:
             )
 
 
-class _SeededSampler(Sampler[int]):
+class _SeededSampler(RandomSampler):
     """RandomSampler without a generator that records the seed of its epoch's order."""
 
     def __init__(self, sampler: RandomSampler, seed: int | None) -> None:
-        self._sampler = sampler
+        super().__init__(sampler.data_source, sampler.replacement, sampler.num_samples, torch.Generator())
         self.seed = seed
 
     def __iter__(self) -> Iterator[int]:
         drawn = _random_seed(None)
         self.seed = drawn if self.seed is None else self.seed
-        generator = torch.Generator()
-        generator.manual_seed(self.seed)
-        own = self._sampler
-        yield from RandomSampler(own.data_source, own.replacement, own.num_samples, generator=generator)
+        self.generator.manual_seed(self.seed)
+        yield from super().__iter__()
 
 
 def _seeded(loader: DataLoader[Any], seed: int | None) -> _SeededSampler | None:
@@ -233,14 +233,6 @@ def _iterator(loader: DataLoader[Any], seeded: _SeededSampler | None) -> Iterato
     if batches is None:
         return iter(loader.sampler if seeded is None else seeded)
     return iter(batches if seeded is None else BatchSampler(seeded, batches.batch_size, batches.drop_last))
-
-
-def _draw_base_seed(loader: DataLoader[Any], start: ThreadLoaderPosition) -> int:
-    """Draw the base seed, even in a resumed epoch: the generator's later draws depend on it."""
-    if start.seeded_epochs > 0 and start.base_seed is not None:
-        return start.base_seed
-    drawn = _random_seed(loader.generator)
-    return drawn if start.base_seed is None else start.base_seed
 
 
 def _random_seed(generator: torch.Generator | None) -> int:
@@ -308,19 +300,15 @@ def states_of(found: list[torch.Generator]) -> list[str]:
 
 def set_states(found: list[torch.Generator], states: list[str]) -> None:
     """Restore generators. Raises StateError if the number of states differs or a state is invalid."""
-    if len(found) != len(states):
-        raise StateError(
-            f"state: expected the states of {len(found)} generators as in this loader and its sampler, got "
-            f"{len(states)}; make the loader as the one that saved was made, with generator= where that had one"
-        )
-    for generator, state in zip(found, states, strict=True):
-        try:
+    try:
+        for generator, state in zip(found, states, strict=True):
             generator.set_state(torch.frombuffer(bytearray(base64.b64decode(state)), dtype=torch.uint8))
-        except (ValueError, RuntimeError) as error:
-            raise StateError(
-                f"state['generators']: expected the state of a {generator.device} generator, got {len(state)} "
-                f"characters that are none ({error}); pass the saved dict unchanged"
-            ) from error
+    except (ValueError, RuntimeError) as error:
+        raise StateError(
+            f"state['generators']: expected the states of {len(found)} generators, as in this loader and its sampler, "
+            f"got {len(states)} ({error}); make the loader as the one that saved was made, with generator= where that "
+            "had one, and pass the saved dict unchanged"
+        ) from error
 
 
 def _samplers(loader: DataLoader[Any]) -> Iterator[Any]:
