@@ -257,7 +257,9 @@ def _known(index: Any) -> Any:
     value = index.tolist() if hasattr(index, "tolist") else index
     if isinstance(value, list | tuple):
         return [_known(item) for item in value]
-    return value if isinstance(value, int | float | str) else None
+    if isinstance(value, int):
+        return int(value)
+    return value if isinstance(value, float | str) else None
 
 
 def stateful_sampler(loader: DataLoader[Any]) -> Any:
