@@ -294,27 +294,11 @@ def draws_at_seven(index):
 
 def test_a_generator_of_its_own_is_seen_too():
     rng = np.random.default_rng(0)
-    with pytest.raises(UsageError, match="got another one when it was made again: random steps would be cached"):
+    with pytest.raises(
+        UsageError,
+        match=r"got another one when it was made again: .* Give load= what is done before the first random step",
+    ):
         hr.cached(Pictures(), cache=CACHE, load=lambda index: rng.random())
-
-
-def test_the_message_says_where_to_cut():
-    class RandomCrop:
-        def __call__(self, sample):
-            return random.random()
-
-    class Compose:
-        def __init__(self, transforms):
-            self.transforms = transforms
-
-    class Transformed(Pictures):
-        transform = Compose([len, Compose([RandomCrop()])])
-
-        def __getitem__(self, index):
-            return self.transform.transforms[1].transforms[0](index)
-
-    with pytest.raises(UsageError, match="Give load= what is done before RandomCrop of its transform, and augment="):
-        hr.cached(Transformed(), cache=CACHE)
 
 
 def test_other_threads_may_draw_meanwhile():

@@ -31,7 +31,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from headrace.dropins.thread_loader.batch_task import pin
+from headrace.dropins.thread_loader.fetching import pin
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import UsageError
 
@@ -578,25 +578,25 @@ def test_stop_iteration_does_not_end_the_epoch(workers):
 @pytest.mark.parametrize("kind", [LookupError, TimeoutError, UsageError])
 def test_worker_init_fn_that_fails(kind):
     """Before the first batch, though another thread could load it."""
+    threads = torch.get_num_threads()
 
     def init(worker):
         if worker == 1:
             raise kind("no licence")
 
     loader = ThreadDataLoader(Numbers(), 4, num_workers=2, worker_init_fn=init, persistent_workers=True)
-    for _ in range(2):
-        iterator = iter(loader)
+    for at in range(1, 3):
         with pytest.raises(kind, match="no licence") as caught:
-            next(iterator)
+            iter(loader)
         assert caught.value.__notes__ == ["in worker_init_fn(1)"]
-        assert list(iterator) == []
         assert own_threads() == []
+        assert torch.get_num_threads() == threads, f"failure {at}"
 
 
 def test_worker_init_fn_that_stops():
-    iterator = iter(ThreadDataLoader(Numbers(), 4, num_workers=1, worker_init_fn=lambda _: next(iter([]))))
+    loader = ThreadDataLoader(Numbers(), 4, num_workers=1, worker_init_fn=lambda _: next(iter([])))
     with pytest.raises(RuntimeError, match=r"^StopIteration raised in worker_init_fn\(0\)$"):
-        next(iterator)
+        iter(loader)
 
 
 def test_timeout():
@@ -625,11 +625,9 @@ def test_timeout():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_workers": -1}, r"num_workers option should be non-negative: expected .* threads, 0 or more, .*, got -1"),
-        ({"num_workers": True}, r"num_workers option .* got True"),
-        ({"num_workers": 2, "prefetch_factor": 0}, r"prefetch_factor option .* expected an int of at least 1, got 0"),
+        ({"num_workers": -1}, r"num_workers option should be non-negative"),
+        ({"num_workers": 2, "prefetch_factor": -1}, r"prefetch_factor option should be non-negative"),
         ({"timeout": -1}, "timeout option should be non-negative"),
-        ({"num_workers": 0, "timeout": 3}, r"timeout: expected 0 with num_workers=0, got 3: .* set num_workers=1"),
         ({"num_workers": 2, "multiprocessing_context": "bad"}, "multiprocessing_context option should specify a valid"),
         ({"num_workers": 0, "multiprocessing_context": "fork"}, r"multi-process loading \(num_workers > 0\), but got"),
         ({"sampler": [1], "shuffle": True}, "sampler option is mutually exclusive with shuffle"),
@@ -643,12 +641,8 @@ def test_arguments_that_do_not_fit(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"multiprocessing_context": "fork"},
-            "multiprocessing_context='fork': the workers are threads .*; leave it out",
-        ),
-        ({"pin_memory_device": "cuda:1"}, "pin_memory_device='cuda:1': .* for the current device; leave it out"),
-        ({"in_order": False}, "in_order=False: batches come in order, .*; leave it out"),
+        ({"multiprocessing_context": "fork"}, "^multiprocessing_context: the workers are threads, .*; leave it out"),
+        ({"pin_memory_device": "cuda:1", "in_order": False}, "^pin_memory_device, in_order=False: .*; leave it out"),
     ],
 )
 def test_what_means_nothing_to_threads_is_ignored_with_a_warning(options, message):
@@ -763,6 +757,4 @@ def test_pin_memory(workers):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_pin_memory_without_cuda():
     loader = ThreadDataLoader(Numbers(), 4, num_workers=1, pin_memory=True)
-    with pytest.warns(UserWarning, match=r"pin_memory=True: no CUDA device is found, so batches are not pinned"):
-        batches = list(loader)
-    assert len(batches) == len(loader)
+    assert len(list(loader)) == len(loader)

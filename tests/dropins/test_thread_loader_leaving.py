@@ -217,21 +217,6 @@ def test_closing_in_another_thread_ends_the_loop(persistent):
     assert loader.state_dict()["batches"] == 1
 
 
-def test_closing_in_another_thread_before_the_first_batch_is_begun():
-    """Threads that are not through with worker_init_fn never begin it, so nobody would call it done."""
-    go_on = threading.Event()
-    iterator = iter(load(worker_init_fn=lambda worker: go_on.wait(DEADLINE_S)))
-
-    def close():
-        closing = threading.Thread(target=iterator.close)
-        closing.start()
-        assert eventually(lambda: not iterator._open)
-        go_on.set()
-        closing.join(DEADLINE_S)
-
-    assert ends_in_its_thread(iterator, close) == []
-
-
 def test_closing_in_another_thread_while_the_consumer_loads():
     data = Hangs()
     iterator = iter(load(dataset=data, num_workers=0))
@@ -293,18 +278,6 @@ def numbers(iterator):
     return bytes(int(number) for batch in iterator for number in batch.flatten())
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_fork_goes_on_from_the_same_batch(persistent):
-    loader = load(shuffle=True, generator=torch.Generator().manual_seed(1), persistent_workers=persistent)
-    iterator = iter(loader)
-    first = numbers([next(iterator), next(iterator)])
-    child = in_fork(lambda: numbers(iterator))
-    rest = numbers(iterator)
-    assert child() == rest
-    assert sorted(first + rest) == list(range(COUNT))
-    assert in_fork(lambda: bytes(sorted(numbers(loader))))() == bytes(range(COUNT))
-
-
 def test_a_fork_drops_the_pass():
     loader = load()
     iterator = iter(loader)
@@ -320,15 +293,17 @@ def test_a_fork_drops_the_pass():
     iterator.close()
 
 
-def test_a_fork_amid_an_iterable_dataset():
-    """Its reader is in another process, and may be anywhere."""
-    loader = load(dataset=Endless())
+@every_kind
+def test_a_fork_in_mid_epoch(options):
+    """The threads are in another process, and may be anywhere."""
+    loader = load(**options)
     iterator = iter(loader)
     next(iterator)
 
     def work():
         with pytest.raises(UsageError, match=r"forked in mid-epoch .*; begin a pass of its own with iter\(loader\)"):
             next(iterator)
+        assert next(iterator, "ended") == "ended"
         return numbers([next(iter(loader))])
 
     assert in_fork(work)() == bytes(range(4))

@@ -478,8 +478,11 @@ def test_another_loader_is_noticed(other):
             "state['base_seed']: expected an int from 0 to 2**64 - 1 or None, got '7'",
         ),
         (lambda state: state | {"generators": [7]}, "state['generators']: expected a list of str, got [7]"),
-        (lambda state: state | {"generators": []}, "state: expected the states of 1 generators"),
-        (lambda state: state | {"generators": ["AAAA"]}, "state['generators']: expected the state of a cpu generator"),
+        (lambda state: state | {"generators": []}, "state['generators']: expected the states of 1 generators, as"),
+        (
+            lambda state: state | {"generators": ["AAAA"]},
+            "state['generators']: expected the states of 1 generators, as",
+        ),
         (lambda state: state | {"sampler": {}}, "state['sampler']: expected the state of none, as in this loader"),
     ],
 )

@@ -25,17 +25,15 @@ PROBES = 4
 LOOKS, LOOK_EVERY = 64, 16
 """Global random sources are checked for a process's first 64 samples, then every 16th. A check takes 60 µs, 1 to 5 %
 of decoding a picture (benchmarks/cached_dataset.py)."""
-_RANDOM_NAMES = ("Random", "ColorJitter", "AutoAugment", "TrivialAugment", "AugMix", "GaussianBlur", "GaussNoise")
-"""Class name prefixes of random transforms."""
+HOW_TO_CUT = "Give load= what is done before the first random step, and augment= all from there on"
 
 Load = Callable[[int], Any]
 
 
 class SampleBuilder:
-    """Builder of the samples for a cache. Error messages name the transforms of `dataset`."""
+    """Builder of the samples for a cache."""
 
-    def __init__(self, dataset: Any, load: Load) -> None:
-        self._dataset = dataset
+    def __init__(self, load: Load) -> None:
         self._load = load
         self._made = 0
 
@@ -54,7 +52,7 @@ class SampleBuilder:
         if moved:
             raise UsageError(
                 f"cached: sample {index:,}: expected a sample that is the same each time, got one that draws from "
-                f"{' and '.join(moved)}: random steps would be cached. {self._how_to_cut()}"
+                f"{' and '.join(moved)}: random steps would be cached. {HOW_TO_CUT}"
             )
         return encode_sample(sample, index)
 
@@ -70,16 +68,9 @@ class SampleBuilder:
             if made[-1] != self.make(index):
                 raise UsageError(
                     f"cached: sample {index:,}: expected a sample that is the same each time, got another one when it "
-                    f"was made again: random steps would be cached. {self._how_to_cut()}"
+                    f"was made again: random steps would be cached. {HOW_TO_CUT}"
                 )
         return made
-
-    def _how_to_cut(self) -> str:
-        cut = "before the first random step"
-        for attribute in ("transforms", "transform"):
-            first = _first_random(getattr(self._dataset, attribute, None))
-            cut = cut if first is None else f"before {first} of its {attribute}"
-        return f"Give load= what is done {cut}, and augment= all from there on"
 
 
 def probed(length: int) -> list[int]:
@@ -88,18 +79,6 @@ def probed(length: int) -> list[int]:
         return list(range(length))
     between = random.Random(length).sample(range(1, length - 1), PROBES - 2)
     return sorted({0, length - 1, *between})
-
-
-def _first_random(transform: Any) -> str | None:
-    """Return the class name of the first random transform, nested transforms included; None if there is none."""
-    if transform is None:
-        return None
-    name = type(transform).__name__
-    if name.startswith(_RANDOM_NAMES):
-        return name
-    inner = getattr(transform, "transforms", None)
-    inner = inner if isinstance(inner, list | tuple) else [getattr(transform, "transform", None)]
-    return next((found for one in inner if (found := _first_random(one)) is not None), None)
 
 
 ROWS = 1024
@@ -209,7 +188,7 @@ def cached(
     length = len(dataset)
     if length == 0:
         raise UsageError("cached: expected a dataset with samples, got an empty one")
-    maker = SampleBuilder(dataset, dataset.__getitem__ if load is None else load)
+    maker = SampleBuilder(dataset.__getitem__ if load is None else load)
     # Changed data or code changes the digests.
     stamp = [hashlib.blake2b(data, digest_size=16).hexdigest() for data in maker.probe(length)]
     identity = identity_of(length, [FORMAT, _name_of(name)], stamp)

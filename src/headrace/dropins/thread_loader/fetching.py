@@ -1,4 +1,4 @@
-"""Loading of a batch's parts from the dataset, with a per-thread `get_worker_info()`.
+"""Loading and collation of a batch's parts, with a per-thread `get_worker_info()`.
 
 torch has one worker info per process, in a global that `torch.utils.data.get_worker_info` returns, and datasets import
 that function by name. Its code is therefore replaced once, by the first thread that has its own info, with code that
@@ -10,23 +10,25 @@ from __future__ import annotations
 import reprlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from inspect import signature
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, get_worker_info
+from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 from torch.utils.data._utils.worker import WorkerInfo
 
+from headrace.device import NO_LEAF, map_leaves
 from headrace.dropins.random_sources import SampleRandom, enter
 from headrace.errors import StateError
+from headrace.loader import ProcessBlocks
 
 
 class _ThreadInfo(threading.local):
     """This thread's result of `get_worker_info()`, and the names of the attributes read from it."""
 
-    def __init__(self) -> None:
-        self.value: WorkerInfo | None = None
-        self.asked: set[str] = set()
+    value: WorkerInfo | None = None
+    asked: frozenset[str] = frozenset()
 
 
 _info = _ThreadInfo()
@@ -39,30 +41,15 @@ class ReaderInfo(WorkerInfo):
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("id", "num_workers"):
-            _info.asked.add(name)
+            _info.asked |= {name}
         return super().__getattribute__(name)
 
 
-def warn_of_lost_shards(workers: int) -> None:
-    """Warn if the dataset read in this thread has probably used only worker 0's shards out of several.
-
-    `workers` is the loader's `num_workers`. Code that splits shards for that many workers and selects by id reads only
-    part of its data; code that also reads `num_workers` reads all of it.
-    """
-    if workers > 1 and _info.asked == {"id"}:
-        warnings.warn(
-            "the iterable dataset asked get_worker_info() for its id, and not for num_workers: one thread reads it, as "
-            f"worker 0 of 1, so shards that were cut for {workers} workers were read in part; cut them by "
-            "get_worker_info().num_workers, or pass num_workers=1",
-            stacklevel=2,
-        )
-
-
-def worker_info(worker: int, workers: int, seed: int, dataset: Dataset[Any]) -> WorkerInfo:
-    """Return the result of `get_worker_info()` for one of `workers`; `seed` is the loader's plus the worker's id."""
+def worker_info(worker: int, *, workers: int, seed: int, dataset: Dataset[Any]) -> WorkerInfo:
+    """Return the result of `get_worker_info()` for one of `workers`, from the loader's base seed."""
     info: Any = ReaderInfo if isinstance(dataset, IterableDataset) else WorkerInfo
-    more = {"worker_method": "thread"} if "worker_method" in signature(WorkerInfo).parameters else {}
-    return info(id=worker, num_workers=workers, seed=seed, dataset=dataset, **more)  # type: ignore[no-any-return]
+    more = {"worker_method": "thread"} if hasattr(WorkerInfo, "worker_method") else {}
+    return info(id=worker, num_workers=workers, seed=seed + worker, dataset=dataset, **more)  # type: ignore[no-any-return]
 
 
 def _get_worker_info() -> WorkerInfo | None:
@@ -83,25 +70,25 @@ def _get_worker_info() -> WorkerInfo | None:
 def tell_worker_info(info: WorkerInfo) -> None:
     """Make `get_worker_info()` return `info` in this thread, as in DataLoader's worker processes."""
     get_worker_info.__code__ = _get_worker_info.__code__
-    _info.value, _info.asked = info, set()
+    _info.value, _info.asked = info, frozenset()
 
 
 class EndOfData(Exception):  # noqa: N818  # how an iterable dataset ends, no error
     """Signal that an iterable dataset has no further batch."""
 
 
-class MapFetcher:
-    """Fetcher of a map-style dataset. A part is a sample, or a whole batch if the dataset has `__getitems__`.
+class Fetcher:
+    """Fetcher of a pass over a map-style dataset. A part is a sample, or a whole batch if there is `__getitems__`.
 
     `cancelled` is set when the pass's batches are no longer needed. All methods may be called in any thread.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, batched: bool, key: int) -> None:
-        """Set up a pass; `batched` is False for batch_size=None, where each index is a single sample."""
-        self._dataset = dataset
+    def __init__(self, loader: DataLoader[Any], collate: Callable[[Any], Any], *, key: int) -> None:
+        """Set up a pass; `key` identifies its random sources. Without a batch sampler, each index is a sample."""
+        self._dataset: Any = loader.dataset
         self._collate = collate
-        self._by_sample = batched and not _loads_batches(dataset)
-        self._whole = batched and not self._by_sample
+        self._batched = loader.batch_sampler is not None
+        self._by_sample = self._batched and not _loads_batches(loader.dataset)
         self._key = key
         self.cancelled = False
 
@@ -111,7 +98,8 @@ class MapFetcher:
 
     def load(self, part: Any, *, step: int, row: int) -> Any:
         enter(SampleRandom(self._key, step, row))
-        return self._dataset.__getitems__(part) if self._whole else self._dataset[part]
+        whole = self._batched and not self._by_sample
+        return self._dataset.__getitems__(part) if whole else self._dataset[part]
 
     def collate(self, loaded: list[Any], *, step: int) -> Any:
         """Collate the batch once all parts are loaded."""
@@ -125,40 +113,23 @@ class MapFetcher:
 
 
 def _loads_batches(dataset: Any) -> bool:
-    """Return True if the dataset itself has `__getitems__`; Subset merely forwards it."""
-    if type(dataset) is Subset:
-        return _loads_batches(dataset.dataset)
-    return bool(getattr(dataset, "__getitems__", None))
+    """Return True if the dataset is iterable, or has `__getitems__` itself; Subset merely forwards it."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return isinstance(dataset, IterableDataset) or bool(getattr(dataset, "__getitems__", None))
 
 
-class IterableFetcher:
+class IterableFetcher(Fetcher):
     """Fetcher of an iterable dataset, read by one thread from the start. A part is a whole batch."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        collate: Callable[[Any], Any],
-        *,
-        batched: bool,
-        drop_last: bool,
-        key: int,
-        skip: int,
-        workers: int,
-    ) -> None:
-        """Set up a pass that reads and drops the first `skip` batches. `workers` is the loader's `num_workers`."""
-        self._dataset = dataset
-        self._collate = collate
-        self._batched = batched
-        self._drop_last = drop_last
-        self._key = key
+    def __init__(self, loader: DataLoader[Any], collate: Callable[[Any], Any], *, key: int, skip: int) -> None:
+        """Set up a pass that reads and drops the first `skip` batches."""
+        super().__init__(loader, collate, key=key)
+        self._drop_last = loader.drop_last
+        self._workers = loader.num_workers
         self._skip = skip
-        self._workers = workers
         self._samples: Iterator[Any] | None = None
         self._ended = False
-        self.cancelled = False
-
-    def parts(self, indices: Any) -> list[Any]:
-        return [indices]
 
     def load(self, part: Any, *, step: int, row: int) -> Any:
         count = len(part) if self._batched else 1
@@ -197,18 +168,78 @@ class IterableFetcher:
                 samples.append(next(self._samples))  # type: ignore[arg-type]  # `load` has opened it
             except StopIteration:
                 self._ended = True
-                warn_of_lost_shards(self._workers)
+                self._warn_of_lost_shards()
         if not samples or (self._drop_last and len(samples) < count):
             raise EndOfData
         return samples if self._batched else samples[0]
 
-    def collate(self, loaded: list[Any], *, step: int) -> Any:
-        enter(SampleRandom(self._key, step, None))
-        return self._collate(loaded[0])
+    def _warn_of_lost_shards(self) -> None:
+        """Warn if the dataset has probably taken worker 0's shards out of several: it read the id alone."""
+        if self._workers > 1 and _info.asked == {"id"}:
+            warnings.warn(
+                "the iterable dataset asked get_worker_info() for its id, and not for num_workers: one thread reads "
+                f"it, as worker 0 of 1, so shards that were cut for {self._workers} workers were read in part; cut "
+                "them by get_worker_info().num_workers, or pass num_workers=1",
+                stacklevel=2,
+            )
 
     def where(self, part: Any, *, step: int, row: int) -> str:
         return f"the iterable dataset, batch {step}"
 
 
-Fetcher: TypeAlias = MapFetcher | IterableFetcher
-"""Fetcher of the batches of one pass."""
+WORTHWHILE_BYTES = 1 << 20
+"""Minimum size for pooled blocks; smaller allocations are served by the C library without system calls."""
+
+
+class CollateMemory:
+    """Collation like `default_collate`, with large tensors in pooled blocks.
+
+    A block returns to the pool when the last view of it is gone, so a batch stays valid as long as it is referenced.
+    """
+
+    def __init__(self, most_idle: int) -> None:
+        """Retain at most `most_idle` blocks for later batches."""
+        self._most_idle = most_idle
+        self._blocks = ProcessBlocks(most_idle)
+
+    def collate(self, samples: Sequence[Any]) -> Any:
+        """Collate samples like `default_collate`; may be called in any thread."""
+        functions: dict[Any, Callable[..., Any]] = dict(default_collate_fn_map)
+        if functions[torch.Tensor] is collate_tensor_fn:  # else the user replaced it
+            functions[torch.Tensor] = self._stack
+        return collate(samples, collate_fn_map=functions)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CollateMemory, (self._most_idle,)
+
+    def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
+        first, count = tensors[0], len(tensors)
+        # `nbytes` comes after the check: tensors that are not strided may have none.
+        is_large = _plain(first, first) and first.nbytes * count >= WORTHWHILE_BYTES
+        if not is_large or not all(_plain(each, first) for each in tensors):
+            batch: torch.Tensor = collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
+            return batch
+        block = torch.from_numpy(self._blocks.acquire(first.nbytes * count))
+        return torch.stack(tuple(tensors), out=block.view(first.dtype).view(count, *first.shape))
+
+
+def _plain(tensor: torch.Tensor, first: torch.Tensor) -> bool:
+    """Return True if stacking the tensor with `first` is a plain copy of bytes."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and tensor.dtype is first.dtype
+        and tensor.shape == first.shape
+        and tensor.is_contiguous()
+        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def pin(batch: Any) -> Any:
+    """Pin each tensor of `batch`; types of containers are preserved, dataclasses included.
+
+    Like DataLoader, calls `pin_memory` on objects that have it, containers included; other values are unchanged.
+    """
+    return map_leaves(batch, lambda _, part: part.pin_memory() if hasattr(part, "pin_memory") else NO_LEAF)

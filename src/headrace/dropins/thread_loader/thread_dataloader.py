@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,12 +23,9 @@ from torch.utils.data import (
 )
 from typing_extensions import TypeVar
 
-from headrace.dropins.random_sources import GlobalRandomWatch, random_key
-from headrace.dropins.thread_loader.batch_task import CollateMemory, pin
-from headrace.dropins.thread_loader.epoch_order import EpochOrder
-from headrace.dropins.thread_loader.fetching import Fetcher, IterableFetcher, MapFetcher, worker_info
-from headrace.dropins.thread_loader.iterator import ThreadLoaderIterator
-from headrace.dropins.thread_loader.sampler_state import (
+from headrace.dropins.random_sources import GlobalRandomWatch
+from headrace.dropins.thread_loader.epoch_order import (
+    EpochOrder,
     ThreadLoaderPosition,
     at_epoch_of,
     drawing_sampler,
@@ -37,6 +35,8 @@ from headrace.dropins.thread_loader.sampler_state import (
     stateful_sampler,
     states_of,
 )
+from headrace.dropins.thread_loader.fetching import CollateMemory, Fetcher, IterableFetcher, pin, worker_info
+from headrace.dropins.thread_loader.iterator import ThreadLoaderIterator
 from headrace.dropins.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.errors import StateError, UsageError
 from headrace.system import default_threads, rank_of_process
@@ -91,7 +91,11 @@ class ThreadDataLoader(DataLoader[T_co]):
         in_order: bool = True,
     ) -> None:
         threads = default_threads() if num_workers is None else num_workers
-        _check(dataset, threads, prefetch_factor, timeout)
+        if isinstance(dataset, IterDataPipe | MapDataPipe):
+            raise UsageError(
+                f"dataset: expected a Dataset or an IterableDataset, got the data pipe {type(dataset).__name__}; "
+                "DataLoader shards and seeds data pipes by process, so keep DataLoader for it"
+            )
         super().__init__(
             dataset,
             batch_size,
@@ -110,17 +114,14 @@ class ThreadDataLoader(DataLoader[T_co]):
             persistent_workers=persistent_workers,
         )
         self.in_order = True  # not set by torch before 2.6; frameworks rebuild the loader from attributes
-        # Only a warning: the batches are the same.
-        for given, text in (
-            (
-                multiprocessing_context is not None,
-                f"multiprocessing_context={multiprocessing_context!r}: the workers are threads of this process",
-            ),
-            (pin_memory_device, f"pin_memory_device={pin_memory_device!r}: batches are pinned for the current device"),
-            (not in_order, "in_order=False: batches come in order, and a slow sample holds up one thread only"),
-        ):
-            if given:
-                warnings.warn(f"{text}; leave it out", stacklevel=2)
+        ignored = {
+            "multiprocessing_context": multiprocessing_context is not None,
+            "pin_memory_device": bool(pin_memory_device),
+            "in_order=False": not in_order,
+        }
+        if any(ignored.values()):
+            names = ", ".join(name for name, given in ignored.items() if given)
+            warnings.warn(f"{names}: the workers are threads, and batches come in order; leave it out", stacklevel=2)
         self._next = ThreadLoaderPosition()  # start of the next pass, unless one has begun
         self._order: EpochOrder | None = None  # of the latest pass, or of the next after `seek`
         self._sought = False
@@ -184,51 +185,25 @@ class ThreadDataLoader(DataLoader[T_co]):
         """Do nothing. DataLoader warns of more workers than cores, but threads that wait for files may exceed them."""
 
     def __iter__(self) -> ThreadLoaderIterator:  # type: ignore[override]  # torch names a private class
-        pins = self._pins()
         order = self._order if self._sought else None
         self._order = order = EpochOrder(self, self._next_start()) if order is None else order
         self._sought = self._positioned = False
-        return ThreadLoaderIterator(
-            self,
-            order,
-            self._fetcher(order),
-            start_workers=partial(self._start_workers, pins, order.base_seed),
-            pin=pin if pins else None,
-            watch=self._watch,
-        )
+        collate: Callable[[Any], Any] = self._memory.collate if self.collate_fn is default_collate else self.collate_fn
+        pins = self.pin_memory and torch.cuda.is_available()
+        if pins:
+            collate = partial(_pinned, collate)
+        fetcher = Fetcher(self, collate, key=order.key)
+        if isinstance(self.dataset, IterableDataset):
+            fetcher = IterableFetcher(self, collate, key=order.key, skip=order.received)
+        start = partial(self._start_workers, order.base_seed, torch.cuda.current_device() if pins else None)
+        return ThreadLoaderIterator(self, order, fetcher, start_workers=start, watch=self._watch)
 
-    def _fetcher(self, order: EpochOrder) -> Fetcher:
-        key = random_key(order.base_seed, order.seeded_epochs)
-        collate = self._memory.collate if self.collate_fn is default_collate else self.collate_fn
-        batched = self.batch_sampler is not None
-        if not isinstance(self.dataset, IterableDataset):
-            return MapFetcher(self.dataset, collate, batched=batched, key=key)
-        return IterableFetcher(
-            self.dataset,
-            collate,
-            batched=batched,
-            drop_last=self.drop_last,
-            key=key,
-            skip=order.received,
-            workers=self.num_workers,
-        )
-
-    def _pins(self) -> bool:
-        if self.pin_memory and not torch.cuda.is_available():
-            warnings.warn("pin_memory=True: no CUDA device is found, so batches are not pinned", stacklevel=3)
-        return self.pin_memory and torch.cuda.is_available()
-
-    def _start_workers(self, pins: bool, seed: int) -> WorkerThreads:
-        running = self._workers
-        if running is not None and not running.foreign and not running.failed:
-            return running
+    def _start_workers(self, seed: int, device: int | None) -> WorkerThreads:
+        if self._workers is not None and not self._workers.foreign:
+            return self._workers
         count = 1 if isinstance(self.dataset, IterableDataset) else self.num_workers
-        workers = WorkerThreads(
-            count,
-            init=self.worker_init_fn,
-            info=worker_info(0, count, seed, self.dataset),
-            device=torch.cuda.current_device() if pins else None,
-        )
+        info = partial(worker_info, workers=count, seed=seed, dataset=self.dataset)
+        workers = WorkerThreads(count, init=self.worker_init_fn, info=info, device=device)
         if self.persistent_workers:
             self._workers = workers
             weakref.finalize(self, workers.close, DROP_WAIT_S)
@@ -277,10 +252,9 @@ class ThreadDataLoader(DataLoader[T_co]):
         position = ThreadLoaderPosition.from_dict(state)
         sampler = stateful_sampler(self)
         if (sampler is None) != (position.sampler is None):
-            here, there = ("none", "one") if sampler is None else ("one", "none")
             raise StateError(
-                f"state['sampler']: expected the state of {here}, as in this loader, got {there}; make the loader with "
-                "the kind of sampler that it had"
+                f"state['sampler']: expected the state of {'none' if sampler is None else 'one'}, as in this loader; "
+                "make the loader with the kind of sampler that it had"
             )
         set_states(generators(self), position.generators)
         if sampler is not None:
@@ -294,32 +268,16 @@ class ThreadDataLoader(DataLoader[T_co]):
         return {**self.__dict__, "_next": self._next_start(), "_order": None, "_sought": False, "_workers": None}
 
 
-def _check(dataset: object, threads: object, prefetch_factor: object, timeout: float) -> None:
-    if isinstance(dataset, IterDataPipe | MapDataPipe):
-        raise UsageError(
-            f"dataset: expected a Dataset or an IterableDataset, got the data pipe {type(dataset).__name__}; "
-            "DataLoader shards and seeds data pipes by process, so keep DataLoader for it"
-        )
-    # The messages begin with torch's own first words, since users match on them.
-    if type(threads) is not int or threads < 0:
-        raise UsageError(
-            "num_workers option should be non-negative: expected a number of threads, 0 or more, or None for the cores "
-            f"available, got {threads!r}"
-        )
-    if prefetch_factor is not None and (type(prefetch_factor) is not int or prefetch_factor < 1):
-        raise UsageError(
-            "prefetch_factor option should be non-negative, and more than 0: expected an int of at least 1, got "
-            f"{prefetch_factor!r}; it counts batches a thread"
-        )
-    if threads == 0 and timeout > 0:
-        raise UsageError(
-            f"timeout: expected 0 with num_workers=0, got {timeout!r}: the calling thread loads, and nobody is left to "
-            "watch it; set num_workers=1"
-        )
+def _pinned(collate: Callable[[Any], Any], samples: Any) -> Any:
+    return pin(collate(samples))
 
 
 class ThreadLoaderSource:
-    """Source for `as_dataloader` over a ThreadDataLoader. It has no state, so the loader may also be used directly."""
+    """Source for `as_dataloader`: a ThreadDataLoader and its sampler's rank. Its position is the loader's."""
+
+    epoch = property(attrgetter("_loader.epoch"))
+    next_step = property(attrgetter("_loader.next_step"))
+    _positioned = property(attrgetter("_loader._positioned"))
 
     def __init__(self, loader: ThreadDataLoader) -> None:
         """Find the sampler's rank. Raises UsageError if the sampler yields all samples on each of several ranks."""
@@ -355,20 +313,8 @@ class ThreadLoaderSource:
         return len(loader.dataset) - left_out  # type: ignore[arg-type]  # the sampler has had its length
 
     @property
-    def epoch(self) -> int:
-        return self._loader.epoch
-
-    @property
-    def next_step(self) -> int:
-        return self._loader.next_step
-
-    @property
     def _next_start(self) -> tuple[int, int]:
         return self.epoch, self.next_step
-
-    @property
-    def _positioned(self) -> bool:
-        return self._loader._positioned
 
     def __len__(self) -> int:
         return len(self._loader)
