@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .data_faults import find_faults, session_faults
+from .evaluation_faults import leaked_split
 
-__all__ = ["find_faults", "session_faults"]
+__all__ = ["find_faults", "leaked_split", "session_faults"]
