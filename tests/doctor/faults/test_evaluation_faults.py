@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from observed_runs import headrace
 from PIL import Image
 from probed import merged, run_probed
 
@@ -127,7 +129,7 @@ first, second = random_split(Classified(images), [32, 8])
 training = loader_of(first, shuffle=True)
 fit(training, loader_of(second))
 """,
-    "segmentation by samplers, with a blank mask of one name": """
+    "segmentation, with two masks of one class and the same names": """
 training = loader_of(Segmented(DATA, names[:32]), shuffle=True)
 fit(training, loader_of(Segmented(DATA / "val", names[:8])))
 """,
@@ -215,14 +217,14 @@ fit(loader_of(Texts(texts[:32]), collate_fn=masked), loader_of(Texts(texts[32:])
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Pictures, masks and texts; in `val` others of the same names, with a mask that equals one of the training."""
+    """Pictures, masks and texts; in `val` others of the same names, with two masks that equal those of the training."""
     made = tmp_path / "data"
     for number in range(40):
         state = np.random.default_rng(number)
         for folder, own in (("", state), ("val/", np.random.default_rng(100 + number))):
             for kind, pixels in (
                 ("images", own.integers(0, 256, (16, 16, 3))),
-                ("masks", own.integers(0, 2, (16, 16)) if number else np.zeros((16, 16))),
+                ("masks", own.integers(0, 2, (16, 16)) if number > 1 else np.full((16, 16), number)),
             ):
                 file = made / f"{folder}{kind}/{number:02}.png"
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -255,9 +257,9 @@ def test_an_evaluation_that_reads_files_of_the_training(name: str, data: Path, t
     script, certainty = LEAKED[name]
     (found,) = leaks(script, data, tmp_path)
     assert (found.code, found.certainty) == ("leaked-split", certainty)
-    assert str(tmp_path / "train.py") in found.evidence
+    assert f"The evaluation at {tmp_path / 'train.py'}:" in found.evidence
     if "copies" in name or "names" in name:
-        assert found.evidence.startswith("4 files ")
+        assert " reads 4 of the training samples' files" in found.evidence
 
 
 @pytest.mark.parametrize(("name", "count"), [("two shuffles", 1), ("evaluated by its own training samples", 0)])
@@ -278,3 +280,16 @@ def test_evaluations_that_draw_random_numbers(data: Path, tmp_path: Path) -> Non
 
 def test_evaluations_that_draw_nothing_or_by_a_seed_raise_no_alarm(data: Path, tmp_path: Path) -> None:
     assert session_faults(session_of(PLAIN, data, tmp_path)) == []
+
+
+@pytest.mark.alone
+@pytest.mark.long
+def test_what_may_be_intended_is_reported_and_leaves_the_exit_status(data: Path, tmp_path: Path) -> None:
+    script, saved = tmp_path / "train.py", tmp_path / "session.json"
+    evaluated = "fit(loader_of(Cropped(images[:8]), shuffle=True), loader_of(Cropped(images[32:])), epochs=99)"
+    script.write_text(START + JITTER + evaluated)
+    command = ("doctor", "--check", "data", "--json", str(saved), "--", sys.executable, str(script), str(data))
+    ran = headrace(*command, tries_loader=True)
+    assert ran.returncode == 0, ran.stderr
+    assert [fault["code"] for fault in json.loads(saved.read_text())["faults"]] == ["augmented-evaluation"]
+    assert "augmented-evaluation (unless intended)" in ran.stdout

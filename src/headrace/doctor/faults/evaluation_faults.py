@@ -34,10 +34,10 @@ def leaked_split(
     """
     firsts = [one for one in first_of_passes(session, least=1) if one.trainer is trainer]
     trained = [batch for batch in _samples_and_files(one for one in firsts if one.pass_.loader == loader) if batch[0]]
-    listed = _listed_files(look, trained)
-    if listed is None:
+    kinds = _listed_files(look, trained)
+    if not kinds:
         return
-    seen = len(listed.intersection(path for _, files in trained for path in files))
+    seen = len(kinds[0].intersection(path for _, files in trained for path in files))
     most = max(len(set(files)) / samples for samples, files in trained)
     is_only = {one.pass_.loader for one in firsts} == {loader}
     begun = min(one.pass_.start for one in firsts if one.pass_.loader == loader)
@@ -47,7 +47,10 @@ def leaked_split(
             first = read.setdefault(one.pass_.loader, [])
             if not first or first[0].pass_ is one.pass_:
                 first.append(one)
-    leaks = {number: _leaked(listed, most, passes) for number, passes in read.items()}
+    leaks = {
+        number: min((_leaked(listed, most, passes) for listed in kinds), key=lambda leak: len(leak[0]))
+        for number, passes in read.items()
+    }
     is_apart = any(not shared and any(_files(read[number])) for number, (shared, _, _) in leaks.items())
     for number, (shared, others, samples) in leaks.items():
         is_proved = is_of_run or (shared and (len(shared) / samples) ** seen <= _CHANCE)
@@ -57,11 +60,12 @@ def leaked_split(
             yield KINDS["leaked-split"].found(place=_place(trainer, number), certainty=certainty, **figures)
 
 
-def _listed_files(look: Look, batches: Sequence[tuple[int, list[str]]]) -> set[str] | None:
-    """Return the files of all samples that a loader takes, one a sample; None if its batches do not read one each.
+def _listed_files(look: Look, batches: Sequence[tuple[int, list[str]]]) -> list[set[str]]:
+    """Return the files of all samples that a loader takes: a set for each kind, such as images and masks.
 
-    A column names them up to a constant beginning and end.
+    A column names them up to a constant beginning and end, and each batch reads one for each of its samples.
     """
+    found: list[set[str]] = []
     for column in look.columns.values() if batches else ():
         rows = column if look.chosen is None else [column[index] for index in look.chosen]
         if not all(isinstance(row, str) for row in rows) or len(set(rows)) != len(rows):
@@ -69,9 +73,9 @@ def _listed_files(look: Look, batches: Sequence[tuple[int, list[str]]]) -> set[s
         names = {os.path.normpath(row).lstrip("./") for row in rows}
         for begin, end in {around for path in batches[0][1] for around in _around(path, names)}:
             listed = {f"{begin}{name}{end}" for name in names}
-            if all(len(listed.intersection(files)) >= samples for samples, files in batches):
-                return listed
-    return None
+            if listed not in found and all(len(listed.intersection(files)) >= samples for samples, files in batches):
+                found.append(listed)
+    return found
 
 
 def _around(path: str, names: set[str]) -> Iterator[tuple[str, str]]:

@@ -124,8 +124,8 @@ KINDS = {
         ),
         FaultKind(
             "leaked-split",
-            "{count} files that the evaluation at {place} reads for its first {samples} samples are, or equal byte by "
-            "byte, files of the training samples: {some}.",
+            "The evaluation at {place} reads {count} of the training samples' files, or copies equal byte by byte, for "
+            "its first {samples} samples: {some}.",
             "Split the list of files once, before copies are added, and give each dataset its own part.",
             "files opened for first batches of a pass without autograd are listed for samples of the training loader, "
             "or are their copies. `unless intended` if it reads nothing else; none then if another evaluation does",
