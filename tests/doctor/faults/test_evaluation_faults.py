@@ -14,6 +14,7 @@ from probed import merged, run_probed
 
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.faults import leaked_split, session_faults
+from headrace.doctor.faults.process_faults import first_of_passes
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 
@@ -65,7 +66,7 @@ def loader_of(dataset, **options):
 def numbers_of(batch):
     return next(iter(batch.values())) if isinstance(batch, dict) else batch[0] if isinstance(batch, list) else batch
 
-def fit(training, *evaluations, epochs=2, before=lambda: None):
+def fit(training, *evaluations, epochs=2, before=lambda: None, is_batchwise=False):
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), 1e-6)
     for _ in range(epochs):
@@ -75,9 +76,10 @@ def fit(training, *evaluations, epochs=2, before=lambda: None):
             optimizer.step()
         for evaluation in evaluations:
             before()
-            with torch.no_grad():
+            with torch.set_grad_enabled(is_batchwise):
                 for batch in evaluation:
-                    model(numbers_of(batch).flatten(1)[:, :3])
+                    with torch.no_grad():
+                        model(numbers_of(batch).flatten(1)[:, :3])
 
 DATA = Path(sys.argv[1])
 images = sorted((DATA / "images").glob("*.png"))
@@ -100,7 +102,7 @@ fit(training, loader_of(Classified(again[24:])))
     "overlapping lists of names": (
         """
 training = loader_of(Segmented(DATA, names[:32]), shuffle=True, num_workers=0)
-fit(training, loader_of(Segmented(DATA, names[28:]), num_workers=0))
+fit(training, loader_of(Segmented(DATA, names[28:]), num_workers=0), is_batchwise=True)
 """,
         "certain",
     ),
@@ -144,6 +146,12 @@ fit(training, loader_of(Classified(images[:16])), loader_of(Classified(images[32
     "the loader of the training": """
 training = loader_of(Classified(images), shuffle=True, num_workers=0)
 fit(training, training)
+""",
+    "statistics of all samples": """
+for _ in loader_of(Classified(images)):
+    pass
+training = loader_of(Classified(images[:32]), shuffle=True)
+fit(training, loader_of(Classified(images[32:])))
 """,
     "folds": """
 fit(loader_of(Classified(images[8:]), shuffle=True), loader_of(Classified(images[:8])))
@@ -248,7 +256,8 @@ def session_of(script: str, data: Path, folder: Path) -> Session:
 def leaks(script: str, data: Path, folder: Path, *, is_of_run: bool = True) -> list[DataFault]:
     session = session_of(script + LOOK, data, folder)
     (trainer,) = session.trainers
-    loader = [one.loader for one in trainer.passes if one.with_grad][-1]
+    *_, last = first_of_passes(session)
+    loader = last.pass_.loader
     return list(leaked_split(session, trainer, loader, read_look(folder / "look"), is_of_run=is_of_run))
 
 

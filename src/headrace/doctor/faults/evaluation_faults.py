@@ -39,11 +39,10 @@ def leaked_split(
         return
     seen = len(kinds[0].intersection(path for _, files in trained for path in files))
     most = max(len(set(files)) / samples for samples, files in trained)
-    is_only = {one.pass_.loader for one in firsts} == {loader}
     begun = min(one.pass_.start for one in firsts if one.pass_.loader == loader)
     read: dict[int, list[FirstOfPass]] = {}
     for one in first_of_passes(session, least=1, feeds=False):
-        if one.trainer is trainer and one.pass_.loader != loader and (is_only or one.pass_.start > begun):
+        if one.trainer is trainer and one.pass_.loader != loader and one.pass_.start > begun:
             first = read.setdefault(one.pass_.loader, [])
             if not first or first[0].pass_ is one.pass_:
                 first.append(one)

@@ -127,7 +127,7 @@ KINDS = {
             "The evaluation at {place} reads {count} of the training samples' files, or copies equal byte by byte, for "
             "its first {samples} samples: {some}.",
             "Split the list of files once, before copies are added, and give each dataset its own part.",
-            "files opened for first batches of a pass without autograd are listed for samples of the training loader, "
+            "files opened for first batches of an evaluation are listed for samples of the training loader, "
             "or are their copies. `unless intended` if it reads nothing else; none then if another evaluation does",
         ),
         FaultKind(
@@ -135,7 +135,7 @@ KINDS = {
             "The evaluation at {place} makes the same samples differently in its passes {passes}, by random draws: "
             "{leaves}.",
             "Give the evaluation's dataset transforms that draw nothing, or seed their generators before each pass.",
-            "batches of the same keys differ between two passes without autograd, and random generators move in both. "
+            "batches of the same keys differ between two evaluations, and random generators move in both. "
             "Always `unless intended`, as for test-time augmentation",
         ),
         FaultKind(

@@ -101,15 +101,25 @@ def _is_telling(batches: Sequence[Sequence[tuple[str, str, int]]]) -> bool:
 def first_of_passes(session: Session, least: int = _BATCHES, *, feeds: bool = True) -> Iterator[FirstOfPass]:
     """Yield the first batches, at least `least`, of each process in each pass that feeds training.
 
-    With `feeds` False, of each pass that feeds none, since autograd was off.
+    With `feeds` False, of each evaluation: a pass of the training thread, begun after training, that feeds no step.
     """
     for trainer in session.trainers:
         last = max(trainer.steps.end, default=0)
         feeding = {number for number, start in zip(trainer.gets.pass_, trainer.gets.start, strict=True) if start < last}
+        evaluated = set() if feeds else _evaluations(session, trainer, feeding)
         makers = {maker.pid: maker for maker in session.makers if maker.host == trainer.host}
         for pass_ in trainer.passes:
-            is_sought = pass_.number in feeding if feeds else pass_.with_grad is False and pass_.number not in feeding
+            is_sought = pass_.number in feeding if feeds else pass_.number in evaluated
             for maker in (makers[pid] for pid in pass_.workers if pid in makers and is_sought):
                 batches = [each for each in maker.first if each.epoch == pass_.epoch]
                 if len(batches) >= least:
                     yield FirstOfPass(trainer, pass_, maker, batches)
+
+
+def _evaluations(session: Session, trainer: Trainer, feeding: set[int]) -> set[int]:
+    """Return the passes that began after training, and feed no step. Other threads may feed steps unseen."""
+    begun = min((one.start for one in trainer.passes if one.number in feeding), default=0)
+    is_seen = not any(note.code == "thread" and note.pid == trainer.pid for note in session.notes)
+    later = [one for one in trainer.passes if one.start > begun and one.number not in feeding]
+    fetched = set(trainer.fetches.pass_)
+    return {one.number for one in later if one.with_grad is False or (is_seen and one.number in fetched)}
