@@ -10,10 +10,10 @@ from typing import Any
 
 from headrace.errors import SessionError
 
-from .adoption import Adoption, adopt, loader_trial, script_data
+from .adoption import Adoption, adopt, described_loader, loader_trial, script_data
 from .attach import holds_files, run_command
 from .explain.look import Look, read_look
-from .faults import find_faults
+from .faults import find_faults, leaked_split
 from .measure import BOUND, Diagnosis, TrainerView, main_view_of
 from .probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
 from .session import SessionFolder, read_session, session_folder
@@ -49,7 +49,8 @@ class LoaderAdoption:
         if view is None or not _has_loader(view) or session.mode != "measure":
             return
         session.notes += _cut_short(self.folder.path, session.notes)
-        if not self._look.exists() and self._is_worth_a_start(session, view):
+        is_of_run = self._look.exists()
+        if not is_of_run and self._is_worth_a_start(session, view):
             self._start_again(session)
         look: Look | None = None
         if self._look.exists():
@@ -62,6 +63,9 @@ class LoaderAdoption:
             session.looked_image = self.adoption.recipe.image
             if look is not None:
                 session.faults = find_faults(look, self.adoption.explained, _described(session, view))
+        loader = described_loader(view)
+        if look is not None and loader is not None:
+            session.faults += leaked_split(session, view.trainer, loader.number, look, is_of_run=is_of_run)
 
     def _is_worth_a_start(self, session: Session, view: TrainerView) -> bool:
         is_bound = view.wait_share is not None and view.wait_share >= BOUND

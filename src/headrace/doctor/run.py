@@ -106,7 +106,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
             wait_share = _put_out(outputs, folder, reported)
             status = 0 if reported[0].outcome.why == "steps" else ended.status  # ended by the doctor
             if (asked.checks_data or asked.earlier is not None) and not status:
-                status = FAULTY_DATA if reported[0].faults else 0
+                status = FAULTY_DATA if any(one.certainty == "certain" for one in reported[0].faults) else 0
         except KeyboardInterrupt:
             folder.is_kept = True
             say(f"interrupted while reporting; the evidence is in {folder.path}")

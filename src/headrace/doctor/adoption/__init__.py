@@ -11,7 +11,7 @@ from .comparison import compare_with_script
 from .image_reader import PILLOW, ScriptView, script_view, survey_of
 from .module import module_text
 from .module_files import files_beside
-from .observed import script_data
+from .observed import described_loader, script_data
 from .recipe import Adoption, LoaderRecipe, RecipePart
 from .script_start import script_loader
 from .trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
@@ -26,6 +26,7 @@ __all__ = [
     "ScriptView",
     "adopt",
     "compare_with_script",
+    "described_loader",
     "files_beside",
     "loader_trial",
     "module_text",

@@ -84,7 +84,7 @@ def script_of(command: Sequence[str]) -> tuple[str, ...]:
 
 def script_data(session: Session, view: TrainerView) -> ScriptData | None:
     """Return the data of the loader that the steps take their batches from; None if it was not described."""
-    loader = _described_loader(view)
+    loader = described_loader(view)
     if loader is None:
         return None
     makers = [maker for maker in session.makers if maker.trainer == view.trainer.pid]
@@ -116,7 +116,8 @@ def _own_command(session: Session, pid: int) -> Sequence[str]:
     return own if script_of(own) else session.outcome.command
 
 
-def _described_loader(view: TrainerView) -> LoaderFacts | None:
+def described_loader(view: TrainerView) -> LoaderFacts | None:
+    """Return the described loader that gave the training most batches."""
     loaders = {
         loader.number: loader for loader in view.trainer.loaders if isinstance(loader.facts.get("described"), dict)
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .data_faults import find_faults, session_faults
+from .evaluation_faults import leaked_split
 from .resume_faults import resumption
 
-__all__ = ["find_faults", "resumption", "session_faults"]
+__all__ = ["find_faults", "leaked_split", "resumption", "session_faults"]

@@ -9,6 +9,7 @@ from ..explain.look import LeafPath, Look
 from ..explain.samples import LeafExplanation
 from ..session.after_run import DataFault
 from ..session.model import Session
+from .evaluation_faults import augmented_evaluation
 from .geometry_faults import ignored_orientation, invented_labels, misaligned
 from .process_faults import same_draws, shared_samples, worker_duplicates
 from .sample_faults import (
@@ -44,6 +45,7 @@ SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
     same_draws,
     worker_duplicates,
     shared_samples,
+    augmented_evaluation,
 )
 """Checks of what all processes recorded."""
 

@@ -8,6 +8,9 @@ from typing import Any
 from ..explain.look import LeafPath, path_text
 from ..session.after_run import DataFault
 
+INTENDED = "unless intended"
+"""Certainty of a fault that values prove, and that some scripts plant on purpose."""
+
 
 @dataclass(frozen=True)
 class FaultKind:
@@ -18,10 +21,10 @@ class FaultKind:
     mend: str
     proof: str
 
-    def found(self, *leaves: LeafPath, **figures: Any) -> DataFault:
+    def found(self, *leaves: LeafPath, certainty: str = "certain", **figures: Any) -> DataFault:
         """Return the fault with its figures. Leaves are named `{0}`, `{1}` in the template."""
         names = [path_text(path) for path in leaves]
-        return DataFault(self.code, "certain", self.evidence.format(*names, **figures), names, self.mend)
+        return DataFault(self.code, certainty, self.evidence.format(*names, **figures), names, self.mend)
 
 
 KINDS = {
@@ -118,6 +121,22 @@ KINDS = {
             "by rank and worker.",
             "two inputs of DistributedDataParallel over all ranks are equal in two ranks, and rows differ from each "
             "other",
+        ),
+        FaultKind(
+            "leaked-split",
+            "The evaluation at {place} reads {count} of the training samples' files, or copies equal byte by byte, for "
+            "its first {samples} samples: {some}.",
+            "Split the list of files once, before copies are added, and give each dataset its own part.",
+            "files opened for first batches of an evaluation are listed for samples of the training loader, "
+            "or are their copies. `unless intended` if it reads nothing else; none then if another evaluation does",
+        ),
+        FaultKind(
+            "augmented-evaluation",
+            "The evaluation at {place} makes the same samples differently in its passes {passes}, by random draws: "
+            "{leaves}.",
+            "Give the evaluation's dataset transforms that draw nothing, or seed their generators before each pass.",
+            "batches of the same keys differ between two evaluations, and random generators move in both. "
+            "Always `unless intended`, as for test-time augmentation",
         ),
         FaultKind(
             "class-order",

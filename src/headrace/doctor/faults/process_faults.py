@@ -18,8 +18,8 @@ _LEAST_ROWS = 4
 """Minimum number of distinct rows in each batch: equal constants prove nothing."""
 
 
-class _FirstOfPass(NamedTuple):
-    """First batches that one process made in one pass that feeds training."""
+class FirstOfPass(NamedTuple):
+    """First batches that one process made in one pass."""
 
     trainer: Trainer
     pass_: TrainerPass
@@ -35,7 +35,7 @@ class _FirstOfPass(NamedTuple):
 def same_draws(session: Session) -> Iterator[DataFault]:
     """Yield generators that draw the same in two workers of a pass, or in one worker of two passes."""
     found: set[tuple[int, str]] = set()
-    firsts = list(_first_of_passes(session))
+    firsts = list(first_of_passes(session))
     random = {each.loader for each in firsts if any(look.same is False for look in each.maker.looks)}
     workers = [each for each in firsts if each.loader in random and each.maker.worker is not None]
     for one, other in combinations(workers, 2):
@@ -63,7 +63,7 @@ def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterato
 
 def worker_duplicates(session: Session) -> Iterator[DataFault]:
     """Yield a pass over an iterable dataset in which two workers make the same samples."""
-    for one, other in combinations(_first_of_passes(session), 2):
+    for one, other in combinations(first_of_passes(session), 2):
         is_stream = all(batch.keys is None for batch in one.batches)
         if is_stream and one.trainer is other.trainer and one.pass_ is other.pass_ and _are_equal(one, other):
             who = f"{one.maker.worker} and {other.maker.worker}"
@@ -82,7 +82,7 @@ def shared_samples(session: Session) -> Iterator[DataFault]:
             return
 
 
-def _are_equal(one: _FirstOfPass, other: _FirstOfPass) -> bool:
+def _are_equal(one: FirstOfPass, other: FirstOfPass) -> bool:
     """Return True if all values of two processes are equal, and tell their samples apart."""
     pairs = zip(one.batches, other.batches, strict=True)
     return all(first.leaves == second.leaves for first, second in pairs) and _is_telling(
@@ -98,13 +98,28 @@ def _is_telling(batches: Sequence[Sequence[tuple[str, str, int]]]) -> bool:
     return any(second.get(path, digest) != digest for path, digest in first.items())
 
 
-def _first_of_passes(session: Session) -> Iterator[_FirstOfPass]:
-    """Yield the first batches of each process in each pass that feeds training."""
+def first_of_passes(session: Session, least: int = _BATCHES, *, feeds: bool = True) -> Iterator[FirstOfPass]:
+    """Yield the first batches, at least `least`, of each process in each pass that feeds training.
+
+    With `feeds` False, of each evaluation: a pass of the training thread, begun after training, that feeds no step.
+    """
     for trainer in session.trainers:
-        feeding = set(trainer.gets.pass_)
+        last = max(trainer.steps.end, default=0)
+        feeding = {number for number, start in zip(trainer.gets.pass_, trainer.gets.start, strict=True) if start < last}
+        evaluated = set() if feeds else _evaluations(session, trainer, feeding)
         makers = {maker.pid: maker for maker in session.makers if maker.host == trainer.host}
         for pass_ in trainer.passes:
-            for maker in (makers[pid] for pid in pass_.workers if pid in makers and pass_.number in feeding):
+            is_sought = pass_.number in feeding if feeds else pass_.number in evaluated
+            for maker in (makers[pid] for pid in pass_.workers if pid in makers and is_sought):
                 batches = [each for each in maker.first if each.epoch == pass_.epoch]
-                if len(batches) == _BATCHES:
-                    yield _FirstOfPass(trainer, pass_, maker, batches)
+                if len(batches) >= least:
+                    yield FirstOfPass(trainer, pass_, maker, batches)
+
+
+def _evaluations(session: Session, trainer: Trainer, feeding: set[int]) -> set[int]:
+    """Return the passes that began after training, and feed no step. Other threads may feed steps unseen."""
+    begun = min((one.start for one in trainer.passes if one.number in feeding), default=0)
+    is_seen = not any(note.code == "thread" and note.pid == trainer.pid for note in session.notes)
+    later = [one for one in trainer.passes if one.start > begun and one.number not in feeding]
+    fetched = set(trainer.fetches.pass_)
+    return {one.number for one in later if one.with_grad is False or (is_seen and one.number in fetched)}

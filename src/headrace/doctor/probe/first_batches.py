@@ -1,6 +1,7 @@
-"""Digests of first batches: keys, values, and random generators before and after; and first inputs of a replica.
+"""Digests of first batches: keys, values, opened files, and random generators; and first inputs of a replica.
 
-Workers and ranks that draw the same numbers, or make the same samples, show in them.
+Workers and ranks that draw the same numbers, or make the same samples, show in them, and evaluations that use files of
+the training.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .column_sources import LEAVES, members_of, reached
 from .described_values import class_name
 from .evidence_file import EvidenceFile
 from .held_objects import named_in
+from .opened_files import OpenedFiles
 from .settings import SessionClock
 
 MOST_FIRST = 2
@@ -38,20 +40,24 @@ States = dict[str, str]
 class FirstBatchDigests:
     """Digests of one fetcher's first batches."""
 
-    def __init__(self, evidence: EvidenceFile, fetcher: Any) -> None:
+    def __init__(self, evidence: EvidenceFile, fetcher: Any, opened: OpenedFiles) -> None:
         self._evidence = evidence
+        self._opened = opened
         self._is_stream = hasattr(fetcher, "dataset_iter")
         self._generators: dict[str, Callable[[], Any]] = {} if self._is_stream else generators_of(fetcher.dataset)
         self._before: States = {}
 
     def begin(self) -> None:
         self._before = self._states()
+        self._opened.noted = []
 
     def end(self, batch: ProducedBatch, keys: Any, values: Any) -> None:
+        noted, self._opened.noted = self._opened.noted or [], None
         after = self._states()
         rows = [(name, before, after[name]) for name, before in self._before.items()]
         drawn = None if self._is_stream or not isinstance(keys, (list, tuple)) else _digest(repr(keys))
-        self._evidence.write(("first", batch.epoch, batch.index, drawn, _leaves(values), rows))
+        files = [self._evidence.name(path) for path in noted]
+        self._evidence.write(("first", batch.epoch, batch.index, drawn, _leaves(values), rows, files))
 
     def _states(self) -> States:
         return {name: _digest(repr(_plain(state()))) for name, state in self._generators.items()}

@@ -20,6 +20,8 @@ MOST_ENDS = 8
 """Suffixes recorded per folder. With more, the suffixes do not name file formats."""
 MOST_HASHES = 64
 """Smallest hashes retained per folder. Their density gives the number of distinct names."""
+MOST_NOTED = 256
+"""Maximum number of paths noted for one batch."""
 MOST_KNOWN = 4096
 """Maximum number of folder names with a cached location."""
 LEAST_DEPTH = 2
@@ -94,6 +96,8 @@ class OpenedFiles:
     def forked(self) -> None:
         """Reset in the child of a fork, which has opened nothing yet."""
         self._is_off = False
+        self.noted: list[str] | None = None
+        """Absolute paths since a caller set it to a list, one for each open; None while nobody asks."""
         self._paths: dict[str, list[Any]] = {}
         """Absolute path and number of opens, by the path as given."""
         self._folders: dict[str, OpensByFolder] = {}
@@ -129,6 +133,8 @@ class OpenedFiles:
             end = path[dot:] if dot > cut else ""
             if end not in folder.ends:
                 folder.add_end(end)
+            if self.noted is not None and len(self.noted) < MOST_NOTED:
+                self.noted.append(os.path.abspath(path))
             seen = self._paths.get(path)
             if seen is not None:
                 seen[1] += 1

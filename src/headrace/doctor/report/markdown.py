@@ -46,7 +46,9 @@ def _lines(view: ReportView) -> Iterator[str]:
             making = loader.production
             head = f"A batch: {duration(making.batch_us)} in one {making.makers if making.workers else 'process'}"
             yield from table((head, "share"), [(one.label, one.cells[0]) for one in loader.stages[:MOST_STAGES]], 1)
-    yield from _list([f"**{one.code}**: {escaped(f'{one.evidence} {one.mend}')}" for one in view.faults])
+    yield from _list(
+        [f"**{one.code}** ({one.certainty}): {escaped(f'{one.evidence} {one.mend}')}" for one in view.faults]
+    )
     if view.bounds:
         yield from (escaped(" · ".join(f"{one.label} {one.cells[0]}" for one in view.bounds if one.bar)), "")
     if view.remedies.helps:

@@ -100,7 +100,7 @@ class DataFault:
     """Fault of the data itself, proved by the values of inspected samples."""
 
     code: str = told("its kind ([the table](README.md#faults-of-the-data))")
-    certainty: str = told("`certain`: values prove it")
+    certainty: str = told("`certain`: values prove it; `unless intended`: they do, and some scripts do it on purpose")
     evidence: str = told("what was compared, with which samples and numbers")
     leaves: list[str] = listed("parts of a sample that it concerns")
     mend: str = told("what to change", default="")

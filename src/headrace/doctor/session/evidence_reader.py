@@ -178,6 +178,9 @@ class ProcessEvidence:
         row["stages"] = [producers.InspectedStage(*stage) for stage in stages]
         row["drew"], row["same"] = bool(row["drew"]), _known(row["same"])
 
+    def _change_first(self, row: Row) -> None:
+        row["files"] = [self._names[name] for name in row["files"] if name in self._names]
+
     def _change_sample(self, row: Row) -> None:
         row["calls"] = [
             producers.ObservedCall(self._names.get(stage, UNNAMED), self._names.get(place), facts)

@@ -115,6 +115,11 @@ class FirstBatch:
         "digests of the state before and after the batch",
         may_be_empty=True,
     )
+    files: list[str] = listed(
+        "paths opened for reading, one for each open, at most 256; names in a record",
+        written=list[NameNumber],
+        may_be_empty=True,
+    )
 
 
 @dataclass

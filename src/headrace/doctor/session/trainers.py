@@ -148,6 +148,9 @@ class TrainerPass:
     sampler_epoch: int | None = told(
         "epoch that the sampler shuffles by, as DistributedSampler has it; `null` if it has none", default=None
     )
+    with_grad: bool | None = told(
+        "whether autograd was on when `iter()` was called; `null` of a source other than a DataLoader", default=None
+    )
     last: Duration | None = told(
         "of the `next()` that ended it; `null` if no `next()` did", default=None, is_derived=True
     )

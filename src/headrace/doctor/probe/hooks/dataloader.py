@@ -280,7 +280,9 @@ class LoaderHooks:
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         times = clock.us(start), clock.now_us()
-        records.append(("pass", number, loader_number, *times, epoch, pids, sampler_epoch(loader)))
+        records.append(
+            ("pass", number, loader_number, *times, epoch, pids, sampler_epoch(loader), self._is_grad_enabled())
+        )
         training.evidence.write(*records)
 
     def _facts(self, loader: Any) -> dict[str, Any]:

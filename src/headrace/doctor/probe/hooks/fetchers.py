@@ -133,7 +133,7 @@ class _FetchHook:
         if self._evidence is None or known.fetched >= MOST_FIRST:
             known.first = None
         elif known.fetched == 0:
-            known.first = FirstBatchDigests(self._evidence, fetcher)
+            known.first = FirstBatchDigests(self._evidence, fetcher, self._batches.opened)
         if known.first is not None:
             known.first.begin()
         return known.first

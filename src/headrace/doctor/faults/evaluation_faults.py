@@ -1,0 +1,167 @@
+"""Faults of evaluations: they read files of the training, or draw random numbers."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+
+from ..explain.look import Look
+from ..session.after_run import DataFault
+from ..session.model import Session
+from ..session.trainers import Trainer
+from .fault_kinds import INTENDED, KINDS
+from .process_faults import FirstOfPass, first_of_passes
+
+_CHANCE = 1e-3
+"""Maximum probability that training files of a run are all listed by another run that splits by another seed."""
+_MOST_COMPARED = 8
+"""Maximum number of files of one name that are compared with a file."""
+_MOST_SHOWN = 4
+
+
+def leaked_split(
+    session: Session, trainer: Trainer, loader: int, look: Look, *, is_of_run: bool = True
+) -> Iterator[DataFault]:
+    """Yield evaluations that read files of the training samples of a loader, whose dataset was looked at.
+
+    `is_of_run`: in this run. Another run may split its files by another seed: then the files that this run trained on
+    must exclude that.
+
+    If an evaluation reads nothing else, that may be intended, as for an accuracy on training samples; it is left out if
+    another evaluation reads other files.
+    """
+    firsts = [one for one in first_of_passes(session, least=1) if one.trainer is trainer]
+    trained = [batch for batch in _samples_and_files(one for one in firsts if one.pass_.loader == loader) if batch[0]]
+    kinds = _listed_files(look, trained)
+    if not kinds:
+        return
+    seen = len(kinds[0].intersection(path for _, files in trained for path in files))
+    most = max(len(set(files)) / samples for samples, files in trained)
+    begun = min(one.pass_.start for one in firsts if one.pass_.loader == loader)
+    read: dict[int, list[FirstOfPass]] = {}
+    for one in first_of_passes(session, least=1, feeds=False):
+        if one.trainer is trainer and one.pass_.loader != loader and one.pass_.start > begun:
+            first = read.setdefault(one.pass_.loader, [])
+            if not first or first[0].pass_ is one.pass_:
+                first.append(one)
+    leaks = {
+        number: min((_leaked(listed, most, passes) for listed in kinds), key=lambda leak: len(leak[0]))
+        for number, passes in read.items()
+    }
+    is_apart = any(not shared and any(_files(read[number])) for number, (shared, _, _) in leaks.items())
+    for number, (shared, others, samples) in leaks.items():
+        is_proved = is_of_run or (shared and (len(shared) / samples) ** seen <= _CHANCE)
+        if shared and is_proved and (others or not is_apart):
+            figures = {"count": len(shared), "samples": samples, "some": ", ".join(sorted(shared)[:_MOST_SHOWN])}
+            certainty = "certain" if others else INTENDED
+            yield KINDS["leaked-split"].found(place=_place(trainer, number), certainty=certainty, **figures)
+
+
+def _listed_files(look: Look, batches: Sequence[tuple[int, list[str]]]) -> list[set[str]]:
+    """Return the files of all samples that a loader takes: a set for each kind, such as images and masks.
+
+    A column names them up to a constant beginning and end, and each batch reads one for each of its samples.
+    """
+    found: list[set[str]] = []
+    for column in look.columns.values() if batches else ():
+        rows = column if look.chosen is None else [column[index] for index in look.chosen]
+        if not all(isinstance(row, str) for row in rows) or len(set(rows)) != len(rows):
+            continue
+        names = {os.path.normpath(row).lstrip("./") for row in rows}
+        for begin, end in {around for path in batches[0][1] for around in _around(path, names)}:
+            listed = {f"{begin}{name}{end}" for name in names}
+            if listed not in found and all(len(listed.intersection(files)) >= samples for samples, files in batches):
+                found.append(listed)
+    return found
+
+
+def _around(path: str, names: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield what precedes and follows a name in a path. Names may lack the suffix."""
+    parts = path.split("/")
+    for place in range(1, len(parts)):
+        tail = "/".join(parts[place:])
+        for name in {tail, os.path.splitext(tail)[0]} & names:
+            yield path[: len(path) - len(tail)], tail[len(name) :]
+
+
+def _leaked(listed: set[str], most: float, passes: Sequence[FirstOfPass]) -> tuple[set[str], bool, int]:
+    """Return the files of an evaluation that are, or equal, listed ones; whether it has other samples; and its samples.
+
+    Files are equal byte by byte. Samples that read more than `most` files each may read listed ones as references.
+    """
+    batches = list(_samples_and_files(passes))
+    if any(len(set(files)) > most * samples for samples, files in batches):
+        return set(), False, 0
+    by_name: dict[str, list[str]] = {}
+    for path in listed:
+        by_name.setdefault(os.path.basename(path), []).append(path)
+    read = set(_files(passes))
+    shared = read & listed
+    copies = {path for path in read - listed if _is_copied(path, by_name.get(os.path.basename(path), ()))}
+    # a single content may be a blank picture
+    if shared or any(not _is_same(*pair) for pair in combinations(sorted(copies)[:_MOST_COMPARED], 2)):
+        shared |= copies
+    ends = {os.path.splitext(path)[1] for path in shared}
+    is_less = any(len(shared.intersection(files)) < samples for samples, files in batches)
+    has_others = any(os.path.splitext(path)[1] in ends for path in read - shared)
+    return shared, is_less and has_others, sum(samples for samples, _ in batches)
+
+
+def _is_copied(path: str, candidates: Sequence[str]) -> bool:
+    return any(_is_same(path, other) for other in candidates[:_MOST_COMPARED])
+
+
+def _is_same(path: str, other: str) -> bool:
+    try:
+        return filecmp.cmp(path, other, shallow=False)
+    except OSError:
+        return False
+
+
+def _files(passes: Sequence[FirstOfPass]) -> Iterator[str]:
+    return (path for one in passes for batch in one.batches for path in batch.files)
+
+
+def _samples_and_files(passes: Iterable[FirstOfPass]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of samples of each batch, and the files that were opened for it."""
+    for one in passes:
+        made = one.maker.batches
+        samples = dict(zip(zip(made.epoch, made.index, strict=True), made.samples, strict=True))
+        for batch in one.batches:
+            yield samples.get((batch.epoch, batch.index)) or 0, batch.files
+
+
+def augmented_evaluation(session: Session) -> Iterator[DataFault]:
+    """Yield evaluation loaders whose samples differ from one pass to the next, by random draws."""
+    found: set[tuple[int, int]] = set()
+    for one, other in combinations(first_of_passes(session, least=1, feeds=False), 2):
+        if one.loader != other.loader or one.maker.worker != other.maker.worker or one.loader in found:
+            continue
+        drawn = _drawn_anew(one, other)
+        if drawn:
+            found.add(one.loader)
+            yield KINDS["augmented-evaluation"].found(
+                *((path,) for path in drawn),
+                certainty=INTENDED,
+                leaves=", ".join(path or "the whole" for path in drawn),
+                place=_place(one.trainer, one.pass_.loader),
+                passes=f"{one.pass_.number} and {other.pass_.number}",
+            )
+
+
+def _drawn_anew(one: FirstOfPass, other: FirstOfPass) -> list[str]:
+    """Return the leaves of one batch of the same keys that two passes made differently, both by random draws."""
+    for first, second in zip(one.batches, other.batches, strict=False):
+        draws = [any(before != after for _, before, after in batch.generators) for batch in (first, second)]
+        if first.keys is not None and first.keys == second.keys and all(draws):
+            again = {path: digest for path, digest, _ in second.leaves}
+            return [path for path, digest, _ in first.leaves if digest and again.get(path) not in (digest, "", None)]
+    return []
+
+
+def _place(trainer: Trainer, number: int) -> str:
+    """Return where the script iterates over a loader."""
+    facts = next((loader.facts for loader in trainer.loaders if loader.number == number), {})
+    return f"{facts.get('file')}:{facts.get('line')}"

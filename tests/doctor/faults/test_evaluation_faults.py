@@ -1,0 +1,304 @@
+"""Planted faults of evaluations are found in real runs; correct scripts raise no alarm."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from observed_runs import headrace
+from PIL import Image
+from probed import merged, run_probed
+
+from headrace.doctor.explain.look import read_look
+from headrace.doctor.faults import leaked_split, session_faults
+from headrace.doctor.faults.process_faults import first_of_passes
+from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
+
+START = """
+import random, shutil, sys
+from pathlib import Path
+import numpy as np, torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, Subset, random_split
+
+def pixels_of(path, mode="RGB"):
+    return torch.from_numpy(np.array(Image.open(path).convert(mode))).float() / 255
+
+class Classified(Dataset):
+    def __init__(self, files):
+        self.samples = [(str(file), number % 3) for number, file in enumerate(files)]
+    def __len__(self):
+        return len(self.samples)
+    def __getitem__(self, index):
+        path, label = self.samples[index]
+        return self.changed(pixels_of(path)), label
+    def changed(self, pixels):
+        return pixels
+
+class Segmented(Dataset):
+    def __init__(self, root, names):
+        self.root, self.names = Path(root), names
+    def __len__(self):
+        return len(self.names)
+    def __getitem__(self, index):
+        name = self.names[index]
+        image, mask = pixels_of(self.root / f"images/{name}.png"), pixels_of(self.root / f"masks/{name}.png", "L")
+        return {"image": self.changed(image), "mask": mask}
+    def changed(self, pixels):
+        return pixels
+
+class Texts(Dataset):
+    def __init__(self, files):
+        self.files = [str(file) for file in files]
+    def __len__(self):
+        return len(self.files)
+    def __getitem__(self, index):
+        with open(self.files[index]) as file:
+            return torch.tensor([float(len(word)) for word in file.read().split()])
+
+def loader_of(dataset, **options):
+    return DataLoader(dataset, **{"batch_size": 4, "num_workers": 2, **options})
+
+def numbers_of(batch):
+    return next(iter(batch.values())) if isinstance(batch, dict) else batch[0] if isinstance(batch, list) else batch
+
+def fit(training, *evaluations, epochs=2, before=lambda: None, is_batchwise=False):
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    for _ in range(epochs):
+        for batch in training:
+            optimizer.zero_grad()
+            model(numbers_of(batch).flatten(1)[:, :3]).sum().backward()
+            optimizer.step()
+        for evaluation in evaluations:
+            before()
+            with torch.set_grad_enabled(is_batchwise):
+                for batch in evaluation:
+                    with torch.no_grad():
+                        model(numbers_of(batch).flatten(1)[:, :3])
+
+DATA = Path(sys.argv[1])
+images = sorted((DATA / "images").glob("*.png"))
+names = [file.stem for file in images]
+texts = sorted((DATA / "texts").glob("*.txt"))
+"""
+LOOK = """
+from headrace.doctor.probe.value_look import look_at_values
+look_at_values(training, sys.argv[2])
+"""
+LEAKED = {
+    "two shuffles": (
+        """
+shuffled, again = random.Random(0).sample(images, 40), random.Random(1).sample(images, 40)
+training = loader_of(Classified(shuffled[:32]), shuffle=True)
+fit(training, loader_of(Classified(again[24:])))
+""",
+        "certain",
+    ),
+    "overlapping lists of names": (
+        """
+training = loader_of(Segmented(DATA, names[:32]), shuffle=True, num_workers=0)
+fit(training, loader_of(Segmented(DATA, names[28:]), num_workers=0), is_batchwise=True)
+""",
+        "certain",
+    ),
+    "texts, by copies": (
+        """
+copied = DATA / "held-out"
+copied.mkdir()
+for file in texts[:4]:
+    shutil.copy(file, copied)
+training = loader_of(Texts(texts[:32]), shuffle=True)
+fit(training, loader_of(Texts([*sorted(copied.iterdir()), *texts[32:]])))
+""",
+        "certain",
+    ),
+    "evaluated by its own training samples": (
+        """
+training = loader_of(Classified(images), shuffle=True)
+fit(training, loader_of(Classified(images[:16])))
+""",
+        "unless intended",
+    ),
+}
+SPLIT = {
+    "classification": """
+first, second = random_split(Classified(images), [32, 8])
+training = loader_of(first, shuffle=True)
+fit(training, loader_of(second))
+""",
+    "segmentation, with two masks of one class and the same names": """
+training = loader_of(Segmented(DATA, names[:32]), shuffle=True)
+fit(training, loader_of(Segmented(DATA / "val", names[:8])))
+""",
+    "texts": """
+training = loader_of(Texts(texts[:32]), shuffle=True)
+fit(training, loader_of(Texts(texts[32:]), num_workers=0))
+""",
+    "accuracy on training samples, and on others": """
+training = loader_of(Classified(images[:32]), shuffle=True)
+fit(training, loader_of(Classified(images[:16])), loader_of(Classified(images[32:])))
+""",
+    "the loader of the training": """
+training = loader_of(Classified(images), shuffle=True, num_workers=0)
+fit(training, training)
+""",
+    "statistics of all samples": """
+for _ in loader_of(Classified(images)):
+    pass
+training = loader_of(Classified(images[:32]), shuffle=True)
+fit(training, loader_of(Classified(images[32:])))
+""",
+    "folds": """
+fit(loader_of(Classified(images[8:]), shuffle=True), loader_of(Classified(images[:8])))
+training = loader_of(Classified([*images[:8], *images[16:]]), shuffle=True)
+fit(training, loader_of(Classified(images[8:16])))
+""",
+    "a picture of reference": """
+class Compared(Classified):
+    def changed(self, pixels):
+        return pixels - pixels_of(images[0])
+training = loader_of(Classified(images[:32]), shuffle=True)
+fit(training, loader_of(Compared(images[32:])))
+""",
+    "a shared archive": """
+class Packed(Texts):
+    def __getitem__(self, index):
+        with open(texts[0]) as file:
+            return torch.tensor([float(len(self.files[index])), float(len(file.read())), index])
+training = loader_of(Packed(texts[:32]), shuffle=True)
+fit(training, loader_of(Packed(texts[32:])))
+""",
+}
+JITTER = """
+class Cropped(Classified):
+    def changed(self, pixels):
+        top, left = np.random.randint(0, 8, 2)
+        return pixels[top : top + 8, left : left + 8]
+class Flipped(Segmented):
+    def changed(self, pixels):
+        return pixels.flip(1) if torch.rand(()) < 0.5 else pixels
+def masked(batch):
+    numbers = torch.stack(batch)
+    return torch.where(torch.rand_like(numbers) < 0.15, -1.0, numbers)
+"""
+AUGMENTED = (
+    JITTER
+    + """
+fit(loader_of(Cropped(images[:32]), shuffle=True), loader_of(Cropped(images[32:])))
+fit(loader_of(Flipped(DATA, names[:32]), num_workers=0), loader_of(Flipped(DATA, names[32:]), num_workers=0))
+fit(loader_of(Texts(texts[:32])), loader_of(Texts(texts[32:]), collate_fn=masked))
+"""
+)
+PLAIN = (
+    JITTER
+    + """
+class Unused(Classified):
+    def changed(self, pixels):
+        random.random()
+        return pixels
+class ByIndex(Cropped):
+    def __getitem__(self, index):
+        np.random.seed(index)
+        return super().__getitem__(index)
+def seeded():
+    torch.manual_seed(0)
+    np.random.seed(0)
+def constant(worker):
+    np.random.seed(3)
+
+fit(loader_of(Cropped(images[:32]), shuffle=True), loader_of(Classified(images[32:])))
+fit(loader_of(Cropped(images[:32])), loader_of(Unused(images[32:])))
+fit(loader_of(Cropped(images[:32])), loader_of(ByIndex(images[32:])))
+fit(loader_of(Cropped(images[:32])), loader_of(Cropped(images[32:])), before=seeded)
+fit(loader_of(Cropped(images[:32])), loader_of(Cropped(images[32:]), worker_init_fn=constant))
+fit(loader_of(Flipped(DATA, names[:32])), loader_of(Flipped(DATA, names[32:]), num_workers=0), before=seeded)
+fit(loader_of(Texts(texts[:32]), collate_fn=masked), loader_of(Texts(texts[32:])))
+fit(loader_of(Texts(texts[:32]), collate_fn=masked), loader_of(Texts(texts[32:]), collate_fn=masked), epochs=1)
+"""
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Pictures, masks and texts; in `val` others of the same names, with two masks that equal those of the training."""
+    made = tmp_path / "data"
+    for number in range(40):
+        state = np.random.default_rng(number)
+        for folder, own in (("", state), ("val/", np.random.default_rng(100 + number))):
+            for kind, pixels in (
+                ("images", own.integers(0, 256, (16, 16, 3))),
+                ("masks", own.integers(0, 2, (16, 16)) if number > 1 else np.full((16, 16), number)),
+            ):
+                file = made / f"{folder}{kind}/{number:02}.png"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels.astype(np.uint8)).save(file)
+        file = made / f"texts/{number:02}.txt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(" ".join("x" * size for size in state.integers(1, 9, 12)))
+    return made
+
+
+def session_of(script: str, data: Path, folder: Path) -> Session:
+    path = folder / "train.py"
+    path.write_text(START + script)
+    ran = run_probed([sys.executable, str(path), str(data), str(folder / "look")], folder, observe=False)
+    assert ran.returncode == 0, ran.stderr
+    session = merged(folder)
+    assert "hook-off" not in [note.code for note in session.notes]
+    return session
+
+
+def leaks(script: str, data: Path, folder: Path, *, is_of_run: bool = True) -> list[DataFault]:
+    session = session_of(script + LOOK, data, folder)
+    (trainer,) = session.trainers
+    *_, last = first_of_passes(session)
+    loader = last.pass_.loader
+    return list(leaked_split(session, trainer, loader, read_look(folder / "look"), is_of_run=is_of_run))
+
+
+@pytest.mark.parametrize("name", LEAKED)
+def test_an_evaluation_that_reads_files_of_the_training(name: str, data: Path, tmp_path: Path) -> None:
+    script, certainty = LEAKED[name]
+    (found,) = leaks(script, data, tmp_path)
+    assert (found.code, found.certainty) == ("leaked-split", certainty)
+    assert f"The evaluation at {tmp_path / 'train.py'}:" in found.evidence
+    if "copies" in name or "names" in name:
+        assert " reads 4 of the training samples' files" in found.evidence
+
+
+@pytest.mark.parametrize(("name", "count"), [("two shuffles", 1), ("evaluated by its own training samples", 0)])
+def test_samples_looked_at_in_another_run(name: str, count: int, data: Path, tmp_path: Path) -> None:
+    assert len(leaks(LEAKED[name][0], data, tmp_path, is_of_run=False)) == count
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_an_evaluation_of_other_files_raises_no_alarm(name: str, data: Path, tmp_path: Path) -> None:
+    assert leaks(SPLIT[name], data, tmp_path) == []
+
+
+def test_evaluations_that_draw_random_numbers(data: Path, tmp_path: Path) -> None:
+    found = session_faults(session_of(AUGMENTED, data, tmp_path))
+    assert [(one.code, one.certainty) for one in found] == [("augmented-evaluation", "unless intended")] * 3
+    assert [one.leaves for one in found] == [["0"], ["image"], [""]]
+
+
+def test_evaluations_that_draw_nothing_or_by_a_seed_raise_no_alarm(data: Path, tmp_path: Path) -> None:
+    assert session_faults(session_of(PLAIN, data, tmp_path)) == []
+
+
+@pytest.mark.alone
+@pytest.mark.long
+def test_what_may_be_intended_is_reported_and_leaves_the_exit_status(data: Path, tmp_path: Path) -> None:
+    script, saved = tmp_path / "train.py", tmp_path / "session.json"
+    evaluated = "fit(loader_of(Cropped(images[:8]), shuffle=True), loader_of(Cropped(images[32:])), epochs=99)"
+    script.write_text(START + JITTER + evaluated)
+    command = ("doctor", "--check", "data", "--json", str(saved), "--", sys.executable, str(script), str(data))
+    ran = headrace(*command, tries_loader=True)
+    assert ran.returncode == 0, ran.stderr
+    assert [fault["code"] for fault in json.loads(saved.read_text())["faults"]] == ["augmented-evaluation"]
+    assert "augmented-evaluation (unless intended)" in ran.stdout
