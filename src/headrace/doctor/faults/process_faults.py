@@ -104,8 +104,7 @@ def first_of_passes(session: Session, least: int = _BATCHES, *, feeds: bool = Tr
     With `feeds` False, of each evaluation: a pass of the training thread, begun after training, that feeds no step.
     """
     for trainer in session.trainers:
-        last = max(trainer.steps.end, default=0)
-        feeding = {number for number, start in zip(trainer.gets.pass_, trainer.gets.start, strict=True) if start < last}
+        feeding = passes_that_feed(trainer)
         evaluated = set() if feeds else _evaluations(session, trainer, feeding)
         makers = {maker.pid: maker for maker in session.makers if maker.host == trainer.host}
         for pass_ in trainer.passes:
@@ -114,6 +113,12 @@ def first_of_passes(session: Session, least: int = _BATCHES, *, feeds: bool = Tr
                 batches = [each for each in maker.first if each.epoch == pass_.epoch]
                 if len(batches) >= least:
                     yield FirstOfPass(trainer, pass_, maker, batches)
+
+
+def passes_that_feed(trainer: Trainer) -> set[int]:
+    """Return the numbers of the passes that feed optimizer steps. A pass after the last step is an evaluation."""
+    last = max(trainer.steps.end, default=0)
+    return {number for number, start in zip(trainer.gets.pass_, trainer.gets.start, strict=True) if start < last}
 
 
 def _evaluations(session: Session, trainer: Trainer, feeding: set[int]) -> set[int]:

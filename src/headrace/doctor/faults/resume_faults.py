@@ -1,4 +1,4 @@
-"""Where a resumed run goes on, by the keys of its batches: after the checkpoint, earlier, or later."""
+"""Position at which a resumed run goes on, by the keys of its batches: after the checkpoint, before or beyond it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import DrawnBatch, Trainer
 from .fault_kinds import KINDS
+from .process_faults import passes_that_feed
 
 
 class Resumption(NamedTuple):
@@ -83,7 +84,7 @@ def _checkpoint(passes: dict[int, _TrainedPass], taken: Sequence[DrawnBatch], ah
 
 def _feeding(trainer: Trainer) -> list[DrawnBatch]:
     """Return the batches of passes that feed training."""
-    feeding = set(trainer.gets.pass_)
+    feeding = passes_that_feed(trainer)
     return [one for one in trainer.drawn if one.pass_ in feeding]
 
 
