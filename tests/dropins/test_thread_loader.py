@@ -757,4 +757,6 @@ def test_pin_memory(workers):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_pin_memory_without_cuda():
     loader = ThreadDataLoader(Numbers(), 4, num_workers=1, pin_memory=True)
-    assert len(list(loader)) == len(loader)
+    with pytest.warns(UserWarning, match=r"pin_memory=True: no CUDA device is found, so batches are not pinned"):
+        batches = list(loader)
+    assert len(batches) == len(loader)

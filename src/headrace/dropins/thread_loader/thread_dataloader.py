@@ -192,6 +192,8 @@ class ThreadDataLoader(DataLoader[T_co]):
         pins = self.pin_memory and torch.cuda.is_available()
         if pins:
             collate = partial(_pinned, collate)
+        elif self.pin_memory:
+            warnings.warn("pin_memory=True: no CUDA device is found, so batches are not pinned", stacklevel=2)
         fetcher = Fetcher(self, collate, key=order.key)
         if isinstance(self.dataset, IterableDataset):
             fetcher = IterableFetcher(self, collate, key=order.key, skip=order.received)
