@@ -59,7 +59,8 @@ def headrace_batches(args: argparse.Namespace, count: int) -> Iterator[Batch]:
 
 
 def resident_batches(args: argparse.Namespace, count: int) -> Iterable[Batch]:
-    return repeat((torch.randn(args.batch, 3, 224, 224), torch.zeros(args.batch, dtype=torch.long)))
+    images, labels = torch.randn(args.batch, 3, 224, 224), torch.zeros(args.batch, dtype=torch.long)
+    return repeat((images.cuda(), labels.cuda()))
 
 
 def main() -> None:
@@ -78,8 +79,6 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     make = {"torch": torch_batches, "headrace": headrace_batches, "none": resident_batches}[args.loader]
     batches = make(args, (args.warmup + args.steps + 4) * args.batch)
-    if args.loader == "none":
-        batches = repeat(tuple(part.cuda() for part in next(iter(batches))))
     began = time.perf_counter()
     for number, (images, labels) in enumerate(islice(batches, args.warmup + args.steps)):
         if number == args.warmup:
