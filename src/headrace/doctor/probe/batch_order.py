@@ -8,8 +8,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from .evidence_file import EvidenceFile
+from .hooks.lifecycle import SAVES
 from .patches import Fault, HookGuard, Patches
-from .sample_digests import digest_of_keys
+from .sample_digests import keep_keys, next_keys
 from .training.received_batches import ATTRIBUTE
 
 if TYPE_CHECKING:
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 
 MOST_BATCHES = 20_000
 """Maximum number of recorded batches."""
-SAVES = {"torch.serialization": ("save", 1), "safetensors": ("serialize_file", 1)}
-"""Functions that save a checkpoint, with the position of the file, by module."""
-_KEYS = "_headrace_order"
-"""Attribute of a DataLoader iterator: digests of the keys that it drew and has not delivered."""
+SAVE_MODULES = ("torch.serialization", "safetensors")
+"""Modules whose first function in `SAVES` writes a checkpoint."""
 
 
 class BatchOrder:
@@ -31,11 +30,11 @@ class BatchOrder:
         self._training, self._evidence, self._clock = training, evidence, clock
         self._taken, self._saved = 0, (0, False)
         guard = HookGuard(fault, "the order of batches")
-        self._drawn, self._delivered, self._save = guard(self._draw), guard(self._deliver), guard(self._note)
+        self._drawn, self._delivered, self._save = guard(keep_keys), guard(self._deliver), guard(self._note)
 
     def hooks(self, patches: Patches) -> list[tuple[str, Callable[[ModuleType], object]]]:
         """Return the modules to hook, and the function that installs each hook."""
-        saves = [(module, partial(self._watch, patches, *named)) for module, named in SAVES.items()]
+        saves = [(module, partial(self._watch, patches, *SAVES[module][0])) for module in SAVE_MODULES]
         return [("torch.utils.data.dataloader", partial(self._install, patches)), *saves]
 
     def _install(self, patches: Patches, dataloader: ModuleType) -> None:
@@ -43,10 +42,10 @@ class BatchOrder:
         patches.around(iterator, "_next_index", self._next_index)
         patches.around(iterator, "__next__", self._next)
 
-    def _watch(self, patches: Patches, name: str, position: int, module: ModuleType) -> None:
+    def _watch(self, patches: Patches, name: str, how: int, file_of: Callable[..., Any], module: ModuleType) -> None:
         def save(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            self._save(args[position] if len(args) > position else kwargs.get("f", kwargs.get("filename")))
+            self._save(file_of, args, kwargs)
             return result
 
         patches.around(module, name, save)
@@ -54,7 +53,7 @@ class BatchOrder:
     def _next_index(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         keys = original(iterator)
         if self._taken < MOST_BATCHES:
-            self._drawn(iterator, keys)
+            self._drawn(iterator, keys, MOST_BATCHES)
         return keys
 
     def _next(self, original: Callable[[Any], Any], iterator: Any) -> Any:
@@ -63,18 +62,15 @@ class BatchOrder:
             self._delivered(iterator)
         return batch
 
-    def _draw(self, iterator: Any, keys: Any) -> None:
-        vars(iterator).setdefault(_KEYS, []).append(digest_of_keys(keys))
-
     def _deliver(self, iterator: Any) -> None:
-        pass_, drawn = getattr(iterator, ATTRIBUTE, None), vars(iterator).get(_KEYS)
-        keys = drawn.pop(0) if drawn else None
+        pass_, keys = getattr(iterator, ATTRIBUTE, None), next_keys(iterator)
         if pass_ is not None and keys is not None:
             self._taken += 1
             self._evidence.write(("drawn", pass_.number, self._training.steps.number, keys))
 
-    def _note(self, file: Any) -> None:
+    def _note(self, file_of: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note a checkpoint. Lightning writes into memory first; so may code that saves none."""
+        file = file_of(*args, **kwargs)
         is_file = isinstance(file, (str, os.PathLike)) or hasattr(file, "name")
         if (self._taken, is_file) != self._saved:
             self._saved = self._taken, is_file

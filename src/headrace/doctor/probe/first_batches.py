@@ -21,6 +21,7 @@ from .described_values import class_name
 from .evidence_file import EvidenceFile
 from .held_objects import named_in
 from .opened_files import OpenedFiles
+from .sample_digests import digest_of_keys
 from .settings import SessionClock
 
 MOST_FIRST = 2
@@ -55,7 +56,7 @@ class FirstBatchDigests:
         noted, self._opened.noted = self._opened.noted or [], None
         after = self._states()
         rows = [(name, before, after[name]) for name, before in self._before.items()]
-        drawn = None if self._is_stream or not isinstance(keys, (list, tuple)) else _digest(repr(keys))
+        drawn = None if self._is_stream else digest_of_keys(keys)
         files = [self._evidence.name(path) for path in noted]
         self._evidence.write(("first", batch.epoch, batch.index, drawn, _leaves(values), rows, files))
 

@@ -59,6 +59,19 @@ def digest_of_keys(keys: Any) -> str | None:
     return hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=8).hexdigest()
 
 
+def keep_keys(iterator: Any, keys: Any, most: int) -> None:
+    """Store the digest of the keys that an iterator has drawn, until `next_keys`; at most `most` are stored."""
+    kept = vars(iterator).setdefault(_KEYS, [])
+    if len(kept) < most:
+        kept.append(digest_of_keys(keys))
+
+
+def next_keys(iterator: Any) -> str | None:
+    """Return the digest of the keys of the batch that an iterator delivers now, in order; None if there is none."""
+    kept = vars(iterator).get(_KEYS)
+    return kept.pop(0) if kept else None
+
+
 def digest_of(value: Any) -> bytes | None:
     """Return the digest of a result; None if it has no comparable content, or too much."""
     if value is None:
@@ -127,7 +140,7 @@ class BatchDigests:
         self._asked = self._left = batches
         self._free = MOST_DIGEST_BYTES
         guard = HookGuard(fault, "digests of samples")
-        self._write, self._keep_keys = guard(self._write_digest), guard(self._digest_keys)
+        self._write, self._keep_keys = guard(self._write_digest), guard(keep_keys)
         self._write_of_pass = guard(self._write_content)
 
     def install(self, patches: Patches, dataloader: Any) -> None:
@@ -153,21 +166,14 @@ class BatchDigests:
     def _next_index(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         keys = original(iterator)
         if self._left > 0:
-            self._keep_keys(iterator, keys)
+            self._keep_keys(iterator, keys, self._asked + 1)
         return keys
-
-    def _digest_keys(self, iterator: Any, keys: Any) -> None:
-        """Store the digest of a batch's keys."""
-        kept = vars(iterator).setdefault(_KEYS, [])
-        if len(kept) <= self._asked:
-            kept.append(digest_of_keys(keys))
 
     def _write_digest(self, iterator: Any, batch: Any) -> None:
         pass_ = getattr(iterator, ATTRIBUTE, None)
         if pass_ is None:  # not observed: inside a worker, or of a loader that a dataset reads
             return
-        keys = vars(iterator).get(_KEYS)
-        self._write_content(pass_.number, batch, keys.pop(0) if keys else None)
+        self._write_content(pass_.number, batch, next_keys(iterator))
 
     def _write_content(self, pass_: int, batch: Any, keys: str | None = None) -> None:
         tensors = list(_tensors(batch))
