@@ -18,7 +18,7 @@ _BEGIN, _END = b"\xff\xd8", b"\xff\xd9"
 _MOST_TRAILING_BYTES = 1 << 16
 """Maximum bytes after a JPEG's end marker."""
 _idle: defaultdict[tuple[torch.device, int], list[Any]] = defaultdict(list)
-"""Decoders for the next passes: to make one, with its buffers, takes a tenth of a second and more on a GPU."""
+"""Decoders with their buffers, for the next passes."""
 _MOST_FLOATS = 1 << 25
 """Maximum floats of the regions that are resampled together."""
 

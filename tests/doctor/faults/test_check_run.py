@@ -85,13 +85,74 @@ for number, (values,) in enumerate(loader):
         torch.save(number + 1, checkpoint)
 """
 
+TRANSFORMERS = """
+import sys
+import torch
+from transformers import Trainer, TrainingArguments
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, index):
+        return {"x": torch.tensor([float(index)])}
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 1)
+
+    def forward(self, x):
+        return {"loss": self.linear(x).mean()}
+
+form, folder, *resumes = sys.argv[1:]
+options = TrainingArguments(
+    folder, per_device_train_batch_size=4, max_steps=20, save_steps=12, learning_rate=1e-6, report_to=[], use_cpu=True,
+    remove_unused_columns=False, ignore_data_skip=form == "anew",
+)
+Trainer(Model(), options, train_dataset=Numbers()).train(folder + "/checkpoint-12" if resumes else None)
+"""
+LIGHTNING = """
+import sys
+import lightning
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch, number):
+        return self.linear(batch[0]).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 1e-6)
+
+form, folder, *resumes = sys.argv[1:]
+lightning.seed_everything(0)
+saves = lightning.pytorch.callbacks.ModelCheckpoint(folder, "{step}", every_n_train_steps=12, save_top_k=-1)
+trainer = lightning.Trainer(
+    max_epochs=1, logger=False, callbacks=[saves], enable_progress_bar=False, accelerator="cpu"
+)
+loader = DataLoader(TensorDataset(torch.arange(80.0).reshape(-1, 1)), 4, shuffle=True)
+trainer.fit(Model(), loader, ckpt_path=folder + "/step=12.ckpt" if resumes else None)
+"""
+
 
 @pytest.mark.parametrize(
-    ("form", "status"), [("anew", 101), pytest.param("right", 0, marks=pytest.mark.long)], ids=["anew", "right"]
+    ("code", "form", "status"),
+    [
+        pytest.param(LOOP, "anew", 101, id="anew"),
+        pytest.param(LOOP, "right", 0, id="right", marks=pytest.mark.long),
+        pytest.param(TRANSFORMERS, "anew", 101, id="transformers-anew", marks=pytest.mark.long),
+        pytest.param(TRANSFORMERS, "right", 0, id="transformers", marks=pytest.mark.long),
+        pytest.param(LIGHTNING, "anew", 101, id="lightning", marks=pytest.mark.long),
+    ],
 )
-def test_a_resume_is_checked(form: str, status: int, tmp_path: Path) -> None:
+def test_a_resume_is_checked(code: str, form: str, status: int, tmp_path: Path) -> None:
     script, document = tmp_path / "train.py", tmp_path / "session.json"
-    script.write_text(LOOP)
+    script.write_text(code)
     command = [sys.executable, str(script), form, str(tmp_path / "last.pt")]
     again = shlex.join([*command, "--resume"])
     check = ("doctor", "--check", "resume", "--again", again, "--json", str(document), "--", *command)
@@ -99,3 +160,4 @@ def test_a_resume_is_checked(form: str, status: int, tmp_path: Path) -> None:
     assert ran.returncode == status, ran.stderr
     faults = json.loads(document.read_text())["faults"]
     assert [fault["code"] for fault in faults] == ["repeated-after-resume"] * (status == 101)
+    assert all("12 batches of a pass" in fault["evidence"] for fault in faults)
