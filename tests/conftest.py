@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -72,6 +73,20 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take fewer examples of each property in `make test`, before modules that want a multiple of them are imported."""
     if "not long" in config.getoption("markexpr"):
         settings.load_profile("cut")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the first case of every `n` of a function marked `one_in(n)` to `make test`; mark the others `long`."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("one_in")
+        if mark is None:
+            continue
+        function = item.nodeid.partition("[")[0]
+        if seen[function] % mark.args[0]:
+            item.add_marker("long")
+        seen[function] += 1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -80,6 +80,7 @@ def test_an_example_can_be_read_in_one_go(path):
     assert len(path.read_text().splitlines()) < 120
 
 
+@pytest.mark.long
 def test_what_is_drawn_comes_out_of_the_files(scenes):
     from scenes import CLASSES, IGNORE, draw
 
@@ -99,6 +100,7 @@ def test_what_is_drawn_comes_out_of_the_files(scenes):
     assert len(shapes) > COUNT // 2
 
 
+@pytest.mark.long
 def test_depth_that_was_killed_goes_on_as_if_it_had_not_been(scenes, tmp_path, capsys):
     file = tmp_path / "killed.pt"
     running = start([EXAMPLES / "depth.py"], *arguments("depth", scenes, "--steps", 10_000, "--checkpoint", file))

@@ -64,6 +64,7 @@ def test_without_torch_a_drop_in_says_how_to_install_it():
     assert "ModuleNotFoundError: headrace.ThreadDataLoader needs PyTorch: pip install torch" in found.stderr
 
 
+@pytest.mark.long
 def test_a_list_at_the_end_of_the_interpreter_prints_nothing():
     code = "import headrace as hr, torch\nclass D:\n def __init__(self): self.p = hr.shared_list([('a', 1)] * 9)\n"
     code += "d = D()\ndef keeps(): return d\nitems = d.p"

@@ -144,6 +144,7 @@ def test_grey(quality: int) -> None:
 
 
 @each_subsampling
+@pytest.mark.one_in(2)
 def test_sizes(subsampling: str) -> None:
     for size in range(5, 71):
         for width, height in ((size, 37), (41, size), (size, size)):
@@ -171,6 +172,7 @@ def test_restart_intervals(subsampling: str, options: dict[str, int]) -> None:
 
 
 @each_subsampling
+@pytest.mark.one_in(2)
 def test_windows(subsampling: str) -> None:
     file = encode(photograph(300, 400), quality=95, subsampling=SUBSAMPLINGS[subsampling])
     check(file, *windows_of(400, 300, 40, 7))

@@ -65,6 +65,7 @@ def tall_sampling(data: bytes) -> bytes:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
+@pytest.mark.one_in(3)
 def test_random_windows_have_the_bits_of_the_full_decode(kind: str, data: st.DataObject) -> None:
     width, height = data.draw(st.integers(1, 140)), data.draw(st.integers(1, 140))
     file = make(kind, height, width, data.draw(st.integers(0, 5)))
@@ -77,6 +78,7 @@ def test_random_windows_have_the_bits_of_the_full_decode(kind: str, data: st.Dat
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
+@pytest.mark.one_in(4)
 def test_scaled_windows_have_the_bits_of_the_scaled_decode(kind: str, eighths: int, data: st.DataObject) -> None:
     width, height = 8 * data.draw(st.integers(1, 30)), 8 * data.draw(st.integers(1, 30))
     file = make(kind, height, width, data.draw(st.integers(0, 5)))

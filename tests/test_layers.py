@@ -39,6 +39,7 @@ def taken_from_the_root(source: str, depth: int) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+@pytest.mark.long
 def test_layers_take_only_the_native_module_from_the_root() -> None:
     for path in INNER:
         place = path.relative_to(ROOT)

@@ -145,6 +145,7 @@ def test_a_copy_is_exact(level: str, size: tuple[int, int], name: str) -> None:
 
 @settings(max_examples=120, deadline=None)
 @given(st.data())
+@pytest.mark.long
 def test_levels_agree_bit_for_bit(data: st.DataObject) -> None:
     """All widths up to several vectors, scales that need one to many groups of taps, every output type."""
     width, height = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 40))

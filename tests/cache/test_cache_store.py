@@ -148,6 +148,7 @@ def child_of_spawn(store, answers):
     answers.put(store.get(7))
 
 
+@pytest.mark.long
 def test_spawned_and_forked_processes_share_it(store):
     fill(store, 8)
     context = multiprocessing.get_context("spawn")
@@ -270,6 +271,7 @@ WRITER = """
 
 
 @pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.long
 def test_two_programs_write_at_a_time(tmp_path, kind):
     spec = "ram:30MB" if kind == "ram" else f"disk:{tmp_path}:30MB"
     writers = [start_python(WRITER, spec, seed, 500, 20_000, 0) for seed in range(2)]
@@ -307,6 +309,7 @@ def killed(folder, seed):
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.one_in(2)
 def test_killed_while_it_writes(tmp_path, seed):
     killed(tmp_path, seed)
     _, stats = mended(tmp_path, 400, 100_000)

@@ -115,6 +115,7 @@ def test_later_openings_do_without_pyarrow(manifest):
 
 @pytest.mark.parametrize("how", ["in place", "replaced"])
 @pytest.mark.parametrize("whole", [True, False], ids=["small", "large"])
+@pytest.mark.one_in(2)
 def test_another_of_the_same_size_and_time(manifest, built, monkeypatch, how, whole):
     """Changed in a place that no sample of the content reaches."""
     if not whole:
@@ -412,6 +413,7 @@ def wait_until_blocked(child):
         assert not select.select([child.stdout], [], [], 0.01)[0], child.stdout.readline()
 
 
+@pytest.mark.long
 def test_two_processes_at_once_build_one_index(manifest):
     with start(BUILD_WHEN_TOLD, manifest) as first:
         assert first.stdout.readline() == "building\n"
@@ -422,6 +424,7 @@ def test_two_processes_at_once_build_one_index(manifest):
     assert out == data.open(manifest).fingerprint + "\n"
 
 
+@pytest.mark.long
 def test_a_builder_that_is_killed_leaves_nothing_that_looks_finished(manifest):
     with start(BUILD_WHEN_TOLD, manifest) as child:
         assert child.stdout.readline() == "building\n"
@@ -441,6 +444,7 @@ def many(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_opening_allocates_nothing_a_row(many):
     fields = {"p": hr.Raw(source="image"), "label": hr.Label()}
     make_loader = hr.Loader  # imported before memory is counted
@@ -508,6 +512,7 @@ print(anonymous() - before >> 10, mapped_of_index() >> 10)
 """
 
 
+@pytest.mark.long
 def test_a_pass_at_random_keeps_texts_out_of_memory(many):
     """A hundred thousand of a million texts, which are 35 MB with their offsets, and labels of 4 MB."""
     code, out, error = run_python(MEMORY, many)

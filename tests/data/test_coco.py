@@ -102,6 +102,7 @@ def test_a_loader_hands_out_images_with_their_lists(tmp_path, write):
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.text(max_size=5)), max_size=20))
+@pytest.mark.long
 def test_annotations_belong_to_their_images_in_their_order(tmp_path_factory, pairs):
     annotations = [{"id": i, "image_id": owner, "caption": text} for i, (owner, text) in enumerate(pairs)]
     path = tmp_path_factory.mktemp("coco") / "captions.json"

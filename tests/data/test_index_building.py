@@ -178,6 +178,7 @@ def test_a_tar_replaced_by_another_of_the_same_size_and_time(make_tar):
     assert data.open(path).keys[2] == "y/4"
 
 
+@pytest.mark.long
 def test_two_processes_index_one_tar_at_once(make_tar, tmp_path):
     path = make_tar("a.tar", ((f"{number:06}.jpg", b"x") for number in range(20_000)))
     source = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
@@ -226,6 +227,7 @@ def kill_again_and_again(folder: Path, moments: int) -> None:
         kill_and_go_on(folder, lambda work, at=at: is_killed_at_call(work, at))
 
 
+@pytest.mark.long
 def test_killed_at_a_few_calls(three_tars):
     kill_again_and_again(three_tars, MOMENTS)
 

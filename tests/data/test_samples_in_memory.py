@@ -362,6 +362,7 @@ def test_a_bad_sample_in_memory_is_named_and_written_down(tmp_path):
     assert (json.loads(line)["key"], json.loads(line)["shard"]) == ("5", "2 columns in memory")
 
 
+@pytest.mark.long
 def test_no_object_is_kept_for_a_sample():
     count = 70_000  # beyond the texts of which the classes are known by name
     pairs = [(f"folder {number % 7}/{number:06}.jpg", number % 10) for number in range(count)]

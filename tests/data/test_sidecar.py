@@ -269,6 +269,7 @@ def test_stale_offsets_in_bounds_are_caught_when_read(make_tar):
         data.open(path).read("jpg", 0)
 
 
+@pytest.mark.long
 def test_killed_builder_lets_the_next_one_go_on(make_tar):
     path = make_tar("a.tar", MEMBERS)
     killed = start(STOP_WHILE_WRITING, path)
@@ -293,6 +294,7 @@ def test_half_a_sidecar_never_has_its_name(make_tar):
     assert {entry.name for entry in path.parent.iterdir()} == {"a.tar", "a.tar.headrace"}
 
 
+@pytest.mark.long
 def test_one_process_builds_and_the_others_wait(make_tar):
     path = make_tar("a.tar", MEMBERS)
     builder = start(SCAN_WHEN_TOLD, path)

@@ -130,6 +130,7 @@ def test_what_a_size_cannot_be_is_refused_before_memory_is_taken(tmp_path):
 
 
 @given(damage=st.lists(st.tuples(st.integers(0, 330), st.binary(min_size=1, max_size=8)), min_size=1, max_size=4))
+@pytest.mark.long
 def test_odd_bytes_are_to_the_core_what_they_are_to_python(tmp_path_factory, damage):
     path = zip_members(tmp_path_factory.mktemp("odd") / "a.zip", {"a.jpg": b"abc" * 30, "b.jpg": b"xyz" * 30})
     raw = bytearray(path.read_bytes())

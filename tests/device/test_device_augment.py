@@ -156,6 +156,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.one_in(3)
 def test_batches_are_those_of_the_core(make, case):
     image, options = CASES[case]
     there, here = (battery.epochs(make(image, augment_on=where, **options)) for where in ("device", "cpu"))

@@ -310,6 +310,7 @@ def test_a_fork_is_told_to_begin_anew():
     assert values(iterator) == [1, 2]
 
 
+@pytest.mark.long
 def test_python_ends_while_the_thread_waits():
     code, _, error = run_python(
         """

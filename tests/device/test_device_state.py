@@ -52,6 +52,7 @@ def test_restored_state_is_the_same(make):
     battery.check_restored_state_is_the_same(make)
 
 
+@pytest.mark.long
 def test_resume_on_other_world_sizes(make):
     battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
 

@@ -295,6 +295,7 @@ def run(check):
     return json.loads(ran.stdout)
 
 
+@pytest.mark.long
 def test_the_budget_found_runs_and_one_1_3_times_as_large_does_not():
     found = run("fitted")
     assert found["fits"] is True, found["report"]

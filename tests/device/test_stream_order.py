@@ -35,6 +35,7 @@ def test_batches_of_any_source_are_in_order(scenario, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("scenario", stream_scenarios.WITH_IMAGES)
+@pytest.mark.one_in(4)
 def test_batches_of_a_loader_are_in_order(scenario, seed, folder):
     with simulated_device(seed) as device:
         stream_scenarios.WITH_IMAGES[scenario](device, folder)
@@ -75,6 +76,7 @@ for name in {ANYWHERE}:
 """
 
 
+@pytest.mark.long
 def test_batches_on_an_accelerator_of_another_package_are_in_order():
     """In a process of its own: torch renames its device for other packages once."""
     code, _, error = run_python(NPU, Path(__file__).parent)

@@ -102,6 +102,7 @@ def results(pair):
     return [{name: outcome["result"] for name, outcome in rank.items()} for rank in pair]
 
 
+@pytest.mark.long
 def test_each_rank_has_its_place(results):
     assert [rank["place"] for rank in results] == [
         [0, 2, 0, "cpu", True, 0, "gloo"],
@@ -261,12 +262,14 @@ def test_a_world_of_one_under_torchrun_has_a_process_group(monkeypatch):
     process_group._store.cache_clear()
 
 
+@pytest.mark.long
 def test_a_rank_that_is_killed_ends_the_others_where_nobody_looks_after_the_ranks(tmp_path):
     (code, _), (killed, _) = by_hand(tmp_path, "rank_1_raises", "place", "rank_1_is_killed!")
     assert (code, killed) == (1, -signal.SIGKILL)
     assert [rank["place"]["result"][0] for rank in reports(tmp_path)] == [0, 1]
 
 
+@pytest.mark.long
 def test_ranks_that_do_not_come_are_told_of(monkeypatch):
     port = free_port()
     for name, value in (LAUNCHED | {"MASTER_PORT": port, "RANK": "1", "WORLD_SIZE": "2"}).items():

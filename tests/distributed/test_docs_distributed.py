@@ -39,6 +39,7 @@ def test_the_script_trains_and_saves(scope, tmp_path):
     assert set(saved) == {"layer.weight", "layer.bias"}
 
 
+@pytest.mark.long
 def test_the_budget_is_taken_by_a_loader(scope):
     import headrace as hr
 

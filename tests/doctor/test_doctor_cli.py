@@ -238,6 +238,7 @@ def test_show_of_facts_that_are_none_says_so(saved: Path) -> None:
     assert result.stderr.startswith(f"headrace: {saved}: ")
 
 
+@pytest.mark.long
 def test_show_fails_above(saved: Path) -> None:
     assert invoke("show", str(saved), "--fail-above", "5%").exit_code == FAILED_ABOVE
     assert invoke("show", str(saved), "--fail-above", "100%").exit_code == 0

@@ -57,6 +57,7 @@ def test_hostile_texts_reach_the_terminal_and_the_report_as_plain_ones(odd):
         assert "[bold red]x[/]" in text  # the markup is data, and shown as it is
 
 
+@pytest.mark.long
 def test_hostile_texts_come_again_from_a_saved_session(odd):
     shown = headrace("doctor", "show", str(odd.folder / "session.json"))
     assert shown.returncode == 0, shown.stderr

@@ -70,6 +70,7 @@ def work(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_by_its_look_is_diagnosed(work: Path, photos: Path) -> None:
     run = looked(work, python("odd_looks.py", photos, "--odd", "kill"), "--steps", "10")
     assert (run.status, run.session.outcome.why) == (0, "steps")

@@ -62,6 +62,7 @@ def log(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.one_in(2)
 def test_the_same_samples_with_and_without(tmp_path, log, kind, workers):
     cache = CACHE if kind == "ram" else f"disk:{tmp_path / 'kept'}:16MB"
     dataset = hr.cached(Pictures(log), cache=cache, augment=crop_and_flip, name="pictures")
@@ -246,6 +247,7 @@ def test_the_same_name_in_memory_is_one_cache():
     assert other.stats().hits == LENGTH
 
 
+@pytest.mark.long
 def test_ranks_that_torchrun_started_share_one(monkeypatch):
     """The same caches in the same order, in another process."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", f"test-{os.getpid()}")

@@ -182,6 +182,7 @@ def test_threads_share_a_reader(paths):
             assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
 
+@pytest.mark.long
 def test_a_fork_beside_threads_that_decode(paths):
     """No lock of theirs is taken in the child."""
     reader = ImageReader(view=CROP, output="numpy")

@@ -56,20 +56,24 @@ def test_any_number_of_workers_gives_the_same_batches(kind):
 
 
 @everywhere
+@pytest.mark.one_in(3)
 def test_resume_at_every_step(kind, workers):
     battery.check_resume_at_every_step(factory(kind, workers))
 
 
+@pytest.mark.long
 def test_resume_with_another_number_of_workers():
     battery.check_resume_at_every_step(factory("batches", "workers"), threads=1)
 
 
 @everywhere
+@pytest.mark.one_in(3)
 def test_resume_twice(kind, workers):
     battery.check_resume_twice(factory(kind, workers))
 
 
 @everywhere
+@pytest.mark.one_in(3)
 def test_restored_state(kind, workers):
     battery.check_restored_state_is_the_same(factory(kind, workers))
 

@@ -42,6 +42,7 @@ def after(loader, taken, *, exhausted=False):
 
 
 @everywhere
+@pytest.mark.one_in(3)
 def test_resume_at_every_step(kind, workers):
     first, second = epochs(kind, 2)
     for taken in range(len(first) + 1):
@@ -85,6 +86,7 @@ def test_a_loop_that_sets_epochs_sees_each_batch_once(kind, workers, taken):
 
 
 @both
+@pytest.mark.one_in(2)
 def test_resume_twice(kind):
     first = epochs(kind, 1)[0]
     state = after(stateful_loader(kind, "workers")[1], 1)

@@ -75,6 +75,7 @@ def test_is_used_as_a_list():
         shared[0] = "c"
 
 
+@pytest.mark.long
 def test_repr_shows_little():
     assert repr(shared_list(NAMES)[:3]) == f"SharedList(3 items: {NAMES[:3]})"
     assert repr(shared_list(range(1_000_000))) == "SharedList(1,000,000 items: [0, 1, 2, …])"
@@ -137,6 +138,7 @@ def test_an_error_of_the_source_stays_its_own():
         shared_list(source())
 
 
+@pytest.mark.long
 def test_a_source_is_consumed_as_it_comes():
     count = 100_000
     tracemalloc.start()

@@ -329,6 +329,7 @@ class Endless(IterableDataset):
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_in_next():
     code, out, error = interrupt_when_ready(
         SCRIPT
@@ -360,6 +361,7 @@ except KeyboardInterrupt:
     assert error.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.long
 def test_the_interpreter_exits():
     """With passes of each kind in mid-epoch, and through sys.exit in a loop."""
     body = """

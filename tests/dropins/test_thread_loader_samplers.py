@@ -61,6 +61,7 @@ def test_resume_at_every_step(kind, persistent):
 
 
 @every_kind
+@pytest.mark.one_in(2)
 def test_resume_with_other_threads(kind):
     for threads in battery.THREADS:
         battery.check_resume_at_every_step(thread_factory(kind), threads=threads)
@@ -68,6 +69,7 @@ def test_resume_with_other_threads(kind):
 
 @every_kind
 @pytest.mark.parametrize("remainder", ["drop", "wrap"])
+@pytest.mark.one_in(3)
 def test_other_remainders(kind, remainder):
     make = thread_factory(kind, remainder=remainder)
     battery.check_resume_at_every_step(make)
@@ -92,6 +94,7 @@ def test_world_sizes(kind):
 
 @every_kind
 @pytest.mark.usefixtures("ranks_joined")
+@pytest.mark.one_in(2)
 def test_resume_on_other_world_sizes(kind):
     battery.check_resume_on_other_world_sizes(thread_factory(kind, dataset=Numbers), GLOBAL_BATCH)
 
@@ -103,6 +106,7 @@ def test_batches_are_those_of_a_tracked_dataloader(kind):
 
 
 @every_kind
+@pytest.mark.one_in(2)
 def test_threads_under_a_prefetcher(kind):
     make = prefetched(thread_factory(kind))
     battery.check_threads(make)

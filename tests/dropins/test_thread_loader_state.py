@@ -136,6 +136,7 @@ def test_resume_at_every_step(order, persistent):
 
 
 @every_order
+@pytest.mark.one_in(3)
 def test_resume_on_other_threads(order):
     for threads in (0, 1, 8):
         battery.check_resume_at_every_step(maker(order), threads=threads)

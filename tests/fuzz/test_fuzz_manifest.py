@@ -65,6 +65,7 @@ def test_odd_fields_are_those_that_python_finds(folder: Path, content: bytes, de
     line_end=st.sampled_from(["\n", "\r\n"]),
     mark=st.sampled_from(["", "\ufeff"]),
 )
+@pytest.mark.long
 def test_tables_come_back(folder: Path, rows: list[list[str]], delimiter: str, line_end: str, mark: str) -> None:
     names = [f"c{number}" for number in range(len(rows[0]))]
     content = mark.encode() + delimited([names, *rows], delimiter, line_end)

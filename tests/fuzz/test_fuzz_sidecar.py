@@ -90,6 +90,7 @@ def test_samples_of_a_tar(tar: Archive, data: st.DataObject) -> None:
 
 @fuzzed
 @given(data=st.data())
+@pytest.mark.long
 def test_members_of_a_tar(tar: Archive, data: st.DataObject) -> None:
     tar.keep(data.draw(edited_sidecars(tar.sound)))
     raw = tar.path.read_bytes()
@@ -98,6 +99,7 @@ def test_members_of_a_tar(tar: Archive, data: st.DataObject) -> None:
 
 @fuzzed
 @given(data=st.data())
+@pytest.mark.long
 def test_members_of_a_zip(zipped: Archive, data: st.DataObject) -> None:
     """Their CRC is in the sidecar, so that what it says of a size or a place cannot make other bytes of them."""
     zipped.keep(data.draw(edited_sidecars(zipped.sound)))

@@ -42,6 +42,7 @@ def folder(tmp_path_factory):
 
 
 @battery.over(CASES, one_in=7)
+@pytest.mark.one_in(3)
 def test_battery(folder, case, check):
     fields, options = CASES[case]
     options = dict(options)

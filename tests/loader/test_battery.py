@@ -90,6 +90,7 @@ def factory(places, *, place, output, dtype="uint8", normalize=None, images=None
 
 
 @battery.over(CASES)
+@pytest.mark.one_in(4)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

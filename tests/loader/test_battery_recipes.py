@@ -18,6 +18,7 @@ def opened(tmp_path_factory):
 
 
 @battery.over(RECIPES, one_in=80)
+@pytest.mark.long
 def test_battery(opened, tmp_path, case, check):
     recipe = RECIPES[case]
     check(make_of(recipe, opened[recipe.source], tmp_path))

@@ -34,6 +34,7 @@ def name(request):
 
 
 @battery.over(OTHERS, but=("instruction sets",))
+@pytest.mark.one_in(4)
 def test_battery(opened, case, check):
     check(factory(opened[case]))
 

@@ -71,6 +71,7 @@ def factory(places, *, place="whole", pixels=None, bytes=None, batch_size=batter
 
 
 @battery.over(CASES)
+@pytest.mark.one_in(3)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

@@ -125,6 +125,7 @@ def test_batches_are_those_of_no_cache(places, place, fields, options, cut):
 
 @pytest.mark.parametrize("case", ["floats, flips", "random, shrunk", "dense, flips", "boxes, Pillow's images"])
 @pytest.mark.parametrize("cache", ["ram", "disk"])
+@pytest.mark.one_in(3)
 def test_battery(places, tmp_path, case, cache):
     """Loaders that come later find what the first ones kept."""
     place, fields, options, _ = CASES[case]

@@ -72,6 +72,7 @@ def factory(places, *, place="whole", **options):
 
 
 @battery.over(CASES)
+@pytest.mark.one_in(3)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

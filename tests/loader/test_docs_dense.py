@@ -72,6 +72,7 @@ def test_depth_out_of_a_tar(run):
     assert torch.isfinite(names["loss"])
 
 
+@pytest.mark.long
 def test_segmentation_of_classes_from_0(run):
     batch = run(examples_of("dense-prediction.md")[1])["batch"]
     assert batch["mask"].shape == (8, 512, 512)

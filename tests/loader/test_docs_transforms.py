@@ -70,6 +70,7 @@ def test_every_example_is_python():
         compile(example, "transforms.md", "exec")
 
 
+@pytest.mark.long
 def test_the_two_functions(scope):
     batch = repeats_numbers(scope(example_of("def blend_pairs"))["loader"])
     assert batch["image"].shape == (64, 3, 224, 224)
@@ -87,6 +88,7 @@ def repeats_numbers(loader):
     return batches[0]
 
 
+@pytest.mark.long
 def test_map_workers(scope):
     (first, *_) = repeats(scope(example_of("map_workers=4"))["loader"])
     assert first["image"].shape == (64, 3, 256, 256)

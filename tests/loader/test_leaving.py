@@ -469,6 +469,7 @@ def loader(**options):
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_in_the_users_code(place):
     code, _, error = interrupt_when_ready(
         SCRIPT
@@ -484,6 +485,7 @@ for batch in loader():
     assert error.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.long
 def test_ctrl_c_in_next(place):
     """The consumer waits for a map that takes its time."""
     code, out, error = interrupt_when_ready(
@@ -534,6 +536,7 @@ def test_the_interpreter_exits(place, body):
 
 
 @pytest.mark.parametrize("options", ["", "map=lambda sample, rng: sample"])
+@pytest.mark.long
 def test_a_fork_exits_as_its_parent_does(place, options):
     """Through the interpreter's own end, not os._exit: what is registered there must not wait for threads elsewhere."""
     body = f"""

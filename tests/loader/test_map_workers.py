@@ -155,6 +155,7 @@ def test_what_is_given_back_untouched_stays_where_it_is(photos):
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
+@pytest.mark.one_in(2)
 def test_what_map_writes_into_its_sample_is_seen(photos, way, output):
     def paint(sample, rng):
         sample["image"][:, 0] = 7
@@ -306,12 +307,14 @@ def test_blocks_beyond_what_a_worker_keeps_mapped(photos, monkeypatch):
     ],
     ids=["None", "other fields", "other shapes"],
 )
+@pytest.mark.one_in(3)
 def test_nonsense_is_told_in_the_same_words_as_by_threads(photos, way, map, texts):
     by_threads = fails(UsageError, load(photos, map, map_workers=0, batch_size=COUNT), *texts)
     assert str(fails(UsageError, load(photos, map, batch_size=COUNT), *texts)) == str(by_threads)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.one_in(3)
 def test_an_exception_keeps_its_traceback_and_gains_the_sample(photos, way, workers):
     """That of the first row which fails, however many workers there are."""
     error = fails(KeyError, load(photos, map_functions.fails_on_bees, map_workers=workers, batch_size=COUNT), "no bees")
@@ -406,6 +409,7 @@ def crash():
     ],
     ids=["killed", "asked to end", "crashed", "exits"],
 )
+@pytest.mark.one_in(3)
 def test_a_worker_that_ends(photos, way, end, texts):
     """Its error names the very sample that it was at."""
 
@@ -444,6 +448,7 @@ def test_an_idle_worker_that_is_killed(photos, way):
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.long
 def test_a_map_that_cannot_be_sent_to_a_process(folder, method):
     source = f"""
 import sys, headrace as hr
@@ -462,6 +467,7 @@ if __name__ == "__main__":
     assert "at the top level of a module, or pass multiprocessing_context='fork'" in out
 
 
+@pytest.mark.long
 def test_a_script_without_a_guard(folder, tmp_path):
     """The process that imports it anew fails where the script starts its own; the error says what is missing."""
     script = tmp_path / "train.py"

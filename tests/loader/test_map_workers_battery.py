@@ -78,11 +78,13 @@ def test_spawned_workers_give_what_threads_give(places):
     battery.assert_equal(battery.kept(workers), battery.kept(make()), "spawn")
 
 
+@pytest.mark.long
 def test_resume_with_other_workers(places):
     make = factory(places, place="tar", output="numpy", map_workers=1)
     battery.check_resume_at_every_step(make, map_workers=3, threads=1)
 
 
+@pytest.mark.long
 def test_world_sizes(places):
     make = factory(places, place="folder", output="numpy", map_workers=1)
     battery.check_world_sizes(make)

@@ -80,6 +80,7 @@ def test_the_end_of_an_epoch(photos, way):
     assert nothing_runs()
 
 
+@pytest.mark.long
 def test_break(photos, way):
     loader = load(photos)
     for _ in loader:
@@ -341,6 +342,7 @@ def in_mid_epoch(photos):
     return iterator, expected
 
 
+@pytest.mark.long
 def test_a_fork_and_its_parent_go_on_at_once(in_mid_epoch):
     iterator, expected = in_mid_epoch
     child = in_fork(lambda: digest(iterator))
@@ -348,6 +350,7 @@ def test_a_fork_and_its_parent_go_on_at_once(in_mid_epoch):
     assert child() == expected
 
 
+@pytest.mark.long
 def test_a_fork_drops_the_pass(in_mid_epoch):
     iterator, expected = in_mid_epoch
 
@@ -425,6 +428,7 @@ def test_the_interpreter_exits(folder, body):
     assert run_python(SCRIPT + body, folder) == (0, "", "")
 
 
+@pytest.mark.long
 def test_a_fork_exits_as_its_parent_does(folder):
     """Through the interpreter's own end, where multiprocessing ends what it takes for the fork's children."""
     body = """
@@ -452,6 +456,7 @@ for batch in loader():
     assert "Process headrace-map" not in error, "a worker saw it too"
 
 
+@pytest.mark.long
 def test_ctrl_c_at_the_terminal_reaches_the_whole_group(folder):
     """And ends the parent alone, which ends its workers; the consumer is in `next`, its workers in map."""
     body = """
@@ -543,6 +548,7 @@ def moments(count, seed):
 
 
 @pytest.mark.parametrize("moment", moments(2, seed=1))
+@pytest.mark.long
 def test_a_killed_parent_leaves_no_worker(folder, moment):
     kill_parent(folder, moment, "fork")
 
@@ -637,6 +643,7 @@ def worker_kills(count, seed):
 
 
 @pytest.mark.parametrize(("moment", "victim"), worker_kills(2, seed=1))
+@pytest.mark.one_in(2)
 def test_a_killed_worker(photos, way, moment, victim):
     kill_worker(photos, battery.kept(load(photos, map_workers=0)), moment, victim)
 
@@ -649,6 +656,7 @@ def test_workers_killed_at_50_moments(photos, way):
         kill_worker(photos, expected, moment, victim)
 
 
+@pytest.mark.long
 def test_epochs_leave_nothing(photos):
     """The leak fixture looks at this process after each test; this looks at the kernel's memory, too."""
     loader = load(photos)

@@ -46,6 +46,7 @@ CASES = {
 
 
 @battery.over(CASES)
+@pytest.mark.one_in(3)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

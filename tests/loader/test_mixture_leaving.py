@@ -180,6 +180,7 @@ def test_one_way_to_the_device_has_one_conversion(places, host_as_device):
 
 
 @pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.long
 def test_as_dataloader(places, batches):
     make = factory(places, batches, output="torch")
     dataloader = make().as_dataloader()

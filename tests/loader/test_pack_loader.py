@@ -132,6 +132,7 @@ def factory(datasets, *, data="texts", image=False, **options):
 
 
 @battery.over(CASES, but=("instruction sets",))
+@pytest.mark.one_in(3)
 def test_battery(datasets, case, check):
     check(factory(datasets, **CASES[case]))
 

@@ -104,6 +104,7 @@ def test_other_formats_are_refused_by_name(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.one_in(3)
 def test_a_format_that_is_asked_for_is_decoded(tmp_path, kind):
     data = encode(photograph(1, 64, 64), kind)
     limits = hr.Limits(formats=[kind.lower()])
@@ -138,6 +139,7 @@ def test_images_are_turned_as_pillow_turns_them(kind, exif):
         assert np.abs(batch["image"][0].transpose(1, 2, 0).astype(int) - expected).max() <= (kind == "JPEG")
 
 
+@pytest.mark.long
 def test_decoding_that_takes_too_long_is_a_bad_sample(tmp_path):
     limits = hr.Limits(max_decode_s=0.3, max_decode_bytes=4 << 30)
     with pytest.raises(LimitError, match=r"JPEG2000 whose decoding took longer than max_decode_s=0\.3; raise it with"):
@@ -151,6 +153,7 @@ def test_decoding_that_takes_too_long_is_a_bad_sample(tmp_path):
     assert all(image.any() for image in batch["image"])
 
 
+@pytest.mark.long
 def test_a_process_apart_that_has_ended_is_no_news():
     data = encode(photograph(1, 30, 30), "JPEG2000")
     expected = hr.decode_image(data, output="numpy")
@@ -176,6 +179,7 @@ os.kill(os.getpid(), 11)
 """
 
 
+@pytest.mark.long
 def test_one_that_nobody_asks_ends_by_itself(monkeypatch):
     hurried = "import headrace.loader.decoding.pillow as this; this.IDLE_S = 0.01; serve(int(sys.argv[2]))"
     monkeypatch.setattr(pillow, "_START", pillow._START.replace("serve(int(sys.argv[2]))\n", hurried))
@@ -187,6 +191,7 @@ def test_one_that_nobody_asks_ends_by_itself(monkeypatch):
     np.testing.assert_array_equal(hr.decode_image(data, output="numpy"), expected)
 
 
+@pytest.mark.long
 def test_a_fork_has_its_own():
     data = encode(photograph(1, 30, 30), "JPEG2000")
     expected = hr.decode_image(data, output="numpy")
@@ -266,6 +271,7 @@ NEXT_TO_NONE = [{"max_decode_s": 1e7}, {"max_decode_s": float("inf")}, {"max_pix
 
 
 @pytest.mark.parametrize("options", NEXT_TO_NONE, ids=str)
+@pytest.mark.one_in(2)
 def test_limits_may_be_as_high_as_one_likes(options):
     data = encode(photograph(1, 30, 30), "JPEG2000")
     found = hr.decode_image(data, output="numpy", limits=hr.Limits(**options))

@@ -49,6 +49,7 @@ def factory(places, *, place, **options):
 
 
 @battery.over(CASES)
+@pytest.mark.one_in(2)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

@@ -217,6 +217,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.one_in(2)
 def test_battery(data, case):
     def make(**overrides):
         return load(data.select(REPEATED), **({"shuffle": True, "batch_size": 4} | CASES[case] | overrides))

@@ -77,6 +77,7 @@ SIZES = pytest.mark.parametrize(
 
 
 @SIZES
+@pytest.mark.long
 def test_threads_need_none_and_processes_that_run_out_of_it_are_named(size, full):
     """Which of torch's ways to notice comes first is chance; each names what was short."""
     assert run(BOTH, size, full=full) == ["True", "named"]

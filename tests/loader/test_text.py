@@ -276,6 +276,7 @@ def reworked(sample, rng):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("output", ["numpy", "torch"])
+@pytest.mark.one_in(2)
 def test_map_sees_a_row_of_ids_and_mask(tar, workers, output):
     field = hr.Text(tokenizer(), max_length=LONG, pad="max")
     plain = np.concatenate([batch["text"]["ids"] for batch in batches(tar, field)])

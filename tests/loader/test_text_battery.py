@@ -65,6 +65,7 @@ def factory(places, *, place, tokenizer=tokenizer, pad="max", max_length=LONG, *
 
 
 @battery.over(CASES)
+@pytest.mark.one_in(3)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

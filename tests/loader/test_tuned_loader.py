@@ -56,6 +56,7 @@ def restless(data, seed, **options):
 
 @pytest.mark.parametrize("options", [{}, {"map": no_pid}, {"map": no_pid, "map_workers": 2}], ids=len)
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.one_in(3)
 def test_settings_that_change_at_every_batch_change_no_bit(photos, options, seed):
     expected = battery.epochs(load(photos, threads=1, prefetch=1, **options))
     loader = restless(photos, seed, **options)

@@ -136,6 +136,7 @@ def test_whatever_the_load_it_stays_within_bounds(feed, step, device, jitter, th
 
 
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
+@pytest.mark.one_in(3)
 def test_a_value_that_is_given_is_never_changed(load):
     for given_bounds, knob in (({"threads": (1, 1)}, "threads"), ({"prefetch": (1, 1)}, "prefetch")):
         tuned = climber(WORST, **given_bounds)

@@ -325,6 +325,7 @@ def test_which_samples_share_a_batch_is_drawn_anew():
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 
+@pytest.mark.long
 def test_every_batch_is_equally_likely_at_every_step():
     plan = plan_of(np.repeat([0, 1], [30, 10]), 2, 1, fixed(10))
     for step in range(4):

@@ -94,6 +94,7 @@ def test_a_stopped_scan_asks_for_nothing_more(shards: StoreServer) -> None:
 
 
 @pytest.mark.parametrize(("member_bytes", "whole"), [(20_000, True), (100_000, False)])
+@pytest.mark.long
 def test_what_an_index_reads_is_bounded_however_fast_the_link(
     shards: StoreServer, monkeypatch: pytest.MonkeyPatch, member_bytes: int, whole: bool
 ) -> None:

@@ -94,6 +94,7 @@ def test_columns_and_labels(opened: dict[str, Any], store: StoreServer, name: st
 
 @pytest.mark.parametrize("exif", [False, True])
 @pytest.mark.parametrize("name", ["a.tar", "a.zip", "loose"])
+@pytest.mark.one_in(3)
 def test_sizes(opened: dict[str, Any], store: StoreServer, name: str, exif: bool) -> None:
     remote, local = opened[name]
     expected = image_sizes(local, "image", exif=exif)

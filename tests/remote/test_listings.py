@@ -100,6 +100,7 @@ def test_what_was_added_is_seen_at_the_next_open(remote: StoreServer, where: str
     assert len(hr.open(f"s3://bucket/{where}", store_options=remote.options)) == COUNT + 2
 
 
+@pytest.mark.long
 def test_a_long_listing_is_cached_and_its_age_logged(
     remote: StoreServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -85,6 +85,7 @@ def read(moto: MotoStore, **options: Any) -> bytes:
 # --- keys ---
 
 
+@pytest.mark.long
 def test_what_is_signed_is_read_and_what_is_not_is_named(user: dict[str, str], strict: MotoStore) -> None:
     assert read(strict, **{**strict.options, **user}) == DATA[2:7]
     wrong = {"SignatureDoesNotMatch": {**user, "secret_access_key": "planted"}, "InvalidAccessKeyId": strict.key}
@@ -214,6 +215,7 @@ def test_the_command_signs_with_a_profile(strict: MotoStore) -> None:
     assert "expected a profile of ~/.aws, got 'none'" in str(refused.exception)
 
 
+@pytest.mark.long
 def test_the_command_signs_nothing_for_public_buckets(moto: MotoStore) -> None:
     moto.put("public.tar", CONTENT["shards/0.tar"], ACL="public-read")
     moto.put("private.tar", CONTENT["shards/0.tar"], ACL="private")

@@ -63,6 +63,7 @@ def keys_of(moto: MotoStore, pattern: str) -> list[str]:
 # --- listings and keys ---
 
 
+@pytest.mark.long
 def test_a_listing_goes_on_page_by_page_and_keeps_to_its_prefix(moto: MotoStore) -> None:
     count = 2 * PAGE + 7
     moto.put_unseen([f"many/{number:05}.bin" for number in range(count)])
@@ -102,6 +103,7 @@ def _first_photograph() -> bytes:
 # --- ranges and contents ---
 
 
+@pytest.mark.long
 def test_ranges_are_those_of_the_object(moto: MotoStore) -> None:
     moto.put("a.bin", DATA)
     file = path_of(moto, "a.bin").open()
@@ -117,6 +119,7 @@ def test_ranges_are_those_of_the_object(moto: MotoStore) -> None:
         file.read(0, 50)
 
 
+@pytest.mark.long
 def test_versions_of_a_bucket_that_keeps_them(moto: MotoStore) -> None:
     moto.s3.put_bucket_versioning(Bucket=moto.bucket, VersioningConfiguration={"Status": "Enabled"})
     first = moto.put("a.bin", DATA)
@@ -246,6 +249,7 @@ def digest_of(batches: hr.Loader) -> bytes:
     return state.hexdigest().encode()
 
 
+@pytest.mark.long
 def test_an_object_replaced_under_the_run_is_named(shards: MotoStore) -> None:
     run = loader(open_shards(shards), prefetch=1)
     next(iter(run))

@@ -57,6 +57,7 @@ def fail_next(store: StoreServer) -> list[Seen]:
 
 @pytest.mark.parametrize("order", ["global", WINDOWED], ids=["global", "windowed"])
 @pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.one_in(3)
 def test_an_odd_answer_changes_no_batch(remote: StoreServer, tmp_path: Path, source: str, order: Any) -> None:
     ours = loader(opened_at(remote, source), order=order)
     here = loader(hr.open(tmp_path / SOURCES[source]), order=order)

@@ -108,6 +108,7 @@ def test_what_passes_changes_no_batch(
 
 @pytest.mark.parametrize("order", ["global", WINDOWED], ids=["global", "windowed"])
 @pytest.mark.parametrize("taken", [0, 2, 5])
+@pytest.mark.one_in(3)
 def test_a_run_resumes_in_mid_epoch_while_requests_fail(
     local: hr.Dataset, remote: hr.Dataset, store: StoreServer, order: Any, taken: int
 ) -> None:
@@ -280,6 +281,7 @@ STAYING: dict[str, tuple[Answer, type[HeadraceError], str]] = {
 
 
 @pytest.mark.parametrize("stays", STAYING)
+@pytest.mark.one_in(4)
 def test_what_stays_wrong_is_named_and_the_run_goes_on_from_its_state(
     local: hr.Dataset,
     store: StoreServer,

@@ -101,6 +101,7 @@ def assert_same(ours: hr.Dataset, theirs: hr.Dataset) -> None:
         assert np.array_equal(mine, other)
 
 
+@pytest.mark.long
 def test_a_source_gives_what_it_gives_on_this_machine(remote: StoreServer, folder: Path) -> None:
     rows = ["list.csv", "list.jsonl", "paths.parquet", "rows/", "rows/train-*.parquet", "stream.arrow", "packed.arrow"]
     for where in ("train/", "train/**/*.jpg", "coco.json", *rows):  # one test: connections take a while to close
@@ -121,6 +122,7 @@ def test_what_save_to_disk_wrote_is_its_arrow_files(remote: StoreServer, folder:
     assert [opened[at] for at in held] == [here[at] for at in held]
 
 
+@pytest.mark.long
 def test_a_prefix_needs_no_slash_and_takes_classes(remote: StoreServer, folder: Path) -> None:
     options: dict[str, Any] = {"store_options": remote.options}
     assert_same(hr.open("s3://bucket/train", **options), hr.open(folder / "train"))
@@ -170,6 +172,7 @@ def test_addresses_in_columns(remote: StoreServer, folder: Path, tmp_path: Path)
     assert [images.read("image", number) for number in range(COUNT)] == PHOTOS
 
 
+@pytest.mark.long
 def test_requests_for_sizes_count(remote: StoreServer) -> None:
     addresses = [f"s3://bucket/{name}" for name in NAMES]
     opened = hr.open({"image": addresses}, store_options=remote.options)

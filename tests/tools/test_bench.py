@@ -147,6 +147,7 @@ class TestProcesses:
 
 
 class TestListing:
+    @pytest.mark.long
     def test_lists_a_folder_in_order(self, photos: Path) -> None:
         expected = tuple((str(path), None) for path in sorted(photos.rglob("*.jpg")))
         assert list_images(str(photos)).files == expected

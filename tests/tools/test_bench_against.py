@@ -154,6 +154,7 @@ def test_a_module_that_lacks_something_itself_says_what(yours: Path) -> None:
         next(against_batch_sizes(settings("lacking:make"), 0))
 
 
+@pytest.mark.long
 def test_its_own_error_is_shown_with_where_it_was_raised(yours: Path) -> None:
     with pytest.raises(HeadraceError) as raised:
         available_images(settings("my_loaders:raises"))

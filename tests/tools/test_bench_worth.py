@@ -102,6 +102,7 @@ class TestRounds:
 
 
 class TestSides:
+    @pytest.mark.long
     def test_keeps_the_images_that_it_would_decode(self, photos: Path) -> None:
         listing = list_images(str(photos))
         indices = np.array([3, 1, 3, 2])
@@ -139,6 +140,7 @@ class TestSides:
         "name",
         ["inline", "thread-workers", "one-thread", "all-threads", "decoded", "dropped", "shrunk", "shrunk-kept"],
     )
+    @pytest.mark.one_in(3)
     def test_gives_whole_batches_for_its_window(self, name: str, photos: Path) -> None:
         asked = replace(ASKED, path=str(photos), threads=1)
         sizes = list(SIDES[name](asked, 0))

@@ -131,6 +131,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["demo", "--photos", "/no/such/place"], "expected a folder of photographs at /no/such/place"),
     ],
 )
+@pytest.mark.long
 def test_an_error_is_one_message_without_a_traceback(arguments: list[str], words: str) -> None:
     done = call(*arguments)
     assert (done.returncode, done.stdout) == (1, "")
@@ -139,6 +140,7 @@ def test_an_error_is_one_message_without_a_traceback(arguments: list[str], words
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_path_that_is_no_text_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As standard output is in most locales."""
     monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")

@@ -113,6 +113,7 @@ def test_groups_are_those_of_all_pairs(greys, data):
 
 
 @pytest.mark.parametrize("levels", [1, 256])
+@pytest.mark.long
 def test_plain_pictures_by_the_thousand_are_grouped(levels):
     """Their hashes are all alike. Each compared with each would take minutes."""
     prints = [Fingerprint(np.full((8, 9), number % levels, np.uint8)) for number in range(10_000)]

@@ -111,6 +111,7 @@ def test_what_has_finished_is_kept_and_what_failed_is_tried_again(tmp_path):
     assert tried == ["prepare ffcv-jpeg photos-1792", "throughput train-uint8 0 dali"]
 
 
+@pytest.mark.long
 def test_recipes_tell_ratios_and_why_a_peer_has_none(tmp_path):
     where = photographs_and_environment(tmp_path)
     options = ["--rows", "bare", "--peers", "dali", "--rounds", 1, "--batch-size", 4]

@@ -118,6 +118,7 @@ def batches(recipe: LoaderRecipe, folder: Path) -> list[Any]:
     return [eval(recipe.output, {"batch": batch, "torch": torch}) for batch in loader]
 
 
+@pytest.mark.long
 def test_a_recipe_makes_every_leaf(folder: Path, tmp_path: Path) -> None:
     dataset = Scenes(folder)
     recipe = recipe_of(dataset, tmp_path)

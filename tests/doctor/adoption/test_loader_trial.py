@@ -63,6 +63,7 @@ def files_in(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
+@pytest.mark.long
 def test_a_loader_is_measured(folder: Path) -> None:
     before = files_in(folder)
     found = tried(module(folder, 'print("junk", flush=True)'), step_us=(2_000.0, 20_000.0), team=1)
@@ -124,6 +125,7 @@ def test_a_loader_that_hinders_a_step_is_tried_with_threads_that_sleep() -> None
         ("kept = [bytearray(b'x') * (1 << 26) for _ in range(10 ** 6)]", "out of memory", "it took more than 1.1 GB"),
     ],
 )
+@pytest.mark.one_in(3)
 def test_a_module_that_goes_wrong_is_an_outcome(folder: Path, first: str, why: str, detail: str) -> None:
     most_s = 1.0 if why == "timed out" else MOST_S
     before = psutil.Process().children()
@@ -156,6 +158,7 @@ def test_a_python_without_headrace_gives_way_to_the_next(tmp_path: Path, folder:
     assert "/no/such/python" in tried(module(folder), interpreters=["/no/such/python"]).detail
 
 
+@pytest.mark.long
 def test_a_trial_ends_with_the_doctor(tmp_path: Path) -> None:
     """However the doctor ends: it is killed, and what the trial has started by then goes, too."""
     pids = tmp_path / "pids"

@@ -152,6 +152,7 @@ class Listed(IterableDataset[Any]):
 
 
 @pytest.mark.parametrize(("make", "verdict"), [(cropped, "drawn"), (resized, "same")])
+@pytest.mark.long
 def test_a_sequence_names_the_files_of_a_stream(
     make: Callable[[Image.Image], torch.Tensor], verdict: str, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ class Unnamed(Listed):
         yield from ({"image": self.make(Image.open(one))} for one in sorted(self.root.glob("*.png")))
 
 
+@pytest.mark.long
 def test_a_stream_without_a_sequence_stays_as_it_is(tmp_path: Path) -> None:
     for number in range(12):
         (tmp_path / f"{chr(97 + number)}.png").write_bytes(png(number))

@@ -112,6 +112,7 @@ def test_a_session_with_files_that_are_nowhere_else_stays(runs: Runs) -> None:
     assert runs.now == runs.before
 
 
+@pytest.mark.long
 def test_the_next_doctor_puts_back_what_a_killed_one_could_not(runs: Runs) -> None:
     session = killed(runs)
     with doctor(runs, "--", "true") as process:
@@ -123,6 +124,7 @@ def test_the_next_doctor_puts_back_what_a_killed_one_could_not(runs: Runs) -> No
     assert (session / "written" / "runs" / "new" / "n").read_text() == "z"
 
 
+@pytest.mark.long
 def test_a_user_puts_back_what_a_killed_doctor_could_not(runs: Runs) -> None:
     session = killed(runs)
     with doctor(runs, "restore", str(session)) as process:
@@ -135,6 +137,7 @@ def test_a_user_puts_back_what_a_killed_doctor_could_not(runs: Runs) -> None:
     assert f"got {session}" in error
 
 
+@pytest.mark.long
 def test_nothing_is_put_back_while_the_command_goes_on(runs: Runs) -> None:
     with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
         command = changed(process, runs)
@@ -151,6 +154,7 @@ def test_nothing_is_put_back_while_the_command_goes_on(runs: Runs) -> None:
     assert runs.now == runs.before
 
 
+@pytest.mark.long
 def test_a_session_of_another_user_or_folder_is_not_believed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     session = killed(runs)
     monkeypatch.setattr("tempfile.tempdir", str(session.parent))

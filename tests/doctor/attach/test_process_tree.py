@@ -77,6 +77,7 @@ def old_site(tmp_path_factory):
     ],
     ids=["-I", "-E", "-S", "scrubbed", "replaced"],
 )
+@pytest.mark.one_in(3)
 def test_a_process_without_a_probe_is_named(prefix, options, why, site, seen, tmp_path):
     command = [*prefix, sys.executable, *options, "-c", UNTIL_SEEN, str(site), seen(1)]
     ended = observed(["sh", "-c", '"$@"; exit 4', "sh", *command], tmp_path)

@@ -198,6 +198,7 @@ def test_a_command_may_ask_at_the_terminal(tmp_path):
         assert ended(process)["status"] == 0
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_command_that_has_the_terminal(tmp_path):
     with doctor_on_terminal(python(ASKS), tmp_path) as (process, keys):
         heard(process, "ready")

@@ -50,6 +50,7 @@ def of_folder(session: Session, folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("how", ["open", long("pillow"), long("opencv"), long("tar")])
+@pytest.mark.long
 def test_what_was_opened_is_what_the_run_itself_noted(how: str, data: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     observed = observe(python("read_files.py", how, data, log, "--epochs", 4), tmp_path)

@@ -183,6 +183,7 @@ for step, batch in enumerate(loader):
         (SCRIPT.replace("enumerate(loader)", "enumerate(other)"), False),
     ],
 )
+@pytest.mark.one_in(2)
 def test_the_change_of_the_script_is_a_diff_where_it_is_certain(script: str, is_certain: bool) -> None:
     run = replace(SLOW, facts=SLOW.facts | {"file": "/home/ada/train.py", "line": 4})
     found = helping(with_trial(tried(1_000), run), "loader", {"/home/ada/train.py": script})
@@ -233,6 +234,7 @@ def test_one_that_is_slower_gives_way_to_what_gains_more() -> None:
         (LoaderTrial("not tried", "Only observed.", degree="exact"), "Only observed."),
     ],
 )
+@pytest.mark.one_in(3)
 def test_why_not(trial: LoaderTrial, ending: str) -> None:
     assert why_not(with_trial(trial), "loader").endswith(ending)
 

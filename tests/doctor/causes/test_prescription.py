@@ -201,6 +201,7 @@ SURVEYS = st.none() | st.builds(
     is_on_gpu=st.booleans(),
     passes=st.sampled_from([1, 3]),
 )
+@pytest.mark.long
 def test_no_session_makes_it_fail(
     run: MadeRun, survey: MachineSurvey | None, facts: Any, columns: Any, shape: str, is_on_gpu: bool, passes: int
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_gain_is_told_beside_the_run_once_more_as_it_is() -> None:
     assert none.predicted == gain.predicted
 
 
+@pytest.mark.long
 def test_a_gain_is_told_by_the_shorter_run_and_harm_by_the_longer() -> None:
     session = made(TAR)
     session.proofs = [harm(["indexed-tar"])]
@@ -308,6 +310,7 @@ def test_of_what_broke_the_run_together_one_stays() -> None:
 @pytest.mark.parametrize(
     "said", [{"samples": None}, *({"why": why, "steps": []} for why in ("not tried", "timed out", "interrupted"))]
 )
+@pytest.mark.one_in(2)
 def test_what_no_proof_spoke_against_stays(said: dict[str, Any]) -> None:
     session = made(TAR)
     before = prescribed(session, FILES)

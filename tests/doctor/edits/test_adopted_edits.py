@@ -138,6 +138,7 @@ def adopting_diff(name: str, files: Mapping[str, str] | None = None) -> str:
 
 
 @pytest.mark.parametrize("name", GIVES)
+@pytest.mark.one_in(3)
 def test_a_patch_holds_the_script_and_the_module(name: str, tmp_path: Path) -> None:
     diff = adopting_diff(name)
 
@@ -158,6 +159,7 @@ def test_a_patch_holds_the_script_and_the_module(name: str, tmp_path: Path) -> N
     assert "SCRIPT" not in names
 
 
+@pytest.mark.long
 def test_a_patched_script_trains_without_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     from adopted_data import class_folder

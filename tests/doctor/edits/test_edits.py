@@ -297,6 +297,7 @@ def test_all_changes_together_apply_by_patch_and_parse(tmp_path: Path, newline: 
     assert newline == "\n" or "\n" not in file.after.replace("\r\n", "")
 
 
+@pytest.mark.long
 def test_a_changed_script_runs(tmp_path: Path) -> None:
     text = f"{HEAD}loader = DataLoader(range(64), 32)\nprint([len(batch) for batch in loader])\n"
     wanted = WantedEdit({"pin_memory": "False"}, one_thread=True)

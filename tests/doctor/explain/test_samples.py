@@ -101,6 +101,7 @@ def explained(dataset: Any, path: Path, collate: Any = None) -> dict[Any, Any]:
     return explain_look(read_look(path))
 
 
+@pytest.mark.long
 def test_a_depth_trainers_samples(folder: Path, tmp_path: Path) -> None:
     dataset = TarPairs(folder)
     found = explained(dataset, tmp_path / "look")

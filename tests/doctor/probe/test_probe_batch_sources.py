@@ -121,6 +121,7 @@ def seen(folder: Path) -> Diagnosis:
         (by_generator_anew, "generated", 2 * STEPS),
     ],
 )
+@pytest.mark.one_in(2)
 def test_what_the_loop_calls_is_found(tmp_path: Path, train: Any, name: str, batches: int) -> None:
     """The batches of the first two steps came before the source was known."""
     original = get_batch
@@ -173,6 +174,7 @@ def test_a_webdataset_without_a_loader_is_timed(tmp_path: Path) -> None:
     assert records(tmp_path, "loader")[0][3]["source"] == "webdataset.DataPipeline"
 
 
+@pytest.mark.long
 def test_a_webloader_is_seen_by_the_dataloader_in_it(tmp_path: Path) -> None:
     wds = pytest.importorskip("webdataset")
     with probed(tmp_path):
@@ -210,6 +212,7 @@ for number, _ in enumerate(DataLoader(TensorDataset(torch.zeros(100_000, 8)), ba
 """
 
 
+@pytest.mark.long
 def test_a_diagnosis_that_is_terminated_says_what_was_seen(tmp_path: Path) -> None:
     """Of a run that never trains; the signal kills it where it stands."""
     script, document = tmp_path / "waits.py", tmp_path / "session.json"

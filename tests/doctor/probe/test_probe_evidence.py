@@ -54,6 +54,7 @@ def test_a_name_is_written_once_before_it_is_used(begin, tmp_path):
     assert lines(tmp_path / "evidence.jsonl")[1:] == [["name", number, "decode:jpeg"], ["a", number], ["a", number]]
 
 
+@pytest.mark.long
 def test_the_bound_is_kept_and_the_end_has_room(begin, tmp_path):
     evidence = begin(most_bytes=4 * LAST_BYTES)
     for number in range(20_000):

@@ -24,6 +24,7 @@ def check(outcomes, notes):
     assert all("this function of the probe fails" in note.text for note in notes)
 
 
+@pytest.mark.long
 def test_no_failure_of_the_probe_changes_the_training(tmp_path):
     check(*failed(tmp_path, DRAWN))
 

@@ -89,6 +89,7 @@ def _workers(processes: list[Process], dataset: str, start: str) -> list[Process
     ]
 
 
+@pytest.mark.long
 def test_no_hook_fails(processes: list[Process]) -> None:
     assert [note for process in processes for note in process.notes if note[1] == "hook-off"] == []
 

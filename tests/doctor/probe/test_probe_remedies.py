@@ -68,6 +68,7 @@ def test_a_loader_is_changed_by_the_order_of_first_iteration(tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # torchdata calls it
+@pytest.mark.long
 def test_loaders_that_a_framework_makes_anew_are_changed(tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
     stateful = pytest.importorskip("torchdata.stateful_dataloader")

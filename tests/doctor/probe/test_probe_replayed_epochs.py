@@ -19,6 +19,7 @@ from headrace.doctor.probe.training.step_limit import SETTLING_STEPS
     [(False, 0), (False, 1), (True, 0)],
     ids=["one loader", "with a worker", "a loader for each epoch"],
 )
+@pytest.mark.one_in(2)
 def test_an_epoch_ends_in_replay_where_it_would_have_ended(tmp_path: Path, is_new: bool, workers: int) -> None:
     lengths, loop = [], Loop()
 
@@ -66,6 +67,7 @@ def test_what_a_script_does_between_epochs_is_no_part_of_a_replayed_step(tmp_pat
 
 
 @pytest.mark.parametrize(("workers", "room"), [(0, 8), (1, 16), (1, 17)])
+@pytest.mark.one_in(2)
 def test_windows_end_with_the_epoch_where_it_has_room_for_them(tmp_path: Path, workers: int, room: int) -> None:
     """The script ends with its one epoch, which has room for fewer steps than would be replayed otherwise."""
     batches = loader(4 * (2 + STEPS + room), num_workers=workers)
@@ -75,6 +77,7 @@ def test_windows_end_with_the_epoch_where_it_has_room_for_them(tmp_path: Path, w
     assert steps.get("load") == (steps["replay"] if workers else None)
 
 
+@pytest.mark.long
 def test_epochs_that_a_loop_counts_go_on_with_copies(tmp_path: Path) -> None:
     batches = loader(4000, num_workers=1, persistent_workers=True)
     loop = Loop()

@@ -97,6 +97,7 @@ def test_steps_are_observed_or_let_pass_and_none_is_forgotten(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("costly")
+@pytest.mark.long
 def test_workers_batches_are_those_of_the_steps_observed(tmp_path: Path) -> None:
     with probed(tmp_path):
         Loop().train(loader(4 * COUNT, num_workers=2))

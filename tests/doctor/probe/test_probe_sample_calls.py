@@ -79,6 +79,7 @@ class Trace:
         return [facts for name, _, facts in self.samples[0]["calls"] if name == stage]
 
 
+@pytest.mark.long
 def test_a_samples_calls_are_written_in_order_with_place_and_facts(tmp_path: Path, folder: Path) -> None:
     def make(key: int) -> float:
         image = Image.open(folder / f"{key}.png").convert("L")
@@ -122,6 +123,7 @@ def test_a_call_without_an_array_tells_the_only_one_that_it_gave(tmp_path: Path)
     ]
 
 
+@pytest.mark.long
 def test_a_batch_is_described_as_it_was_collated(tmp_path: Path) -> None:
     def collate(samples: list[int]) -> dict[str, Any]:
         return {"keys": torch.tensor(samples), "order": sorted(samples, key=lambda key: random.random())}
@@ -140,6 +142,7 @@ def test_a_batch_is_described_as_it_was_collated(tmp_path: Path) -> None:
     assert all(facts["inside"] == 0 for _, _, facts in first["calls"][1:])
 
 
+@pytest.mark.long
 def test_a_tokeniser_is_named_by_its_class(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
@@ -149,6 +152,7 @@ def test_a_tokeniser_is_named_by_its_class(tmp_path: Path) -> None:
     assert set(facts) == {"us", "class"}
 
 
+@pytest.mark.long
 def test_what_a_stream_yields_is_looked_at_too(tmp_path: Path, folder: Path) -> None:
     class Stream(IterableDataset[Any]):
         def __iter__(self) -> Any:
@@ -160,6 +164,7 @@ def test_what_a_stream_yields_is_looked_at_too(tmp_path: Path, folder: Path) -> 
     assert trace.facts("decode:Pillow open")[0]["format"] == "PNG"
 
 
+@pytest.mark.long
 def test_samples_that_come_together_are_looked_at_one_by_one(tmp_path: Path, folder: Path) -> None:
     class Together(Produced):
         def __getitems__(self, keys: list[int]) -> list[Any]:
@@ -202,6 +207,7 @@ def test_functions_are_put_back_when_no_sample_is_looked_at(tmp_path: Path) -> N
     assert "quantile" not in vars(torch.Tensor)
 
 
+@pytest.mark.long
 def test_a_function_that_the_script_holds_by_name_can_be_pickled(tmp_path: Path) -> None:
     trace = Trace(tmp_path, Produced(lambda key: (len(pickle.dumps(median)), float(np.quantile([key], 0.5)))))
     assert trace.facts("call:numpy.median") == []

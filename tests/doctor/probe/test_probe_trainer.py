@@ -76,6 +76,7 @@ def test_a_loader_is_described_where_the_user_iterates_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.long
 def test_batches_of_workers_tell_when_they_arrived(tmp_path: Path, persistent: bool) -> None:
     batches = loader(24, num_workers=2, persistent_workers=persistent)
     with probed(tmp_path):
@@ -135,6 +136,7 @@ def test_batches_out_of_order_keep_their_own_index(tmp_path: Path) -> None:
     assert None not in [get[5] for get in gets]
 
 
+@pytest.mark.long
 def test_a_full_file_thins_steps_with_their_batches(tmp_path: Path) -> None:
     with probed(tmp_path, most_bytes=64_000) as probe:
         probe.training.state.may_pause = False

@@ -17,6 +17,7 @@ from headrace.doctor.probe.training import training
 from headrace.doctor.probe.training.step_limit import StepsMeasured
 
 
+@pytest.mark.long
 def test_a_measured_run_ends_after_warm_up_and_steps(tmp_path: Path) -> None:
     loop = Loop()
     with probed(tmp_path, observe=False, steps=4) as probe:
@@ -31,6 +32,7 @@ def test_a_measured_run_ends_after_warm_up_and_steps(tmp_path: Path) -> None:
     assert [facts[2]["warmup_steps"] for facts in records(tmp_path, "facts") if "warmup_steps" in facts[2]] == [3]
 
 
+@pytest.mark.long
 def test_a_measured_run_with_two_optimizers_ends_after_both(tmp_path: Path) -> None:
     one, two = Loop(), Loop()
 
@@ -45,6 +47,7 @@ def test_a_measured_run_with_two_optimizers_ends_after_both(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("broken", ["enter", "ask", "got", "optimizer_ends", "close", "begin_pass"])
+@pytest.mark.one_in(3)
 def test_a_hook_that_fails_switches_itself_off_and_says_so(
     tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +104,7 @@ def test_what_others_took_of_ours_is_inert_afterwards(tmp_path: Path) -> None:
     assert sorted((tmp_path / "evidence").iterdir())[0].read_bytes() == written
 
 
+@pytest.mark.long
 def test_batches_of_a_run_that_never_trains_are_written_as_they_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def test_windows_lie_end_to_end(tmp_path: Path) -> None:
     assert replay[6] <= drain[5] <= drain[6]
 
 
+@pytest.mark.long
 def test_with_workers_they_work_on_in_a_window_of_their_own(tmp_path: Path) -> None:
     measured(tmp_path, lambda _: Loop().train(loader(4000, num_workers=1)), warmup=2)
     assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "load", "drain"]
@@ -69,6 +70,7 @@ def test_each_step_of_several_batches_is_replayed_whole(tmp_path: Path) -> None:
     assert len(records(tmp_path, "replayed")) == 3 * replay[3]
 
 
+@pytest.mark.long
 def test_an_evaluation_meanwhile_sees_its_own_data_to_their_end(tmp_path: Path) -> None:
     held_out, loop, sizes = loader(12), Loop(), []
 
@@ -84,6 +86,7 @@ def test_an_evaluation_meanwhile_sees_its_own_data_to_their_end(tmp_path: Path) 
     assert set(sizes) == {12}
 
 
+@pytest.mark.long
 def test_what_a_step_changes_in_its_batch_is_not_in_the_next_copy(tmp_path: Path) -> None:
     loop, sums = Loop(), []
 
@@ -100,6 +103,7 @@ def test_what_a_step_changes_in_its_batch_is_not_in_the_next_copy(tmp_path: Path
     assert set(sums) == {(32.0, 1)}
 
 
+@pytest.mark.long
 def test_a_loop_that_asks_without_end_gets_the_real_end(tmp_path: Path) -> None:
     """It adds up the whole loader within one step, with autograd on: no copy may keep it from ending."""
     batches, loop, counts = loader(400), Loop(), []
@@ -177,6 +181,7 @@ ALL_STEPS = 3 + STEPS + 2 * (SETTLING_STEPS + REPLAY)
     ],
     ids=["uncopyable", "no tensors", "graphs", "no loader", "scheduler"],
 )
+@pytest.mark.one_in(3)
 def test_a_run_is_only_observed_where_replay_would_be_wrong(tmp_path: Path, train: Train, why: str) -> None:
     measured(tmp_path, train)
     assert [name for name, *_ in windows(tmp_path)] == ["observe"]
@@ -207,6 +212,7 @@ def _beside(ranks: Any) -> Train:
     return train
 
 
+@pytest.mark.long
 def test_where_one_rank_cannot_replay_the_other_does_not(tmp_path: Path) -> None:
     measured(tmp_path, _beside(_Beside(replay={**WILLING, "why_not": "its batches hold no tensors"})))
     assert windows(tmp_path) == [("observe", 3, STEPS, 0)]
@@ -240,6 +246,7 @@ def _in_a_thread(queue_type: Any, size: int) -> Train:
     return train
 
 
+@pytest.mark.long
 def test_a_thread_that_hands_batches_over_gets_copies(tmp_path: Path) -> None:
     measured(tmp_path, _in_a_thread(queue.Queue, 2))
     assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "drain"]

@@ -38,6 +38,7 @@ def tune(command: list[str], folder: Path, *options: str) -> Tuned:
     return Tuned(ran, found)
 
 
+@pytest.mark.long
 def test_finds_workers_for_a_script_that_has_none(tmp_path: Path) -> None:
     """Of whose samples sleep as long as a step: any worker halves it."""
     tuned = tune(python("tunable.py", "batch-sampler"), tmp_path)

@@ -183,6 +183,7 @@ def test_elsewhere_it_is_a_line(tmp_path: Path) -> None:
     assert quantities(line) == ["0,", "10", "50 %", "0", "50 %"]
 
 
+@pytest.mark.long
 def test_in_a_terminal_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     """The command gets the signal, and the report comes."""
     status, shown = interrupted_on_terminal(tmp_path, "--live", shows=("under way",))

@@ -187,6 +187,7 @@ def test_a_half_full_file_and_a_damaged_one_are_called_cut(tmp_path):
     assert [one.cut for one in read(tmp_path).processes] == [True, False, False]
 
 
+@pytest.mark.long
 def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():
     """The benchmark drives the probe itself by a made clock, and so has to keep up with it."""
     script = Path(__file__).parents[3] / "benchmarks" / "doctor_evidence.py"

@@ -46,6 +46,7 @@ def observed_us(folder: Path, run: MadeRun) -> float:
 
 @pytest.mark.parametrize("after", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("before", [1, 2, 4])
+@pytest.mark.one_in(4)
 def test_workers(before: int, after: int, tmp_path: Path) -> None:
     """Of one that has workers: of one without, what sending costs has to be assumed."""
     known = recorded_of(tmp_path / "before", replace(RUN, workers=before))
@@ -78,6 +79,7 @@ def test_prefetch_hides_rare_slow_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefetch", [1, 4, 8, 16])
+@pytest.mark.one_in(2)
 def test_a_longer_queue_makes_no_batch_faster_at_any_point_of_a_pass(prefetch: int, tmp_path: Path) -> None:
     """Batches of 16 workers that began together arrive together: which steps of a pass are counted decides the mean."""
     bursts = replace(RUN, workers=16, stages={"decode:PIL.Image.load": 1_600_000}, facts={"length": 82})

@@ -56,6 +56,7 @@ def of_kind(found: Sequence[Pair], kind: str) -> list[Pair]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.one_in(2)
 def test_intervals_hold_what_was_measured(recorded: list[Pair], kind: str) -> None:
     found = of_kind(recorded, kind)
     assert len(found) == 3 * len(shapes()) == 36

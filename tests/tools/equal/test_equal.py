@@ -48,6 +48,7 @@ EQUAL: dict[str, tuple[Made, Made]] = {
 
 
 @pytest.mark.parametrize("case", EQUAL)
+@pytest.mark.one_in(3)
 def test_equal_loaders_are_equal(case: str) -> None:
     before, after = EQUAL[case]
     judgement = judged(before(), after())
@@ -154,6 +155,7 @@ PLANTED: dict[str, tuple[Made, Made, set[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("case", PLANTED)
+@pytest.mark.one_in(4)
 def test_planted_differences_are_found(case: str) -> None:
     before, after, expected = PLANTED[case]
     judgement = judged(before(), after())
@@ -222,6 +224,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert only["p_value"] < 1e-5
 
 
+@pytest.mark.long
 def test_fixture(pytester: pytest.Pytester) -> None:
     made = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"
     pytester.makeconftest(f"{made}\npytest_plugins = ['headrace.tools.pytest_plugin']")
@@ -267,6 +270,7 @@ def batches(loader):
 
 
 @pytest.mark.parametrize(("function", "status"), [("same", 0), ("without_flips", 101)])
+@pytest.mark.long
 def test_a_script_against_its_draft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, status: int
 ) -> None:

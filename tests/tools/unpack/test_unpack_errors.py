@@ -206,6 +206,7 @@ def test_an_archive_that_cannot_be_read(tmp_path, target, monkeypatch):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.long
 def test_ctrl_c_ends_it_at_once_and_leaves_nothing_half(tmp_path, target, threads):
     path = write_tar(tmp_path / "a.tar", [file(f"{number}", noise(3_000), mtime=MTIME) for number in range(400)])
     source = """

@@ -65,6 +65,7 @@ def kill_again_and_again(path: Path, folder: Path, whole: dict[bytes, tuple[obje
 
 
 @pytest.mark.parametrize("prepared", KINDS, indirect=True)
+@pytest.mark.one_in(2)
 def test_killed_at_a_few_calls(prepared, tmp_path):
     kill_again_and_again(*prepared[:1], tmp_path, prepared[1], MOMENTS)
 

@@ -64,6 +64,7 @@ def unpack_both(path: Path, tmp_path: Path, **options: object) -> UnpackReport:
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.one_in(4)
 def test_a_tar_becomes_what_tarfile_makes_of_it(tmp_path, format, how):
     path = write_tar(tmp_path / "a.tar", ordinary(), FORMATS[format], HOWS[how])
     report = unpack_both(path, tmp_path, threads=2)
@@ -230,6 +231,7 @@ def test_what_nothing_opens_is_an_error_with_the_way_out(tmp_path, target):
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.one_in(2)
 def test_a_zip_becomes_what_zipfile_makes_of_it(tmp_path, compression):
     members = [(f"a/{'b/' * (i % 3)}{i}", noise(i * 700, seed=i)) for i in range(8)]
     members += [("large", noise(1_100_001)), ("same", bytes(2_200_000)), ("ünïcödé", b"x"), ("empty/", b"")]
