@@ -14,6 +14,7 @@ namespace {
 std::string kind_of(const Image& image) {
     static const char* const colors[] = {"grey", "", "RGB", "palette", "grey and alpha", "", "RGB and alpha"};
     if (image.kind == Image::Kind::jpeg) return "JPEG";
+    if (image.kind == Image::Kind::y4m) return "Y4M";
     if (image.kind == Image::Kind::png) {
         return std::to_string(image.png.bit_depth) + "-bit PNG of " + colors[image.png.color_type];
     }
@@ -34,7 +35,7 @@ bool is_grey(const Image& image) {
 PixelType samples_of_mask(const Image& image) {
     const bool palette = image.kind == Image::Kind::png && image.png.color_type == 3;
     const bool floats = image.kind == Image::Kind::pixels && image.pixels.type == PixelType::f32;
-    if (image.kind == Image::Kind::jpeg)
+    if (image.is_color())
         refuse("a mask whose values are as they were written", image, "save masks as PNG");
     if (!(is_grey(image) || palette) || floats)
         refuse("a mask of one channel, palette or grey", image, "convert colours to indices once");
@@ -65,7 +66,7 @@ void check_normals(const Image& image) {
 // Format of the source's rows, from its first column on.
 WideSampler::Source wide_source(const Image& image, const Format& format) {
     const bool whole = format.dtype == DType::uint8 || format.dtype == DType::uint16;
-    if (image.kind == Image::Kind::jpeg) return {PixelType::u8, 3, 4, 0, 0};
+    if (image.is_color()) return {PixelType::u8, 3, 4, 0, 0};
     if (image.kind == Image::Kind::png) {
         static const int counts[] = {1, 0, 3, 3, 2, 0, 4};
         const int channels = counts[image.png.color_type];
@@ -193,13 +194,13 @@ void DenseWriter::put(const WideOptions& options, const FieldItem& item, const I
 void DenseWriter::pick(const Image& image, PixelType type, int values, const View& view, PixelRows& out, bool counts) {
     if (lands_nowhere(view)) return;
     const Window window = scaled_window(view, image.width, image.height, 8);
-    const Reach reach = reach_of(window, Filter::nearest);
-    const int top = counts ? 0 : reach.top, bottom = counts ? image.height : reach.bottom;
-    nearest_.start(window, values * size_of(type), top, 0, out);
+    const Reach reach = counts ? Reach{0, 0, image.width, image.height} : reach_of(window, Filter::nearest);
+    const int first = reader_.begin(image, 8, reach).first;
+    nearest_.start(window, values * size_of(type), reach.top, first, out);
     if (counts) depth_counter_.start(image.width, nearest_);
     const std::int64_t since = now_ns();
     TimedSink timed(counts ? static_cast<RowSink&>(depth_counter_) : nearest_);
-    reader_.send(image, type == PixelType::u16 ? Layout::raw16 : Layout::raw8, top, bottom, timed);
+    reader_.send(image, type == PixelType::u16 ? Layout::raw16 : Layout::raw8, reach.top, reach.bottom, timed);
     const auto made = std::int64_t{size_of(type)} * window.width * window.height;
     clock_.spent_on_rows(since, timed.spent_ns(), image.bytes, made);
 }

@@ -6,6 +6,8 @@
 
 #include "common/memory_budget.hpp"
 #include "jpeg/orientation.hpp"
+#include "png/unfilter.hpp"
+#include "raw/pnm.hpp"
 
 namespace headrace {
 
@@ -13,6 +15,21 @@ namespace {
 
 // Nearly every header is in the first 8 KB; a header with a preview and a colour profile is in the first 128 KB.
 constexpr std::size_t kHeaderBytes = 8 << 10, kHeaderGrowth = 16;
+constexpr int kBandRows = 16;
+
+bool may_open(const Limits& limits, const char* format) {
+    return std::find(limits.formats.begin(), limits.formats.end(), format) != limits.formats.end();
+}
+
+// Describes the pixels in the file's bytes; of a file's start, there may be none.
+void open_pnm(const PnmInfo& info, std::span<const std::uint8_t> file, Image& image) {
+    image.width = info.width;
+    image.height = info.height;
+    image.big_endian = info.sample_bytes == 2;
+    const auto pixels = file.subspan(info.offset);
+    image.pixels = {pixels.data(), pixels.size(), info.width, info.height, info.channels,
+                    image.big_endian ? PixelType::u16 : PixelType::u8};
+}
 
 }  // namespace
 
@@ -113,6 +130,13 @@ Image ImageReader::open(const Reader::Start& start, bool orient, bool for_pixels
         image.png = info;
         if (orient) orientation = info.orientation;
         if (info.interlaced) image.whole_bytes = std::int64_t{8} * info.width * info.height;
+    } else if (is_y4m(bytes)) {
+        const Y4mInfo info = for_pixels ? y4m_.open(bytes, limits_) : read_y4m(bytes, start.of, limits_);
+        image.kind = Image::Kind::y4m;
+        image.width = info.width;
+        image.height = info.height;
+    } else if (is_pnm(bytes) && may_open(limits_, "PPM")) {
+        open_pnm(read_pnm(bytes, start.of, limits_), bytes, image);
     } else {
         throw Fault(Code::declined, "neither JPEG nor PNG");
     }
@@ -125,35 +149,53 @@ Image ImageReader::open(const Reader::Start& start, bool orient, bool for_pixels
 
 JpegDecoder::Columns ImageReader::begin(const Image& image, int eighths, const Reach& reach) {
     if (image.kind == Image::Kind::jpeg) return jpeg_.begin(eighths, reach.left, reach.right);
-    return {0, image.width};
+    columns_ = {reach.left, reach.right - reach.left};
+    if (image.kind == Image::Kind::png) columns_ = {0, image.width};
+    return columns_;
 }
 
 void ImageReader::send(const Image& image, Layout layout, int top, int bottom, RowSink& sink) {
-    const Memory& pixels = image.pixels;
-    if (image.kind == Image::Kind::jpeg) {
-        jpeg_.decode(top, bottom, sink);
-    } else if (image.kind == Image::Kind::png) {
-        png_.decode(top, bottom, layout, sink);
-    } else if (layout == Layout::rgbx8) {
-        send_pixels(pixels, top, bottom, sink);
-    } else {
-        const std::size_t stride = static_cast<std::size_t>(pixels.width) * pixels.channels * size_of(pixels.type);
-        sink.take(pixels.data + top * stride, stride, bottom - top);
+    switch (image.kind) {
+        case Image::Kind::jpeg:
+            return jpeg_.decode(top, bottom, sink);
+        case Image::Kind::png:
+            return png_.decode(top, bottom, layout, sink);
+        case Image::Kind::y4m:
+            return y4m_.decode(columns_.first, top, columns_.first + columns_.count, bottom, sink);
+        case Image::Kind::pixels:
+            return send_pixels(image, layout, top, bottom, sink);
     }
 }
 
-void ImageReader::send_pixels(const Memory& pixels, int top, int bottom, RowSink& sink) {
-    if (pixels.type != PixelType::u8) throw Fault(Code::unsupported, "expected a picture of 8-bit values");
-    const std::size_t stride = 4 * static_cast<std::size_t>(pixels.width);
-    line_.resize(stride + kReadableBeyond);
-    for (int y = top; y < bottom; ++y) {
-        const std::uint8_t* row = pixels.data + static_cast<std::size_t>(y) * pixels.width * pixels.channels;
-        for (int x = 0; x < pixels.width; ++x) {
-            for (int channel = 0; channel < 3; ++channel) {
-                line_[4 * x + channel] = row[x * pixels.channels + (pixels.channels == 3 ? channel : 0)];
+void ImageReader::send_pixels(const Image& image, Layout layout, int top, int bottom, RowSink& sink) {
+    const Memory& pixels = image.pixels;
+    const bool to_rgbx = layout == Layout::rgbx8;
+    const bool bytes = pixels.type == PixelType::u8;
+    if (to_rgbx && !bytes && !image.big_endian) throw Fault(Code::unsupported, "expected a picture of 8-bit values");
+    const std::size_t pixel = static_cast<std::size_t>(pixels.channels) * size_of(pixels.type);
+    const std::size_t stride = pixels.width * pixel, count = columns_.count;
+    const std::uint8_t* row = pixels.data + top * stride + columns_.first * pixel;
+    if (!to_rgbx && !image.big_endian) return sink.take(row, stride, bottom - top);
+    // Rows without a PNG's filters.
+    const png::Pixels form = !to_rgbx             ? png::Pixels::native16
+                             : image.big_endian   ? png::Pixels::grey16
+                             : pixels.channels == 1 ? png::Pixels::grey8
+                                                  : png::Pixels::rgb8;
+    const png::RowFilter convert = png::row_filters(form, level_).row[0];
+    const std::size_t made = count * (to_rgbx ? 4 : pixel);
+    std::uint8_t* const band = band_.reserve(kBandRows * made + kReadableBeyond);
+    const std::uint8_t* const end = pixels.data + pixels.size;
+    for (int y = top; y < bottom; y += kBandRows) {
+        const int rows = std::min(kBandRows, bottom - y);
+        for (int i = 0; i < rows; ++i, row += stride) {
+            const std::uint8_t* from = row;
+            if (static_cast<std::size_t>(end - row) < count * pixel + png::unfilter_slack_bytes) {
+                std::uint8_t* const tail = tail_.reserve(count * pixel + png::unfilter_slack_bytes);
+                from = std::copy_n(row, count * pixel, tail) - count * pixel;
             }
+            convert(from, band, band + i * made, count);
         }
-        sink.take(line_.data(), stride, 1);
+        sink.take(band, made, rows);
     }
 }
 

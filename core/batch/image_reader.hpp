@@ -4,17 +4,22 @@
 #include "batch/reader.hpp"
 #include "jpeg/jpeg.hpp"
 #include "png/png.hpp"
+#include "raw/y4m.hpp"
 
 namespace headrace {
 
 // Probed image.
 struct Image {
-    enum class Kind { jpeg, png, pixels } kind = Kind::pixels;
+    enum class Kind { jpeg, png, y4m, pixels } kind = Kind::pixels;
     int width = 0, height = 0;
-    Memory pixels{};
+    Memory pixels{};  // the caller's, or those of a PGM or PPM in its file's bytes
+    bool big_endian = false;  // of 16-bit `pixels`
     PngInfo png{};
     std::size_t bytes = 0;
     std::int64_t whole_bytes = 0;  // memory of a decoder that cannot stream rows; 0 if it can
+
+    // True if rows are RGBX in every layout.
+    bool is_color() const { return kind == Kind::jpeg || kind == Kind::y4m; }
 };
 
 // Finds cached pixels. ImageReader looks up cached bytes of files.
@@ -26,7 +31,7 @@ Image image_of(const Store::Item& cached);
 class ImageReader {
 public:
     ImageReader(Level level, const Limits& limits, Retries& retries, StageClock& clock)
-        : limits_(limits), clock_(clock), reader_(retries), jpeg_(level), png_(level) {}
+        : limits_(limits), clock_(clock), reader_(retries), jpeg_(level), png_(level), y4m_(level), level_(level) {}
 
     // Reads from the cache, or else from the source and caches the bytes if the cut is `file`. Valid until the next
     // call.
@@ -35,25 +40,27 @@ public:
     Image probe(const FieldItem& item);
     // Reads only the image's header.
     Image measure(const FieldItem& item);
-    // Begins to decode at this scale. Returns the columns of the rows to come: all, or a JPEG's around the reach.
+    // Begins to decode at this scale. Returns the columns of the rows to come, which include the reach's: all of a PNG.
     JpegDecoder::Columns begin(const Image& image, int eighths, const Reach& reach);
-    // Sends the rows from `top` to `bottom`. The layout is that of PNGs; a JPEG's rows are RGBX, and an array's are its
-    // own for all layouts but rgbx8.
+    // Sends the rows from `top` to `bottom`. The layout is that of PNGs; a JPEG's and a Y4M's rows are RGBX, and an
+    // array's are its own for all layouts but rgbx8.
     void send(const Image& image, Layout layout, int top, int bottom, RowSink& sink);
 
 private:
     std::span<const std::uint8_t> read_cached(const Job& job, const CacheUse& cache, int sample);
     Reader::Start fetch(const FieldItem& item, std::size_t most);
     Image open(const Reader::Start& start, bool orient, bool for_pixels);
-    void send_pixels(const Memory& pixels, int top, int bottom, RowSink& sink);
+    void send_pixels(const Image& image, Layout layout, int top, int bottom, RowSink& sink);
 
     const Limits& limits_;
     StageClock& clock_;
     Reader reader_;
     JpegDecoder jpeg_;
     PngDecoder png_;
-    Scratch file_;
-    std::vector<std::uint8_t> line_;
+    Y4mDecoder y4m_;
+    Level level_;
+    JpegDecoder::Columns columns_{};
+    Scratch file_, band_, tail_;
 };
 
 }  // namespace headrace

@@ -13,7 +13,7 @@ namespace {
 std::int64_t costly(std::int64_t bytes) { return bytes < (std::int64_t{32} << 20) ? 0 : bytes; }
 
 void count_narrowed(Job& job, const Image& image) {
-    if (image.kind == Image::Kind::png && image.png.bit_depth == 16)
+    if ((image.kind == Image::Kind::png && image.png.bit_depth == 16) || image.big_endian)
         job.narrowed.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -2,36 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <optional>
 
 #include <jpeglib.h>
 
 namespace headrace {
 
 namespace {
-
-// Minimum width of chroma that libjpeg interpolates.
-constexpr int kLeastChromaWidth = 3;
-
-std::optional<Sampling> sampling_of(const jpeg_decompress_struct& info) {
-    const jpeg_component_info* c = info.comp_info;
-    const auto is = [c](int i, int h, int v) { return c[i].h_samp_factor == h && c[i].v_samp_factor == v; };
-    if (info.num_components == 1) {
-        // A component alone in its scan has one block per MCU, whatever its factors: Pillow writes 2x2.
-        if (info.jpeg_color_space == JCS_GRAYSCALE) return Sampling::grey;
-        return std::nullopt;
-    }
-    if (info.num_components != 3 || info.jpeg_color_space != JCS_YCbCr || !is(1, 1, 1) || !is(2, 1, 1)) {
-        return std::nullopt;
-    }
-    for (const Sampling s : {Sampling::h1v1, Sampling::h2v1, Sampling::h1v2, Sampling::h2v2}) {
-        if (!is(0, across(s), down(s))) continue;
-        const int chroma_width = (static_cast<int>(info.image_width) + across(s) - 1) / across(s);
-        if (across(s) == 2 && chroma_width < kLeastChromaWidth) return std::nullopt;
-        return s;
-    }
-    return std::nullopt;
-}
 
 bool one_whole_scan(const jpeg_decompress_struct& info) {
     if (info.progressive_mode || info.arith_code || info.data_precision != 8) return false;
@@ -50,10 +26,27 @@ void copy_code(const JHUFF_TBL& table, HuffmanCode& code) {
 
 }  // namespace
 
+std::optional<Sampling> sampling_of(const jpeg_decompress_struct& info) {
+    const jpeg_component_info* c = info.comp_info;
+    const auto is = [c](int i, int h, int v) { return c[i].h_samp_factor == h && c[i].v_samp_factor == v; };
+    if (info.num_components == 1) {
+        // A component alone in its scan has one block per MCU, whatever its factors: Pillow writes 2x2.
+        if (info.jpeg_color_space == JCS_GRAYSCALE) return Sampling::grey;
+        return std::nullopt;
+    }
+    if (info.num_components != 3 || info.jpeg_color_space != JCS_YCbCr || !is(1, 1, 1) || !is(2, 1, 1)) {
+        return std::nullopt;
+    }
+    for (const Sampling s : {Sampling::h1v1, Sampling::h2v1, Sampling::h1v2, Sampling::h2v2}) {
+        if (is(0, across(s), down(s))) return s;
+    }
+    return std::nullopt;
+}
+
 bool describe(const jpeg_decompress_struct& info, BaselineFrame& frame) {
     if (!one_whole_scan(info)) return false;
     const auto sampling = sampling_of(info);
-    if (!sampling) return false;
+    if (!sampling || is_narrow(*sampling, static_cast<int>(info.image_width))) return false;
     frame.sampling = *sampling;
     frame.halved = false;
     frame.width = static_cast<int>(info.image_width);

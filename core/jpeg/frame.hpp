@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "jpeg/huffman.hpp"
@@ -18,6 +19,9 @@ constexpr int kSamplings = 5;
 
 constexpr int across(Sampling s) { return s == Sampling::h2v1 || s == Sampling::h2v2 ? 2 : 1; }
 constexpr int down(Sampling s) { return s == Sampling::h1v2 || s == Sampling::h2v2 ? 2 : 1; }
+
+// True for chroma too narrow for libjpeg to interpolate: it repeats the samples instead.
+constexpr bool is_narrow(Sampling s, int width) { return across(s) == 2 && width <= 4; }
 
 using Quantisers = std::array<std::uint16_t, 64>;  // in row order, not zigzag
 
@@ -42,6 +46,9 @@ struct BaselineFrame {
 // Fills `frame` after jpeg_read_header(). Returns false for files left to libjpeg (progressive, arithmetic, several
 // scans, RGB, an unusual sampling, missing tables).
 bool describe(const jpeg_decompress_struct&, BaselineFrame& frame);
+
+// Returns the sampling after jpeg_read_header(); nothing for RGB and an unusual one.
+std::optional<Sampling> sampling_of(const jpeg_decompress_struct&);
 
 // Requests output at half size, after describe(). Returns false if chroma is not subsampled both ways: left to libjpeg.
 bool halve(BaselineFrame& frame);

@@ -160,6 +160,8 @@ struct JpegDecoder::State {
     Columns begin_libjpeg();
     void decode_libjpeg(int top, int bottom, int sent, RowSink& sink);
     void read_rows(RowSink* sink, int rows);
+    void read_planes(std::uint8_t* out);
+    void expect_whole();
 };
 
 JpegDecoder::JpegDecoder(Level level, JpegPath path) : state_(std::make_unique<State>(level, path)) {
@@ -318,13 +320,60 @@ void JpegDecoder::State::decode_libjpeg(int top, int bottom, int sent, RowSink& 
     if (skip > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(skip));
     read_rows(nullptr, top - skip + sent);
     read_rows(&sink, bottom - top - sent);
-    if (!whole) {
-        read_rows(nullptr, static_cast<int>(info.output_height) - bottom);
-        if (errors.ran_short || lacks_scans(info)) {
-            refuse(Code::corrupt, "JPEG cut short: the file ends after " + std::to_string(file_size) +
-                                      " bytes, before the image does");
+    if (!whole) read_rows(nullptr, static_cast<int>(info.output_height) - bottom);
+    expect_whole();
+}
+
+void JpegDecoder::State::expect_whole() {
+    if (whole || !(errors.ran_short || lacks_scans(info))) return;
+    refuse(Code::corrupt, "JPEG cut short: the file ends after " + std::to_string(file_size) +
+                              " bytes, before the image does");
+}
+
+Sampling JpegDecoder::sampling() const {
+    const auto found = sampling_of(state_->info);
+    if (!found) throw Fault(Code::declined, "JPEG of RGB or of an unusual sampling");
+    return *found;
+}
+
+void JpegDecoder::decode_planes(std::uint8_t* out) {
+    static_cast<void>(sampling());  // throws for planes of other sizes
+    state_->read_planes(out);
+    jpeg_abort_decompress(&state_->info);
+}
+
+// Reads rows of blocks, whose padding is dropped.
+void JpegDecoder::State::read_planes(std::uint8_t* out) {
+    constexpr int kMostRows = MAX_SAMP_FACTOR * DCTSIZE;
+    const auto up = [](JDIMENSION a, int b) { return (a + b - 1) / b * b; };
+    const std::size_t stride = std::size_t{DCTSIZE} * up(info.comp_info[0].width_in_blocks, MAX_SAMP_FACTOR);
+    if (band.size() < stride * kMostRows * 3) band.resize(stride * kMostRows * 3);
+    JSAMPROW rows[3][kMostRows];
+    JSAMPARRAY planes[3];
+    for (int i = 0; i < 3; ++i) {
+        planes[i] = rows[i];
+        for (int y = 0; y < kMostRows; ++y) rows[i][y] = band.data() + (i * kMostRows + y) * stride;
+    }
+    if (setjmp(errors.jump)) fail();
+    info.raw_data_out = TRUE;
+    info.dct_method = JDCT_ISLOW;
+    info.do_block_smoothing = FALSE;
+    jpeg_start_decompress(&info);
+    while (info.output_scanline < info.output_height) {
+        const JDIMENSION at = info.output_scanline;
+        const auto most = static_cast<JDIMENSION>(info.max_v_samp_factor * DCTSIZE);
+        jpeg_read_raw_data(&info, planes, most);
+        std::uint8_t* plane = out;
+        for (int i = 0; i < info.num_components; ++i) {
+            const jpeg_component_info& part = info.comp_info[i];
+            const std::size_t width = part.downsampled_width, height = part.downsampled_height;
+            const std::size_t first = at / most * (part.v_samp_factor * DCTSIZE);
+            const std::size_t count = std::min<std::size_t>(part.v_samp_factor * DCTSIZE, height - first);
+            for (std::size_t y = 0; y < count; ++y) std::memcpy(plane + (first + y) * width, rows[i][y], width);
+            plane += width * height;
         }
     }
+    expect_whole();
 }
 
 }  // namespace headrace

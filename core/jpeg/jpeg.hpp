@@ -9,6 +9,7 @@
 #include "common/level.hpp"
 #include "common/limits.hpp"
 #include "common/rows.hpp"
+#include "jpeg/frame.hpp"
 
 namespace headrace {
 
@@ -53,6 +54,11 @@ public:
     Columns begin(int eighths, int left, int right);
     // Passes rows [top, bottom) of the columns that begin() returned to the sink, as RGBX bytes in bands.
     void decode(int top, int bottom, RowSink& sink);
+    // Decodes the component planes of the whole image before chroma upsampling, after open(): luma first, rows without
+    // padding, chroma sizes rounded up. Throws Fault: corrupt, limit.
+    void decode_planes(std::uint8_t* out);
+    // Sampling of these planes, after open(). Throws Fault(declined) for RGB and an unusual one.
+    Sampling sampling() const;
     // True if the last decode() did not use libjpeg.
     bool native() const;
 

@@ -125,7 +125,7 @@ def test_no_object_a_file_is_kept(tmp_path):
 
 def test_pillow_opens_every_extension():
     Image.init()
-    assert {f".{extension}" for extension in IMAGE_EXTENSIONS} <= set(Image.registered_extensions())
+    assert {f".{extension}" for extension in IMAGE_EXTENSIONS} - {".y4m"} <= set(Image.registered_extensions())
 
 
 def test_empty_folder(tmp_path):

@@ -48,9 +48,9 @@ def decompress_command(path: str, name: str) -> str:
 
 IMAGE_EXTENSIONS = (
     "jpg", "jpeg", "jpe", "jfif", "png", "webp", "avif", "bmp", "gif", "tif", "tiff",
-    "ppm", "pgm", "pbm", "pnm", "jp2", "j2k",
+    "ppm", "pgm", "pbm", "pnm", "y4m", "jp2", "j2k",
 )  # fmt: skip
-"""Image extensions in lower case, in lookup order for a tar sample's `image`; Pillow opens all of them."""
+"""Image extensions in lower case, in lookup order for a tar sample's `image`; Pillow opens all but y4m."""
 
 _IMAGE_SUFFIXES = tuple(f".{extension}".encode() for extension in IMAGE_EXTENSIONS)
 
@@ -85,6 +85,7 @@ _IMAGES = {
     b"\0\0\0\x0cjP  \r\n\x87\n": "a JPEG 2000 image",
     b"\xff\x4f\xff\x51": "a JPEG 2000 image",
     b"v/1\x01": "an EXR image",
+    b"YUV4MPEG2 ": "a YUV4MPEG2 image",
     b"\x93NUMPY": "an array of numpy's (.npy)",
 }
 """Files that an image field decodes."""
