@@ -9,15 +9,17 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from fuzz_finds import finds
 from originals import jpegs, pngs, tars, zips
 
+from headrace._core import jpeg_planes
 from headrace.cache import Store, identity_of, parse_spec
 
-TARGETS = ("jpeg", "png", "png_rows", "tar", "zip", "index", "view", "augment", "dense", "cache")
+TARGETS = ("jpeg", "png", "png_rows", "raw", "tar", "zip", "index", "view", "augment", "dense", "cache")
 
 
 def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
@@ -35,6 +37,12 @@ def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
                     rows = rng.integers(0, 5, 400, np.uint8).tobytes()
                     options = bytes([kind, 18 + kind, 0, 8, 0, interlaced, 255, kind, 1, 60, 180])
                     yield f"{kind}-{interlaced}", options + rows
+        case "raw":  # columns, rows
+            for name, file in jpegs():
+                with suppress(ValueError):  # declined
+                    yield name, bytes([40, 200, 30, 180]) + jpeg_planes(file)
+            for head, size in ((b"P5 7 5 255\n", 35), (b"P6\n# a comment\n7 5\n255\n", 105), (b"P5 7 5 65535\n", 70)):
+                yield str(size), bytes([40, 200, 30, 180]) + head + rng.bytes(size)
         case "tar":  # signed anew?, slice
             yield from ((name, bytes([1, 3]) + file) for name, file in tars())
         case "zip":
