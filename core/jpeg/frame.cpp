@@ -50,6 +50,8 @@ void copy_code(const JHUFF_TBL& table, HuffmanCode& code) {
 
 }  // namespace
 
+bool is_native_sampling(const jpeg_decompress_struct& info) { return sampling_of(info).has_value(); }
+
 bool describe(const jpeg_decompress_struct& info, BaselineFrame& frame) {
     if (!one_whole_scan(info)) return false;
     const auto sampling = sampling_of(info);

@@ -39,6 +39,9 @@ struct BaselineFrame {
     Sampling made() const { return halved ? Sampling::h1v1 : sampling; }
 };
 
+// True if the native decoder handles the file's components and their sampling.
+bool is_native_sampling(const jpeg_decompress_struct&);
+
 // Fills `frame` after jpeg_read_header(). Returns false for files left to libjpeg (progressive, arithmetic, several
 // scans, RGB, an unusual sampling, missing tables).
 bool describe(const jpeg_decompress_struct&, BaselineFrame& frame);
