@@ -126,8 +126,8 @@ bool lacks_scans(const jpeg_decompress_struct& info) {
 }
 
 Fault cut_short(std::size_t file_bytes) {
-    return {Code::corrupt, "JPEG cut short: the file ends after " + std::to_string(file_bytes) +
-                               " bytes, before the image does"};
+    return {Code::corrupt,
+            "JPEG cut short: the file ends after " + std::to_string(file_bytes) + " bytes, before the image does"};
 }
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// libjpeg compressor into memory, as the transcoder and the encoder use it: optimised Huffman tables, one baseline scan,
-// a restart grid.
+// libjpeg compressor into memory, as the transcoder and the encoder use it: optimised Huffman tables, one baseline
+// scan, a restart grid.
 #pragma once
 
 #include <cstddef>

@@ -26,6 +26,12 @@ bool same_code(const JHUFF_TBL* a, const JHUFF_TBL* b) {
            std::equal(a->huffval, std::end(a->huffval), b->huffval);
 }
 
+// Bytes in a restart interval. Each marker costs about four bytes, so this is one byte in a hundred; shorter intervals
+// gain no time. The interval need not divide the MCU row, since the decoder jumps to any (benchmarks/pack_jpeg.py).
+constexpr std::size_t kIntervalBytes = 400;
+// Smaller files are decoded by libjpeg if their codes are their own: see kWorthTables in jpeg/entropy.cpp.
+constexpr std::size_t kLeastBytes = 16 << 10;
+
 class Transcoder {
 public:
     Transcoder(std::span<const std::uint8_t> file, const Limits& limits) : file_(file), limits_(limits) {}
@@ -36,8 +42,8 @@ public:
     // Reads the file. Returns false if it stays as it is.
     bool read();
     bool has_grid() const;
-    int finest_interval() const;
     int mcus_across() const;
+    int best_interval() const;
     std::size_t most_bytes() const;
     // Returns nothing if libjpeg cannot write the file.
     std::optional<Bytes> write(int restart_interval);
@@ -129,12 +135,17 @@ bool Transcoder::has_grid() const {
     return one_scan && from_.restart_interval > 0 && static_cast<int>(from_.restart_interval) < mcus_across();
 }
 
+int Transcoder::best_interval() const {
+    const std::size_t samples = from_.num_components == 1 ? 8 : 8 * from_.max_v_samp_factor;
+    const std::size_t mcus = mcus_across() * ((from_.image_height + samples - 1) / samples);
+    const std::size_t interval = (kIntervalBytes * mcus + file_.size() - 1) / file_.size();
+    return static_cast<int>(std::min<std::size_t>(interval, mcus_across()));
+}
+
 std::size_t Transcoder::most_bytes() const {
     const double most = from_.progressive_mode ? 1.08 : standard_codes_ ? 1.0 : 1.03;
     return static_cast<std::size_t>(most * static_cast<double>(file_.size()));
 }
-
-int Transcoder::finest_interval() const { return 5; }
 
 }  // namespace
 
@@ -143,8 +154,8 @@ std::optional<Bytes> transcode_jpeg(std::span<const std::uint8_t> file, const Li
     Transcoder transcoder(file, limits);
     if (!transcoder.read()) return std::nullopt;
     if (restart_interval) return transcoder.write(*restart_interval);
-    if (transcoder.has_grid()) return std::nullopt;
-    for (int interval = transcoder.finest_interval(); interval <= transcoder.mcus_across(); interval *= 2) {
+    if (file.size() < kLeastBytes || transcoder.has_grid()) return std::nullopt;
+    for (int interval = transcoder.best_interval(); interval <= transcoder.mcus_across(); interval *= 2) {
         auto bytes = transcoder.write(interval);
         if (!bytes || bytes->size() <= transcoder.most_bytes()) return bytes;
     }
