@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 seconds=$1
 shift
 python=${PYTHON:-.venv/bin/python}
-[ $# -gt 0 ] || set -- jpeg png png_rows raw tar zip index cache view augment dense sidecar manifest coco saved_dataset
+[ $# -gt 0 ] || set -- jpeg transcode png png_rows raw tar zip index cache view augment dense sidecar manifest coco saved_dataset
 keep=.cache/fuzz
 build=build/fuzz${HEADRACE_CODECS:+-codecs}
 
@@ -54,7 +54,7 @@ run_python() (
 )
 
 mkdir -p "$keep"
-if [[ " $* " =~ " "(jpeg|png|png_rows|raw|tar|zip|index|cache|view|augment|dense)" " ]]; then
+if [[ " $* " =~ " "(jpeg|transcode|png|png_rows|raw|tar|zip|index|cache|view|augment|dense)" " ]]; then
     clang=$(scripts/clang.sh)
     cmake -S . -B "$build" -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=Release -DHEADRACE_BUILD=fuzz \
         -DHEADRACE_SANITIZE=address,undefined,float-cast-overflow -DHEADRACE_CODECS="${HEADRACE_CODECS:-}" >/dev/null

@@ -19,7 +19,7 @@ from originals import jpegs, pngs, tars, zips
 from headrace._core import jpeg_planes
 from headrace.cache import Store, identity_of, parse_spec
 
-TARGETS = ("jpeg", "png", "png_rows", "raw", "tar", "zip", "index", "view", "augment", "dense", "cache")
+TARGETS = ("jpeg", "transcode", "png", "png_rows", "raw", "tar", "zip", "index", "view", "augment", "dense", "cache")
 
 
 def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
@@ -29,6 +29,8 @@ def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
             yield from (
                 (name, bytes([number % 4, 40, 30, 200, 180]) + file) for number, (name, file) in enumerate(jpegs())
             )
+        case "transcode":  # interval
+            yield from ((name, bytes([number % 5]) + file) for number, (name, file) in enumerate(jpegs()))
         case "png":  # signed anew?, rows
             yield from ((name, bytes([1, 60, 180]) + file) for name, file in pngs())
         case "png_rows":  # kind, width, height, interlaced?, colours, chunks, right size?, rows

@@ -172,6 +172,28 @@ def test_restart_intervals(subsampling: str, options: dict[str, int]) -> None:
 
 
 @each_subsampling
+@pytest.mark.parametrize("interval", [1, 2, 3, 5, 7, 13, 26, 60, 1000])
+def test_windows_over_any_restart_interval(subsampling: str, interval: int) -> None:
+    file = encode(photograph(150, 200), subsampling=SUBSAMPLINGS[subsampling], restart_marker_blocks=interval)
+    check(file, *windows_of(200, 150, 12, interval), (0, 149, 200, 150), (199, 0, 200, 150))
+
+
+def test_skipped_intervals_are_not_decoded() -> None:
+    """Around the window all data is destroyed, which libjpeg warns of in each interval: both resume at the markers."""
+    file = bytearray(encode(photograph(160, 160), subsampling=0, restart_marker_blocks=4))
+    window = (70, 70, 90, 90)
+    whole = decode(bytes(file))[1]
+    marks = restart_marks(bytes(file))
+    assert len(marks) == 99
+    for number, (begin, end) in enumerate(pairwise(marks), 1):
+        if not 7 <= number // 5 <= 12 or number % 5 != 2:
+            file[begin + 2 : end] = b"\x01" * (end - begin - 2)
+    first, pixels = decode(bytes(file), window=window, path="fast")
+    np.testing.assert_array_equal(pixels[:, 70 - first : 90 - first], whole[70:90, 70:90])
+    check_damaged(bytes(file), window)
+
+
+@each_subsampling
 @pytest.mark.one_in(2)
 def test_windows(subsampling: str) -> None:
     file = encode(photograph(300, 400), quality=95, subsampling=SUBSAMPLINGS[subsampling])
@@ -323,11 +345,20 @@ def test_removed_and_repeated_bytes(data: st.DataObject) -> None:
     check_damaged(file[:b] + file[a:])
 
 
-def test_swapped_restart_markers() -> None:
+def restart_marks(file: bytes) -> list[int]:
+    return [at for at in range(scan_start(file), len(file) - 2) if file[at] == 0xFF and 0xD0 <= file[at + 1] <= 0xD7]
+
+
+@pytest.mark.parametrize("window", [None, (50, 30, 70, 50), (0, 80, 120, 90)])
+def test_swapped_and_missing_restart_markers(window: tuple[int, int, int, int] | None) -> None:
     file = ORIGINALS[3]
-    marks = [at for at in range(scan_start(file), len(file) - 2) if file[at] == 0xFF and 0xD0 <= file[at + 1] <= 0xD7]
+    marks = restart_marks(file)
     assert len(marks) > 3
     for a, b in pairwise(marks):
         swapped = bytearray(file)
         swapped[a + 1], swapped[b + 1] = file[b + 1], file[a + 1]
-        check_damaged(bytes(swapped))
+        check_damaged(bytes(swapped), window)
+        check_damaged(file[:a] + file[a + 2 :], window)
+        check_damaged(file[:a] + file[b:], window)
+        check_damaged(file[:a] + file[a : a + 2] + file[a:], window)
+        check_damaged(file[:a] + b"\xff" + file[a:], window)

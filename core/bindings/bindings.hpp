@@ -20,6 +20,7 @@ void bind_zip(nanobind::module_&);
 void bind_jpeg(nanobind::module_&);
 void bind_png(nanobind::module_&);
 void bind_raw(nanobind::module_&);
+void bind_pack(nanobind::module_&);
 void bind_cache(nanobind::module_&);
 void bind_job(nanobind::module_&);
 void bind_engine(nanobind::module_&);

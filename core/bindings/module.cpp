@@ -19,6 +19,7 @@ NB_MODULE(_core, m) {
     headrace::bind_jpeg(m);
     headrace::bind_png(m);
     headrace::bind_raw(m);
+    headrace::bind_pack(m);
     headrace::bind_cache(m);
     headrace::bind_job(m);
     headrace::bind_engine(m);

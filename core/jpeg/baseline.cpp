@@ -36,10 +36,10 @@ int BaselineDecoder::decode(int top, int bottom, RowSink& sink) {
     // With subsampled chroma, a row also needs the chroma row above or below.
     const int first = std::max(0, top - context) / height;
     const int last = std::min(bottom - 1 + context, frame_.height - 1) / height;
-    if (!entropy_.skip(std::int64_t{first} * mcus_across_)) return 0;
+    if (!entropy_.skip(std::int64_t{first} * mcus_across_ + mcus_before_)) return 0;
     int done = top;
     for (int mcu_row = first; mcu_row <= last; ++mcu_row) {
-        if (mcu_row > first && !entropy_.skip(mcus_across_ - mcus_before_ - mcus_inside_)) return done - top;
+        if (mcu_row > first && !entropy_.skip(mcus_across_ - mcus_inside_)) return done - top;
         if (!decode_mcu_row(mcu_row)) return done - top;
         const int until = mcu_row == last ? bottom : std::min(bottom, (mcu_row + 1) * height - context);
         if (until > done) send(done, until, sink);
@@ -49,7 +49,6 @@ int BaselineDecoder::decode(int top, int bottom, RowSink& sink) {
 }
 
 bool BaselineDecoder::decode_mcu_row(int mcu_row) {
-    if (!entropy_.skip(mcus_before_)) return false;
     for (int mcu = 0; mcu < mcus_inside_; mcu += kBatchMcus) {
         const int mcus = std::min(kBatchMcus, mcus_inside_ - mcu);
         if (!entropy_.decode(mcus, coefficients_.data())) return false;

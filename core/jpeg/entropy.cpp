@@ -208,12 +208,24 @@ bool EntropyDecoder::restart() {
         until_restart_ = std::numeric_limits<int>::max();
         return true;
     }
+    if (!pass_marker()) return false;
+    begin_segment();
+    return true;
+}
+
+// Passes the marker at the end of a segment, which must be complete, and the marker the next in sequence.
+bool EntropyDecoder::pass_marker() {
     const bool whole = bytes_.ended() && reader_.left(bytes_.end()) < 8;
     if (!whole || bytes_.marker() != 0xD0 + next_restart_) return false;
     next_restart_ = (next_restart_ + 1) % 8;
     bytes_.pass_marker();
-    begin_segment();
     return true;
+}
+
+void EntropyDecoder::skip_segment() {
+    reader_ = {};
+    reader_.next = bytes_.skip_segment();
+    until_restart_ = 0;
 }
 
 template <bool kStore>
@@ -251,7 +263,17 @@ bool EntropyDecoder::run_segment(int mcus, std::int16_t* blocks) {
     return true;
 }
 
-bool EntropyDecoder::skip(std::int64_t mcus) { return run<false>(mcus, nullptr); }
+bool EntropyDecoder::skip(std::int64_t mcus) {
+    if (restart_interval_ > 0 && mcus >= until_restart_) {
+        mcus -= until_restart_;
+        if (until_restart_ > 0) skip_segment();
+        for (; mcus >= restart_interval_; mcus -= restart_interval_) {
+            if (!pass_marker()) return false;
+            skip_segment();
+        }
+    }
+    return run<false>(mcus, nullptr);
+}
 
 bool EntropyDecoder::decode(int mcus, std::int16_t* blocks) {
     std::memset(blocks, 0, static_cast<std::size_t>(mcus) * blocks_ * kBlock * sizeof *blocks);

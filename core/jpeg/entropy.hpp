@@ -47,7 +47,8 @@ class EntropyDecoder {
 public:
     // Returns false for an invalid code; unless `at_any_cost`, also if building tables takes longer than they save.
     bool open(const BaselineFrame&, bool at_any_cost);
-    // Skips `mcus` MCUs.
+    // Skips `mcus` MCUs. Restart intervals that end within them are searched for their end and not decoded, so damage
+    // inside them stays unseen; it ends at their marker for libjpeg, too.
     bool skip(std::int64_t mcus);
     // Decodes `mcus` MCUs, each a sequence of blocks: luma row by row, Cb, Cr. Coefficients are in row order, not yet
     // dequantized.
@@ -67,7 +68,9 @@ private:
     template <bool kStore>
     bool run_segment(int mcus, std::int16_t* blocks);
     bool restart();
+    bool pass_marker();
     void begin_segment();
+    void skip_segment();
 
     TableShelf<DcTable> dc_tables_;
     TableShelf<AcTable> ac_tables_;

@@ -2,18 +2,12 @@
 
 #include <algorithm>
 #include <csetjmp>
-#include <cstdio>
-#include <cstring>
-#include <string>
 #include <vector>
-
-#include <jpeglib.h>
-// after jpeglib.h
-#include <jerror.h>
 
 #include "common/fault.hpp"
 #include "jpeg/baseline.hpp"
 #include "jpeg/frame.hpp"
+#include "jpeg/libjpeg.hpp"
 #include "jpeg/orientation.hpp"
 
 namespace headrace {
@@ -24,89 +18,6 @@ namespace {
 constexpr int kBandRows = 16;
 // The outer two columns and rows of a cropped decode differ from the full one through chroma upsampling.
 constexpr int kMargin = 2;
-
-struct ErrorManager {
-    jpeg_error_mgr base;
-    std::jmp_buf jump;
-    char text[JMSG_LENGTH_MAX];
-    Code code;
-    bool ran_short;  // the entropy decoder reached the end of the data in mid-image
-};
-
-std::string precision_text(int bits) {
-    return "JPEG with " + std::to_string(bits) + " bits a sample, expected 8; convert it to 8-bit JPEG or 16-bit PNG";
-}
-
-ErrorManager& manager_of(j_common_ptr info) { return *reinterpret_cast<ErrorManager*>(info->err); }
-
-[[noreturn]] void leave(j_common_ptr info) {
-    ErrorManager& errors = manager_of(info);
-    if (errors.code == Code::ok) {
-        errors.code = Code::corrupt;
-        info->err->format_message(info, errors.text);
-        if (info->err->msg_code == JERR_BAD_PRECISION) {  // libjpeg-turbo before 3; later versions read the header
-            errors.code = Code::unsupported;
-            std::snprintf(errors.text, sizeof errors.text, "%s", precision_text(info->err->msg_parm.i[0]).c_str());
-        }
-    }
-    std::longjmp(errors.jump, 1);
-}
-
-void note_warning(j_common_ptr info, int level) {
-    if (level < 0 && info->err->msg_code == JWRN_HIT_MARKER) manager_of(info).ran_short = true;
-}
-
-void stay_silent(j_common_ptr) {}
-
-struct ScanLimit {
-    jpeg_progress_mgr base;
-    std::int64_t most;
-};
-
-void check_scans(j_common_ptr info) {
-    const auto* limit = reinterpret_cast<ScanLimit*>(info->progress);
-    const int scan = reinterpret_cast<j_decompress_ptr>(info)->input_scan_number;
-    if (scan <= limit->most) return;
-    ErrorManager& errors = manager_of(info);
-    errors.code = Code::limit;
-    std::snprintf(errors.text, sizeof errors.text, "JPEG with more than %lld scans (max_jpeg_scans)",
-                  static_cast<long long>(limit->most));
-    leave(info);
-}
-
-// Huffman codes take at least one bit per block, so a small file cannot claim a large image's memory. Arithmetic coding
-// has no such bound.
-bool can_hold_its_blocks(const jpeg_decompress_struct& info, std::size_t bytes) {
-    std::uint64_t blocks = 0;
-    for (int i = 0; i < info.num_components; ++i) {
-        blocks += std::uint64_t{info.comp_info[i].width_in_blocks} * info.comp_info[i].height_in_blocks;
-    }
-    return info.arith_code || blocks / 8 <= bytes;
-}
-
-std::string size_text(const jpeg_decompress_struct& info) {
-    return "JPEG of " + std::to_string(info.image_width) + "x" + std::to_string(info.image_height) + " pixels";
-}
-
-// True if an end-of-image marker follows the start of the scan. In entropy-coded data 0xFF is followed by 0 or a
-// restart marker, so there are no false matches; nearly always the marker is the last two bytes.
-bool has_end(std::span<const std::uint8_t> scan) {
-    for (std::size_t i = scan.size(); i >= 2; --i) {
-        if (scan[i - 1] == 0xD9 && scan[i - 2] == 0xFF) return true;
-    }
-    return false;
-}
-
-// True if the file ended between two scans, so that some bits of a coefficient, or a whole component, are missing.
-bool lacks_scans(const jpeg_decompress_struct& info) {
-    for (int i = 0; i < info.num_components; ++i) {
-        if (info.comp_info[i].quant_table == nullptr) return true;  // set by a component's first scan
-        if (info.coef_bits == nullptr) continue;                    // not progressive
-        const int* missing = info.coef_bits[i];
-        if (std::any_of(missing, missing + DCTSIZE2, [](int bits) { return bits != 0; })) return true;
-    }
-    return false;
-}
 
 // True if jpeg_crop_scanline crops every component correctly. It assumes each component's width from its sampling
 // factor, even if the DCT scales the component by more than the others (for example 4:1:0 at a quarter); an upsampler
@@ -148,11 +59,11 @@ struct JpegDecoder::State {
 
     [[noreturn]] void fail() {
         jpeg_abort_decompress(&info);
-        throw Fault(errors.code, errors.text);
+        throw errors.fault();
     }
-    void refuse(Code code, const std::string& why) {
+    [[noreturn]] void refuse(const Fault& fault) {
         jpeg_abort_decompress(&info);
-        throw Fault(code, why);
+        throw fault;
     }
     void create();
     void read_header(std::span<const std::uint8_t> start, const Limits&, bool want_orientation);
@@ -166,11 +77,7 @@ struct JpegDecoder::State {
 
 JpegDecoder::JpegDecoder(Level level, JpegPath path) : state_(std::make_unique<State>(level, path)) {
     State& s = *state_;
-    s.info.err = jpeg_std_error(&s.errors.base);
-    s.errors.base.error_exit = leave;
-    s.errors.base.emit_message = note_warning;
-    s.errors.base.output_message = stay_silent;
-    s.scans.base.progress_monitor = check_scans;
+    s.info.err = s.errors.handler();
     s.create();
 }
 
@@ -184,7 +91,7 @@ bool is_jpeg(std::span<const std::uint8_t> file) {
 // decoded with the tables of the thread's previous file. Takes 0.1 us.
 void JpegDecoder::State::create() {
     jpeg_destroy_decompress(&info);
-    if (setjmp(errors.jump)) throw Fault(errors.code, errors.text);
+    if (setjmp(errors.jump)) throw errors.fault();
     jpeg_create_decompress(&info);
 }
 
@@ -193,8 +100,7 @@ const JpegInfo& JpegDecoder::open(std::span<const std::uint8_t> file, const Limi
     s.file_size = file.size();
     s.read_header(file, limits, want_orientation);
     s.whole = has_end(file.last(s.info.src->bytes_in_buffer));
-    s.scans.most = limits.max_jpeg_scans;
-    s.info.progress = &s.scans.base;
+    s.scans.watch(s.info, limits);
     return s.result;
 }
 
@@ -207,28 +113,14 @@ const JpegInfo& JpegDecoder::probe(std::span<const std::uint8_t> start, std::siz
 
 // If `start` ends too early, libjpeg continues with end-of-image markers and finds no scan.
 void JpegDecoder::State::read_header(std::span<const std::uint8_t> start, const Limits& limits, bool want_orientation) {
-    errors.code = Code::ok;
-    errors.ran_short = false;
+    errors.reset();
     result = {};
     create();
     if (setjmp(errors.jump)) fail();
     jpeg_save_markers(&info, JPEG_APP0 + 1, want_orientation ? 0xFFFF : 0);
     jpeg_mem_src(&info, start.data(), static_cast<unsigned long>(start.size()));
     jpeg_read_header(&info, TRUE);
-    if (info.data_precision != 8) {
-        refuse(Code::unsupported, precision_text(info.data_precision));
-    }
-    if (info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK || info.num_components == 4) {
-        refuse(Code::declined, "CMYK JPEG");
-    }
-    const std::int64_t pixels = static_cast<std::int64_t>(info.image_width) * info.image_height;
-    if (pixels > limits.max_pixels) {
-        refuse(Code::limit, size_text(info) + ", more than max_pixels=" + std::to_string(limits.max_pixels));
-    }
-    if (!can_hold_its_blocks(info, file_size)) {
-        refuse(Code::corrupt, size_text(info) + ", which no " + std::to_string(file_size) +
-                                  " bytes can hold: the file is damaged or cut short");
-    }
+    if (const auto fault = header_fault(info, file_size, limits, false)) refuse(*fault);
     for (auto* marker = info.marker_list; marker != nullptr; marker = marker->next) {
         const int found = exif_orientation({marker->data, marker->data_length});
         if (found != 1) result.orientation = found;
@@ -326,8 +218,7 @@ void JpegDecoder::State::decode_libjpeg(int top, int bottom, int sent, RowSink& 
 
 void JpegDecoder::State::expect_whole() {
     if (whole || !(errors.ran_short || lacks_scans(info))) return;
-    refuse(Code::corrupt, "JPEG cut short: the file ends after " + std::to_string(file_size) +
-                              " bytes, before the image does");
+    refuse(cut_short(file_size));
 }
 
 Sampling JpegDecoder::sampling() const {

@@ -20,12 +20,30 @@ ScanBytes::ScanBytes() : piece_(kPieceBytes + 2 * kMostMcuBytes) {}
 void ScanBytes::open(std::span<const std::uint8_t> scan) {
     in_ = scan.data();
     in_end_ = in_ + scan.size();
+    ended_ = false;
 }
 
 const std::uint8_t* ScanBytes::begin_segment() {
-    ended_ = false;
     fill(piece_.data());
     return piece_.data();
+}
+
+const std::uint8_t* ScanBytes::skip_segment() {
+    while (!ended_) {
+        const void* const ff = std::memchr(in_, 0xFF, static_cast<std::size_t>(in_end_ - in_));
+        in_ = ff == nullptr ? in_end_ : static_cast<const std::uint8_t*>(ff);
+        if (!ends_at(in_)) in_ += 2;
+    }
+    return end_;
+}
+
+// Sets marker_ and ended_. Returns false for a stuffed 0xFF.
+bool ScanBytes::ends_at(const std::uint8_t* ff) {
+    const bool pair = in_end_ - ff >= 2;
+    if (pair && ff[1] == 0) return false;
+    marker_ = pair ? ff[1] : 0;
+    ended_ = true;
+    return true;
 }
 
 const std::uint8_t* ScanBytes::move_on(const std::uint8_t* next) {
@@ -52,12 +70,7 @@ void ScanBytes::fill(std::uint8_t* out) {
             *out++ = *in++;
             continue;
         }
-        const bool pair = in_end_ - in >= 2;
-        if (!pair || in[1] != 0) {
-            marker_ = pair ? in[1] : 0;
-            ended_ = true;
-            break;
-        }
+        if (ends_at(in)) break;
         *out++ = 0xFF;
         in += 2;
     }

@@ -324,6 +324,10 @@ def read_zip_directory(
 
 # --- single images, for tests and benchmarks ---
 
+def transcode_jpeg(data: bytes, *, restart: int | None = None, limits: Limits = ...) -> bytes | None: ...
+def encode_jpeg(
+    pixels: NDArray[np.uint8], *, quality: int = 90, subsampling: str = "420", restart: bool = True
+) -> bytes: ...
 def probe_png(data: bytes) -> tuple[int, int, int, int, bool]: ...
 def decode_png(
     data: bytes,
