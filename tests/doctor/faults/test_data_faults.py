@@ -130,6 +130,14 @@ def divided_twice(samples: Samples, index: int) -> Any:
     return torch.from_numpy(opened(samples, index) / 255.0 / 255).permute(2, 0, 1).float(), samples.targets[index]
 
 
+def divided_after(samples: Samples, index: int) -> Any:
+    return classified(samples, index)[0] / 255, samples.targets[index]
+
+
+def blue_first_divided_after(samples: Samples, index: int) -> Any:
+    return blue_first(samples, index)[0] / 255, samples.targets[index]
+
+
 def infinite(samples: Samples, index: int) -> Any:
     image = normalised(opened(samples, index))
     return image, torch.log(torch.tensor(float(samples.targets[index])))
@@ -180,6 +188,8 @@ FAULTY = {
     "normalised twice": (twice, "normalized-twice"),
     "not divided": (undivided, "normalized-twice"),
     "divided twice": (divided_twice, "normalized-twice"),
+    "divided after the normalisation": (divided_after, "normalized-twice"),
+    "divided after the normalisation of reversed channels": (blue_first_divided_after, "normalized-twice"),
     "logarithm of zero": (infinite, "non-finite"),
 }
 CORRECT = {

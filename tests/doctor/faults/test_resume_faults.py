@@ -122,6 +122,23 @@ def begins_anew_where_the_first_ended(training: Training) -> None:
     training.epoch(shuffled(), ends=True)
 
 
+def goes_on_in_the_order_of_the_first_pass(training: Training) -> None:
+    """As Accelerate did in a second epoch until its pull request 4071."""
+    if training.resumes:
+        training.epoch(shuffled(0), first=SAVED)
+    else:
+        training.epoch(shuffled(0), save=None)
+        training.epoch(shuffled(1))
+
+
+def goes_on_in_stored_order(training: Training) -> None:
+    """The first run ended at its checkpoint, so that its second pass does not hold the next batch."""
+    loader = DataLoader(DATA, BATCH)
+    if not training.resumes:
+        training.epoch(loader, save=None)
+    training.epoch(loader, first=SAVED * training.resumes, ends=True)
+
+
 def writes_through_memory(training: Training) -> None:
     """As Lightning does."""
     for number, batch in enumerate(shuffled()):
@@ -196,6 +213,7 @@ def test_a_run_that_goes_on_has_no_fault(train: Callable[[Training], None], tmp_
         (begins_anew_elsewhere, f"at least {SAVED} batches of that pass are repeated"),
         (begins_anew_where_the_first_ended, f"at least {SAVED} batches of that pass are repeated"),
         (writes_through_memory, f"at least {SAVED} batches of that pass are repeated"),
+        (goes_on_in_the_order_of_the_first_pass, "in the order of an earlier pass"),
         (skips_too_few, "at least 3 batches of that pass are repeated"),
         (skips_too_many, "2 batches are never trained"),
     ],
@@ -208,7 +226,14 @@ def test_batches_that_are_repeated_or_lost(train: Callable[[Training], None], wh
 
 
 @pytest.mark.parametrize(
-    "train", [saves_after_evaluation, saves_at_the_end_of_a_pass_read_ahead, copies_in_memory, streams]
+    "train",
+    [
+        saves_after_evaluation,
+        saves_at_the_end_of_a_pass_read_ahead,
+        copies_in_memory,
+        streams,
+        goes_on_in_stored_order,
+    ],
 )
 def test_without_proof_there_is_no_fault(train: Callable[[Training], None], tmp_path: Path) -> None:
     assert judged(tmp_path, train).fault is None

@@ -54,8 +54,8 @@ KINDS = {
             "normalized-twice",
             "{0} is {what}.",
             "Scale to fractions once, and normalise once; look for a second Normalize or ToTensor, also in collate_fn.",
-            "the fitted scale and shift are those of two normalisations, of two divisions by 255, or of one "
-            "normalisation without the division",
+            "the fitted scale and shift are those of two normalisations, of two divisions by 255, before or after a "
+            "normalisation, or of one normalisation without the division",
         ),
         FaultKind(
             "non-finite",

@@ -134,7 +134,16 @@ def _judged(
         return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what), count)
     elif remaining is not None and trained > remaining:
         count = trained - remaining
+    elif any(_is_order_of(one, pass_, resumed) for number, one in passes.items() if number < saved.pass_):
+        what = "it takes batches in the order of an earlier pass"
+        return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what), trained)
     else:
         return None
     what = f"at least {count:,} batches of that pass are repeated"
     return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what), count)
+
+
+def _is_order_of(earlier: _TrainedPass, pass_: _TrainedPass, resumed: DrawnBatch) -> bool:
+    """Return True if a batch is of an earlier pass, whose order differs from that of the pass under way."""
+    drawn = min(len(earlier.keys), len(pass_.keys))
+    return resumed.keys in earlier.keys and earlier.keys[:drawn] != pass_.keys[:drawn]

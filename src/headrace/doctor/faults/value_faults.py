@@ -38,23 +38,30 @@ def wrong_scale(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> It
     """Yield images that are normalised twice, divided by 255 twice, or normalised without the division."""
     for path, by in _pictures(explained):
         for name, (mean, std) in _KNOWN.items():
-            if by.channels == BGR:
-                mean, std = mean[::-1], std[::-1]
-            ways = {
-                f"normalised twice by {name} means": (
-                    [1 / (255 * each * each) for each in std],
-                    [-(m / s + m) / s for m, s in zip(mean, std, strict=True)],
-                ),
-                f"normalised by {name} means of fractions, while its values are 0 to 255": (
-                    [1 / each for each in std],
-                    _shifts(mean, std),
-                ),
-            }
-            for what, (scale, shift) in ways.items():
-                if _is_affine(by, scale, shift):
-                    yield KINDS["normalized-twice"].found(path, what=what)
+            # means in either order, since channels may also be reversed
+            for what in {**_wrong_ways(by, name, mean, std), **_wrong_ways(by, name, mean[::-1], std[::-1])}:
+                yield KINDS["normalized-twice"].found(path, what=what)
         if _is_affine(by, [1 / 255**2] * len(by.scale), [0.0] * len(by.scale)):
             yield KINDS["normalized-twice"].found(path, what="divided by 255 twice")
+
+
+def _wrong_ways(by: PictureExplanation, name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> dict[str, None]:
+    """Return the wrong normalisations, by these means and deviations, that explain an image."""
+    ways = {
+        f"normalised twice by {name} means": (
+            [1 / (255 * each * each) for each in std],
+            [-(m / s + m) / s for m, s in zip(mean, std, strict=True)],
+        ),
+        f"normalised by {name} means of fractions, while its values are 0 to 255": (
+            [1 / each for each in std],
+            _shifts(mean, std),
+        ),
+        f"normalised by {name} means, and then divided by 255": (
+            [1 / (255**2 * each) for each in std],
+            [each / 255 for each in _shifts(mean, std)],
+        ),
+    }
+    return {what: None for what, (scale, shift) in ways.items() if _is_affine(by, scale, shift)}
 
 
 def non_finite(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:

@@ -1,0 +1,192 @@
+"""Reported faults of the data of public projects: where they are, and the smallest program that runs their pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import made_data as made
+from made_data import Photos
+
+Change = tuple[str, str, str]
+"""A file, and its text before and after."""
+
+
+@dataclass(frozen=True)
+class ReportedFault:
+    """Fault of a project. `mend` replaces the commit of the fix where there is none."""
+
+    name: str
+    repository: str
+    number: int
+    """Issue or pull request."""
+    code: str
+    commit: str
+    paths: tuple[str, ...]
+    make: Callable[[Photos, Path], object]
+    runner: str
+    fixed: str = ""
+    mend: tuple[Change, ...] = ()
+    compatibility: tuple[Change, ...] = ()
+    """Changes for the present versions of libraries, before and after the fix."""
+    imports: str = ""
+    steps: int = 5
+    resumes: bool = False
+
+
+def labelled(photos: Photos, data: Path) -> None:
+    made.pictures_and_masks(photos, data / "images", data / "masks", (0, 1, 2, 5))
+
+
+def people(photos: Photos, data: Path) -> None:
+    for split in ("train", "test"):
+        made.class_folders(photos, data / split)
+
+
+def nuclei(photos: Photos, data: Path) -> None:
+    made.pictures_and_masks(photos, data / "images", data / "masks/0", (0, 255), endings=(".png", ".png"))
+
+
+def nothing(photos: Photos, data: Path) -> None:
+    """Make no files: the program makes its own."""
+
+
+FAULTS = (
+    ReportedFault(
+        "unet",
+        "milesial/Pytorch-UNet",
+        311,
+        "invented-labels",
+        "4f283f1b7e47992a2af1bc738c54562d5cd117c8",
+        ("utils",),
+        labelled,
+        """
+import sys
+from utils.data_loading import BasicDataset
+
+data = BasicDataset(sys.argv[1] + "/images", sys.argv[1] + "/masks", 0.5)
+list(train(DataLoader(data, 1, shuffle=True)))
+""",
+        "8f317cb13c17ef25a86b25a0c24390e04cd4db82",
+    ),
+    ReportedFault(
+        "triplets",
+        "avilash/pytorch-siamese-triplet",
+        9,
+        "channel-order",
+        "c4f88b4f84cff02792118e90aabd8eedff603c2e",
+        ("dataloader", "config"),
+        people,
+        """
+import sys
+from argparse import Namespace
+from config.base_config import cfg
+from dataloader.triplet_img_loader import get_loader
+
+cfg.DATASETS.CUSTOM.HOME = sys.argv[1]
+args = Namespace(cuda=False, dataset="custom", num_train_samples=60, num_test_samples=8, batch_size=4)
+list(train(get_loader(args)[0]))
+""",
+        mend=tuple(
+            ("dataloader/triplet_img_loader.py", f"cv2.imread(img{n}_pth)", f"cv2.imread(img{n}_pth)[..., ::-1].copy()")
+            for n in (1, 2, 3)
+        ),
+    ),
+    ReportedFault(
+        "nested-unet",
+        "4uiiurz1/pytorch-nested-unet",
+        62,
+        "normalized-twice",
+        "557ea02f0b5d45ec171aae2282d2cd21562a633e",
+        ("dataset.py",),
+        nuclei,
+        """
+import os
+import sys
+import albumentations
+from dataset import Dataset
+
+names = sorted(name[:-4] for name in os.listdir(sys.argv[1] + "/images"))
+transform = albumentations.Compose(
+    [albumentations.HorizontalFlip(), albumentations.Resize(96, 96), albumentations.Normalize()]
+)
+data = Dataset(names, sys.argv[1] + "/images", sys.argv[1] + "/masks", ".png", ".png", 1, transform)
+list(train(DataLoader(data, 4, shuffle=True)))
+""",
+        mend=(("dataset.py", "img = img.astype('float32') / 255", "img = img.astype('float32')"),),
+    ),
+    ReportedFault(
+        "simclr",
+        "Spijkervet/SimCLR",
+        26,
+        "same-order",
+        "654f05f107ce17c0a9db385f298a2dc6f8b3b870",
+        ("main.py", "model.py", "modules", "utils", "config"),
+        nothing,
+        """
+import sys
+import types
+from argparse import Namespace
+import torchvision
+
+class Small(torchvision.datasets.FakeData):
+    def __init__(self, folder, download, transform):
+        super().__init__(16, (3, 32, 32), 4, transform)
+
+torchvision.datasets.CIFAR10 = Small
+torch.nn.Module.cuda = torch.Tensor.cuda = lambda self, *args, **kwargs: self
+torch.nn.SyncBatchNorm.convert_sync_batchnorm = lambda model: model
+torch.cuda.set_device = lambda device: None
+tensorboard = sys.modules["torch.utils.tensorboard"] = types.ModuleType("torch.utils.tensorboard")
+tensorboard.SummaryWriter = lambda: Namespace(add_scalar=lambda *args: None)
+import main
+from utils import yaml_config_hook
+
+main.DDP = lambda model, device_ids: model
+main.dist.init_process_group = lambda *args, **kwargs: None
+args = Namespace(**yaml_config_hook("./config/config.yaml"))
+vars(args).update(nodes=2, nr=0, gpus=1, world_size=1, dataset="CIFAR10", image_size=32, batch_size=4, epochs=9)
+vars(args).update(workers=0, dataparallel=0, resnet="resnet18", model_path=sys.argv[1], device=torch.device("cpu"))
+vars(args).update(reload=False)
+main.main(0, args)
+""",
+        "de910aec1c8c5d2451e204add9ad384a4835e25c",
+        steps=12,
+    ),
+    ReportedFault(
+        "accelerate",
+        "huggingface/accelerate",
+        4071,
+        "repeated-after-resume",
+        "2f87576d329d12128c819b3f9e681fbe8c5d21de",
+        ("src",),
+        nothing,
+        """
+import sys
+from accelerate import Accelerator, DataLoaderConfiguration
+
+accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True))
+torch.manual_seed(0)
+model = torch.nn.Linear(1, 1)
+loader = DataLoader(torch.arange(80.0).reshape(-1, 1), 4, shuffle=True)
+model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 1e-6), loader)
+begin, skipped = 0, 0
+if sys.argv[2:]:
+    accelerator.load_state(sys.argv[1] + "/state")
+    begin, skipped = 1, 12
+for epoch in range(begin, 2):
+    loader.set_epoch(epoch)
+    passed = accelerator.skip_first_batches(loader, skipped) if epoch == begin and skipped else loader
+    for number, batch in enumerate(passed):
+        optimizer.zero_grad()
+        accelerator.backward(model(batch).mean())
+        optimizer.step()
+        if epoch == 1 and number == 11 and not skipped:
+            accelerator.save_state(sys.argv[1] + "/state")
+""",
+        "26d16dea23ca7d71cd5ab6f6a7a71e5ee9b162bd",
+        imports="src",
+        resumes=True,
+    ),
+)
