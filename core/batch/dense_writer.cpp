@@ -35,8 +35,7 @@ bool is_grey(const Image& image) {
 PixelType samples_of_mask(const Image& image) {
     const bool palette = image.kind == Image::Kind::png && image.png.color_type == 3;
     const bool floats = image.kind == Image::Kind::pixels && image.pixels.type == PixelType::f32;
-    if (image.is_color())
-        refuse("a mask whose values are as they were written", image, "save masks as PNG");
+    if (image.is_color()) refuse("a mask whose values are as they were written", image, "save masks as PNG");
     if (!(is_grey(image) || palette) || floats)
         refuse("a mask of one channel, palette or grey", image, "convert colours to indices once");
     if (image.kind == Image::Kind::pixels) return image.pixels.type;

@@ -27,8 +27,8 @@ void open_pnm(const PnmInfo& info, std::span<const std::uint8_t> file, Image& im
     image.height = info.height;
     image.big_endian = info.sample_bytes == 2;
     const auto pixels = file.subspan(info.offset);
-    image.pixels = {pixels.data(), pixels.size(), info.width, info.height, info.channels,
-                    image.big_endian ? PixelType::u16 : PixelType::u8};
+    image.pixels = {pixels.data(), pixels.size(), info.width,
+                    info.height,   info.channels, image.big_endian ? PixelType::u16 : PixelType::u8};
 }
 
 }  // namespace
@@ -177,10 +177,10 @@ void ImageReader::send_pixels(const Image& image, Layout layout, int top, int bo
     const std::uint8_t* row = pixels.data + top * stride + columns_.first * pixel;
     if (!to_rgbx && !image.big_endian) return sink.take(row, stride, bottom - top);
     // Rows without a PNG's filters.
-    const png::Pixels form = !to_rgbx             ? png::Pixels::native16
-                             : image.big_endian   ? png::Pixels::grey16
+    const png::Pixels form = !to_rgbx               ? png::Pixels::native16
+                             : image.big_endian     ? png::Pixels::grey16
                              : pixels.channels == 1 ? png::Pixels::grey8
-                                                  : png::Pixels::rgb8;
+                                                    : png::Pixels::rgb8;
     const png::RowFilter convert = png::row_filters(form, level_).row[0];
     const std::size_t made = count * (to_rgbx ? 4 : pixel);
     std::uint8_t* const band = band_.reserve(kBandRows * made + kReadableBeyond);

@@ -12,7 +12,7 @@ namespace headrace {
 struct Image {
     enum class Kind { jpeg, png, y4m, pixels } kind = Kind::pixels;
     int width = 0, height = 0;
-    Memory pixels{};  // the caller's, or those of a PGM or PPM in its file's bytes
+    Memory pixels{};          // the caller's, or those of a PGM or PPM in its file's bytes
     bool big_endian = false;  // of 16-bit `pixels`
     PngInfo png{};
     std::size_t bytes = 0;

@@ -19,7 +19,8 @@ namespace {
 nb::bytes jpeg_planes(const nb::bytes& data, const Limits& limits) {
     thread_local JpegDecoder decoder;
     try {
-        const JpegInfo& jpeg = decoder.open({static_cast<const std::uint8_t*>(data.data()), data.size()}, limits, false);
+        const JpegInfo& jpeg =
+            decoder.open({static_cast<const std::uint8_t*>(data.data()), data.size()}, limits, false);
         const Y4mInfo info{jpeg.width, jpeg.height, decoder.sampling()};
         const std::string header = y4m_header(info);
         expect_memory(info.bytes() * (jpeg.progressive ? 3 : 1), limits.max_decode_bytes);  // and 16-bit coefficients
@@ -42,9 +43,10 @@ nb::bytes jpeg_planes(const nb::bytes& data, const Limits& limits) {
 }  // namespace
 
 void bind_raw(nb::module_& m) {
-    m.def("jpeg_planes", &jpeg_planes, "data"_a, nb::kw_only(), "limits"_a = Limits{},
-          "A YUV4MPEG2 file of one frame, with the component planes of a JPEG before chroma upsampling. ValueError; its "
-          "text begins with \"declined\" for RGB, CMYK, and samplings other than 4:4:4, 4:2:2, 4:2:0 and grey.");
+    m.def(
+        "jpeg_planes", &jpeg_planes, "data"_a, nb::kw_only(), "limits"_a = Limits{},
+        "A YUV4MPEG2 file of one frame, with the component planes of a JPEG before chroma upsampling. ValueError; its "
+        "text begins with \"declined\" for RGB, CMYK, and samplings other than 4:4:4, 4:2:2, 4:2:0 and grey.");
 }
 
 }  // namespace headrace

@@ -42,7 +42,8 @@ void check_pnm(Bytes file) {
     try {
         const PnmInfo info = read_pnm(file, file.size(), kLimits);
         const std::size_t pixels = static_cast<std::size_t>(info.width) * info.height;
-        require(info.offset + pixels * info.channels * info.sample_bytes == file.size(), "pixels to the end of the file");
+        require(info.offset + pixels * info.channels * info.sample_bytes == file.size(),
+                "pixels to the end of the file");
         require(read_pnm(file.first(info.offset), file.size(), kLimits).width == info.width, "the header's size");
     } catch (const Fault&) {
     }

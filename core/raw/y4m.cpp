@@ -39,7 +39,8 @@ int number_of(std::string_view text) {
 Sampling sampling_named(std::string_view name) {
     const auto* found = std::find(kNames, kNames + kSamplings, name);
     if (found == kNames + kSamplings || name.empty()) {
-        throw Fault(Code::unsupported, "Y4M: expected colour space 420jpeg, 422, 444 or mono, got " + std::string(name));
+        throw Fault(Code::unsupported,
+                    "Y4M: expected colour space 420jpeg, 422, 444 or mono, got " + std::string(name));
     }
     return static_cast<Sampling>(found - kNames);
 }

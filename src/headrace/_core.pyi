@@ -339,7 +339,6 @@ def decode_png(
     max_pixels: int = ...,
     max_png_chunk_bytes: int = ...,
 ) -> NDArray[Any]: ...
-
 def jpeg_planes(data: bytes, *, limits: Limits = ...) -> bytes: ...
 
 # --- mixing of batches (core/augment/mixing.hpp) ---
