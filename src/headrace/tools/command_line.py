@@ -10,7 +10,7 @@ import typer
 
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
-from headrace.tools import bench_command, dataset_commands
+from headrace.tools import bench_command, dataset_commands, pack_commands
 from headrace.tools.equal.equal_command import equal
 
 app = typer.Typer(
@@ -26,11 +26,15 @@ app.command()(bench_command.bench)
 app.command()(bench_command.demo)
 app.command()(equal)
 app.command()(dataset_commands.index)
+app.command()(pack_commands.info)
+app.command()(pack_commands.merge)
+app.command()(pack_commands.pack)
 app.command()(dataset_commands.peek)
 app.command()(dataset_commands.stage)
 app.command()(bench_command.tune)
 app.command()(dataset_commands.unpack)
 app.command()(dataset_commands.unstage)
+app.command()(pack_commands.verify)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,10 @@
+"""Write datasets as tar shards whose members any tool reads and the core decodes quickly.
+
+`pack` converts and writes, `verify` checks every byte, `describe` summarises. Tools import from here.
+"""
+
+from __future__ import annotations
+
+from headrace.pack.conversion import Form, PackOptions
+from headrace.pack.packing import PackReport, TrialReport, pack, try_out
+from headrace.pack.verification import PackSummary, describe, merge, verify

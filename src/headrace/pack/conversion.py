@@ -1,0 +1,166 @@
+"""How a member's bytes become those of the pack: one function from bytes to bytes and an extension.
+
+Each form is a public format: JPEG (ITU-T T.81), binary PPM and PGM (netpbm), YUV4MPEG2 (mjpegtools), PNG.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from headrace import _core
+from headrace.data import open_picture
+from headrace.dropins import ImageReader
+from headrace.errors import UsageError
+from headrace.views import Resize
+
+if TYPE_CHECKING:
+    import PIL.Image
+    from numpy.typing import NDArray
+
+DENSE = ("mask", "depth", "segmentation")
+"""Columns that are resized with the nearest filter and stored without loss, unless `dense` names others."""
+
+
+class Form(StrEnum):
+    """Format of the images in a pack."""
+
+    lossless = "lossless"
+    """The images' own format; JPEGs get a restart grid if their windows then decode faster."""
+    jpeg = "jpeg"
+    """JPEG, encoded anew at `quality` after the resize."""
+    yuv420 = "yuv420"
+    """Planes of the JPEG, in YUV4MPEG2: the same pixels without entropy decoding."""
+    raw = "raw"
+    """Pixels, in PPM or PGM."""
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """What a pack contains. Two runs with equal options write equal bytes."""
+
+    form: Form = Form.lossless
+    short_side: int | None = None
+    """Length of the short side in pixels, which larger images are reduced to; None: no resize."""
+    quality: int = 90
+    """JPEG quality of images that are encoded anew, 1 to 100."""
+    dense: tuple[str, ...] = DENSE
+    shuffle: int | None = None
+    """Seed of the samples' order; None: the dataset's order."""
+    max_shard_bytes: int = 1_000_000_000
+    drop_bad: bool = False
+    """True if samples that cannot be converted are left out and reported; else the first one is an error."""
+
+    def __post_init__(self) -> None:
+        if self.short_side is not None and self.short_side < 1:
+            raise UsageError(f"short_side: expected at least 1 pixel, got {self.short_side}")
+        if not 1 <= self.quality <= 100:
+            raise UsageError(f"quality: expected 1 to 100, got {self.quality}")
+        if self.max_shard_bytes < 1:
+            raise UsageError(f"max_shard: expected at least 1 byte, got {self.max_shard_bytes}")
+        if self.form is Form.jpeg and self.short_side is None:
+            raise UsageError(
+                "expected short_side with form 'jpeg': encoding anew alone loses quality and gains nothing"
+            )
+
+
+class Encoded(NamedTuple):
+    """Content of a member, and its extension without a dot."""
+
+    data: bytes
+    extension: str
+
+
+_KINDS = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"P6": "ppm", b"P5": "pgm",
+          b"YUV4MPEG2": "y4m", b"II*\0": "tif", b"MM\0*": "tif"}  # fmt: skip
+
+
+def extension_of(data: bytes) -> str | None:
+    """Return the usual extension of a picture's format, by its first bytes; None if it is none of the known ones."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    return next((name for magic, name in _KINDS.items() if data.startswith(magic)), None)
+
+
+@dataclass(frozen=True)
+class Converter:
+    """Conversion of single members. Thread-safe; the core's part runs without the GIL."""
+
+    options: PackOptions
+    _whole: ImageReader = field(init=False)
+    _reduced: ImageReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        side = self.options.short_side
+        object.__setattr__(self, "_whole", ImageReader(output="numpy", exif=True))
+        object.__setattr__(
+            self, "_reduced", ImageReader(view=None if side is None else Resize(side), output="numpy", exif=True)
+        )
+
+    def convert(self, data: bytes, *, dense: bool) -> Encoded | None:
+        """Return the content for the pack; None if `data` is not a picture, and stays as it is.
+
+        Raises SampleError, or ValueError, for a damaged picture.
+        """
+        kind = extension_of(data)
+        if kind is None:
+            return None
+        if dense:
+            return self._dense(data, kind)
+        reduced = self._is_larger(data)
+        if self.options.form is Form.raw:
+            return Encoded(netpbm((self._reduced if reduced else self._whole)(data)), "ppm")
+        if reduced:
+            data, kind = _core.encode_jpeg(self._reduced(data), quality=self.options.quality), "jpg"
+        elif kind == "jpg":
+            data = _core.transcode_jpeg(data) or data
+        if self.options.form is Form.yuv420 and kind == "jpg" and not _is_turned(data):
+            return Encoded(_core.jpeg_planes(data), "y4m")
+        return Encoded(data, kind)
+
+    def _is_larger(self, data: bytes) -> bool:
+        side = self.options.short_side
+        return side is not None and min(_opened(data).size) > side
+
+    def _dense(self, data: bytes, kind: str) -> Encoded:
+        """Reduce labels or depth with the nearest filter. Their values, and a palette, stay exact."""
+        from PIL import Image
+
+        side = self.options.short_side
+        if side is None:
+            return Encoded(data, kind)
+        picture = _opened(data)
+        if min(picture.size) <= side:
+            return Encoded(data, kind)
+        target = io.BytesIO()
+        picture.resize(_scaled(*picture.size, side), Image.Resampling.NEAREST).save(target, "PNG")
+        return Encoded(target.getvalue(), "png")
+
+
+_ORIENTATION = 0x0112
+
+
+def _opened(data: bytes) -> PIL.Image.Image:
+    return open_picture(data, _core.Limits())
+
+
+def _is_turned(data: bytes) -> bool:
+    """Return True if a JPEG's EXIF turns or mirrors it, which formats without metadata would lose."""
+    return b"Exif\0\0" in data[:65536] and _opened(data).getexif().get(_ORIENTATION, 1) != 1
+
+
+def _scaled(width: int, height: int, short_side: int) -> tuple[int, int]:
+    """Return width and height of a picture whose short side becomes `short_side`, as torchvision's Resize rounds."""
+    if height <= width:
+        return int(short_side * width / height), short_side
+    return short_side, int(short_side * height / width)
+
+
+def netpbm(pixels: NDArray[np.uint8]) -> bytes:
+    """Return a binary PPM of uint8 pixels [H, W, 3]."""
+    height, width, _ = pixels.shape
+    return b"P6\n%d %d\n255\n" % (width, height) + np.ascontiguousarray(pixels).tobytes()

@@ -1,0 +1,416 @@
+"""`pack`: cut a dataset into shards, write each of them whole or not at all, and go on where a killed run stopped.
+
+The cut is a pure function of the dataset and the options, so any number of machines can write shards without talking
+to each other, and the result has the same bytes as one machine's. A folder of shards holds
+
+    pack.json                 what the shards were made from, and where they are cut
+    shard-000000.tar          samples in WebDataset's layout
+    shard-000000.json         its samples, its SHA-256, its members' CRC-32, and the samples left out
+
+A shard's JSON file is written and synced before its tar gets its name: a shard is complete once its tar has a name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import tarfile
+import time
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from headrace import _core
+from headrace.data import ABSENT, Dataset, UnwritableError, build_indices, finish_partial_file, partial_file, writing
+from headrace.dropins import ImageReader
+from headrace.errors import HeadraceError, UsageError, WriteError
+from headrace.pack.conversion import Converter, PackOptions
+from headrace.pack.members import Member, SampleReader, key_of
+from headrace.system import default_threads
+from headrace.views import RandomResizedCrop
+
+FORMAT = "headrace pack 1"
+PLAN = "pack.json"
+_TRIED = 64
+"""Samples that are converted to estimate a shard's size."""
+_BLOCK = tarfile.BLOCKSIZE
+_MARGIN = 1.03
+"""Factor on the estimated size, so that hardly any shard is larger than asked."""
+
+
+@dataclass(frozen=True)
+class PackReport:
+    """Outcome of `pack`."""
+
+    shards: int
+    """Shards of this run's part, written now or before."""
+    written: int
+    """Shards written by this run."""
+    samples: int
+    source_bytes: int
+    bytes: int
+    """Bytes of the tars."""
+    dropped: tuple[tuple[str, str], ...]
+    """Key and reason of each sample left out."""
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class TrialReport:
+    """Sizes and decoding speed of a few samples before and after their conversion."""
+
+    samples: int
+    source_bytes: int
+    bytes: int
+    decode_before_s: float | None
+    """CPU time in which one core decodes random crops of the originals; None if there are no images."""
+    decode_after_s: float | None
+    estimated_bytes: int
+    """Estimated bytes of the whole pack."""
+    shards: int
+
+
+def pack(
+    dataset: Dataset,
+    to: Path,
+    options: PackOptions,
+    *,
+    part: tuple[int, int] = (0, 1),
+    threads: int | None = None,
+    tick: Callable[[int, int, int], None] | None = None,
+) -> PackReport:
+    """Write the shards of a dataset that are not there yet, with their indices.
+
+    `part`: (i, n) writes every n-th shard from the i-th on. `tick` is called with the number of samples done, their
+    total in this part, and the bytes written. Raises UsageError if `to` holds another pack, WriteError if it cannot be
+    written or another run is writing this part, HeadraceError for a bad sample unless `drop_bad`.
+    """
+    number, parts = part
+    if not 0 <= number < parts:
+        raise UsageError(f"shard: expected i of n with 0 ≤ i < n, got {number} of {parts}")
+    begun_s = time.monotonic()
+    reader = SampleReader(dataset, Converter(options))
+    _expect_apart(reader, to)
+    with writing(os.fsencode(to)):
+        to.mkdir(parents=True, exist_ok=True)
+    with _locked(to, number, parts), ThreadPoolExecutor(threads or default_threads(), "headrace-pack") as pool:
+        plan = _plan(reader, to, pool)
+        mine = range(number, len(plan.cuts) - 1, parts)
+        total = sum(plan.cuts[shard + 1] - plan.cuts[shard] for shard in mine)
+        done = written = packed_bytes = written_now = samples = 0
+        dropped: list[tuple[str, str]] = []
+        for shard in mine:
+            name, first, last = to / shard_name(shard), plan.cuts[shard], plan.cuts[shard + 1]
+            if not name.exists():
+                _write_shard(reader, plan.order[first:last], name, pool)
+                written += 1
+                written_now += name.stat().st_size
+            entry = read_entry(name)
+            samples += len(entry["keys"])
+            packed_bytes += entry["bytes"]
+            dropped += [(key, why) for key, why in entry["dropped"]]
+            done += last - first
+            if tick is not None:
+                tick(done, total, written_now)
+    build_indices([str(to / shard_name(shard)) for shard in mine], cache=None, threads=threads)
+    return PackReport(
+        len(mine), written, samples, plan.source_bytes, packed_bytes, tuple(dropped), time.monotonic() - begun_s
+    )
+
+
+def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = None) -> TrialReport:
+    """Convert a few samples in memory and compare their sizes and decoding speed, without writing anything."""
+    reader = SampleReader(dataset, Converter(options))
+    with ThreadPoolExecutor(threads or default_threads(), "headrace-pack") as pool:
+        estimate = _estimate(reader, pool)
+    cuts, order = _cut(estimate.sizes, options), _order(len(dataset), options.shuffle)
+    pictures = [
+        (dataset.read(reader.files[0], int(order[at])), members[0].data)
+        for at, members in zip(estimate.tried, estimate.members, strict=True)
+        if members
+    ]
+    before, after = (_decode_s([pair[side] for pair in pictures]) for side in (0, 1))
+    return TrialReport(
+        len(estimate.tried),
+        int(estimate.source[estimate.tried].sum()),
+        sum(len(member.data) for members in estimate.members for member in members),
+        before,
+        after,
+        int(estimate.sizes.sum()),
+        len(cuts) - 1,
+    )
+
+
+def _decode_s(pictures: Sequence[bytes]) -> float | None:
+    """Return CPU seconds in which this thread crops each picture at random to 224 × 224, the best of three rounds."""
+    reader = ImageReader(view=RandomResizedCrop(224), output="numpy")
+    rounds = []
+    for _ in range(3):
+        rng = np.random.default_rng(0)
+        begun_s = time.thread_time()
+        try:
+            for data in pictures:
+                reader(data, rng=rng)
+        except HeadraceError:
+            return None
+        rounds.append(time.thread_time() - begun_s)
+    return min(rounds) if pictures else None
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """Expected sizes of all samples, from those of a few."""
+
+    source: np.ndarray[Any, np.dtype[np.int64]]
+    """Bytes of each sample's files in the dataset, in the pack's order."""
+    sizes: np.ndarray[Any, np.dtype[np.float64]]
+    """Expected bytes of each sample in a tar, in the pack's order: its content and the mean of headers and padding."""
+    tried: list[int]
+    members: list[list[Member]]
+    """Members of each sample tried; empty for a bad sample."""
+
+
+@dataclass(frozen=True)
+class PackPlan:
+    """Which samples each shard contains."""
+
+    order: np.ndarray[Any, np.dtype[np.int64]]
+    cuts: list[int]
+    """Position in `order` of each shard's first sample, and the end."""
+    source_bytes: int
+
+
+def shard_name(shard: int) -> str:
+    return f"shard-{shard:06d}.tar"
+
+
+def read_entry(tar: Path) -> dict[str, Any]:
+    """Return the JSON document beside a shard. Raises HeadraceError."""
+    path = tar.with_suffix(".json")
+    try:
+        found = json.loads(path.read_bytes())
+        if found["format"] != FORMAT:
+            raise ValueError(f"its format is {found['format']!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HeadraceError(
+            f"{path}: expected the description of a shard ({error}); delete {tar.name} and run pack again"
+        ) from error
+    return dict(found)
+
+
+def _plan(reader: SampleReader, to: Path, pool: ThreadPoolExecutor) -> PackPlan:
+    """Return the plan in `to` if it is this pack's, else compute and write it. Raises UsageError for another pack's."""
+    options = {name: value for name, value in asdict(reader.converter.options).items() if name != "drop_bad"}
+    wanted = {
+        "format": FORMAT,
+        "dataset": reader.dataset.fingerprint,
+        "samples": len(reader.dataset),
+        "classes": reader.dataset.classes,
+        "columns": [*reader.files, *reader.values],
+        "options": options,
+        "codecs": _core.codec_versions(),
+    }
+    wanted = json.loads(json.dumps(wanted))
+    order = _order(len(reader.dataset), reader.converter.options.shuffle)
+    path = to / PLAN
+    if path.exists():
+        try:
+            found = json.loads(path.read_bytes())
+            cuts, source_bytes = found.pop("cuts"), found.pop("source_bytes")
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise UsageError(f"{path}: expected the plan of a pack ({error}); choose another folder") from error
+        if found != wanted:
+            other = [name for name in wanted if found.get(name) != wanted[name]]
+            raise UsageError(f"{to} holds a pack with another {', '.join(other)}; choose another folder, or delete it")
+        return PackPlan(order, cuts, source_bytes)
+    estimate = _estimate(reader, pool)
+    cuts, source_bytes = _cut(estimate.sizes, reader.converter.options), int(estimate.source.sum())
+    write_whole(path, json.dumps({**wanted, "cuts": cuts, "source_bytes": source_bytes}, indent=1).encode())
+    return PackPlan(order, cuts, source_bytes)
+
+
+def _order(samples: int, seed: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
+    positions = np.arange(samples, dtype=np.int64)
+    return positions if seed is None else _core.permute(samples, _core.hash64(seed, 0), positions)
+
+
+def _estimate(reader: SampleReader, pool: ThreadPoolExecutor) -> _Estimate:
+    dataset = reader.dataset
+    order = _order(len(dataset), reader.converter.options.shuffle)
+    source = np.zeros(len(order), np.int64)
+    for name in reader.files:
+        source += _stored_bytes(dataset, name, order)
+    tried = sorted({int(at) for at in np.linspace(0, len(order) - 1, _TRIED)}) if len(order) else []
+    found = list(pool.map(lambda at: _or_none(reader, int(order[at])), tried))
+    members = [one or [] for one in found]
+    good = [at for at, one in zip(tried, found, strict=True) if one]
+    content = sum(len(member.data) for one in members for member in one)
+    beside = sum(map(_tar_bytes, members)) - content  # headers and padding
+    sizes = source.astype(np.float64) * (content / max(1, int(source[good].sum()))) + beside / max(1, len(good))
+    return _Estimate(source, sizes, tried, members)
+
+
+def _or_none(reader: SampleReader, index: int) -> list[Member] | None:
+    try:
+        return reader.members(index)
+    except HeadraceError:
+        return None  # the run reports it when it comes to this sample
+
+
+def _stored_bytes(dataset: Dataset, column: str, order: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
+    at = dataset.locate(column, order)
+    if at.length is not None:
+        return np.where(at.length == ABSENT, 0, at.length).clip(0).astype(np.int64)
+    sizes = (os.stat(path).st_size if path else 0 for path in dataset.paths(column, order))
+    return np.fromiter(sizes, np.int64, len(order))
+
+
+def _tar_bytes(members: Sequence[Member]) -> int:
+    return sum(_BLOCK + -(-len(member.data) // _BLOCK) * _BLOCK for member in members)
+
+
+def _cut(sizes: np.ndarray[Any, np.dtype[np.float64]], options: PackOptions) -> list[int]:
+    """Return where shards begin, and the end. Each is expected to take at most `max_shard_bytes`, or has one sample."""
+    room, cuts = options.max_shard_bytes - tarfile.RECORDSIZE, [0]
+    ends = np.cumsum(sizes * _MARGIN)
+    while cuts[-1] < len(sizes):
+        before = ends[cuts[-1] - 1] if cuts[-1] else 0.0
+        cuts.append(max(cuts[-1] + 1, int(np.searchsorted(ends, before + room, side="right"))))
+    return cuts
+
+
+def _write_shard(reader: SampleReader, order: Sequence[int] | Any, tar: Path, pool: ThreadPoolExecutor) -> None:
+    """Write one shard and its entry. Neither has its name before it is complete and synced."""
+    keys: list[str] = []
+    checks: list[int] = []
+    dropped: list[tuple[str, str]] = []
+    seen: Counter[str] = Counter()
+
+    def write(file: BinaryIO) -> None:
+        hashed = _Hashed(file)
+        with tarfile.open(fileobj=hashed, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
+            for index, outcome in _converted(reader, order, pool):
+                if isinstance(outcome, HeadraceError):
+                    if not reader.converter.options.drop_bad:
+                        raise HeadraceError(f"{outcome}; drop_bad (--drop-bad) leaves such samples out") from outcome
+                    dropped.append((reader.dataset.key(index), str(outcome)))
+                    continue
+                key = key_of(reader.dataset.key(index))
+                seen[key] += 1
+                key = key if seen[key] == 1 else f"{key}-{seen[key]}"
+                keys.append(key)
+                for suffix, data in outcome:
+                    entry = tarfile.TarInfo(key + suffix)
+                    entry.size = len(data)
+                    archive.addfile(entry, io.BytesIO(data))
+                    checks.append(zlib.crc32(data))
+        document = {"format": FORMAT, "keys": keys, "bytes": hashed.bytes, "sha256": hashed.digest.hexdigest()}
+        write_whole(tar.with_suffix(".json"), json.dumps({**document, "crc32": checks, "dropped": dropped}).encode())
+
+    try:
+        with partial_file(str(tar)) as partial:
+            if not tar.exists():  # else a run with other parts has written it in the meantime
+                finish_partial_file(partial, str(tar), write)
+                _sync_folder(tar.parent)
+    except UnwritableError as error:
+        raise WriteError(f"{tar}: {error}") from error
+
+
+class _Hashed:
+    """Binary file that is written once from its start, with the SHA-256 of its bytes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.digest, self.bytes = file, hashlib.sha256(), 0
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        self.bytes += len(data)
+        return self._file.write(data)
+
+
+def _converted(
+    reader: SampleReader, order: Any, pool: ThreadPoolExecutor
+) -> Iterator[tuple[int, list[Member] | HeadraceError]]:
+    """Yield the samples' members in order, with a few more samples in conversion."""
+
+    def one(index: int) -> list[Member] | HeadraceError:
+        try:
+            return reader.members(index)
+        except HeadraceError as error:
+            return error
+
+    ahead: deque[tuple[int, Future[list[Member] | HeadraceError]]] = deque()
+    indices = iter(order.tolist())
+    try:
+        for index in indices:
+            ahead.append((index, pool.submit(one, index)))
+            if len(ahead) > 4 * pool._max_workers:
+                first, future = ahead.popleft()
+                yield first, future.result()
+        while ahead:
+            first, future = ahead.popleft()
+            yield first, future.result()
+    finally:
+        for _, future in ahead:
+            future.cancel()
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that has its name only once it is complete and synced. Raises WriteError."""
+    try:
+        with partial_file(str(path)) as partial:
+            finish_partial_file(partial, str(path), lambda file: _write(file, data))
+            _sync_folder(path.parent)
+    except UnwritableError as error:
+        raise WriteError(f"{path}: {error}") from error
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(to: Path, number: int, parts: int) -> Iterator[None]:
+    """Hold the lock of one part. The kernel frees it when the process ends. Raises WriteError if another run has it."""
+    name = to / f".lock-{number}-of-{parts}"
+    with writing(os.fsencode(name)):
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise WriteError(
+                f"{to}: another run is writing part {number} of {parts}; wait for it, or use --shard I/N"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _expect_apart(reader: SampleReader, to: Path) -> None:
+    """Raise UsageError if the pack would be written into its own source."""
+    if not len(reader.dataset):
+        return
+    for name in reader.files:
+        path = reader.dataset.where(name, 0)[0]
+        source = Path(path).resolve()
+        if to.resolve() in (source, *source.parents):
+            raise UsageError(f"expected a folder apart from the dataset, got {to}, which contains {path}")
