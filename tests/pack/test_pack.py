@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import pytest
 from PIL import Image
 
 import headrace as hr
-from headrace.errors import HeadraceError, NotFoundError, UsageError, WriteError
+from headrace.errors import HeadraceError, NotFoundError, ReadError, UsageError, WriteError
 from headrace.pack import Form, PackOptions, describe, merge, pack, try_out, verify
 
 SMALL = 200_000
@@ -113,6 +114,20 @@ def test_dense_columns_are_reduced_by_the_nearest_filter(tmp_path: Path) -> None
     np.testing.assert_array_equal(small, depth[rows.astype(int)][:, columns.astype(int)])
 
 
+def test_values_of_more_than_8_bits_stay_exact_whatever_their_column_is_called(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 65536, (150, 200)).astype(np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    Image.fromarray(values.astype(np.float32)).save(tmp_path / "a.tif")
+    Image.fromarray((values % 5).astype(np.uint8), "L").convert("P").save(tmp_path / "a.gif")
+    (tmp_path / "list.csv").write_text("disparity,height,classes\na.png,a.tif,a.gif\n")
+    pack(hr.open(str(tmp_path / "list.csv")), tmp_path / "pack", PackOptions(form=Form.raw, short_side=75))
+    members = members_of(tmp_path / "pack")
+    small = values[1::2, 1::2]
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(members["a.disparity.png"]))), small)
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(members["a.height.tif"]))), small)
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(members["a.classes.png"]))), small % 5)
+
+
 def test_parts_of_many_machines_have_the_bytes_of_one(photos: Path, tmp_path: Path) -> None:
     options = PackOptions(max_shard_bytes=SMALL, shuffle=7)
     alone = packed(photos, tmp_path / "alone", options)
@@ -172,6 +187,15 @@ def test_a_flipped_byte_is_found_and_its_member_named(photos: Path, tmp_path: Pa
         if holder:
             assert holder[0] in verify(to)[0]
     tar.write_bytes(whole)
+    for document in (tar.with_suffix(".json"), to / "pack.json"):
+        text = document.read_bytes()
+        for at in rng.sample(range(len(text)), 20):
+            damaged = bytearray(text)
+            damaged[at] ^= 1 << rng.randrange(8)
+            document.write_bytes(damaged)
+            with suppress(ReadError):  # of the plan
+                assert len(verify(to)) == 1 or json.loads(bytes(damaged)) == json.loads(text)
+        document.write_bytes(text)
     assert verify(to) == []
     tar.unlink()
     assert "missing" in verify(to)[0]
@@ -206,6 +230,8 @@ def test_what_cannot_be_packed_is_refused(photos: Path, tmp_path: Path) -> None:
         packed(photos, photos)
     with pytest.raises(UsageError, match="short_side"):
         PackOptions(form=Form.jpeg)
+    with pytest.raises(UsageError, match="short_side"):
+        PackOptions(short_side=256)
     with pytest.raises(NotFoundError, match="expected a pack"):
         describe(tmp_path)
 

@@ -62,6 +62,8 @@ class PackOptions:
             raise UsageError(f"quality: expected 1 to 100, got {self.quality}")
         if self.max_shard_bytes < 1:
             raise UsageError(f"max_shard: expected at least 1 byte, got {self.max_shard_bytes}")
+        if self.form is Form.lossless and self.short_side is not None:
+            raise UsageError("short_side: expected form 'jpeg', 'yuv420' or 'raw' with it, got 'lossless'")
         if self.form is Form.jpeg and self.short_side is None:
             raise UsageError(
                 "expected short_side with form 'jpeg': encoding anew alone loses quality and gains nothing"
@@ -104,12 +106,14 @@ class Converter:
     def convert(self, data: bytes, *, dense: bool) -> Encoded | None:
         """Return the content for the pack; None if `data` is not a picture, and stays as it is.
 
+        `dense`: True for labels or depth. Pictures with more than 8 bits, or with a palette, count as dense.
+
         Raises SampleError, or ValueError, for a damaged picture.
         """
         kind = extension_of(data)
         if kind is None:
             return None
-        if dense:
+        if dense or (self.options.form is not Form.lossless and kind != "jpg" and _opened(data).mode not in _PHOTOS):
             return self._dense(data, kind)
         reduced = self._is_larger(data)
         if self.options.form is Form.raw:
@@ -137,11 +141,14 @@ class Converter:
         if min(picture.size) <= side:
             return Encoded(data, kind)
         target = io.BytesIO()
-        picture.resize(_scaled(*picture.size, side), Image.Resampling.NEAREST).save(target, "PNG")
-        return Encoded(target.getvalue(), "png")
+        wide = picture.mode in ("I", "F")  # 32 bits, which PNG lacks
+        picture.resize(_scaled(*picture.size, side), Image.Resampling.NEAREST).save(target, "TIFF" if wide else "PNG")
+        return Encoded(target.getvalue(), "tif" if wide else "png")
 
 
 _ORIENTATION = 0x0112
+_PHOTOS = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
+"""Pillow's modes of pictures with 8 bits a channel; others hold labels, depth or measurements, which stay exact."""
 
 
 def _opened(data: bytes) -> PIL.Image.Image:

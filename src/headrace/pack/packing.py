@@ -12,35 +12,37 @@ A shard's JSON file is written and synced before its tar gets its name: a shard 
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import io
 import json
 import os
 import tarfile
 import time
-import zlib
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from headrace import _core
-from headrace.data import ABSENT, Dataset, UnwritableError, build_indices, finish_partial_file, partial_file, writing
+from headrace.data import ABSENT, Dataset, build_indices, writing
 from headrace.dropins import ImageReader
-from headrace.errors import HeadraceError, UsageError, WriteError
+from headrace.errors import HeadraceError, UsageError
 from headrace.pack.conversion import Converter, PackOptions
-from headrace.pack.members import Member, SampleReader, key_of
+from headrace.pack.members import Member, SampleReader
+from headrace.pack.shard_files import (
+    PLAN,
+    Ints,
+    locked,
+    read_document,
+    read_entry,
+    shard_name,
+    write_document,
+    write_shard,
+)
 from headrace.system import default_threads
 from headrace.views import RandomResizedCrop
 
-FORMAT = "headrace pack 1"
-PLAN = "pack.json"
 _TRIED = 64
 """Samples that are converted to estimate a shard's size."""
 _BLOCK = tarfile.BLOCKSIZE
@@ -103,25 +105,28 @@ def pack(
     _expect_apart(reader, to)
     with writing(os.fsencode(to)):
         to.mkdir(parents=True, exist_ok=True)
-    with _locked(to, number, parts), ThreadPoolExecutor(threads or default_threads(), "headrace-pack") as pool:
+    with locked(to, number, parts), ThreadPoolExecutor(threads or default_threads(), "headrace-pack") as pool:
         plan = _plan(reader, to, pool)
         mine = range(number, len(plan.cuts) - 1, parts)
         total = sum(plan.cuts[shard + 1] - plan.cuts[shard] for shard in mine)
-        done = written = packed_bytes = written_now = samples = 0
+        done = written = packed_bytes = written_bytes = samples = 0
         dropped: list[tuple[str, str]] = []
         for shard in mine:
-            name, first, last = to / shard_name(shard), plan.cuts[shard], plan.cuts[shard + 1]
-            if not name.exists():
-                _write_shard(reader, plan.order[first:last], name, pool)
+            tar, first, last = to / shard_name(shard), plan.cuts[shard], plan.cuts[shard + 1]
+            if not tar.exists():
+
+                def tell(more: int, written: int, before: tuple[int, int] = (done, written_bytes)) -> None:
+                    if tick is not None:
+                        tick(before[0] + more, total, before[1] + written)
+
+                write_shard(reader, plan.order[first:last], tar, pool, tell)
                 written += 1
-                written_now += name.stat().st_size
-            entry = read_entry(name)
+                written_bytes += tar.stat().st_size
+            entry = read_entry(tar)
             samples += len(entry["keys"])
             packed_bytes += entry["bytes"]
             dropped += [(key, why) for key, why in entry["dropped"]]
             done += last - first
-            if tick is not None:
-                tick(done, total, written_now)
     build_indices([str(to / shard_name(shard)) for shard in mine], cache=None, threads=threads)
     return PackReport(
         len(mine), written, samples, plan.source_bytes, packed_bytes, tuple(dropped), time.monotonic() - begun_s
@@ -171,7 +176,7 @@ def _decode_s(pictures: Sequence[bytes]) -> float | None:
 class _Estimate:
     """Expected sizes of all samples, from those of a few."""
 
-    source: np.ndarray[Any, np.dtype[np.int64]]
+    source: Ints
     """Bytes of each sample's files in the dataset, in the pack's order."""
     sizes: np.ndarray[Any, np.dtype[np.float64]]
     """Expected bytes of each sample in a tar, in the pack's order: its content and the mean of headers and padding."""
@@ -184,35 +189,16 @@ class _Estimate:
 class PackPlan:
     """Which samples each shard contains."""
 
-    order: np.ndarray[Any, np.dtype[np.int64]]
+    order: Ints
     cuts: list[int]
     """Position in `order` of each shard's first sample, and the end."""
     source_bytes: int
-
-
-def shard_name(shard: int) -> str:
-    return f"shard-{shard:06d}.tar"
-
-
-def read_entry(tar: Path) -> dict[str, Any]:
-    """Return the JSON document beside a shard. Raises HeadraceError."""
-    path = tar.with_suffix(".json")
-    try:
-        found = json.loads(path.read_bytes())
-        if found["format"] != FORMAT:
-            raise ValueError(f"its format is {found['format']!r}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HeadraceError(
-            f"{path}: expected the description of a shard ({error}); delete {tar.name} and run pack again"
-        ) from error
-    return dict(found)
 
 
 def _plan(reader: SampleReader, to: Path, pool: ThreadPoolExecutor) -> PackPlan:
     """Return the plan in `to` if it is this pack's, else compute and write it. Raises UsageError for another pack's."""
     options = {name: value for name, value in asdict(reader.converter.options).items() if name != "drop_bad"}
     wanted = {
-        "format": FORMAT,
         "dataset": reader.dataset.fingerprint,
         "samples": len(reader.dataset),
         "classes": reader.dataset.classes,
@@ -224,22 +210,20 @@ def _plan(reader: SampleReader, to: Path, pool: ThreadPoolExecutor) -> PackPlan:
     order = _order(len(reader.dataset), reader.converter.options.shuffle)
     path = to / PLAN
     if path.exists():
-        try:
-            found = json.loads(path.read_bytes())
-            cuts, source_bytes = found.pop("cuts"), found.pop("source_bytes")
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            raise UsageError(f"{path}: expected the plan of a pack ({error}); choose another folder") from error
+        found = read_document(path)
+        cuts, source_bytes = found.pop("cuts"), found.pop("source_bytes")
+        del found["format"]
         if found != wanted:
             other = [name for name in wanted if found.get(name) != wanted[name]]
             raise UsageError(f"{to} holds a pack with another {', '.join(other)}; choose another folder, or delete it")
         return PackPlan(order, cuts, source_bytes)
     estimate = _estimate(reader, pool)
     cuts, source_bytes = _cut(estimate.sizes, reader.converter.options), int(estimate.source.sum())
-    write_whole(path, json.dumps({**wanted, "cuts": cuts, "source_bytes": source_bytes}, indent=1).encode())
+    write_document(path, {**wanted, "cuts": cuts, "source_bytes": source_bytes})
     return PackPlan(order, cuts, source_bytes)
 
 
-def _order(samples: int, seed: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _order(samples: int, seed: int | None) -> Ints:
     positions = np.arange(samples, dtype=np.int64)
     return positions if seed is None else _core.permute(samples, _core.hash64(seed, 0), positions)
 
@@ -267,7 +251,7 @@ def _or_none(reader: SampleReader, index: int) -> list[Member] | None:
         return None  # the run reports it when it comes to this sample
 
 
-def _stored_bytes(dataset: Dataset, column: str, order: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
+def _stored_bytes(dataset: Dataset, column: str, order: Ints) -> Any:
     at = dataset.locate(column, order)
     if at.length is not None:
         return np.where(at.length == ABSENT, 0, at.length).clip(0).astype(np.int64)
@@ -287,122 +271,6 @@ def _cut(sizes: np.ndarray[Any, np.dtype[np.float64]], options: PackOptions) -> 
         before = ends[cuts[-1] - 1] if cuts[-1] else 0.0
         cuts.append(max(cuts[-1] + 1, int(np.searchsorted(ends, before + room, side="right"))))
     return cuts
-
-
-def _write_shard(reader: SampleReader, order: Sequence[int] | Any, tar: Path, pool: ThreadPoolExecutor) -> None:
-    """Write one shard and its entry. Neither has its name before it is complete and synced."""
-    keys: list[str] = []
-    checks: list[int] = []
-    dropped: list[tuple[str, str]] = []
-    seen: Counter[str] = Counter()
-
-    def write(file: BinaryIO) -> None:
-        hashed = _Hashed(file)
-        with tarfile.open(fileobj=hashed, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
-            for index, outcome in _converted(reader, order, pool):
-                if isinstance(outcome, HeadraceError):
-                    if not reader.converter.options.drop_bad:
-                        raise HeadraceError(f"{outcome}; drop_bad (--drop-bad) leaves such samples out") from outcome
-                    dropped.append((reader.dataset.key(index), str(outcome)))
-                    continue
-                key = key_of(reader.dataset.key(index))
-                seen[key] += 1
-                key = key if seen[key] == 1 else f"{key}-{seen[key]}"
-                keys.append(key)
-                for suffix, data in outcome:
-                    entry = tarfile.TarInfo(key + suffix)
-                    entry.size = len(data)
-                    archive.addfile(entry, io.BytesIO(data))
-                    checks.append(zlib.crc32(data))
-        document = {"format": FORMAT, "keys": keys, "bytes": hashed.bytes, "sha256": hashed.digest.hexdigest()}
-        write_whole(tar.with_suffix(".json"), json.dumps({**document, "crc32": checks, "dropped": dropped}).encode())
-
-    try:
-        with partial_file(str(tar)) as partial:
-            if not tar.exists():  # else a run with other parts has written it in the meantime
-                finish_partial_file(partial, str(tar), write)
-                _sync_folder(tar.parent)
-    except UnwritableError as error:
-        raise WriteError(f"{tar}: {error}") from error
-
-
-class _Hashed:
-    """Binary file that is written once from its start, with the SHA-256 of its bytes."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.digest, self.bytes = file, hashlib.sha256(), 0
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        self.bytes += len(data)
-        return self._file.write(data)
-
-
-def _converted(
-    reader: SampleReader, order: Any, pool: ThreadPoolExecutor
-) -> Iterator[tuple[int, list[Member] | HeadraceError]]:
-    """Yield the samples' members in order, with a few more samples in conversion."""
-
-    def one(index: int) -> list[Member] | HeadraceError:
-        try:
-            return reader.members(index)
-        except HeadraceError as error:
-            return error
-
-    ahead: deque[tuple[int, Future[list[Member] | HeadraceError]]] = deque()
-    indices = iter(order.tolist())
-    try:
-        for index in indices:
-            ahead.append((index, pool.submit(one, index)))
-            if len(ahead) > 4 * pool._max_workers:
-                first, future = ahead.popleft()
-                yield first, future.result()
-        while ahead:
-            first, future = ahead.popleft()
-            yield first, future.result()
-    finally:
-        for _, future in ahead:
-            future.cancel()
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that has its name only once it is complete and synced. Raises WriteError."""
-    try:
-        with partial_file(str(path)) as partial:
-            finish_partial_file(partial, str(path), lambda file: _write(file, data))
-            _sync_folder(path.parent)
-    except UnwritableError as error:
-        raise WriteError(f"{path}: {error}") from error
-
-
-def _write(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _locked(to: Path, number: int, parts: int) -> Iterator[None]:
-    """Hold the lock of one part. The kernel frees it when the process ends. Raises WriteError if another run has it."""
-    name = to / f".lock-{number}-of-{parts}"
-    with writing(os.fsencode(name)):
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise WriteError(
-                f"{to}: another run is writing part {number} of {parts}; wait for it, or use --shard I/N"
-            ) from error
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _expect_apart(reader: SampleReader, to: Path) -> None:

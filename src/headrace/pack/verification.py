@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headrace.data import build_indices
-from headrace.errors import HeadraceError, NotFoundError, ReadError
-from headrace.pack.packing import FORMAT, PLAN, read_entry, shard_name
+from headrace.errors import HeadraceError, NotFoundError
+from headrace.pack.shard_files import PLAN, read_document, read_entry, shard_name
 
 
 @dataclass(frozen=True)
@@ -84,16 +83,9 @@ def merge(folder: Path) -> int:
 
 
 def _plan(folder: Path) -> dict[str, Any]:
-    path = folder / PLAN
-    try:
-        found = json.loads(path.read_bytes())
-        if found["format"] != FORMAT or not isinstance(found["cuts"], list):
-            raise ValueError("it is of another format")
-    except FileNotFoundError as error:
-        raise NotFoundError(f"{folder}: expected a pack, with {PLAN}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ReadError(f"{path}: expected the plan of a pack: {error}") from error
-    return dict(found)
+    if not (folder / PLAN).exists():
+        raise NotFoundError(f"{folder}: expected a pack, with {PLAN}")
+    return read_document(folder / PLAN)
 
 
 def _wrong_in(tar: Path) -> list[str]:
