@@ -58,6 +58,15 @@ KINDS = {
             "normalisation without the division",
         ),
         FaultKind(
+            "clipped",
+            "{0} {what}.",
+            "Read the file's own type (cv2.IMREAD_UNCHANGED, numpy.asarray of Pillow's image), convert to float before "
+            "any arithmetic, and divide all samples by the same number.",
+            "the leaf is explained by the files' high bytes, by their values modulo 256 or up to 255, or by two scales "
+            "255 times apart. `unless intended` if 16 bits are full, and at any other bound that no mask of valid "
+            "pixels shares",
+        ),
+        FaultKind(
             "non-finite",
             "{0} holds NaN or infinite values in {count} of {looked} samples that were looked at: {some}.",
             "Leave such samples out, or mask the values before the loss.",
