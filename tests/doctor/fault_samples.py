@@ -58,5 +58,4 @@ def classified(samples: Samples, index: int) -> Any:
 def codes_of(loader: DataLoader, folder: Path) -> list[str]:
     look_at_values(loader, str(folder / "look"))
     look = read_look(folder / "look")
-    described = {**described_loader(loader, None), "batch_size": loader.batch_size}
-    return [fault.code for fault in find_faults(look, explain_look(look, most_s=60), described)]
+    return [fault.code for fault in find_faults(look, explain_look(look, most_s=60), described_loader(loader, None))]

@@ -106,9 +106,9 @@ def _cut_short(folder: Path, notes: Sequence[SessionNote]) -> list[SessionNote]:
 
 
 def _described(session: Session, view: TrainerView) -> dict[str, Any]:
-    """Return the description of the loader that the loop waits for, with its batch size."""
+    """Return the description of the loader that the loop waits for."""
     data = script_data(session, view)
-    return {} if data is None else {**data.described, "batch_size": data.batch_size}
+    return {} if data is None else data.described
 
 
 def _has_loader(view: TrainerView) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import torch
 from fault_samples import COUNT, Samples, classified, codes_of, labels_of, normalised, opened
 from made_reports import made_session
 from PIL import Image
-from probed import merged, run_probed
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -261,25 +259,3 @@ def weighed(texts: Texts, text: str) -> Any:
 )
 def test_a_mask_that_attends_to_padding(make: Any, codes: list[str], tmp_path: Path) -> None:
     assert codes_of(DataLoader(Texts(make), batch_size=6, shuffle=True), tmp_path) == codes
-
-
-LOOP = """
-import torch
-from torch.utils.data import DataLoader, DistributedSampler
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-sampler = DistributedSampler(range(8), num_replicas=2, rank=0)
-loader = DataLoader(torch.arange(8.0)[:, None], sampler=sampler, batch_size=2)
-for epoch in (0, 3):
-    sampler.set_epoch(epoch)
-    for batch in loader:
-        optimizer.zero_grad()
-        model(batch).sum().backward()
-        optimizer.step()
-"""
-
-
-def test_the_probe_writes_the_epoch_of_each_pass(tmp_path: Path) -> None:
-    ran = run_probed([sys.executable, "-c", LOOP], tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    assert [one.sampler_epoch for one in merged(tmp_path).trainers[0].passes] == [0, 3]
