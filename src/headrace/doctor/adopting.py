@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,10 +105,10 @@ def _cut_short(folder: Path, notes: Sequence[SessionNote]) -> list[SessionNote]:
     return [SessionNote(NO_LOOK, "The process was ended while the dataset's samples were looked at.")]
 
 
-def _described(session: Session, view: TrainerView) -> dict[str, Any]:
-    """Return the description of the loader that the loop waits for, with its batch size."""
+def _described(session: Session, view: TrainerView) -> Mapping[str, Any]:
+    """Return the description of the loader that the loop waits for."""
     data = script_data(session, view)
-    return {} if data is None else {**data.described, "batch_size": data.batch_size}
+    return {} if data is None else data.described
 
 
 def _has_loader(view: TrainerView) -> bool:

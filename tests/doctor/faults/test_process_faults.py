@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from made_reports import made_session
 from probed import merged, run_probed
 
 from headrace.doctor.faults import session_faults
+from headrace.doctor.faults.process_faults import shared_samples
 from headrace.doctor.session.model import Session
 
 START = """
 import random, sys
 import numpy as np, torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, get_worker_info
 model = torch.nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 
@@ -72,6 +76,9 @@ train(loader_of(Module()))
 train(loader_of(Transformed()))
 train(loader_of(Legacy(), worker_init_fn=constant))
 train(loader_of(Legacy(), worker_init_fn=by_worker), passes=2)
+sampler = DistributedSampler(range(48), num_replicas=2, rank=0)
+sampler.set_epoch(3)
+train(loader_of(Legacy(), shuffle=None, sampler=sampler, num_workers=0), passes=2)
 """
 OTHER_DRAWS = """
 class Legacy(Noisy):
@@ -119,6 +126,11 @@ with torch.no_grad():
     for batch in evaluation:
         model(batch)
 train(loader_of(Held(), num_workers=0))
+sampler = DistributedSampler(range(48), num_replicas=2, rank=0)
+loader = loader_of(Legacy(), shuffle=None, sampler=sampler, num_workers=0)
+for epoch in (0, 3):
+    sampler.set_epoch(epoch)
+    train(loader)
 """
 
 SAMPLES = """
@@ -235,14 +247,18 @@ def run_of(script: str, folder: Path, *launcher: str) -> Session:
     return session
 
 
-def test_workers_that_draw_the_same_numbers(tmp_path: Path) -> None:
-    found = session_faults(run_of(SAME_DRAWS, tmp_path))
-    assert [one.code for one in found] == ["same-draws"] * 5
+def test_workers_that_draw_the_same_numbers_or_make_the_same_samples(tmp_path: Path) -> None:
+    order, *draws, samples = session_faults(run_of(SAME_DRAWS + SAMPLES + DUPLICATES["generator"], tmp_path))
+    assert order.code == "same-order"
+    assert "2 passes by the same epoch, 3" in order.evidence
+    assert [one.code for one in draws] == ["same-draws"] * 5
     drawn = ["_generator.Generator 1", "random.Random 1", "torch._C.Generator 1", "numpy.random", "numpy.random"]
-    assert all(name in one.evidence for one, name in zip(found, drawn, strict=True)), found
-    assert ["in pass" in one.evidence for one in found] == [False] * 4 + [True]
+    assert all(name in one.evidence for one, name in zip(draws, drawn, strict=True)), draws
+    assert ["in pass" in one.evidence for one in draws] == [False] * 4 + [True]
+    assert samples.code == "worker-duplicates"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DUPLICATES)
 def test_workers_that_make_the_same_samples(name: str, tmp_path: Path) -> None:
     (found,) = session_faults(run_of(SAMPLES + DUPLICATES[name], tmp_path))
@@ -250,15 +266,52 @@ def test_workers_that_make_the_same_samples(name: str, tmp_path: Path) -> None:
     assert "Workers 0 and 1 of pass 0" in found.evidence
 
 
-@pytest.mark.parametrize("script", [OTHER_DRAWS, SAMPLES + SPLIT], ids=["draws", "samples"])
-def test_correct_workers_raise_no_alarm(script: str, tmp_path: Path) -> None:
-    assert session_faults(run_of(script, tmp_path)) == []
+def test_correct_workers_raise_no_alarm(tmp_path: Path) -> None:
+    session = run_of(OTHER_DRAWS + SAMPLES + SPLIT, tmp_path)
+    assert session_faults(session) == []
+    assert [one.sampler_epoch for one in session.trainers[0].passes if one.sampler_epoch is not None] == [0, 3]
+
+
+IMAGES, LABELS = ("0.0", "8d1", 8), ("0.1", "1b5", 3)
+TOKENS, MASK = ("1.input_ids", "77a", 8), ("1.attention_mask", "c02", 8)
+
+
+def other(leaf: tuple[str, str, int]) -> tuple[str, str, int]:
+    """Return a leaf of other values."""
+    return leaf[0], leaf[1] + "0", leaf[2]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "who"),
+    [
+        ([[[IMAGES, LABELS], [other(IMAGES), LABELS]]] * 2, "0, 1"),
+        ([[[TOKENS, MASK], [other(TOKENS), MASK]]] * 3, "0, 1, 2"),
+        ([[[IMAGES], [other(IMAGES)]], [[TOKENS], [MASK]], [[IMAGES], [other(IMAGES)]]], "0, 2"),
+        ([[[IMAGES], [other(IMAGES)]], [[other(IMAGES)], [IMAGES]]], ""),
+        ([[[LABELS], [other(LABELS)]]] * 2, ""),
+        ([[[IMAGES], [IMAGES]]] * 2, ""),
+        ([[[("0.0", "", 8)], [other(IMAGES)]]] * 2, ""),
+        ([[[IMAGES], [other(IMAGES)]]], ""),
+    ],
+)
+def test_first_inputs_of_ranks(ranks: Any, who: str) -> None:
+    session = made_session()
+    (trainer,), (process, *_) = session.trainers, session.processes
+    session.trainers = [replace(trainer, pid=1000 + rank, rank=rank) for rank in range(len(ranks))]
+    session.processes = [
+        replace(process, pid=1000 + rank, facts={"facts": {"replica_inputs": inputs}})
+        for rank, inputs in enumerate(ranks)
+    ]
+    found = list(shared_samples(session))
+    assert [one.code for one in found] == ["shared-samples"] * bool(who)
+    assert all(f"Ranks {who} train" in one.evidence for one in found)
 
 
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
 @pytest.mark.alone
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", SHARED)
 def test_ranks_that_train_on_the_same_samples(name: str, tmp_path: Path) -> None:
     (found,) = session_faults(run_of(RANKS + SHARED[name], tmp_path, *LAUNCHER))
@@ -267,6 +320,7 @@ def test_ranks_that_train_on_the_same_samples(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.alone
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", APART)
 def test_ranks_that_share_no_samples_raise_no_alarm(name: str, tmp_path: Path) -> None:
     session = run_of(RANKS + APART[name], tmp_path, *LAUNCHER)

@@ -81,7 +81,7 @@ def _explained_array(
         return LeafExplanation(path, None, is_random=is_random)
     chosen = spread(samples)
     for number in range(min(len(each.inputs) for each in chosen)):
-        for decoding, seen in _sightings(path, number, chosen):
+        for decoding, seen in sightings(path, number, chosen):
             by: ArrayExplanation | None = _by_views(seen, views)
             if by is None and time.thread_time() < until:
                 by = _explain_array(seen)
@@ -137,7 +137,7 @@ def spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
     return [makings[place % len(makings)] for place, makings in enumerate(whole)]
 
 
-def _sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> Iterator[tuple[str, list[Sighting]]]:
+def sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> Iterator[tuple[str, list[Sighting]]]:
     """Yield, by decoding, a leaf of each sample with the image that one input decodes to."""
     for decoding in samples[0].pictures[number]:
         if all(decoding in each.pictures[number] for each in samples):
@@ -154,7 +154,9 @@ def _explain_array(seen: Sequence[Sighting]) -> ArrayExplanation | None:
     if _is_whole(seen):
         return explain_mask(seen) or explain_plane(seen) or explain_picture(seen)
     by = explain_picture(seen)
-    return explain_plane(seen) if by is None or by.is_scaled_by_sample else by
+    if by is not None and not by.is_scaled_by_sample:
+        return by
+    return explain_plane(seen) or by
 
 
 def _is_whole(seen: Sequence[Sighting]) -> bool:

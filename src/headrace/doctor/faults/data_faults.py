@@ -12,6 +12,7 @@ from ..session.model import Session
 from .evaluation_faults import augmented_evaluation
 from .geometry_faults import ignored_orientation, invented_labels, misaligned
 from .process_faults import same_draws, shared_samples, worker_duplicates
+from .range_faults import clipped
 from .sample_faults import (
     attended_padding,
     class_order,
@@ -28,6 +29,7 @@ CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
     invented_labels,
     channel_order,
     wrong_scale,
+    clipped,
     non_finite,
     ignored_orientation,
     attended_padding,

@@ -6,6 +6,7 @@ import filecmp
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 from ..explain.look import Look
 from ..session.after_run import DataFault
@@ -21,6 +22,12 @@ _MOST_COMPARED = 8
 _MOST_SHOWN = 4
 
 
+class _Batch(NamedTuple):
+    samples: int
+    files: list[str]
+    """Files that were opened for it."""
+
+
 def leaked_split(
     session: Session, trainer: Trainer, loader: int, look: Look, *, is_of_run: bool = True
 ) -> Iterator[DataFault]:
@@ -32,34 +39,44 @@ def leaked_split(
     If an evaluation reads nothing else, that may be intended, as for an accuracy on training samples; it is left out if
     another evaluation reads other files.
     """
-    firsts = [one for one in first_of_passes(session, least=1) if one.trainer is trainer]
-    trained = [batch for batch in _samples_and_files(one for one in firsts if one.pass_.loader == loader) if batch[0]]
+    firsts = [one for one in first_of_passes(session, least=1) if one.trainer is trainer and one.pass_.loader == loader]
+    trained = [batch for batch in _batches(firsts) if batch.samples]
     kinds = _listed_files(look, trained)
     if not kinds:
         return
-    seen = len(kinds[0].intersection(path for _, files in trained for path in files))
-    most = max(len(set(files)) / samples for samples, files in trained)
-    begun = min(one.pass_.start for one in firsts if one.pass_.loader == loader)
-    read: dict[int, list[FirstOfPass]] = {}
-    for one in first_of_passes(session, least=1, feeds=False):
-        if one.trainer is trainer and one.pass_.loader != loader and one.pass_.start > begun:
-            first = read.setdefault(one.pass_.loader, [])
-            if not first or first[0].pass_ is one.pass_:
-                first.append(one)
-    leaks = {
-        number: min((_leaked(listed, most, passes) for listed in kinds), key=lambda leak: len(leak[0]))
-        for number, passes in read.items()
-    }
-    is_apart = any(not shared and any(_files(read[number])) for number, (shared, _, _) in leaks.items())
-    for number, (shared, others, samples) in leaks.items():
-        is_proved = is_of_run or (shared and (len(shared) / samples) ** seen <= _CHANCE)
-        if shared and is_proved and (others or not is_apart):
+    seen = len(kinds[0].intersection(path for batch in trained for path in batch.files))
+    read = _evaluations(session, trainer, loader, min(one.pass_.start for one in firsts))
+    leaks = {number: min((_leaked(listed, read[number]) for listed in kinds), key=len) for number in read}
+    is_apart = any(batch.files for number in read if not leaks[number] for batch in read[number])
+    most = max(len(set(batch.files)) / batch.samples for batch in trained)
+    for number, shared in leaks.items():
+        samples = sum(batch.samples for batch in read[number])
+        ends = {os.path.splitext(path)[1] for path in shared}
+        others = {path for batch in read[number] for path in batch.files} - shared
+        is_less = any(len(shared.intersection(batch.files)) < batch.samples for batch in read[number])
+        has_others = is_less and any(os.path.splitext(path)[1] in ends for path in others)
+        # samples that read more files than those of the training may read these as references
+        is_alike = all(len(set(batch.files)) <= most * batch.samples for batch in read[number])
+        is_proved = is_of_run or (samples and (len(shared) / samples) ** seen <= _CHANCE)
+        if shared and is_alike and is_proved and (has_others or not is_apart):
             figures = {"count": len(shared), "samples": samples, "some": ", ".join(sorted(shared)[:_MOST_SHOWN])}
-            certainty = "certain" if others else INTENDED
+            certainty = "certain" if has_others else INTENDED
             yield KINDS["leaked-split"].found(place=_place(trainer, number), certainty=certainty, **figures)
 
 
-def _listed_files(look: Look, batches: Sequence[tuple[int, list[str]]]) -> list[set[str]]:
+def _evaluations(session: Session, trainer: Trainer, loader: int, begun: int) -> dict[int, list[_Batch]]:
+    """Return the batches of the first pass of each other loader that evaluates after a time, by loader."""
+    first: dict[int, int] = {}
+    read: dict[int, list[_Batch]] = {}
+    for one in first_of_passes(session, least=1, feeds=False):
+        number, pass_ = one.pass_.loader, one.pass_.number
+        is_later = one.trainer is trainer and number != loader and one.pass_.start > begun
+        if is_later and first.setdefault(number, pass_) == pass_:
+            read.setdefault(number, []).extend(_batches([one]))
+    return read
+
+
+def _listed_files(look: Look, batches: Sequence[_Batch]) -> list[set[str]]:
     """Return the files of all samples that a loader takes: a set for each kind, such as images and masks.
 
     A column names them up to a constant beginning and end, and each batch reads one for each of its samples.
@@ -70,9 +87,9 @@ def _listed_files(look: Look, batches: Sequence[tuple[int, list[str]]]) -> list[
         if not all(isinstance(row, str) for row in rows) or len(set(rows)) != len(rows):
             continue
         names = {os.path.normpath(row).lstrip("./") for row in rows}
-        for begin, end in {around for path in batches[0][1] for around in _around(path, names)}:
+        for begin, end in {around for path in batches[0].files for around in _around(path, names)}:
             listed = {f"{begin}{name}{end}" for name in names}
-            if listed not in found and all(len(listed.intersection(files)) >= samples for samples, files in batches):
+            if listed not in found and all(len(listed.intersection(each.files)) >= each.samples for each in batches):
                 found.append(listed)
     return found
 
@@ -86,31 +103,19 @@ def _around(path: str, names: set[str]) -> Iterator[tuple[str, str]]:
             yield path[: len(path) - len(tail)], tail[len(name) :]
 
 
-def _leaked(listed: set[str], most: float, passes: Sequence[FirstOfPass]) -> tuple[set[str], bool, int]:
-    """Return the files of an evaluation that are, or equal, listed ones; whether it has other samples; and its samples.
-
-    Files are equal byte by byte. Samples that read more than `most` files each may read listed ones as references.
-    """
-    batches = list(_samples_and_files(passes))
-    if any(len(set(files)) > most * samples for samples, files in batches):
-        return set(), False, 0
+def _leaked(listed: set[str], batches: Sequence[_Batch]) -> set[str]:
+    """Return the files of an evaluation that are listed, or equal listed ones of their name byte by byte."""
     by_name: dict[str, list[str]] = {}
     for path in listed:
         by_name.setdefault(os.path.basename(path), []).append(path)
-    read = set(_files(passes))
-    shared = read & listed
-    copies = {path for path in read - listed if _is_copied(path, by_name.get(os.path.basename(path), ()))}
+    read = {path for batch in batches for path in batch.files}
+    copies = set()
+    for path in read - listed:
+        candidates = by_name.get(os.path.basename(path), [])[:_MOST_COMPARED]
+        copies |= {path for other in candidates if _is_same(path, other)}
     # a single content may be a blank picture
-    if shared or any(not _is_same(*pair) for pair in combinations(sorted(copies)[:_MOST_COMPARED], 2)):
-        shared |= copies
-    ends = {os.path.splitext(path)[1] for path in shared}
-    is_less = any(len(shared.intersection(files)) < samples for samples, files in batches)
-    has_others = any(os.path.splitext(path)[1] in ends for path in read - shared)
-    return shared, is_less and has_others, sum(samples for samples, _ in batches)
-
-
-def _is_copied(path: str, candidates: Sequence[str]) -> bool:
-    return any(_is_same(path, other) for other in candidates[:_MOST_COMPARED])
+    is_telling = read & listed or any(not _is_same(*pair) for pair in combinations(sorted(copies)[:_MOST_COMPARED], 2))
+    return read & listed | copies if is_telling else set()
 
 
 def _is_same(path: str, other: str) -> bool:
@@ -120,17 +125,11 @@ def _is_same(path: str, other: str) -> bool:
         return False
 
 
-def _files(passes: Sequence[FirstOfPass]) -> Iterator[str]:
-    return (path for one in passes for batch in one.batches for path in batch.files)
-
-
-def _samples_and_files(passes: Iterable[FirstOfPass]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of samples of each batch, and the files that were opened for it."""
+def _batches(passes: Iterable[FirstOfPass]) -> Iterator[_Batch]:
     for one in passes:
         made = one.maker.batches
         samples = dict(zip(zip(made.epoch, made.index, strict=True), made.samples, strict=True))
-        for batch in one.batches:
-            yield samples.get((batch.epoch, batch.index)) or 0, batch.files
+        yield from (_Batch(samples.get((batch.epoch, batch.index)) or 0, batch.files) for batch in one.batches)
 
 
 def augmented_evaluation(session: Session) -> Iterator[DataFault]:

@@ -35,7 +35,7 @@ KINDS = {
             "{0} and {1} of one sample differ in {how}, in {count} of {looked} samples that were compared with their "
             "files.",
             "Draw the window and the flip once per sample, and apply them to both.",
-            "the windows and flips that explain an image and a mask or depth map of the same samples differ",
+            "the windows and flips that explain an image and a mask, depth map or grey file of the same samples differ",
         ),
         FaultKind(
             "invented-labels",
@@ -58,10 +58,19 @@ KINDS = {
             "normalisation, or of one normalisation without the division",
         ),
         FaultKind(
+            "clipped",
+            "{0} {what}.",
+            "Read the file's own type (cv2.IMREAD_UNCHANGED, numpy.asarray of Pillow's image), convert to float before "
+            "any arithmetic, and divide all samples by the same number.",
+            "the leaf is explained by the files' high bytes, by their values modulo 256 or up to 255, or by two scales "
+            "255 times apart. `unless intended` if 16 bits are full, and at any other bound that no mask of valid "
+            "pixels shares",
+        ),
+        FaultKind(
             "non-finite",
             "{0} holds NaN or infinite values in {count} of {looked} samples that were looked at: {some}.",
             "Leave such samples out, or mask the values before the loss.",
-            "values that are not finite, unless a boolean leaf marks them as invalid",
+            "values that are not finite, unless a leaf of zeros and ones marks them as invalid",
         ),
         FaultKind(
             "ignored-orientation",
@@ -74,7 +83,8 @@ KINDS = {
             "{1} is one for all {length} tokens, although {0} ends with padding ({pad_id}) in {count} of {looked} "
             "samples.",
             "Use the tokenizer's own attention mask, or ids != pad_id.",
-            "a leaf next to padded token ids is one everywhere",
+            "a leaf next to padded token ids is one everywhere. Padding is what the tokenizer adds, or a number that "
+            "only fills up shorter rows",
         ),
         FaultKind(
             "duplicate-files",

@@ -29,14 +29,22 @@ def misaligned(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Ite
     """Yield an image and a mask or depth map of one sample that show different windows or flips."""
     placed = {path: one for path, one in explained.items() if getattr(one.by, "placements", ())}
     for (path, one), (other_path, other) in combinations(placed.items(), 2):
-        pair = {type(one.by), type(other.by)}
-        if PictureExplanation not in pair or not pair & {MaskExplanation, PlaneExplanation}:
+        if not _belong_together(one, other):
             continue
         apart = [how for how in _differences(one, other) if how]
         if apart:
             yield KINDS["misaligned"].found(
                 path, other_path, how=" and ".join(sorted(set(apart))), count=len(apart), looked=len(one.seen)
             )
+
+
+def _belong_together(one: LeafExplanation, other: LeafExplanation) -> bool:
+    """Return True for an image and a map of its pixels. Two images, or two cuts of one file, may differ on purpose."""
+    pair = {type(one.by), type(other.by)}
+    if pair == {PictureExplanation}:
+        grey = [all(seen.source.ndim == 2 for seen in each.seen) for each in (one, other)]
+        return one.input != other.input and grey[0] != grey[1]
+    return PictureExplanation in pair and bool(pair & {MaskExplanation, PlaneExplanation})
 
 
 def _differences(one: LeafExplanation, other: LeafExplanation) -> Iterator[str]:

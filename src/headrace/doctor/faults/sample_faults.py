@@ -46,8 +46,10 @@ def never_visited(
     look: Look, explained: Mapping[LeafPath, LeafExplanation], loader: Mapping[str, Any]
 ) -> Iterator[DataFault]:
     """Yield samples that `drop_last` leaves out of every epoch, since the order is always the same."""
-    size, length = loader.get("batch_size"), look.length if look.chosen is None else len(look.chosen)
-    if not (_is_sequential(loader) and loader.get("drop_last") and isinstance(size, int) and length):
+    given = loader.get("batch_sampler") or {}
+    options = given.get("attributes", {}) if short_class(given) == "BatchSampler" else {}
+    size, length = options.get("batch_size"), look.length if look.chosen is None else len(look.chosen)
+    if not (_is_sequential(loader) and options.get("drop_last") and isinstance(size, int) and length):
         return
     left = length % size
     if left:
@@ -136,21 +138,32 @@ def _rows_decoded(sample: LookedSample, rows: Mapping[str, int]) -> set[int]:
 
 def attended_padding(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
     """Yield attention masks that are one everywhere, although the tokens next to them are padded."""
+    found = set[LeafPath]()
     for path, one in explained.items():
-        by = one.by
-        if not isinstance(by, TokensExplanation) or by.part != "ids" or by.pad_id is None:
-            continue
-        padded = [each for each in look.samples if _ends_with(each.leaves[path].value, by.pad_id)]
-        for other in explained:
-            masks = [each.leaves[other].value for each in padded]
-            if other != path and masks and all(_is_whole_mask(mask, by.length) for mask in masks):
+        ids = [each.leaves[path].value for each in look.samples]
+        pad_id = one.by.pad_id if isinstance(one.by, TokensExplanation) else _pad_id(ids)
+        pairs = zip(look.samples, ids, strict=True)
+        padded = [each for each, row in pairs if pad_id is not None and row.reshape(-1)[-1] == pad_id]
+        for other in explained if padded else ():
+            if other not in found and all(_is_whole_mask(each.leaves[other].value, ids[0].size) for each in padded):
+                found.add(other)
                 yield KINDS["attended-padding"].found(
-                    path, other, length=by.length, pad_id=by.pad_id, count=len(padded), looked=len(look.samples)
+                    path, other, length=ids[0].size, pad_id=pad_id, count=len(padded), looked=len(look.samples)
                 )
 
 
-def _ends_with(ids: Any, pad_id: int) -> bool:
-    return isinstance(ids, np.ndarray) and ids.size > 1 and bool(ids.reshape(-1)[-1] == pad_id)
+def _pad_id(rows: Sequence[Any]) -> int | None:
+    """Return the number that fills up rows of one length, and that no row holds before; None if there is none."""
+    if not all(isinstance(row, np.ndarray) and row.dtype.kind in "iu" for row in rows):
+        return None
+    flat = [row.reshape(-1) for row in rows]
+    if len({row.size for row in flat}) != 1 or flat[0].size < 2:
+        return None
+    pads = Counter(int(row[-1]) for row in flat if row[-1] == row[-2])
+    pad_id, _ = max(pads.items(), key=lambda each: each[1], default=(-1, 0))
+    used = [row.size - int((row == pad_id).sum()) for row in flat]
+    is_tail = all((row[:length] != pad_id).all() for row, length in zip(flat, used, strict=True))
+    return pad_id if pad_id >= 0 and is_tail and len(set(used)) > 1 and min(used) else None
 
 
 def _is_whole_mask(mask: Any, length: int) -> bool:

@@ -80,11 +80,14 @@ def non_finite(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Ite
 
 
 def _is_marked(leaves: Iterable[LeafValue], wrong: Array) -> bool:
-    """Return True if a boolean leaf is False wherever values are not finite."""
+    """Return True if a leaf of zeros and ones, or of booleans, marks all values that are not finite."""
     for leaf in leaves:
-        value = leaf.value
-        if isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.size == wrong.size:
-            return not np.any(value.reshape(-1) & wrong.reshape(-1))
+        mask = leaf.value
+        if not isinstance(mask, np.ndarray) or mask.size != wrong.size or not np.isin(mask, (0, 1)).all():
+            continue
+        marks = {bool(value) for value in mask.reshape(-1)[wrong.reshape(-1)]}
+        if marks == {False} or (marks == {True} and not mask.all()):
+            return True
     return False
 
 

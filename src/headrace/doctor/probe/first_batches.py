@@ -61,7 +61,10 @@ class FirstBatchDigests:
         self._evidence.write(("first", batch.epoch, batch.index, drawn, _leaves(values), rows, files))
 
     def _states(self) -> States:
-        return {name: _digest(repr(_plain(state()))) for name, state in self._generators.items()}
+        return {
+            name: _digest(repr(_plain(state())).encode(errors="replace")).hex()
+            for name, state in self._generators.items()
+        }
 
 
 class ReplicaInputs:
@@ -155,15 +158,15 @@ def _leaves(batch: Any, devices: tuple[str, ...] = ("cpu",)) -> list[tuple[str, 
             rows = _rows(value, devices)
         except Exception:  # a user class may do anything
             rows = None
-        digest = "" if rows is None else hashlib.blake2b(b"".join(rows), digest_size=8).hexdigest()
+        digest = "" if rows is None else _digest(b"".join(rows)).hex()
         found.append((".".join(map(str, path)), digest, len(set(rows or ()))))
     return found
 
 
 def _rows(value: Any, devices: tuple[str, ...]) -> list[bytes] | None:
-    """Return the bytes of a leaf's first rows; None for other objects, and for those on another device."""
+    """Return digests of a leaf's first rows; None for other objects, and for those on another device."""
     if value is None or isinstance(value, (str, bytes, int, float)):
-        return [repr(value).encode(errors="replace")]
+        return [_digest_of_text(repr(value))]
     device = getattr(value, "device", None)
     if getattr(device, "type", "cpu") not in devices:
         return None
@@ -171,8 +174,16 @@ def _rows(value: Any, devices: tuple[str, ...]) -> list[bytes] | None:
     if array is None:
         return None
     first = array[:_MOST_ROWS] if array.ndim else array[None]
-    return None if first.nbytes > _MOST_BYTES else [f"{row.dtype}{row.shape}".encode() + row.tobytes() for row in first]
+    kind = f"{first.dtype}{first.shape[1:]}".encode()
+    return None if first.nbytes > _MOST_BYTES else [_digest(kind, row.tobytes()) for row in first]
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
+def _digest(*parts: bytes) -> bytes:
+    made = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        made.update(part)
+    return made.digest()
+
+
+def _digest_of_text(text: str) -> bytes:
+    return _digest(text.encode(errors="replace"))
