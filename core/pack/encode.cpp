@@ -10,8 +10,8 @@ namespace headrace {
 
 namespace {
 
-// Pixels in a restart interval: about 400 bytes at usual qualities, as the transcoder has them.
-constexpr int kIntervalPixels = 1280;
+// Pixels in a restart interval: about 800 bytes at usual qualities, as the transcoder has them.
+constexpr int kIntervalPixels = 2560;
 
 struct Encoder {
     ErrorManager errors{};
@@ -35,7 +35,7 @@ std::vector<std::uint8_t> Encoder::encode(const JpegPixels& pixels, const Encode
     to.info.comp_info[0].h_samp_factor = luma;
     to.info.comp_info[0].v_samp_factor = luma;
     const std::size_t row_bytes = static_cast<std::size_t>(pixels.width) * pixels.channels;
-    to.begin(row_bytes * pixels.height / 4, options.restart ? kIntervalPixels / (64 * luma * luma) : 0);
+    to.begin(row_bytes * pixels.height / 4, options.restart ? kIntervalPixels / (64 * luma * luma) : 0, &kPhotoCodes);
     jpeg_start_compress(&to.info, TRUE);
     while (to.info.next_scanline < to.info.image_height) {
         auto* row = const_cast<JSAMPLE*>(pixels.rows + to.info.next_scanline * row_bytes);

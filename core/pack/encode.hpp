@@ -1,4 +1,4 @@
-// JPEG encoder for packing: optimised Huffman codes and, on request, a restart grid for windowed decoding.
+// JPEG encoder for packing: the Huffman codes of packed files and, on request, a restart grid for windowed decoding.
 #pragma once
 
 #include <cstddef>

@@ -28,8 +28,9 @@ void JpegOutput::create(ErrorManager& errors) {
     info.client_data = this;
 }
 
-void JpegOutput::begin(std::size_t expected_bytes, int restart_interval) {
-    info.optimize_coding = TRUE;
+void JpegOutput::begin(std::size_t expected_bytes, int restart_interval, const PhotoCodes* codes) {
+    info.optimize_coding = codes == nullptr ? TRUE : FALSE;
+    if (codes != nullptr) set(*codes);
     info.arith_code = FALSE;
     info.restart_interval = static_cast<unsigned>(restart_interval);
     info.restart_in_rows = 0;
@@ -40,6 +41,15 @@ void JpegOutput::begin(std::size_t expected_bytes, int restart_interval) {
     target_.term_destination = [](j_compress_ptr) {};
     target_.empty_output_buffer = grow;
     info.dest = &target_;
+}
+
+void JpegOutput::set(const PhotoCodes& codes) {
+    for (int i = 0; i < 4; ++i) {
+        JHUFF_TBL*& table = (i % 2 == 0 ? info.dc_huff_tbl_ptrs : info.ac_huff_tbl_ptrs)[i / 2];
+        if (table == nullptr) table = jpeg_alloc_huff_table(reinterpret_cast<j_common_ptr>(&info));
+        std::copy(codes[i].counts.begin(), codes[i].counts.end(), table->bits + 1);
+        std::copy(codes[i].symbols.begin(), codes[i].symbols.end(), table->huffval);
+    }
 }
 
 // libjpeg calls this when the buffer is full, whatever free_in_buffer says.

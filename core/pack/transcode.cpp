@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <csetjmp>
+#include <cstdlib>
 #include <iterator>
 #include <string>
 
 #include "jpeg/frame.hpp"
+#include "jpeg/huffman.hpp"
 #include "jpeg/libjpeg.hpp"
 #include "pack/jpeg_output.hpp"
 
@@ -26,11 +28,16 @@ bool same_code(const JHUFF_TBL* a, const JHUFF_TBL* b) {
            std::equal(a->huffval, std::end(a->huffval), b->huffval);
 }
 
-// Bytes in a restart interval. Each marker costs about four bytes, so this is one byte in a hundred; shorter intervals
-// gain no time. The interval need not divide the MCU row, since the decoder jumps to any (benchmarks/pack_jpeg.py).
-constexpr std::size_t kIntervalBytes = 400;
-// Smaller files are decoded by libjpeg if their codes are their own: see kWorthTables in jpeg/entropy.cpp.
+// Bytes in a restart interval. Each marker costs about four bytes, so this is one byte in two hundred; intervals half
+// as long gain 3 % of the time. The interval need not divide the MCU row, since the decoder jumps to any
+// (benchmarks/pack_jpeg.py).
+constexpr std::size_t kIntervalBytes = 800;
+// Bytes that a marker costs: its own, the bits before it and longer DC differences.
+constexpr int kMarkerBytes = 4;
+// Smaller files gain too little for their markers.
 constexpr std::size_t kLeastBytes = 16 << 10;
+// From here on, files with standard codes may have codes of their own.
+constexpr std::size_t kWorthOptimising = 200 << 10;
 
 class Transcoder {
 public:
@@ -42,15 +49,20 @@ public:
     // Reads the file. Returns false if it stays as it is.
     bool read();
     bool has_grid() const;
-    int mcus_across() const;
-    int best_interval() const;
-    std::size_t most_bytes() const;
+    // True if building tables costs no more than for the file as it is, or little next to the rest of its decode.
+    bool worth_own_codes() const { return !standard_codes_ || file_.size() >= kWorthOptimising; }
     // Returns nothing if libjpeg cannot write the file.
-    std::optional<Bytes> write(int restart_interval);
+    std::optional<Bytes> write(int restart_interval, const PhotoCodes*);
+    // Returns nothing if the file would have too many bytes.
+    std::optional<Bytes> write_bounded(const PhotoCodes*);
 
 private:
+    int mcus_across() const;
+    int mcus() const;
+    std::size_t most_bytes() const;
     void read_header();
     void read_coefficients();
+    bool in_range();
     bool prepare();
     void fail();
 
@@ -80,7 +92,7 @@ bool Transcoder::read() {
     const bool lacking = lacks_scans(from_);
     if (!whole_ && (errors_.ran_short || lacking)) throw cut_short(file_.size());
     // Markers between scans would come before them.
-    return !errors_.damaged && !lacking && marker_count(from_) == markers_ && prepare();
+    return !errors_.damaged && !lacking && marker_count(from_) == markers_ && in_range() && prepare();
 }
 
 void Transcoder::read_header() {
@@ -100,6 +112,24 @@ void Transcoder::read_coefficients() {
     coefficients_ = jpeg_read_coefficients(&from_);
 }
 
+// libjpeg writes a size without a code as no bits at all.
+bool Transcoder::in_range() {
+    if (setjmp(errors_.jump)) throw errors_.fault();
+    int most_dc = 0, most_ac = 0;
+    for (int i = 0; i < from_.num_components; ++i) {
+        const jpeg_component_info& part = from_.comp_info[i];
+        for (JDIMENSION y = 0; y < part.height_in_blocks; ++y) {
+            const JBLOCKROW row =
+                from_.mem->access_virt_barray(reinterpret_cast<j_common_ptr>(&from_), coefficients_[i], y, 1, FALSE)[0];
+            for (JDIMENSION x = 0; x < part.width_in_blocks; ++x) {
+                most_dc = std::max(most_dc, std::abs(int{row[x][0]}));
+                for (int k = 1; k < DCTSIZE2; ++k) most_ac = std::max(most_ac, std::abs(int{row[x][k]}));
+            }
+        }
+    }
+    return most_dc <= 1 << (kMostDcBits - 1) && most_ac < 1 << kMostAcBits;
+}
+
 // Markers are copied, JFIF and Adobe's as well, so both files have the same colour space.
 bool Transcoder::prepare() {
     if (setjmp(errors_.jump)) return fail(), false;
@@ -111,9 +141,9 @@ bool Transcoder::prepare() {
     return true;
 }
 
-std::optional<Bytes> Transcoder::write(int restart_interval) {
+std::optional<Bytes> Transcoder::write(int restart_interval, const PhotoCodes* codes) {
     if (setjmp(errors_.jump)) return fail(), std::nullopt;
-    to_.begin(file_.size() + file_.size() / 8, restart_interval);
+    to_.begin(file_.size() + file_.size() / 8, restart_interval, codes);
     jpeg_write_coefficients(&to_.info, coefficients_);
     for (auto* marker = from_.marker_list; marker != nullptr; marker = marker->next) {
         jpeg_write_marker(&to_.info, marker->marker, marker->data, marker->data_length);
@@ -135,15 +165,26 @@ bool Transcoder::has_grid() const {
     return one_scan && from_.restart_interval > 0 && static_cast<int>(from_.restart_interval) < mcus_across();
 }
 
-int Transcoder::best_interval() const {
-    const std::size_t samples = from_.num_components == 1 ? 8 : 8 * from_.max_v_samp_factor;
-    const std::size_t mcus = mcus_across() * ((from_.image_height + samples - 1) / samples);
-    const std::size_t interval = (kIntervalBytes * mcus + file_.size() - 1) / file_.size();
-    return static_cast<int>(std::min<std::size_t>(interval, mcus_across()));
+int Transcoder::mcus() const {
+    const int samples = from_.num_components == 1 ? 8 : 8 * from_.max_v_samp_factor;
+    return mcus_across() * ((static_cast<int>(from_.image_height) + samples - 1) / samples);
+}
+
+std::optional<Bytes> Transcoder::write_bounded(const PhotoCodes* codes) {
+    const int size = static_cast<int>(file_.size() / kIntervalBytes), rows = mcus() / mcus_across();
+    const int interval = std::max(1, mcus() / std::max(size, rows));
+    auto bytes = write(interval, codes);
+    if (!bytes || bytes->size() <= most_bytes()) return bytes;
+    // With as few markers as the excess asks for, and a row's at least.
+    const auto excess = static_cast<int>((bytes->size() - most_bytes()) / kMarkerBytes);
+    bytes = write(mcus() / std::max(mcus() / interval - excess - 1, rows), codes);
+    if (bytes && bytes->size() > most_bytes()) return std::nullopt;
+    return bytes;
 }
 
 std::size_t Transcoder::most_bytes() const {
-    const double most = from_.progressive_mode ? 1.08 : standard_codes_ ? 1.0 : 1.03;
+    // Standard codes: the mean is below 1.
+    const double most = from_.progressive_mode ? 1.08 : standard_codes_ ? 1.01 : 1.03;
     return static_cast<std::size_t>(most * static_cast<double>(file_.size()));
 }
 
@@ -153,13 +194,11 @@ std::optional<Bytes> transcode_jpeg(std::span<const std::uint8_t> file, const Li
                                     std::optional<int> restart_interval) {
     Transcoder transcoder(file, limits);
     if (!transcoder.read()) return std::nullopt;
-    if (restart_interval) return transcoder.write(*restart_interval);
+    if (restart_interval) return transcoder.write(*restart_interval, &kPhotoCodes);
     if (file.size() < kLeastBytes || transcoder.has_grid()) return std::nullopt;
-    for (int interval = transcoder.best_interval(); interval <= transcoder.mcus_across(); interval *= 2) {
-        auto bytes = transcoder.write(interval);
-        if (!bytes || bytes->size() <= transcoder.most_bytes()) return bytes;
-    }
-    return std::nullopt;
+    auto bytes = transcoder.write_bounded(&kPhotoCodes);
+    if (bytes || !transcoder.worth_own_codes()) return bytes;
+    return transcoder.write_bounded(nullptr);
 }
 
 }  // namespace headrace
