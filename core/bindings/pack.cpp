@@ -66,13 +66,11 @@ void bind_pack(nb::module_& m) {
     m.def("transcode_jpeg", &transcode, nb::arg("data"), nb::kw_only(), nb::arg("restart") = nb::none(),
           nb::arg("limits") = Limits{},
           "The same coefficients as one baseline scan with Huffman codes for photographs and a restart marker every "
-          "`restart` "
-          "MCUs, chosen by default; None where the file should stay as it is; ValueError.");
+          "`restart` MCUs, chosen by default; None where the file should stay as it is; ValueError.");
     m.def("encode_jpeg", &encode, nb::arg("pixels"), nb::kw_only(), nb::arg("quality") = 90,
           nb::arg("subsampling") = "420", nb::arg("restart") = true,
           "uint8 [H, W, 3] or [H, W] as a baseline JPEG with Huffman codes for photographs and, with `restart`, the "
-          "restart "
-          "grid of transcode_jpeg; ValueError.");
+          "restart grid of transcode_jpeg; ValueError.");
 }
 
 }  // namespace headrace

@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from headrace.pack.conversion import Form, PackOptions
+from headrace.pack.conversion import DENSE, Form, PackOptions
 from headrace.pack.packing import PackReport, TrialReport, pack, try_out
 from headrace.pack.verification import PackSummary, describe, merge, verify

@@ -1,4 +1,4 @@
-"""How a member's bytes become those of the pack: one function from bytes to bytes and an extension.
+"""Conversion of one picture for a pack, from bytes to bytes and an extension.
 
 Each form is a public format: JPEG (ITU-T T.81), binary PPM and PGM (netpbm), YUV4MPEG2 (mjpegtools), PNG.
 """
@@ -41,7 +41,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class PackOptions:
-    """What a pack contains. Two runs with equal options write equal bytes."""
+    """Content of a pack. Two runs with equal options write equal bytes."""
 
     form: Form = Form.lossless
     short_side: int | None = None
@@ -89,7 +89,7 @@ def extension_of(data: bytes) -> str | None:
 
 
 @dataclass(frozen=True)
-class Converter:
+class ImageConverter:
     """Conversion of single members. Thread-safe; the core's part runs without the GIL."""
 
     options: PackOptions

@@ -12,13 +12,13 @@ import numpy as np
 
 from headrace.data import ByteColumn, Dataset, TextColumn
 from headrace.errors import HeadraceError, NotFoundError, UsageError
-from headrace.pack.conversion import Converter
+from headrace.pack.conversion import ImageConverter
 
 _ALIASES = ("image", "label", "text")
 """Columns of an archive whose members have columns by extension too."""
 
 
-class Member(NamedTuple):
+class PackMember(NamedTuple):
     """Member of a tar: its name without the sample's key, such as `.jpg`, and its content."""
 
     suffix: str
@@ -30,7 +30,7 @@ class SampleReader:
     """Reader of the members of single samples. Thread-safe."""
 
     dataset: Dataset
-    converter: Converter
+    converter: ImageConverter
     files: tuple[str, ...] = field(init=False)
     """Columns whose bytes become members."""
     values: tuple[str, ...] = field(init=False)
@@ -56,12 +56,12 @@ class SampleReader:
             return False
         return True
 
-    def members(self, index: int) -> list[Member]:
+    def members(self, index: int) -> list[PackMember]:
         """Return the converted members of the sample at `index`. Raises HeadraceError, named by sample and column."""
         members = [member for name in self.files if (member := self._file(name, index)) is not None]
         return [*members, *self._values(index)]
 
-    def _file(self, name: str, index: int) -> Member | None:
+    def _file(self, name: str, index: int) -> PackMember | None:
         try:
             data = self.dataset.read(name, index)
         except KeyError:
@@ -73,12 +73,12 @@ class SampleReader:
             raise HeadraceError(f"sample {self.dataset.key(index)!r}, column {name!r}: {error}") from error
         by_extension = isinstance(self.dataset.columns[name], ByteColumn) and name not in _ALIASES
         if found is None:
-            return Member(f".{name}", data)
+            return PackMember(f".{name}", data)
         if by_extension:
-            return Member(f".{stem}.{found.extension}" if stem else f".{found.extension}", found.data)
-        return Member(f".{found.extension}" if len(self.files) == 1 else f".{name}.{found.extension}", found.data)
+            return PackMember(f".{stem}.{found.extension}" if stem else f".{found.extension}", found.data)
+        return PackMember(f".{found.extension}" if len(self.files) == 1 else f".{name}.{found.extension}", found.data)
 
-    def _values(self, index: int) -> Iterator[Member]:
+    def _values(self, index: int) -> Iterator[PackMember]:
         """Yield the label as `.cls`, a text as `.txt`, and all other values as `.json`."""
         others: dict[str, Any] = {}
         sample = self.dataset.select([index])
@@ -86,13 +86,13 @@ class SampleReader:
             value = sample.column(name)[0]
             value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
             if name == "label" and isinstance(value, int):
-                yield Member(".cls", b"%d" % value)
+                yield PackMember(".cls", b"%d" % value)
             elif name in ("text", "caption") and isinstance(value, str):
-                yield Member(".txt", value.encode())
+                yield PackMember(".txt", value.encode())
             else:
                 others[name] = value
         if others:
-            yield Member(".json", json.dumps(others, ensure_ascii=False, sort_keys=True).encode())
+            yield PackMember(".json", json.dumps(others, ensure_ascii=False, sort_keys=True).encode())
 
 
 def key_of(name: str) -> str:

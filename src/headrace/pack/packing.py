@@ -28,8 +28,8 @@ from headrace import _core
 from headrace.data import ABSENT, Dataset, build_indices, writing
 from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError, UsageError
-from headrace.pack.conversion import Converter, PackOptions
-from headrace.pack.members import Member, SampleReader
+from headrace.pack.conversion import ImageConverter, PackOptions
+from headrace.pack.members import PackMember, SampleReader
 from headrace.pack.shard_files import (
     PLAN,
     Ints,
@@ -101,7 +101,7 @@ def pack(
     if not 0 <= number < parts:
         raise UsageError(f"shard: expected i of n with 0 ≤ i < n, got {number} of {parts}")
     begun_s = time.monotonic()
-    reader = SampleReader(dataset, Converter(options))
+    reader = SampleReader(dataset, ImageConverter(options))
     _expect_apart(reader, to)
     with writing(os.fsencode(to)):
         to.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def pack(
 
 def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = None) -> TrialReport:
     """Convert a few samples in memory and compare their sizes and decoding speed, without writing anything."""
-    reader = SampleReader(dataset, Converter(options))
+    reader = SampleReader(dataset, ImageConverter(options))
     with ThreadPoolExecutor(threads or default_threads(), "headrace-pack") as pool:
         estimate = _estimate(reader, pool)
     cuts, order = _cut(estimate.sizes, options), _order(len(dataset), options.shuffle)
@@ -174,20 +174,20 @@ def _decode_s(pictures: Sequence[bytes]) -> float | None:
 
 @dataclass(frozen=True)
 class _Estimate:
-    """Expected sizes of all samples, from those of a few."""
+    """Sizes of all samples, estimated from a few."""
 
     source: Ints
     """Bytes of each sample's files in the dataset, in the pack's order."""
     sizes: np.ndarray[Any, np.dtype[np.float64]]
     """Expected bytes of each sample in a tar, in the pack's order: its content and the mean of headers and padding."""
     tried: list[int]
-    members: list[list[Member]]
+    members: list[list[PackMember]]
     """Members of each sample tried; empty for a bad sample."""
 
 
 @dataclass(frozen=True)
 class PackPlan:
-    """Which samples each shard contains."""
+    """Order of the samples, and their division into shards."""
 
     order: Ints
     cuts: list[int]
@@ -239,12 +239,12 @@ def _estimate(reader: SampleReader, pool: ThreadPoolExecutor) -> _Estimate:
     members = [one or [] for one in found]
     good = [at for at, one in zip(tried, found, strict=True) if one]
     content = sum(len(member.data) for one in members for member in one)
-    beside = sum(map(_tar_bytes, members)) - content  # headers and padding
-    sizes = source.astype(np.float64) * (content / max(1, int(source[good].sum()))) + beside / max(1, len(good))
+    overhead = sum(map(_tar_bytes, members)) - content  # headers and padding
+    sizes = source.astype(np.float64) * (content / max(1, int(source[good].sum()))) + overhead / max(1, len(good))
     return _Estimate(source, sizes, tried, members)
 
 
-def _or_none(reader: SampleReader, index: int) -> list[Member] | None:
+def _or_none(reader: SampleReader, index: int) -> list[PackMember] | None:
     try:
         return reader.members(index)
     except HeadraceError:
@@ -259,7 +259,7 @@ def _stored_bytes(dataset: Dataset, column: str, order: Ints) -> Any:
     return np.fromiter(sizes, np.int64, len(order))
 
 
-def _tar_bytes(members: Sequence[Member]) -> int:
+def _tar_bytes(members: Sequence[PackMember]) -> int:
     return sum(_BLOCK + -(-len(member.data) // _BLOCK) * _BLOCK for member in members)
 
 

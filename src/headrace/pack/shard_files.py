@@ -1,4 +1,4 @@
-"""Files of a pack: tars of samples, the documents beside them, and the lock of a run."""
+"""Files of a pack: tars of samples, a JSON document for each, and the lock of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from headrace.data import UnwritableError, finish_partial_file, partial_file, writing
 from headrace.errors import HeadraceError, ReadError, WriteError
-from headrace.pack.members import Member, SampleReader, key_of
+from headrace.pack.members import PackMember, SampleReader, key_of
 
 FORMAT = "headrace pack 1"
 PLAN = "pack.json"
@@ -58,7 +58,7 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def read_entry(tar: Path) -> dict[str, Any]:
-    """Return the document beside a shard. Raises ReadError."""
+    """Return the document of a shard. Raises ReadError."""
     try:
         return read_document(tar.with_suffix(".json"))
     except ReadError as error:
@@ -139,16 +139,16 @@ class _Hashed:
 
 def _converted(
     reader: SampleReader, order: Ints, pool: ThreadPoolExecutor
-) -> Iterator[tuple[int, list[Member] | HeadraceError]]:
+) -> Iterator[tuple[int, list[PackMember] | HeadraceError]]:
     """Yield the samples' members in order, with a few more samples in conversion."""
 
-    def one(index: int) -> list[Member] | HeadraceError:
+    def one(index: int) -> list[PackMember] | HeadraceError:
         try:
             return reader.members(index)
         except HeadraceError as error:
             return error
 
-    ahead: deque[tuple[int, Future[list[Member] | HeadraceError]]] = deque()
+    ahead: deque[tuple[int, Future[list[PackMember] | HeadraceError]]] = deque()
     indices = iter(order.tolist())
     try:
         for index in indices:

@@ -17,7 +17,7 @@ from headrace.pack.shard_files import PLAN, read_document, read_entry, shard_nam
 
 @dataclass(frozen=True)
 class PackSummary:
-    """What a folder of shards holds."""
+    """Content of a folder of shards."""
 
     shards: int
     """Shards that are complete."""
@@ -72,14 +72,12 @@ def merge(folder: Path) -> int:
 
     Raises HeadraceError that names the missing shards.
     """
-    summary = describe(folder)
-    if summary.shards < summary.expected:
-        missing = [name for shard in range(summary.expected) if not (folder / (name := shard_name(shard))).exists()]
-        raise HeadraceError(
-            f"{folder}: {len(missing)} of {summary.expected} shards are missing: {', '.join(missing[:5])}"
-        )
-    build_indices([str(folder / shard_name(shard)) for shard in range(summary.expected)], cache=None)
-    return summary.expected
+    tars = [folder / shard_name(shard) for shard in range(len(_plan(folder)["cuts"]) - 1)]
+    missing = [tar.name for tar in tars if not tar.exists()]
+    if missing:
+        raise HeadraceError(f"{folder}: {len(missing)} of {len(tars)} shards are missing: {', '.join(missing[:5])}")
+    build_indices([str(tar) for tar in tars], cache=None)
+    return len(tars)
 
 
 def _plan(folder: Path) -> dict[str, Any]:

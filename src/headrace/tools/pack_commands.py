@@ -31,8 +31,13 @@ def pack(
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Store pixels, as PPM.")] = False,
     dense: Annotated[
-        str, typer.Option(help="Columns that are reduced with the nearest filter and stored without loss.")
-    ] = "mask,depth,segmentation",
+        str | None,
+        typer.Option(
+            help="Columns that are reduced with the nearest filter and stored without loss. "
+            "Default: mask,depth,segmentation.",
+            show_default=False,
+        ),
+    ] = None,
     shuffle: Annotated[int | None, typer.Option(help="Seed of a random order. Default: the dataset's order.")] = None,
     max_shard: Annotated[str, typer.Option(help="Largest shard: 500MB, 1GB.")] = "1GB",
     drop_bad: Annotated[bool, typer.Option("--drop-bad", help="Leave out samples that cannot be converted.")] = False,
@@ -50,7 +55,7 @@ def pack(
 
     from headrace.cache import parse_size
     from headrace.data import open as open_dataset
-    from headrace.pack import Form, PackOptions, try_out
+    from headrace.pack import DENSE, Form, PackOptions, try_out
     from headrace.pack import pack as write_pack
 
     if yuv420 and raw:
@@ -60,7 +65,7 @@ def pack(
         form=form,
         short_side=short_side,
         quality=quality,
-        dense=tuple(name for name in dense.split(",") if name),
+        dense=DENSE if dense is None else tuple(name for name in dense.split(",") if name),
         shuffle=shuffle,
         max_shard_bytes=parse_size(max_shard, max_shard, "--max-shard"),
         drop_bad=drop_bad,
@@ -90,11 +95,13 @@ def verify(folder: Folder, *, json: Json = None) -> None:
     from headrace.pack import describe
     from headrace.pack import verify as wrong_in
 
-    console, summary, wrong = console_for(json), describe(folder), wrong_in(folder)
-    say(console, wrong or [f"{folder}: {summary.samples:,} samples in {summary.shards:,} shards, every byte is right"])
+    console, wrong = console_for(json), wrong_in(folder)
+    say(console, wrong)
     write_json(json, {"folder": str(folder), "wrong": wrong})
     if wrong:
         raise HeadraceError(f"{folder}: {len(wrong):,} faults; delete the shards named, and run pack again")
+    summary = describe(folder)
+    say(console, [f"{folder}: {summary.samples:,} samples in {summary.shards:,} shards, every byte is right"])
 
 
 def info(folder: Folder, *, json: Json = None) -> None:

@@ -61,10 +61,7 @@ class FirstBatchDigests:
         self._evidence.write(("first", batch.epoch, batch.index, drawn, _leaves(values), rows, files))
 
     def _states(self) -> States:
-        return {
-            name: _digest(repr(_plain(state())).encode(errors="replace")).hex()
-            for name, state in self._generators.items()
-        }
+        return {name: _digest_of_text(repr(_plain(state()))).hex() for name, state in self._generators.items()}
 
 
 class ReplicaInputs:
