@@ -124,9 +124,9 @@ class Cropped(Classified):
     def changed(self, pixels):
         top, left = np.random.randint(0, 8, 2)
         return pixels[top : top + 8, left : left + 8]
-class Flipped(Segmented):
+class Rolled(Segmented):
     def changed(self, pixels):
-        return pixels.flip(1) if torch.rand(()) < 0.5 else pixels
+        return pixels.roll(int(torch.randint(16, ())), 1)
 def masked(batch):
     numbers = torch.stack(batch)
     return torch.where(torch.rand_like(numbers) < 0.15, -1.0, numbers)
@@ -135,7 +135,7 @@ AUGMENTED = (
     JITTER
     + """
 fit(loader_of(Cropped(images[:32]), shuffle=True), loader_of(Cropped(images[32:])))
-fit(loader_of(Flipped(DATA, names[:32]), num_workers=0), loader_of(Flipped(DATA, names[32:]), num_workers=0))
+fit(loader_of(Rolled(DATA, names[:32]), num_workers=0), loader_of(Rolled(DATA, names[32:]), num_workers=0))
 fit(loader_of(Texts(texts[:32])), loader_of(Texts(texts[32:]), collate_fn=masked))
 """
 )
@@ -161,7 +161,7 @@ fit(loader_of(Cropped(images[:32])), loader_of(Unused(images[32:])))
 fit(loader_of(Cropped(images[:32])), loader_of(ByIndex(images[32:])))
 fit(loader_of(Cropped(images[:32])), loader_of(Cropped(images[32:])), before=seeded)
 fit(loader_of(Cropped(images[:32])), loader_of(Cropped(images[32:]), worker_init_fn=constant))
-fit(loader_of(Flipped(DATA, names[:32])), loader_of(Flipped(DATA, names[32:]), num_workers=0), before=seeded)
+fit(loader_of(Rolled(DATA, names[:32])), loader_of(Rolled(DATA, names[32:]), num_workers=0), before=seeded)
 fit(loader_of(Texts(texts[:32]), collate_fn=masked), loader_of(Texts(texts[32:])))
 fit(loader_of(Texts(texts[:32]), collate_fn=masked), loader_of(Texts(texts[32:]), collate_fn=masked), epochs=1)
 """

@@ -151,12 +151,17 @@ def augmented_evaluation(session: Session) -> Iterator[DataFault]:
 
 
 def _drawn_anew(one: FirstOfPass, other: FirstOfPass) -> list[str]:
-    """Return the leaves of one batch of the same keys that two passes made differently, both by random draws."""
+    """Return the leaves of the first batch of the same keys that two passes made differently, both by random draws.
+
+    Draws such as flips may give a small batch the same values twice.
+    """
     for first, second in zip(one.batches, other.batches, strict=False):
         draws = [any(before != after for _, before, after in batch.generators) for batch in (first, second)]
         if first.keys is not None and first.keys == second.keys and all(draws):
             again = {path: digest for path, digest, _ in second.leaves}
-            return [path for path, digest, _ in first.leaves if digest and again.get(path) not in (digest, "", None)]
+            drawn = [path for path, digest, _ in first.leaves if digest and again.get(path) not in (digest, "", None)]
+            if drawn:
+                return drawn
     return []
 
 
