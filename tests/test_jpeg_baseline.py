@@ -128,6 +128,7 @@ def with_factors(file: bytes, horizontal: int, vertical: int) -> bytes:
 LEVELS = _core.levels()
 
 
+@pytest.mark.one_in(2)
 @each_subsampling
 @pytest.mark.parametrize("kind", IMAGES)
 @pytest.mark.parametrize("optimize", [False, True], ids=["standard", "optimized"])
@@ -144,7 +145,7 @@ def test_grey(quality: int) -> None:
 
 
 @each_subsampling
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_sizes(subsampling: str) -> None:
     for size in range(5, 71):
         for width, height in ((size, 37), (41, size), (size, size)):
@@ -171,6 +172,7 @@ def test_restart_intervals(subsampling: str, options: dict[str, int]) -> None:
     check(file, *windows_of(150, 100, 6, 1))
 
 
+@pytest.mark.one_in(5)
 @each_subsampling
 @pytest.mark.parametrize("interval", [1, 2, 3, 5, 7, 13, 26, 60, 1000])
 def test_windows_over_any_restart_interval(subsampling: str, interval: int) -> None:
@@ -194,7 +196,7 @@ def test_skipped_intervals_are_not_decoded() -> None:
 
 
 @each_subsampling
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_windows(subsampling: str) -> None:
     file = encode(photograph(300, 400), quality=95, subsampling=SUBSAMPLINGS[subsampling])
     check(file, *windows_of(400, 300, 40, 7))

@@ -76,6 +76,7 @@ def rgb(file: bytes, *rows: int, **options: object) -> np.ndarray:
     return _core.decode_png(file, "rgbx8", *rows, **options)[:, :, :3]
 
 
+@pytest.mark.one_in(3)
 @each_kind
 @interlaced_or_not
 @pytest.mark.parametrize("filters", FILTERS)
@@ -86,6 +87,7 @@ def test_rgb_equals_pillow_and_the_samples(color: int, depth: int, filters: str,
     np.testing.assert_array_equal(got, pillow_rgb(file))
 
 
+@pytest.mark.one_in(3)
 @each_kind
 @interlaced_or_not
 def test_every_small_size(color: int, depth: int, interlaced: bool) -> None:
@@ -120,6 +122,7 @@ def layouts_of(color: int, depth: int) -> list[str]:
     return ["rgbx8", *single]
 
 
+@pytest.mark.one_in(2)
 @each_kind
 @interlaced_or_not
 def test_levels_give_the_same_bytes(color: int, depth: int, interlaced: bool) -> None:
@@ -141,6 +144,7 @@ def test_a_window_equals_the_same_rows_of_the_whole(color: int, depth: int, inte
             np.testing.assert_array_equal(_core.decode_png(file, layout, top, bottom), whole[top:bottom])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("level", [0, 1, 9])
 @pytest.mark.parametrize("content", ["noise", "flat", "mixed"])
 def test_a_window_of_a_large_image(level: int, content: str) -> None:

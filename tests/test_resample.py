@@ -65,6 +65,7 @@ SIZES = [(7, 5), (64, 48), (224, 224), (31, 200), (1, 1), (500, 3)]
 SOURCES = [(48, 64), (375, 500), (5, 3), (1, 40), (900, 20)]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", PILLOWS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("source", SOURCES)
@@ -135,6 +136,7 @@ def test_taps_reach_beyond_a_window_as_far_as_its_bounds(data: st.DataObject) ->
     assert_like_pillows(ours, by_pillow(pixels, size, name, (x0, y0, x1, y1)), name)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", BLENDING)
@@ -161,6 +163,7 @@ def test_levels_agree_bit_for_bit(data: st.DataObject) -> None:
         assert np.array_equal(results[0].view(np.uint8), result.view(np.uint8)), level
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("width", [1, 3, 40, 64, 100, 200, 1500, 9000])
 @pytest.mark.parametrize("brightest", [1.0, 0.9, 0.5])
 @pytest.mark.parametrize("name", BLENDING)

@@ -217,6 +217,7 @@ def test_the_process_that_made_it_is_killed():
     assert store.get(3) == b"kept"
 
 
+@pytest.mark.one_in(2)
 def test_forks_while_others_write(store):
     """A fork has a copy of whatever another thread held in its midst."""
     stop, done = threading.Event(), []
@@ -309,7 +310,7 @@ def killed(folder, seed):
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_killed_while_it_writes(tmp_path, seed):
     killed(tmp_path, seed)
     _, stats = mended(tmp_path, 400, 100_000)

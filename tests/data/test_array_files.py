@@ -20,6 +20,7 @@ def saved(array: np.ndarray) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f4", ">f8", "<f2", "|u1", ">u2", "<i8", "|b1"])
 @pytest.mark.parametrize("shape", [(7,), (5, 6), (1, 5, 6), (5, 6, 3), (0, 4)], ids=str)

@@ -58,6 +58,7 @@ TABLES = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_row_is_a_sample(mapped, kind):
     table = TABLES[kind](mapped)

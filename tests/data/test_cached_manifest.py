@@ -115,7 +115,7 @@ def test_later_openings_do_without_pyarrow(manifest):
 
 @pytest.mark.parametrize("how", ["in place", "replaced"])
 @pytest.mark.parametrize("whole", [True, False], ids=["small", "large"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_another_of_the_same_size_and_time(manifest, built, monkeypatch, how, whole):
     """Changed in a place that no sample of the content reaches."""
     if not whole:
@@ -286,6 +286,7 @@ EDITS = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "edit",
     [
@@ -459,6 +460,7 @@ def test_opening_allocates_nothing_a_row(many):
     assert peak < 1_000_000  # less than a byte a row
 
 
+@pytest.mark.long
 def test_a_batch_reads_the_texts_of_its_own_samples_alone(many, monkeypatch):
     asked = []
 

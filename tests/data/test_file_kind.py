@@ -122,6 +122,7 @@ KINDS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("ending", ["", ".bin", ".jpg", ".csv"])
 @pytest.mark.parametrize("form", KINDS)
 def test_bytes_tell(form, ending, tmp_path):

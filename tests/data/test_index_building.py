@@ -154,6 +154,7 @@ def test_a_read_only_folder_keeps_it_in_the_cache(make_tar, own_cache, as_nobody
 NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c"]
 
 
+@pytest.mark.long
 def test_a_file_system_that_is_mounted_read_only(make_tar, own_cache):
     path = make_tar("a.tar", MEMBERS)
     bind = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'

@@ -194,6 +194,7 @@ def rewrite(path: Path, name: str, values: list[int] | None = None, **metadata: 
     path.write_bytes(put_together(header, body))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "change",
     [

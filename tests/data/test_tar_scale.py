@@ -126,6 +126,7 @@ def memory_of_use(path: Path, few: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("count", [COUNT, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_members(tmp_path, count):
     layout = LAYOUTS["images and labels"]
     path, few = many(tmp_path / "a.tar", count, layout), many(tmp_path / "few.tar", 10, layout)

@@ -55,6 +55,7 @@ def as_tensors(chains):
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("channels", [3, 1])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_each_operation_is_the_cores(name, channels):

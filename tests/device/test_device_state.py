@@ -107,6 +107,7 @@ class Numbers(Dataset):
         return {"x": torch.tensor(index)}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdatas_stateful_loader(workers):

@@ -25,6 +25,7 @@ def folder(tmp_path_factory):
     return hr.open(write_folder(tmp_path_factory.mktemp("streams") / "photos", 20))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("scenario", stream_scenarios.ALONE, ids=lambda scenario: scenario.__name__)
 def test_batches_of_any_source_are_in_order(scenario, seed):
@@ -35,7 +36,7 @@ def test_batches_of_any_source_are_in_order(scenario, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("scenario", stream_scenarios.WITH_IMAGES)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(12)
 def test_batches_of_a_loader_are_in_order(scenario, seed, folder):
     with simulated_device(seed) as device:
         stream_scenarios.WITH_IMAGES[scenario](device, folder)
@@ -53,6 +54,7 @@ ANYWHERE = (
 )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scenario", [*ANYWHERE, "uint8", "colours", "mixup of floats"])
 def test_batches_on_another_accelerator_are_in_order(scenario, folder):
     with simulated_device(kind="xpu") as device:

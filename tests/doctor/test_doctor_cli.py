@@ -78,6 +78,7 @@ def test_every_option_arrives(asked: Asked, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -199,6 +200,7 @@ def test_apply_of_a_script_elsewhere_says_where_it_applies(tmp_path: Path, monke
     assert script.read_text() == SCRIPT.replace("num_workers=2", "num_workers=3")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("run", "why"),
     [

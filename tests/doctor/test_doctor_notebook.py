@@ -146,6 +146,7 @@ def test_says_what_to_do_with_its_reason_and_its_change() -> None:
 
 
 @pytest.mark.usefixtures("advice_of_few_steps")
+@pytest.mark.long
 def test_a_verbose_one_leaves_nothing_out() -> None:
     file = io.StringIO()
     with headrace.doctor.watch(verbose=True, console=Console(file=file, width=100)) as watched:
@@ -206,6 +207,7 @@ def test_a_fork_server_ends_unless_it_has_workers() -> None:
     assert server._forkserver_pid is None
 
 
+@pytest.mark.long
 def test_a_second_one_starts_afresh() -> None:
     for _ in range(2):
         with headrace.doctor.watch(show=False) as watched:
@@ -246,6 +248,7 @@ def test_a_body_that_trains_nothing() -> None:
     assert watched.diagnosis.wait_share is None
 
 
+@pytest.mark.long
 def test_a_fault_of_the_doctors_is_named_and_hides_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

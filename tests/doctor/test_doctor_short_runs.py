@@ -85,6 +85,7 @@ def test_few_steps_are_replayed_as_few_times(steps: int, tmp_path: Path) -> None
     assert windows == {"observe": steps, "replay": steps, "load": steps, "drain": 0}
 
 
+@pytest.mark.long
 def test_a_script_that_counts_on_its_epochs_has_its_lower_bound_in_the_next_epoch(tmp_path: Path) -> None:
     found = measured(python("counted_epoch.py", 20, 60), tmp_path, "--steps", "12", replay_steps=None)
     assert found.status == 0, found.error
@@ -110,6 +111,7 @@ def test_a_script_that_fails_beyond_its_first_epoch_is_run_again_without_such_st
     assert len(list(written.glob("started.txt*"))) == 2 * is_kept
 
 
+@pytest.mark.long
 def test_a_script_that_fails_on_repeated_batches_is_run_again_without_them(tmp_path: Path) -> None:
     script = tmp_path / "remembers.py"
     script.write_text(REMEMBERS)

@@ -14,7 +14,7 @@ MOST_BYTES = 120_000
 
 
 @pytest.mark.parametrize("name", names())
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(16)
 def test_figures_of_recorded_evidence_are_unchanged(name: str, tmp_path: Path) -> None:
     session, figures = derived(name, tmp_path)
     assert list(differences(expected(name), figures)) == []
@@ -22,7 +22,7 @@ def test_figures_of_recorded_evidence_are_unchanged(name: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["fault_respawn", "fault_slow_rank", "truth_images"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_reports_of_recorded_evidence_begin_with_the_verdict(name: str, tmp_path: Path) -> None:
     """One of each kind: with proofs, with ranks, only observed."""
     verdict, text, page, trace = reports(name, derived(name, tmp_path)[0])

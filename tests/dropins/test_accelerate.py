@@ -62,6 +62,7 @@ def make_prepared(make):
     return lambda **overrides: Prepared(make(**overrides))
 
 
+@pytest.mark.one_in(2)
 def test_resume_at_every_step(make_prepared):
     battery.check_resume_at_every_step(make_prepared)
 

@@ -121,6 +121,7 @@ def test_restored_state(make_dataloader):
     battery.check_restored_state_is_the_same(make_dataloader)
 
 
+@pytest.mark.one_in(2)
 def test_resume_on_other_world_sizes(make_dataloader):
     battery.check_resume_on_other_world_sizes(make_dataloader, GLOBAL_BATCH)
 
@@ -357,6 +358,7 @@ def test_a_prefetchers_abandoned_pass_counts_as_its_epochs(make, expected, way, 
     battery.assert_equal(got, expected[len(dataloader) : 3 * len(dataloader)], "two epochs")
 
 
+@pytest.mark.one_in(2)
 @WAYS
 def test_a_prefetcher_resumes_at_every_step(make, way):
     for taken in range(len(make()) + 1):

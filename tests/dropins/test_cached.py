@@ -89,6 +89,7 @@ def test_what_is_random_stays_random():
         ),
     ],
 )
+@pytest.mark.long
 def test_a_worker_that_is_started_anew_shares_it(log, method):
     """Half of it is made here, the rest there."""
     dataset = hr.cached(Pictures(log), cache=CACHE)

@@ -237,6 +237,7 @@ def runs_beside(work) -> bool:
     return seen[0]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this Python has no GIL to release")
 @pytest.mark.parametrize("kind", ["path", "bytes"])
 def test_the_gil_is_free_while_the_core_works(tmp_path, kind):

@@ -72,6 +72,7 @@ def test_resumes_at_every_step(make, expected, tmp_path):
     check_resumed(make, expected, tmp_path, range(1, 2 * STEPS))
 
 
+@pytest.mark.one_in(2)
 def test_resumes_around_an_epochs_end(make, expected, tmp_path):
     check_resumed(make, expected, tmp_path, (2, STEPS))
 
@@ -84,6 +85,7 @@ def check_resumed(make, expected, tmp_path, steps):
         battery.assert_equal(got, expected[taken : 2 * STEPS], f"resumed after {taken}")
 
 
+@pytest.mark.one_in(2)
 def test_resumes_in_the_process_that_was_stopped(make, expected, tmp_path):
     """The loader stands somewhere in mid-epoch; what Trainer says counts."""
     loader = make()
@@ -94,6 +96,7 @@ def test_resumes_in_the_process_that_was_stopped(make, expected, tmp_path):
     battery.assert_equal(train(loader, tmp_path, max_steps=3), expected[:3], "started anew")
 
 
+@pytest.mark.one_in(2)
 def test_resumes_with_accumulated_gradients(make, expected, tmp_path):
     """Three optimizer steps an epoch, of three, three and one batches."""
     options = {"gradient_accumulation_steps": 3}

@@ -149,6 +149,7 @@ def test_fabric_insists_on_a_dataloader(make, fabric):
         fabric.setup_dataloaders(make())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "bare", [pytest.param(False, marks=pytest.mark.long), True], ids=["DataLoader", "loader itself"]
 )

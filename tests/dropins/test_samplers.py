@@ -48,6 +48,7 @@ def ranks_joined(kind, monkeypatch):
         monkeypatch.setattr(battery, "joined", dealt)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.long if kind == "windows" else ()) for kind in KINDS]
 )
@@ -201,6 +202,7 @@ def test_a_restored_position_is_continued_once(kind):
     battery.assert_equal(battery.kept(loader), following, "the next epoch")
 
 
+@pytest.mark.one_in(2)
 @everywhere
 def test_a_pass_of_which_nothing_was_taken_leaves_the_position(kind, workers):
     loader = factory(kind, workers)()
@@ -318,6 +320,7 @@ def test_a_thread_that_runs_ahead_of_the_loop_may_keep_the_state_of_each_batch(k
 # --- nobody counts ---
 
 
+@pytest.mark.one_in(3)
 @both
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_without_a_count_there_is_no_state(kind, num_workers):
@@ -338,6 +341,7 @@ def test_without_a_count_there_is_no_state(kind, num_workers):
     assert sampler.state_dict()["epoch"] == 1
 
 
+@pytest.mark.one_in(3)
 @both
 def test_the_loops_own_count_does(kind):
     unit = GLOBAL_BATCH if kind == "samples" else 1

@@ -52,6 +52,7 @@ def test_resume_at_every_step(kind, workers):
         assert [samples_of(resumed), samples_of(resumed)] == [first[taken:], second]
 
 
+@pytest.mark.one_in(2)
 @everywhere
 def test_resume_after_the_end_of_a_pass(kind, workers):
     first, second, third = epochs(kind, 3)
@@ -61,6 +62,7 @@ def test_resume_after_the_end_of_a_pass(kind, workers):
     assert [samples_of(resumed), samples_of(resumed)] == [second, third]
 
 
+@pytest.mark.one_in(4)
 @everywhere
 @pytest.mark.parametrize("taken", [2, 4, 6])
 def test_a_loop_that_sets_epochs_sees_each_batch_once(kind, workers, taken):
@@ -86,7 +88,7 @@ def test_a_loop_that_sets_epochs_sees_each_batch_once(kind, workers, taken):
 
 
 @both
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_resume_twice(kind):
     first = epochs(kind, 1)[0]
     state = after(stateful_loader(kind, "workers")[1], 1)
@@ -106,6 +108,7 @@ def test_after_an_abandoned_pass_comes_the_next_epoch(kind):
     assert samples_of(loader) == following
 
 
+@pytest.mark.one_in(3)
 @both
 @pytest.mark.parametrize("workers", ["no workers", "workers"])
 def test_the_sampler_itself_still_does_not_know(kind, workers):

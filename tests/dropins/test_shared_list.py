@@ -153,6 +153,7 @@ def test_a_source_is_consumed_as_it_comes():
 # --- shared ---
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "method",
     ["fork", pytest.param("forkserver", marks=pytest.mark.leaks(reason="Python keeps its fork server")), "spawn"],

@@ -129,6 +129,7 @@ CASES = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 def test_the_same_batches_as_dataloader(workers, options):

@@ -293,6 +293,7 @@ def test_a_fork_drops_the_pass():
     iterator.close()
 
 
+@pytest.mark.one_in(2)
 @every_kind
 def test_a_fork_in_mid_epoch(options):
     """The threads are in another process, and may be anywhere."""

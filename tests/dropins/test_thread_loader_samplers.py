@@ -54,6 +54,7 @@ def test_threads(kind):
     battery.check_threads(thread_factory(kind))
 
 
+@pytest.mark.one_in(2)
 @every_kind
 @pytest.mark.parametrize("persistent", [False, True], ids=["threads of a pass", "persistent threads"])
 def test_resume_at_every_step(kind, persistent):
@@ -61,7 +62,7 @@ def test_resume_at_every_step(kind, persistent):
 
 
 @every_kind
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_resume_with_other_threads(kind):
     for threads in battery.THREADS:
         battery.check_resume_at_every_step(thread_factory(kind), threads=threads)
@@ -94,7 +95,7 @@ def test_world_sizes(kind):
 
 @every_kind
 @pytest.mark.usefixtures("ranks_joined")
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_resume_on_other_world_sizes(kind):
     battery.check_resume_on_other_world_sizes(thread_factory(kind, dataset=Numbers), GLOBAL_BATCH)
 
@@ -106,7 +107,7 @@ def test_batches_are_those_of_a_tracked_dataloader(kind):
 
 
 @every_kind
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_threads_under_a_prefetcher(kind):
     make = prefetched(thread_factory(kind))
     battery.check_threads(make)
@@ -124,6 +125,7 @@ def test_tracked_workers_under_a_prefetcher(kind, workers):
     battery.check_resume_twice(make)
 
 
+@pytest.mark.one_in(2)
 @every_kind
 def test_seek_at_every_step(kind):
     """The same batches as a pass has from there on, and the same state."""

@@ -121,6 +121,7 @@ def samples_are_batches(monkeypatch):
     monkeypatch.setattr(battery, "plain", lambda value: torch.as_tensor(value).numpy().copy())
 
 
+@pytest.mark.one_in(3)
 @every_order
 def test_threads(order):
     battery.check_threads(maker(order))
@@ -129,6 +130,7 @@ def test_threads(order):
     )
 
 
+@pytest.mark.one_in(5)
 @every_order
 @pytest.mark.parametrize("persistent", [False, True])
 def test_resume_at_every_step(order, persistent):
@@ -136,7 +138,7 @@ def test_resume_at_every_step(order, persistent):
 
 
 @every_order
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 def test_resume_on_other_threads(order):
     for threads in (0, 1, 8):
         battery.check_resume_at_every_step(maker(order), threads=threads)
@@ -151,16 +153,19 @@ def test_samples_without_batching(samples_are_batches):
     battery.check_resume_at_every_step(maker("no batching"))
 
 
+@pytest.mark.one_in(2)
 @every_order
 def test_resume_twice(order):
     battery.check_resume_twice(maker(order))
 
 
+@pytest.mark.one_in(2)
 @every_order
 def test_restored_state_is_the_same(order):
     battery.check_restored_state_is_the_same(maker(order))
 
 
+@pytest.mark.one_in(2)
 @every_order
 def test_seek_at_every_step(order):
     """The indices of a pass from there on; and its state holds what is drawn for them."""

@@ -108,6 +108,7 @@ def test_depth_between_near_and_far(scenes, view):
     check(scenes, fields, view, "depth_valid", lambda s, v: dense.depth(s.depth, v, **options)[1][None])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "quantiles",
     [hr.Quantiles(), hr.Quantiles(0, 1, range=(0, 1)), hr.Quantiles(0.1, 0.5, range=(3, -2), clip=False)],

@@ -92,6 +92,7 @@ def belady(plan: UniformPlan, epochs: int, room: int) -> list[float]:
     ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("place", "order"),
     [("ram", "global"), ("disk", hr.Windowed(block_samples=4, window_blocks=8, lanes=4))],

@@ -106,6 +106,7 @@ CASES = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("place", "fields", "options", "cut"), CASES.values(), ids=CASES)
 def test_batches_are_those_of_no_cache(places, place, fields, options, cut):
     expected = battery.epochs(load(places[place], fields, **options), 3)
@@ -146,6 +147,7 @@ def test_battery(places, tmp_path, case, cache):
 SIDES = [(13, 61), (61, 13), (33, 32), (1, 7), (97, 98)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("filter", ["triangle", "nearest", "bicubic", "linear"])
 @pytest.mark.parametrize(("height", "width"), SIDES)
 def test_flips_of_what_is_kept_are_flips_of_the_image(places, height, width, filter):
@@ -380,6 +382,7 @@ OTHER_RANK = """
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["ram", "disk"])
 def test_unrelated_processes_share_one_cache(places, tmp_path, kind):
     """What rank 1 of another program has kept, this process finds."""

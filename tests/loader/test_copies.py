@@ -76,6 +76,7 @@ def drawn(dataset, name, view, copy, *, epoch=0):
     return _core.sample_views(program, key, ids, np.zeros(len(ids), np.uint32), 0, width, height, copy=copy)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("level", _core.levels())
 def test_each_copy_is_the_crop_that_it_would_be_alone(dataset, level):
     fields = crops(dct_scaling=False) | {

@@ -94,6 +94,7 @@ def test_map_workers(scope):
     assert first["image"].shape == (64, 3, 256, 256)
 
 
+@pytest.mark.long
 def test_albumentations(scope):
     names = scope(example_of("albumentations.Compose"))
     (first, *_) = repeats(names["loader"])

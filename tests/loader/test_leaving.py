@@ -384,6 +384,7 @@ def forked(request, photos):
     return loader, iterator, expected
 
 
+@pytest.mark.one_in(2)
 def test_a_fork_goes_on_from_the_same_batch(forked):
     _, iterator, expected = forked
     for _ in range(3):
@@ -516,6 +517,7 @@ except KeyboardInterrupt:
     assert error.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "body",
     [

@@ -88,7 +88,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("place", ["folder", "tar"])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 def test_batches_equal_pillow_to_one_level(folder, tar, place, view):
     dataset = {"folder": folder, "tar": tar}[place]
     loader = load(dataset, {"image": image(), "label": hr.Label()}, view=view)
@@ -247,7 +247,7 @@ def test_dct_scaling_by_request_changes_little(tmp_path):
 
 
 @pytest.mark.parametrize(("resize", "crop"), [(256, 224), (180, 160), (128, 112)])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_evaluation_is_pillows_within_one_level_by_default(tmp_path, resize, crop):
     """torchvision's Resize and CenterCrop over Pillow, as scripts write it for validation."""
     expected = []

@@ -56,6 +56,7 @@ def load(data, map, **options):
 # --- processes ---
 
 
+@pytest.mark.one_in(2)
 def test_map_runs_in_processes_of_its_own(photos, way):
     batches = battery.kept(load(photos, map_functions.jitter))
     pids = {pid for batch in batches for pid in batch["pid"]}
@@ -155,7 +156,7 @@ def test_what_is_given_back_untouched_stays_where_it_is(photos):
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_what_map_writes_into_its_sample_is_seen(photos, way, output):
     def paint(sample, rng):
         sample["image"][:, 0] = 7
@@ -167,6 +168,7 @@ def test_what_map_writes_into_its_sample_is_seen(photos, way, output):
     assert (batches[1][0]["image"][:, :, 0] == 7).all()
 
 
+@pytest.mark.one_in(2)
 def test_small_tensors_that_map_writes_to_are_seen(photos, way):
     def count(sample, rng):
         sample["label"].add_(5)
@@ -176,6 +178,7 @@ def test_small_tensors_that_map_writes_to_are_seen(photos, way):
     assert set(np.concatenate([batch["label"] for batch in batches])) == {5, 6, 7, 8}
 
 
+@pytest.mark.one_in(2)
 def test_undecoded_bytes_and_lists_come_to_map(tmp_path, way):
     data = hr.open(write_tar(tmp_path / "a.tar"))
     fields = {"text": hr.Raw(), "label": hr.Label()}
@@ -183,6 +186,7 @@ def test_undecoded_bytes_and_lists_come_to_map(tmp_path, way):
     assert [text for batch in batches for text in batch["said"]] == [f"NUMBER {number}" for number in range(COUNT)]
 
 
+@pytest.mark.one_in(2)
 def test_fields_that_come_and_go_with_the_label(photos, way):
     """A layout that was known for one batch may not fit the next."""
 
@@ -193,6 +197,7 @@ def test_fields_that_come_and_go_with_the_label(photos, way):
     assert [batch["made"].shape for batch in loader] == [(10, 40 + 10 * label, 50) for label in range(4)]
 
 
+@pytest.mark.one_in(2)
 def test_rows_of_one_number_in_a_batch_of_a_page(photos, way):
     """Tensors of no dimension are written to shared memory as any other, once there are enough of them."""
     many = photos.select(np.arange(600) % COUNT)
@@ -205,6 +210,7 @@ def test_rows_of_one_number_in_a_batch_of_a_page(photos, way):
     battery.assert_equal(by_workers, by_threads, "numbers")
 
 
+@pytest.mark.one_in(2)
 def test_tensors_of_a_subclass_become_plain_ones(photos, way):
     batch = next(iter(load(photos, as_picture, output="torch")))
     assert type(batch["image"]) is torch.Tensor
@@ -225,6 +231,7 @@ def as_picture(sample, rng):
     return {"image": (sample["image"] + 1).as_subclass(Picture)}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "kind", ["sparse", *(pytest.param(one, marks=pytest.mark.long) for one in ("gradient", "bfloat16")), "conjugate"]
 )
@@ -307,7 +314,7 @@ def test_blocks_beyond_what_a_worker_keeps_mapped(photos, monkeypatch):
     ],
     ids=["None", "other fields", "other shapes"],
 )
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_nonsense_is_told_in_the_same_words_as_by_threads(photos, way, map, texts):
     by_threads = fails(UsageError, load(photos, map, map_workers=0, batch_size=COUNT), *texts)
     assert str(fails(UsageError, load(photos, map, batch_size=COUNT), *texts)) == str(by_threads)
@@ -330,12 +337,14 @@ def test_an_exception_keeps_its_traceback_and_gains_the_sample(photos, way, work
         assert "map_functions.py" in rest[1], "the user's own code comes first"
 
 
+@pytest.mark.one_in(2)
 def test_an_exception_that_cannot_be_pickled_comes_as_its_base(photos, way):
     error = fails(ValueError, load(photos, map_functions.fails_oddly), "OddError: trouble at home")
     assert type(error) is ValueError
     assert "map_functions.OddError: trouble at home" in error.__notes__[1]
 
 
+@pytest.mark.one_in(2)
 def test_exceptions_that_are_no_exceptions(photos, way):
     def leaves(sample, rng):
         raise SystemExit("enough")
@@ -343,11 +352,13 @@ def test_exceptions_that_are_no_exceptions(photos, way):
     fails(SystemExit, load(photos, leaves), "enough")
 
 
+@pytest.mark.one_in(2)
 def test_stop_iteration_does_not_end_the_epoch_in_silence(photos, way):
     error = fails(RuntimeError, load(photos, lambda sample, rng: next(iter(()))), "StopIteration raised in map=")
     assert "sample 'ant/0000." in error.__notes__[0]
 
 
+@pytest.mark.one_in(2)
 def test_batches_before_the_failure_are_delivered(photos, way):
     iterator = iter(load(photos, map_functions.fails_on_bees, batch_size=5, prefetch=4))
     assert [len(next(iterator)["label"]) for _ in range(2)] == [5, 5]
@@ -357,6 +368,7 @@ def test_batches_before_the_failure_are_delivered(photos, way):
         next(iterator)
 
 
+@pytest.mark.one_in(2)
 def test_a_failure_while_the_feed_waits_for_the_consumer(photos, way):
     """The consumer may take its time before it hears of it; nothing hangs."""
     iterator = iter(load(photos, map_functions.fails_on_bees, batch_size=10, prefetch=1))
@@ -365,6 +377,7 @@ def test_a_failure_while_the_feed_waits_for_the_consumer(photos, way):
         next(iterator)
 
 
+@pytest.mark.one_in(2)
 def test_values_that_cannot_be_pickled(photos, way):
     def locked(sample, rng):
         return {"label": sample["label"], "lock": [threading.Lock()] if sample["label"] == 2 else None}
@@ -386,6 +399,7 @@ class Hollow:
         return int, ("no number",)
 
 
+@pytest.mark.one_in(2)
 def test_values_that_cannot_be_made_again(photos, way):
     loader = load(photos, lambda sample, rng: {"hollow": Hollow()})
     fails(UsageError, loader, "expected values that can be pickled and made again", "ValueError: invalid literal")
@@ -409,7 +423,7 @@ def crash():
     ],
     ids=["killed", "asked to end", "crashed", "exits"],
 )
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 def test_a_worker_that_ends(photos, way, end, texts):
     """Its error names the very sample that it was at."""
 
@@ -438,6 +452,7 @@ def test_a_handler_of_the_parents_is_none_of_a_workers(photos):
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.one_in(2)
 def test_an_idle_worker_that_is_killed(photos, way):
     loader = load(photos, map_functions.unchanged, batch_size=10, prefetch=1)
     iterator = iter(loader)
@@ -577,6 +592,7 @@ def test_a_process_that_may_not_start_others(photos, made):
 # --- statistics ---
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_time_in_map_is_counted(photos, way, workers):
     loader = load(photos, map_functions.no_pid, map_workers=workers)

@@ -56,6 +56,7 @@ def factory(places, *, place, output, dtype="uint8", **options):
     return make
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_any_number_of_workers_gives_what_threads_give(places, case, way, workers):
@@ -64,6 +65,7 @@ def test_any_number_of_workers_gives_what_threads_give(places, case, way, worker
     battery.assert_equal(battery.epochs(make(map_workers=workers)), expected, f"map_workers={workers}")
 
 
+@pytest.mark.one_in(2)
 def test_memory_is_laid_out_as_by_threads(places, way):
     """A model that is compiled for one layout sees no other."""
     make = factory(places, place="tar", output="torch")

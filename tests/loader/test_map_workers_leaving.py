@@ -75,6 +75,7 @@ def test_processes_work_while_a_pass_goes_on(photos):
     assert nothing_runs()
 
 
+@pytest.mark.one_in(2)
 def test_the_end_of_an_epoch(photos, way):
     assert len(list(load(photos))) == COUNT / 4
     assert nothing_runs()
@@ -163,6 +164,7 @@ def test_closing_waits_for_the_rows_in_progress(photos, way):
     assert WORKERS <= finished < COUNT, "each finishes its row, and leaves the rest"
 
 
+@pytest.mark.one_in(2)
 def test_workers_with_large_results_for_nobody_need_not_be_killed(photos, way, monkeypatch):
     """Their results lie in the pipe, and beyond what it holds they wait for a reader."""
     killed = []
@@ -176,6 +178,7 @@ def test_workers_with_large_results_for_nobody_need_not_be_killed(photos, way, m
     assert not killed
 
 
+@pytest.mark.one_in(2)
 def test_a_map_that_hangs_is_killed(photos, way, monkeypatch):
     monkeypatch.setattr(map_workers, "LEAVE_S", 0.05)
     context = multiprocessing.get_context("fork")
@@ -411,6 +414,7 @@ def pids():
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "body",
     [
@@ -443,6 +447,7 @@ if child:
     assert (code, out, error) == (0, f"{COUNT - 1}\n", "")
 
 
+@pytest.mark.long
 def test_ctrl_c_in_the_users_code(folder):
     body = """
 for batch in loader():
@@ -643,7 +648,7 @@ def worker_kills(count, seed):
 
 
 @pytest.mark.parametrize(("moment", "victim"), worker_kills(2, seed=1))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_killed_worker(photos, way, moment, victim):
     kill_worker(photos, battery.kept(load(photos, map_workers=0)), moment, victim)
 

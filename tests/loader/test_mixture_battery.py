@@ -51,6 +51,7 @@ def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", CASES)
 def test_seek(places, case):
     make = factory(places, **CASES[case])

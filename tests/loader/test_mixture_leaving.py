@@ -142,6 +142,7 @@ def on_device(places, batches, **options):
     return factory(places, batches, output="torch", only=only, **options)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("batches", BATCHES)
 def test_same_bits_on_a_device(places, batches, host_as_device, monkeypatch):
     make = on_device(places, batches, device="cuda")

@@ -238,6 +238,7 @@ def other_points(sample, rng):
     return sample | {"points": keep, "count": len(keep)}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("output", ["torch", "numpy"])
 @pytest.mark.parametrize("map_workers", [0, 2])
 def test_what_map_returns_stays_a_list(coco, output, map_workers):

@@ -141,6 +141,7 @@ RESAMPLINGS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("size", [(17, 23), (46, 30), (80, 100)])
 @pytest.mark.parametrize("channels", KINDS)
 @pytest.mark.parametrize("name", RESAMPLINGS)

@@ -316,6 +316,7 @@ def photographs():
     return np.where((rng.random(20_210) < 0.72)[:, None], sizes, sizes[:, ::-1]).astype(np.int32)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("world_size", [2, pytest.param(8, marks=pytest.mark.long), 64])
 @pytest.mark.parametrize("batch_size", [2, hr.Budget(pixels=2 * 600 * 1000)], ids=["samples", "pixels"])
 def test_ranks_cost_the_same_and_little_is_filled_up(world_size, batch_size):

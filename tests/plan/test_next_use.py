@@ -31,6 +31,7 @@ def all_uses(plan, node, epochs):
     ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("window", [None, WINDOWED], ids=["global", "windowed"])
 @pytest.mark.parametrize("remainder", ["short", "drop", "wrap"])
 @pytest.mark.parametrize(("first", "stop"), [(0, 2), (2, 4), (3, 4)])

@@ -294,6 +294,7 @@ BOUNDS = np.array([[4, 9, 16]] * 3), np.ones((3, 3), np.int64)
 CODES = np.repeat([0, 1, 2], [4, 29, 60])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("capacity", [fixed(8), Capacity(96, 2, BOUNDS)], ids=["a number", "a budget"])
 @pytest.mark.parametrize("joined", [pytest.param(True, marks=pytest.mark.long), False])
 def test_every_sample_gets_every_scale_as_often_as_in_independent_draws(capacity, joined):

@@ -285,6 +285,7 @@ def test_ranks_joined_are_the_batch_of_world_size_one(data, way, remainder):
             assert ranks[-1].replacement(3, step, 1) == alone.replacement(3, step, 1)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("remainder", ["short", "wrap", "drop"])
 @pytest.mark.parametrize("batch_size", [1, 5, 24, 100])

@@ -183,6 +183,7 @@ def test_no_credential_is_in_an_index(indexed: StoreServer, tmp_path: Path) -> N
     assert len(hr.open(web, index=there)) == 48
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("damage", ["table", "part", "short", "foreign"])
 def test_a_damaged_index_is_told(indexed: StoreServer, damage: str, tmp_path: Path) -> None:
     data = bytearray(indexed.objects["i x/index.headrace"])

@@ -110,6 +110,7 @@ def test_a_key_that_may_only_list_is_named_at_its_first_read(moto: MotoStore) ->
 # --- profiles ---
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("profiles")
 @pytest.mark.parametrize("profile", ["team", "role", "there"])
 def test_a_profile_signs(profile: str, strict: MotoStore) -> None:
@@ -153,6 +154,7 @@ def test_profiles_that_cannot_sign_are_named(moto: MotoStore, home: Path) -> Non
 
 
 @pytest.mark.usefixtures("profiles")
+@pytest.mark.long
 def test_a_role_that_expires_under_the_run_is_assumed_again(strict: MotoStore, tmp_path: Path) -> None:
     options = {"profile": "role", "endpoint": strict.endpoint}
     here = loader(open_here(tmp_path))

@@ -76,6 +76,7 @@ def test_a_listing_goes_on_page_by_page_and_keeps_to_its_prefix(moto: MotoStore)
     assert keys_of(moto, "many/**/*1.bin")[-1] == "many/deep/00001.bin"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_any_name_of_a_key_is_listed_and_read(moto: MotoStore, key: str) -> None:
     moto.put(f"odd/{key}", DATA)
@@ -147,6 +148,7 @@ def test_what_is_missing_is_named(moto: MotoStore) -> None:
             hr.open(address, store_options=moto.options)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("version", ["s3", "s3v4"])
 def test_a_signed_address_is_read_like_a_file(shards: MotoStore, local: hr.Dataset, version: str) -> None:
     signer = shards.client("s3", config=Config(signature_version=version))
@@ -208,6 +210,7 @@ def test_an_index_that_may_not_be_written_is_named(shards: MotoStore, monkeypatc
 # --- runs ---
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", [{}, {"order": WINDOWED}], ids=["global", "windowed"])
 def test_batches_are_those_of_the_same_files_here(shards: MotoStore, local: hr.Dataset, options: Any) -> None:
     there, here = loader(open_shards(shards), **options), loader(local, **options)

@@ -43,6 +43,7 @@ def shards(store: StoreServer, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
     return store
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("credentials", CREDENTIALS)
 def test_tars_open_and_are_read_by_ranges(shards: StoreServer, credentials: str) -> None:
     scheme, options = CREDENTIALS[credentials]

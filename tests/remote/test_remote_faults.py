@@ -88,6 +88,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("fault", "run"),
     [
@@ -281,7 +282,7 @@ STAYING: dict[str, tuple[Answer, type[HeadraceError], str]] = {
 
 
 @pytest.mark.parametrize("stays", STAYING)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_what_stays_wrong_is_named_and_the_run_goes_on_from_its_state(
     local: hr.Dataset,
     store: StoreServer,

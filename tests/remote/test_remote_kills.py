@@ -188,6 +188,7 @@ def test_one_of_two_killed_at_many_moments(
     kill_one_of_two(store, tmp_path, seed, how, cache, world_size)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", [20, 21])
 def test_one_of_two_jobs_on_a_cache_is_killed(store: StoreServer, tmp_path: Path, seed: int) -> None:
     kill_one_of_two(store, tmp_path, seed, "forked", "disk", 1 + seed % 2)

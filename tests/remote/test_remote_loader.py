@@ -29,6 +29,7 @@ def remote(store: StoreServer, tmp_path: Path) -> hr.Dataset:
     return open_there(store, tmp_path / "indices")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -211,6 +212,7 @@ def test_windows_that_do_not_fit_the_memory_are_an_error_at_start(
     loader(remote)  # the global order takes what there is
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("gap_bytes", [0, 1 << 30], ids=["no gap read", "all gaps read"])
 def test_bytes_ahead_stay_within_their_memory_in_every_epoch(
     remote: hr.Dataset, monkeypatch: pytest.MonkeyPatch, gap_bytes: int

@@ -40,6 +40,7 @@ def tar_within(seed: int, format: int) -> bytes:
     return target.getvalue()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_data_that_holds_headers_is_no_member(
     store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: int

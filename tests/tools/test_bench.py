@@ -423,6 +423,7 @@ def test_reads_the_name_of_the_cpu() -> None:
 
 
 @pytest.mark.parametrize("output", [pytest.param("uint8", marks=pytest.mark.long), "float32"])
+@pytest.mark.long
 def test_both_loaders_run_on_a_tar(photo_tar: Path, output: str) -> None:
     settings = BenchSettings(path=str(photo_tar), threads=1, batch_size=8, rounds=1, images=16, output=output)
     runs = dict(run_rounds(settings))

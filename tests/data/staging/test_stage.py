@@ -289,6 +289,7 @@ def test_a_line_that_a_full_disk_cut_short_damages_no_journal(source, to, monkey
     assert unstage(str(to)).left == []
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -79,7 +79,7 @@ KINDS: list[Callable[[Path], Where]] = [folder, tars, a_zip, manifest, manifest_
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_the_copy_is_the_same_dataset(data, tmp_path_factory, monkeypatch, kind):
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path_factory.mktemp("cache")))
     to = tmp_path_factory.mktemp("fast") / "copies"

@@ -125,7 +125,7 @@ def test_a_loader_that_hinders_a_step_is_tried_with_threads_that_sleep() -> None
         ("kept = [bytearray(b'x') * (1 << 26) for _ in range(10 ** 6)]", "out of memory", "it took more than 1.1 GB"),
     ],
 )
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_a_module_that_goes_wrong_is_an_outcome(folder: Path, first: str, why: str, detail: str) -> None:
     most_s = 1.0 if why == "timed out" else MOST_S
     before = psutil.Process().children()
@@ -141,6 +141,7 @@ def test_a_module_that_is_no_python_is_an_outcome() -> None:
     assert "SyntaxError" in found.detail
 
 
+@pytest.mark.long
 def test_a_loader_without_samples_is_an_outcome(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     found = tried(module(tmp_path))

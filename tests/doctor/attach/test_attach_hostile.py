@@ -150,7 +150,7 @@ deep(100)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_children_of_multiprocessing_say_how_they_end(method, script, tmp_path):
     source = f"""
 import multiprocessing

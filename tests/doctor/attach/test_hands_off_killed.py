@@ -91,6 +91,7 @@ def killed(runs: Runs) -> Path:
     return session
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("signum", "to_doctor", "status"), [(signal.SIGINT, True, 130), (signal.SIGKILL, False, 137)])
 def test_a_run_that_is_cut_short_has_its_files_put_back(signum: int, to_doctor: bool, status: int, runs: Runs) -> None:
     with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
@@ -194,6 +195,7 @@ def test_a_run_that_is_killed_at_any_moment_leaves_no_trace(after: int, runs: Ru
     assert runs.now == runs.before
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("after", [pytest.param(n, marks=pytest.mark.long) if n % 4 else n for n in range(24)])
 def test_putting_back_goes_on_where_it_was_killed(after: int, runs: Runs) -> None:
     recorded(runs, CHANGING)

@@ -43,7 +43,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_the_probe_goes_with_it(way, project, tmp_path):
     plain = subprocess.run(WAYS[way], capture_output=True, text=True)
     ran = observed(WAYS[way], tmp_path, relay=True)
@@ -151,6 +151,7 @@ signal's handler raises, and at a worker's connection its end may be noticed bef
 @pytest.mark.parametrize(
     "to_group", [True, pytest.param(False, marks=pytest.mark.long)], ids=["to its group", "to the doctor"]
 )
+@pytest.mark.long
 def test_ctrl_c_during_training_leaves_nobody(to_group, training, tmp_path):
     with doctor([sys.executable, training(ENDLESS), "fork"], tmp_path, stderr=subprocess.DEVNULL) as process:
         assert process.stdout.readline() == "ready\n"

@@ -73,6 +73,7 @@ def to_group(process: subprocess.Popen[str], signum: int) -> None:
     os.killpg(process.pid, signum)
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     ("send", "relay"),
     [
@@ -96,6 +97,7 @@ def test_the_command_gets_a_signal_once(signum, send, relay, tmp_path):
     assert said["leftovers"] == []
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_command_in_a_session_of_its_own_gets_it_too(signum, tmp_path):
     with doctor(python(LEAVES), tmp_path) as process:

@@ -36,6 +36,7 @@ def observed(folder: Path, *arguments: str, python: str = sys.executable, **vari
     return run(*arguments, python=python, **added)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("other", "options"),
     [*((name, []) for name in OTHERS), ("sets", ["-s"]), ("sets", ["-P"]), ("sets", ["-X", "utf8"])],

@@ -38,6 +38,7 @@ def folder(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("sizes"), COUNT)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_after_a_resize(folder, dtype):
     """Images of floats are kept as the bytes that they were made of, by both."""

@@ -61,6 +61,7 @@ def with_trial(trial: LoaderTrial | None, run: MadeRun = SLOW) -> Session:
     return session
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("batch_us", "step_us"), [(1_000, 3_500), (5_000, 5_000), (12_000, 12_000)])
 def test_a_step_takes_as_long_as_its_batches_or_its_own_work(batch_us: float, step_us: float) -> None:
     found = helping(with_trial(tried(batch_us)), "loader")
@@ -183,7 +184,7 @@ for step, batch in enumerate(loader):
         (SCRIPT.replace("enumerate(loader)", "enumerate(other)"), False),
     ],
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_the_change_of_the_script_is_a_diff_where_it_is_certain(script: str, is_certain: bool) -> None:
     run = replace(SLOW, facts=SLOW.facts | {"file": "/home/ada/train.py", "line": 4})
     found = helping(with_trial(tried(1_000), run), "loader", {"/home/ada/train.py": script})

@@ -52,7 +52,7 @@ def assert_nothing_random_is_cached(session: Session) -> None:
 
 
 @pytest.mark.parametrize("shape", ["classes", "pairs", "own_crop"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_no_cache_freezes_what_is_random(tmp_path: Path, shape: str) -> None:
     assert_nothing_random_is_cached(here(tmp_path, shape))
 
@@ -185,6 +185,7 @@ def test_a_sample_that_cannot_be_made_again_is_another_one(tmp_path: Path) -> No
     assert "hook-off" not in [code for _, _, code, _ in records(tmp_path, "note")]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("make", "takes"),
     [

@@ -275,6 +275,7 @@ def harm(codes: list[str], **said: Any) -> Proof:
     return Proof(codes, {}, **({"why": "measured", "steps": [5_000] * 40, "samples": "same"} | said))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "said",
     [
@@ -310,7 +311,7 @@ def test_of_what_broke_the_run_together_one_stays() -> None:
 @pytest.mark.parametrize(
     "said", [{"samples": None}, *({"why": why, "steps": []} for why in ("not tried", "timed out", "interrupted"))]
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_what_no_proof_spoke_against_stays(said: dict[str, Any]) -> None:
     session = made(TAR)
     before = prescribed(session, FILES)

@@ -103,6 +103,7 @@ for _ in loader:
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("command", "option", "changed"),
     [
@@ -366,6 +367,7 @@ def cut(stages: tuple[str, ...], **run: Any) -> str:
 OWN_RESIZE = ("decode:Pillow load", "transform:Pillow resize", "collate:default")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("run", "last"),
     [

@@ -138,7 +138,7 @@ def adopting_diff(name: str, files: Mapping[str, str] | None = None) -> str:
 
 
 @pytest.mark.parametrize("name", GIVES)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_a_patch_holds_the_script_and_the_module(name: str, tmp_path: Path) -> None:
     diff = adopting_diff(name)
 

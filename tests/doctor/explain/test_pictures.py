@@ -60,6 +60,7 @@ def test_a_flat_picture_has_the_scale_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("is_resampled", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
 def test_turns_are_told(is_resampled: bool) -> None:
     """The eight ways in which a window may lie, of a window that no call named."""
     state = np.random.default_rng(7)

@@ -41,7 +41,6 @@ for _ in range(50):
 """
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("order", "shuffle", "status", "codes"),
     [
@@ -144,12 +143,13 @@ trainer.fit(Model(), loader, ckpt_path=folder + "/step=12.ckpt" if resumes else 
     ("code", "form", "status"),
     [
         pytest.param(LOOP, "anew", 101, id="anew"),
-        pytest.param(LOOP, "right", 0, id="right", marks=pytest.mark.long),
-        pytest.param(TRANSFORMERS, "anew", 101, id="transformers-anew", marks=pytest.mark.long),
-        pytest.param(TRANSFORMERS, "right", 0, id="transformers", marks=pytest.mark.long),
-        pytest.param(LIGHTNING, "anew", 101, id="lightning", marks=pytest.mark.long),
+        pytest.param(LOOP, "right", 0, id="right"),
+        pytest.param(TRANSFORMERS, "anew", 101, id="transformers-anew"),
+        pytest.param(TRANSFORMERS, "right", 0, id="transformers"),
+        pytest.param(LIGHTNING, "anew", 101, id="lightning"),
     ],
 )
+@pytest.mark.long
 def test_a_resume_is_checked(code: str, form: str, status: int, tmp_path: Path) -> None:
     script, document = tmp_path / "train.py", tmp_path / "session.json"
     script.write_text(code)

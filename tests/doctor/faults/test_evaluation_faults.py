@@ -222,8 +222,8 @@ def test_an_evaluation_of_copies(data: Path, tmp_path: Path) -> None:
     assert " reads 4 of the training samples' files" in found.evidence
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.long
 def test_an_evaluation_of_other_files_raises_no_alarm(name: str, data: Path, tmp_path: Path) -> None:
     session = session_of(SPLIT[name] + LOOK, data, tmp_path)
     assert leaks(session, tmp_path) + session_faults(session) == []

@@ -266,6 +266,7 @@ def test_workers_that_make_the_same_samples(name: str, tmp_path: Path) -> None:
     assert "Workers 0 and 1 of pass 0" in found.evidence
 
 
+@pytest.mark.long
 def test_correct_workers_raise_no_alarm(tmp_path: Path) -> None:
     session = run_of(OTHER_DRAWS + SAMPLES + SPLIT, tmp_path)
     assert session_faults(session) == []
@@ -310,7 +311,6 @@ def test_first_inputs_of_ranks(ranks: Any, who: str) -> None:
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
-@pytest.mark.alone
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", SHARED)
 def test_ranks_that_train_on_the_same_samples(name: str, tmp_path: Path) -> None:
@@ -319,7 +319,6 @@ def test_ranks_that_train_on_the_same_samples(name: str, tmp_path: Path) -> None
     assert "Ranks 0, 1 " in found.evidence
 
 
-@pytest.mark.alone
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", APART)
 def test_ranks_that_share_no_samples_raise_no_alarm(name: str, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ USES = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("use", USES, ids=[use.__name__ for use in USES])
 def test_a_use_gives_in_a_batch_what_it_gives_outside(probed: LibraryProbe, path: Path, use: Any) -> None:
     expected = use(path)

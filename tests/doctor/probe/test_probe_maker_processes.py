@@ -94,6 +94,7 @@ def test_no_hook_fails(processes: list[Process]) -> None:
     assert [note for process in processes for note in process.notes if note[1] == "hook-off"] == []
 
 
+@pytest.mark.long
 def test_stages_sum_to_the_time_that_a_batch_took(processes: list[Process]) -> None:
     batches = [batch for process in processes for batch in process.batches]
     assert batches

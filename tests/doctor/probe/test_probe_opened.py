@@ -75,7 +75,7 @@ def test_processes_that_read_the_same_files_count_them_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["%06d.jpg", "sample_%d", "%x.tar.gz"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_folder_of_a_hundred_thousand_files_stays_small(name: str) -> None:
     process = Process().opens(*(f"/data/{name % number}" for number in range(100_000)))
     (folder,) = told(process).folders

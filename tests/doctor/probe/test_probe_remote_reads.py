@@ -167,7 +167,7 @@ READERS: list[Any] = [
 
 
 @pytest.mark.parametrize(("read", "stages", "place"), READERS, ids=lambda one: getattr(one, "__name__", ""))
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_read_is_a_stage_and_its_requests_are_those_that_the_server_saw(
     read: Callable[[StoreServer], int], stages: set[str], place: str, probed: LibraryProbe, store: StoreServer
 ) -> None:

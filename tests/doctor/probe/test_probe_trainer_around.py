@@ -37,7 +37,7 @@ from headrace.doctor.probe.hooks import device, training_calls
         (lambda tensor: torch.nn.Parameter(tensor).to("meta"), False),  # a model on its way is no batch
     ],
 )
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_copy_to_a_device_is_a_span(tmp_path: Path, call: Any, is_copy: bool) -> None:
     loop = Loop()
     with probed(tmp_path) as probe:
@@ -138,6 +138,7 @@ def an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(getattr(torch, module), name, answer)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("an_accelerator")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pinning_is_timed_by_the_batch(tmp_path: Path, workers: int) -> None:

@@ -47,7 +47,7 @@ def test_a_measured_run_with_two_optimizers_ends_after_both(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("broken", ["enter", "ask", "got", "optimizer_ends", "close", "begin_pass"])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_a_hook_that_fails_switches_itself_off_and_says_so(
     tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own, with this torch
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loaders_of_torchdata_are_seen_like_torchs_own(tmp_path: Path, workers: int) -> None:

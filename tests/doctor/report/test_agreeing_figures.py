@@ -16,6 +16,7 @@ TIME = r"((?:\d+ h )?(?:\d+ min )?\d[\d,.]* (?:µs|ms|s|min)\b|–)"
 SHARE = r"(<?\d[\d.]* %)"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if place % 4 else ()) for place, name in enumerate(names())]
 )

@@ -43,6 +43,7 @@ def test_a_record_that_does_not_fit_is_refused(line: list[object]) -> None:
         check_record(line)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_a_training_writes_fits(tmp_path: Path, workers: int) -> None:
     with probed(tmp_path, observe=False, steps=10_000, digests=2):

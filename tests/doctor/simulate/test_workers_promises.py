@@ -84,6 +84,7 @@ def test_workers_where_there_are_none_are_advised_where_they_gain(recorded: list
     assert [pair.row() for pair in advised if pair.proved_us >= pair.observed_us] == []
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "shape",
     [pytest.param(one, marks=pytest.mark.long if place % 3 else ()) for place, one in enumerate(shapes())],
@@ -100,6 +101,7 @@ def test_no_more_workers_than_cores_where_batches_compute(shape: str) -> None:
         assert found.confidence == ("high" if setting.workers and is_certain(found) else "medium")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("shape", ["arrays", "captions", "imagenet", "mnist", "segments"])
 def test_a_trainer_that_fills_the_cores_needs_no_workers(shape: str) -> None:
     assert not workers_of(settings(shape)[0]).helps

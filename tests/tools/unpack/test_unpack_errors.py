@@ -55,6 +55,7 @@ def on_mounted(mount: str, archive: Path, target: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["w", "w:gz"])
 def test_a_full_disk(tmp_path, target, how):
     target.mkdir()

@@ -65,7 +65,7 @@ def kill_again_and_again(path: Path, folder: Path, whole: dict[bytes, tuple[obje
 
 
 @pytest.mark.parametrize("prepared", KINDS, indirect=True)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_killed_at_a_few_calls(prepared, tmp_path):
     kill_again_and_again(*prepared[:1], tmp_path, prepared[1], MOMENTS)
 
@@ -88,6 +88,7 @@ def test_killed_at_any_moment(prepared, tmp_path):
         kill_and_go_on(path, tmp_path / f"target{number}", whole, lambda work: is_killed_within(work, took_s, rng))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["tar", "gzip"])
 def test_killed_while_it_overwrites(tmp_path, how):
     """What is replaced is the old file or the new one at any moment, and never none."""

@@ -84,6 +84,7 @@ def test_a_compressed_tar_ends_at_the_member(tmp_path, target, case):
     assert "after" not in names(target)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_can_be_left_out(tmp_path, target, case, how):
