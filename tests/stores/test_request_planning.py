@@ -53,7 +53,7 @@ def test_a_range_inside_another_needs_no_part_of_its_own() -> None:
     plan = plan_requests(wanted((3, 0, 3_000_000, 2), (3, 100, 200, 1)), SLOW)
     assert parts(plan) == [(3, 0, 3_000_000, 1)]
     assert plan.request_count == 3
-    assert [(each.start, each.stop) for each in plan.requests(0)] == [
+    assert [(each.start, each.stop) for each in plan.requests(0, None)] == [
         (0, 1_000_000),
         (1_000_000, 2_000_000),
         (2_000_000, 3_000_000),
@@ -95,11 +95,11 @@ def test_parts_hold_what_is_wanted_and_no_more_than_they_may(ranges: WantedRange
         ]
         assert (start, stop, need) == (min(a for a, _, _ in held), max(b for _, b, _ in held), min(n for *_, n in held))
         assert largest_gap(held) <= link.gap_bytes
-        reads = list(plan.requests(part))
+        reads = list(plan.requests(part, number))
         assert all(read.bytes <= link.request_bytes and read.object == number for read in reads)
         assert [read.start for read in reads[1:]] == [read.stop for read in reads[:-1]]
         assert (reads[0].start, reads[-1].stop) == (start, stop)
-    assert sum(len(list(plan.requests(part))) for part in range(len(plan))) == plan.request_count
+    assert sum(len(list(plan.requests(part, None))) for part in range(len(plan))) == plan.request_count
     assert plan.request_count >= plan.fewest == slow_fewest(ranges, link)
 
 

@@ -280,7 +280,7 @@ class FetchAhead:
         parts: dict[int, _Part] = {}
         for number in plan.by_need():
             of = self._objects[int(plan.object[number])]
-            requests = [each._replace(object=of.path) for each in plan.requests(number)]
+            requests = list(plan.requests(number, of.path))
             size = requests[-1].stop - requests[0].start
             parts[number] = _Part(requests[0].start, size, self._engine.fetch(requests), of)
         self._wanted_bytes += ranges.bytes

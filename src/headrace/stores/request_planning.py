@@ -109,7 +109,7 @@ class Request(NamedTuple):
     """One read of an object."""
 
     object: Any
-    """Object as the plan numbers it, or as a `RangeReader` knows it."""
+    """Object as a `RangeReader` knows it."""
     start: int
     stop: int
     need: int
@@ -154,13 +154,13 @@ class RequestPlan:
         order: list[int] = np.lexsort((self.start, self.object, self.need)).tolist()
         return order
 
-    def requests(self, part: int) -> Iterator[Request]:
-        """Yield the requests of one part, of equal size, since the part waits for the last one to arrive."""
-        start, stop = int(self.start[part]), int(self.stop[part])
+    def requests(self, part: int, object: Any) -> Iterator[Request]:
+        """Yield the requests of one part to its object, of equal size, since the part waits for the last to arrive."""
+        start, stop, need = int(self.start[part]), int(self.stop[part]), int(self.need[part])
         count = max(1, -(-(stop - start) // self.request_bytes))
         edges = [start + (stop - start) * i // count for i in range(count + 1)]
         for first, last in pairwise(edges):
-            yield Request(int(self.object[part]), first, last, int(self.need[part]))
+            yield Request(object, first, last, need)
 
 
 def plan_requests(wanted: WantedRanges, link: LinkModel, *, gap_bytes: int | None = None) -> RequestPlan:

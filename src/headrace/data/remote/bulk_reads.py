@@ -236,7 +236,7 @@ def _ask(engine: RequestEngine, positions: Ints, ranges: _Ranges, last: _LastPar
     )
     parts: dict[int, BulkPart] = {}
     for part in plan.by_need():
-        requests = [each._replace(object=by_number[each.object]) for each in plan.requests(part)]
+        requests = list(plan.requests(part, by_number[int(plan.object[part])]))
         parts[part] = BulkPart(requests[0].start, engine.fetch(requests))
     for row, part in zip(there, plan.part_of.tolist(), strict=True):
         found[row] = parts[part]
