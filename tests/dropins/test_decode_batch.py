@@ -65,6 +65,8 @@ def test_equal_keys_draw_alike_and_texts_are_keys():
     assert not np.array_equal(a, b)
     np.testing.assert_array_equal(drawn(pa.array(["b"]))[0], b)
     np.testing.assert_array_equal(drawn(np.array(["c", "b"]))[1], b)
+    np.testing.assert_array_equal(drawn([5, np.str_("b")])[1], b)
+    np.testing.assert_array_equal(drawn([5, "b"])[0], drawn(torch.tensor([5]))[0])
     digest = hashlib.blake2b(b"b", digest_size=8).digest()
     np.testing.assert_array_equal(drawn([int.from_bytes(digest, "little") >> 1])[0], b)
 
@@ -158,8 +160,11 @@ def test_texts_as_labels_need_the_names_of_all_classes():
     [
         ({"keys": [1]}, "keys: expected one for each of 2 items, got 1"),
         ({"keys": [1, -1]}, "got -1 for item 1"),
-        ({"keys": [1, 2.5]}, "got 1.0 for item 0"),
-        ({"keys": "id"}, "keys: expected one for each"),
+        ({"keys": [1, 2.5]}, "got 2.5 for item 1"),
+        ({"keys": [True, 1]}, "got True for item 0"),
+        ({"keys": np.array([1, 2**63], np.uint64)}, "for item 1"),
+        ({"keys": "id"}, "got 'id'"),
+        ({"keys": 2}, "got 2"),
         ({"on_error": "replace"}, "on_error"),
         ({"epoch": -1}, "epoch"),
         ({"threads": 0}, "threads"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ def decode_batch(
     seed: int = 0,
     epoch: int = 0,
     classes: Sequence[str] | None = None,
-    on_error: str = "raise",
+    on_error: Literal["raise", "skip"] = "raise",
     output: Output = "torch",
     threads: int = 1,
     limits: Limits | None = None,
@@ -82,7 +82,7 @@ def decode_batch(
         seed=seed,
         threads=threads,
         prefetch=1,
-        on_error=on_error,  # type: ignore[arg-type]  # checked above
+        on_error=on_error,
         max_bad=1.0,
         rank=0,
         world_size=1,
@@ -103,14 +103,17 @@ class _KeyedDataset(Dataset):
 
 
 def _checked_keys(keys: Any, count: int) -> list[int | str]:
-    listed = keys.to_pylist() if hasattr(keys, "to_pylist") else np.asarray(keys).tolist()
+    convert = getattr(keys, "to_pylist", None) or getattr(keys, "tolist", None)
+    is_sequence = isinstance(keys, Sequence) and not isinstance(keys, str)
+    listed = convert() if convert is not None else [*keys] if is_sequence else None
     if not isinstance(listed, list) or len(listed) != count:
         got = f"{len(listed):,}" if isinstance(listed, list) else repr(keys)
         raise UsageError(f"keys: expected one for each of {count:,} items, got {got}")
-    for item, key in enumerate(listed):
+    plain = [key.item() if isinstance(key, np.generic) else key for key in listed]
+    for item, key in enumerate(plain):
         if not isinstance(key, str) and not (type(key) is int and 0 <= key <= _MOST_KEY):
             raise UsageError(f"keys: expected ints from 0 to 2**63 - 1 or texts, got {key!r} for item {item:,}")
-    return listed
+    return plain
 
 
 def _draw_id(key: int | str) -> int:
