@@ -101,6 +101,7 @@ def test_public_names_are_pinned():
             "Tiles",
             "Windowed",
             "cached",
+            "decode_batch",
             "decode_image",
             "distributed",
             "doctor",

@@ -43,6 +43,7 @@ from headrace.dropins import ResumableBatchSampler as ResumableBatchSampler
 from headrace.dropins import ResumableSampler as ResumableSampler
 from headrace.dropins import ThreadDataLoader as ThreadDataLoader
 from headrace.dropins import cached as cached
+from headrace.dropins import decode_batch as decode_batch
 from headrace.dropins import decode_image as decode_image
 from headrace.dropins import read_images as read_images
 from headrace.dropins import sample_random as sample_random

@@ -212,6 +212,8 @@ class Location(NamedTuple):
     """Files that `path_id` refers to, if not the column's `files`: only files of this batch."""
     packed: PackedValues | None = None
     """Packed ranges; None: offset and length are exact. Otherwise they are estimates until the bytes are read."""
+    held: HeldParts | None = None
+    """Memory with the bytes; None: they are in files."""
 
     def stored(self, most_bytes: int | None = None) -> tuple[Ints, Ints] | None:
         """Return the first byte and the end of each stored range, checked headers included; None for whole files.
@@ -235,6 +237,7 @@ class Location(NamedTuple):
         `held` has parts of the files in memory, and reads go there; packed values need it. Raises DatasetError for
         damaged packed values.
         """
+        held = self.held if held is None else held
         if self.packed is not None:
             assert held is not None, "packed values lie in objects"
             at, held = self.packed.unpacked(self, held)

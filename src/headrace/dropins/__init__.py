@@ -7,6 +7,7 @@ ThreadDataLoader              replaces torch's DataLoader, with threads as worke
 cached                        wraps a Dataset and caches its deterministic part in RAM or on disk
 shared_list                   replaces a list of millions of paths or records
 as_dataloader                 wraps any loader for frameworks that require a DataLoader
+decode_batch                  a Loader's batch of bytes that another engine holds
 sample_random                 random generators of the current sample, the same with any number of threads
 DevicePrefetcher              wraps any of these and copies batches to the device
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.device import DevicePrefetcher as DevicePrefetcher
+    from headrace.dropins.batch_from_bytes import decode_batch as decode_batch
     from headrace.dropins.cached_dataset import cached as cached
     from headrace.dropins.image_reader import ImageReader as ImageReader
     from headrace.dropins.image_reader import decode_image as decode_image
@@ -44,6 +46,7 @@ _HOMES = {
     "ThreadDataLoader": "headrace.dropins.thread_loader.thread_dataloader",
     "as_dataloader": "headrace.loader",
     "cached": "headrace.dropins.cached_dataset",
+    "decode_batch": "headrace.dropins.batch_from_bytes",
     "decode_image": "headrace.dropins.image_reader",
     "read_images": "headrace.dropins.image_reader",
     "sample_random": "headrace.dropins.random_sources",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.loader.map_stage import PythonThreads
     from headrace.loader.mixtures.mixed_loader import MixedLoader, mix
     from headrace.loader.recipe import Output
+    from headrace.loader.single_batch import first_batch
     from headrace.loader.stats import StageStats, Stats, sums
     from headrace.loader.user_functions import batch_rng, sample_rng
 
@@ -23,6 +24,7 @@ _HOMES = {
     "batch_memory": ("ProcessBlocks",),
     "decoding.pillow": ("decode_picture",),
     "decoding.pixels": ("image_options",),
+    "single_batch": ("first_batch",),
     "framework_dataloader": ("LoaderDataLoader", "as_dataloader"),
     "loader": ("Loader",),
     "map_stage": ("PythonThreads",),
@@ -46,6 +48,7 @@ __all__ = [
     "batch_rng",
     "decode_picture",
     "error_at",
+    "first_batch",
     "image_options",
     "mix",
     "sample_rng",

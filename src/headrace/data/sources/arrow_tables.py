@@ -89,6 +89,12 @@ def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | No
     return kept.table(given.words, [given.words], lambda name: _byte_column(given, name, root), root=root)
 
 
+def arrow_table(where: Any) -> pa.Table:
+    """Return a table in memory (`table_kind`) in Arrow form. Raises as `open_memory_table` does."""
+    given = _arrow_of(where)
+    return given.table if given.indices is None else given.table.take(given.indices)
+
+
 class _Given(NamedTuple):
     """Table from the user, in Arrow form."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace.data.borrowed_bytes import BorrowedColumn
 from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
 from headrace.data.class_names import names_text
 from headrace.data.columns import Column, HeldColumn, ListColumn
@@ -46,8 +47,8 @@ def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
     for name, each in values.items():
         if not isinstance(name, str) or not name:
             raise UsageError(f"expected names of columns as texts, got {name!r}")
-        column = each if isinstance(each, MemoryColumn) else _column(name, each)
-        if isinstance(column, MemoryColumn):
+        column = each if isinstance(each, MemoryColumn | BorrowedColumn) else _column(name, each)
+        if isinstance(column, MemoryColumn | BorrowedColumn):
             made[name], lengths[name] = column, len(column.length)
         elif isinstance(column, ListColumn):
             made[name], lengths[name] = column, len(column.offsets) - 1
