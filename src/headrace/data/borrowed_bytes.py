@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.byte_columns import BytesLike
-from headrace.data.columns import ByteColumn, ColumnPart
+from headrace.data.columns import BytesInMemory, ColumnPart
 from headrace.data.location import ABSENT, ColumnFiles, HeldParts, Location
 from headrace.data.sources.arrow_tables import arrow_table, table_kind
 from headrace.data.storage.open_file import ReadableFile
@@ -45,7 +45,7 @@ class _HeldBytes(ReadableFile):
 
 
 @dataclass(frozen=True, eq=False)
-class BorrowedColumn(ByteColumn):
+class BorrowedColumn(BytesInMemory):
     """Column of bytes in buffers of the caller, which must not change while the column is in use."""
 
     names_content: ClassVar[bool] = True

@@ -16,7 +16,15 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import ByteColumn, Column, ColumnPart, NamedFileColumn, RangeColumn, TextColumn
+from headrace.data.columns import (
+    ByteColumn,
+    BytesInMemory,
+    Column,
+    ColumnPart,
+    NamedFileColumn,
+    RangeColumn,
+    TextColumn,
+)
 from headrace.data.location import ABSENT, MISSING, ColumnFiles, ListedObjects, Location, Version
 from headrace.data.storage.file_writing import write_all
 from headrace.data.storage.open_file import DescriptorOwner, FilePath
@@ -102,13 +110,12 @@ def _copied(pieces: list[bytes]) -> MemoryFile:
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryColumn(ByteColumn):
+class MemoryColumn(BytesInMemory):
     """Column of bytes in memory."""
 
     file: MemoryFile
     offset: Ints
     length: Ints
-    """`ABSENT` for a sample without the member."""
     files: ColumnFiles
 
     @classmethod

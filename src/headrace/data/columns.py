@@ -66,6 +66,13 @@ class ByteColumn(ABC):
         """Yield the arrays that identify this column's content; file locations do not count."""
 
 
+class BytesInMemory(ByteColumn):
+    """Column of bytes that no file has."""
+
+    length: Ints
+    """Bytes of each sample; `ABSENT` for a sample without the member."""
+
+
 @dataclass(frozen=True, eq=False)
 class FileColumn(ByteColumn):
     """Column with one file per sample; the sample id is the file number."""

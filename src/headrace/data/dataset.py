@@ -14,10 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.archives.zip_reading import read_zipped
-from headrace.data.borrowed_bytes import BorrowedColumn
-from headrace.data.byte_columns import MemoryColumn
 from headrace.data.class_names import label_column, named_classes, parse_labels, rows_of_values
-from headrace.data.columns import KEY, ByteColumn, Column, KeyColumn, TextColumn
+from headrace.data.columns import KEY, ByteColumn, BytesInMemory, Column, KeyColumn, TextColumn
 from headrace.data.dataset_display import SHOWN, dataset_html, dataset_line
 from headrace.data.location import ABSENT, MISSING, ColumnFiles, Location
 from headrace.data.remote.bulk_reads import BulkPart, read_in_bulk
@@ -296,7 +294,7 @@ class Dataset:
         For bytes in memory, return the name of their source.
         """
         found = self.table.bytes_of(column)
-        if isinstance(found, MemoryColumn | BorrowedColumn):
+        if isinstance(found, BytesInMemory):
             return self.table.source, None
         at = found.locate(np.array([self._base_id(index)]))
         return os.fsdecode(found.path(at)), None if at.offset is None else int(at.offset[0])
@@ -311,7 +309,7 @@ class Dataset:
 
     def expect_paths(self, column: str, place: str) -> None:
         """Raise UsageError unless the column's bytes are in files; `place` starts the message."""
-        if not self.table.has_bytes(column) or isinstance(self.table.bytes_of(column), MemoryColumn | BorrowedColumn):
+        if not self.table.has_bytes(column) or isinstance(self.table.bytes_of(column), BytesInMemory):
             raise UsageError(f"{place}: expected a column whose bytes lie in files, got {column!r} of {self!r}")
 
     def named(self, column: str, index: SupportsIndex) -> str | None:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.borrowed_bytes import BorrowedColumn
 from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
 from headrace.data.class_names import names_text
-from headrace.data.columns import Column, HeldColumn, ListColumn
+from headrace.data.columns import BytesInMemory, Column, HeldColumn, ListColumn
 from headrace.data.location import ABSENT
 from headrace.data.manifest.manifest_columns import find_key, key_strings
 from headrace.data.remote.object_columns import holds_addresses
@@ -47,8 +46,8 @@ def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
     for name, each in values.items():
         if not isinstance(name, str) or not name:
             raise UsageError(f"expected names of columns as texts, got {name!r}")
-        column = each if isinstance(each, MemoryColumn | BorrowedColumn) else _column(name, each)
-        if isinstance(column, MemoryColumn | BorrowedColumn):
+        column = each if isinstance(each, BytesInMemory) else _column(name, each)
+        if isinstance(column, BytesInMemory):
             made[name], lengths[name] = column, len(column.length)
         elif isinstance(column, ListColumn):
             made[name], lengths[name] = column, len(column.offsets) - 1
