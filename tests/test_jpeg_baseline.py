@@ -128,7 +128,7 @@ def with_factors(file: bytes, horizontal: int, vertical: int) -> bytes:
 LEVELS = _core.levels()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @each_subsampling
 @pytest.mark.parametrize("kind", IMAGES)
 @pytest.mark.parametrize("optimize", [False, True], ids=["standard", "optimized"])
@@ -172,7 +172,7 @@ def test_restart_intervals(subsampling: str, options: dict[str, int]) -> None:
     check(file, *windows_of(150, 100, 6, 1))
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @each_subsampling
 @pytest.mark.parametrize("interval", [1, 2, 3, 5, 7, 13, 26, 60, 1000])
 def test_windows_over_any_restart_interval(subsampling: str, interval: int) -> None:

@@ -76,7 +76,7 @@ def rgb(file: bytes, *rows: int, **options: object) -> np.ndarray:
     return _core.decode_png(file, "rgbx8", *rows, **options)[:, :, :3]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @each_kind
 @interlaced_or_not
 @pytest.mark.parametrize("filters", FILTERS)
@@ -87,7 +87,7 @@ def test_rgb_equals_pillow_and_the_samples(color: int, depth: int, filters: str,
     np.testing.assert_array_equal(got, pillow_rgb(file))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @each_kind
 @interlaced_or_not
 def test_every_small_size(color: int, depth: int, interlaced: bool) -> None:
@@ -144,7 +144,7 @@ def test_a_window_equals_the_same_rows_of_the_whole(color: int, depth: int, inte
             np.testing.assert_array_equal(_core.decode_png(file, layout, top, bottom), whole[top:bottom])
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("level", [0, 1, 9])
 @pytest.mark.parametrize("content", ["noise", "flat", "mixed"])
 def test_a_window_of_a_large_image(level: int, content: str) -> None:

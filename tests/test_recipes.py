@@ -121,7 +121,7 @@ def test_mosaic_moves_boxes_with_their_pixels(data):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_each_has_a_sheet_of_what_comes_out(name, data, tmp_path):
     out = tmp_path / "sheet.png"
     folder = data / FOLDERS.get(name, "classes")

@@ -85,7 +85,7 @@ def only_batch(data, taken=None, **given):
     return batch
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_marked_block_moves_in_every_field(data, chain, view):

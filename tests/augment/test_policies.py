@@ -195,7 +195,7 @@ LEVELS = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("noise", LEVELS)
 @pytest.mark.parametrize("increasing", [True, False])
 def test_noise_of_levels_is_timms(noise: str, increasing: bool) -> None:

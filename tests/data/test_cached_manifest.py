@@ -153,6 +153,7 @@ def test_replaced_while_it_is_read(tmp_path, monkeypatch, count):
     assert os.listdir(manifest.parent) == ["list.csv"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("count", [ROWS, 10], ids=["kept", "small"])
 def test_replaced_between_two_looks_at_it(tmp_path, monkeypatch, count):
     """What were numbers at the first are none at the second: that is not the manifest's fault."""

@@ -100,6 +100,7 @@ def written(name: str, folder: Path) -> Path:
 _THREADS = {"polars": pytest.mark.leaks(reason="polars' threads live as long as the process")}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_THREADS.get(name, ())) for name in WRITERS])
 def test_pages_hold_what_pyarrow_reads(name: str, tmp_path: Path) -> None:
     path = written(name, tmp_path)

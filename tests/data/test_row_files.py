@@ -81,6 +81,7 @@ FORMS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kept", [False, True], ids=["in memory", "in files"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_is_a_sample(tmp_path, form, kept):

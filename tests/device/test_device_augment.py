@@ -55,7 +55,7 @@ def as_tensors(chains):
     )
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("channels", [3, 1])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_each_operation_is_the_cores(name, channels):
@@ -157,7 +157,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_batches_are_those_of_the_core(make, case):
     image, options = CASES[case]
     there, here = (battery.epochs(make(image, augment_on=where, **options)) for where in ("device", "cpu"))

@@ -272,7 +272,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.one_in(12)
+@pytest.mark.one_in(24)
 def test_a_mutation_is_reported(name, folder, monkeypatch):
     mutation = MUTATIONS[name]
     mutate(monkeypatch, mutation)

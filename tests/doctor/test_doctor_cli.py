@@ -246,6 +246,7 @@ def test_show_fails_above(saved: Path) -> None:
     assert invoke("show", str(saved), "--fail-above", "100%").exit_code == 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format":"x"}', b"\xff\xfe", b"\x00" * 10])
 def test_show_says_what_is_no_session(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.json"

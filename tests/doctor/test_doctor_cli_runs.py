@@ -182,6 +182,7 @@ def test_a_reader_that_goes_away_is_no_failure(descriptors: str, tmp_path: Path)
     assert json.loads((tmp_path / "s.json").read_text())["outcome"]["status"] == 4
 
 
+@pytest.mark.long
 def test_json_is_whole_where_nobody_reads_the_report() -> None:
     source = """
         import os, sys

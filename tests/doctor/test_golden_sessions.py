@@ -14,7 +14,7 @@ MOST_BYTES = 120_000
 
 
 @pytest.mark.parametrize("name", names())
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 def test_figures_of_recorded_evidence_are_unchanged(name: str, tmp_path: Path) -> None:
     session, figures = derived(name, tmp_path)
     assert list(differences(expected(name), figures)) == []

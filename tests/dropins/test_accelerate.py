@@ -67,6 +67,7 @@ def test_resume_at_every_step(make_prepared):
     battery.check_resume_at_every_step(make_prepared)
 
 
+@pytest.mark.one_in(2)
 def test_resume_twice(make_prepared):
     battery.check_resume_twice(make_prepared)
 

@@ -109,6 +109,7 @@ def test_world_sizes(make_dataloader):
     battery.check_world_sizes(make_dataloader, GLOBAL_BATCH)
 
 
+@pytest.mark.one_in(2)
 def test_resume_at_every_step(make_dataloader):
     battery.check_resume_at_every_step(make_dataloader)
 
@@ -344,6 +345,7 @@ class _Batches:
 WAYS = pytest.mark.parametrize("way", [lambda dataloader: dataloader, rebuilt], ids=["as it is", "rebuilt"])
 
 
+@pytest.mark.one_in(2)
 @WAYS
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_prefetchers_abandoned_pass_counts_as_its_epochs(make, expected, way, restored):

@@ -88,7 +88,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_equals_the_loader(tmp_path, data, view):
     got = decode_image(data, view=view, rng=SEED, output="numpy", channels_last=False)

@@ -105,7 +105,7 @@ def test_fabric_copies_nothing(tmp_path, kind, fabric):
 
 
 @pytest.mark.parametrize("holder", ["the DataLoader", "the loader"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_fabric_resumes_at_every_step_and_goes_on(make, expected, fabric, tmp_path, holder):
     """Fabric counts passes from 0 in each process; the state comes through its own files."""
     for taken in range(1, STEPS + 1):

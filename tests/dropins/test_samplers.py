@@ -48,7 +48,7 @@ def ranks_joined(kind, monkeypatch):
         monkeypatch.setattr(battery, "joined", dealt)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.long if kind == "windows" else ()) for kind in KINDS]
 )
@@ -341,7 +341,7 @@ def test_without_a_count_there_is_no_state(kind, num_workers):
     assert sampler.state_dict()["epoch"] == 1
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @both
 def test_the_loops_own_count_does(kind):
     unit = GLOBAL_BATCH if kind == "samples" else 1
@@ -401,6 +401,7 @@ def test_batches_that_the_sampler_did_not_draw_are_noticed():
 # --- the tracked loader ---
 
 
+@pytest.mark.one_in(2)
 @everywhere
 def test_one_pass_at_a_time(kind, workers):
     loader = factory(kind, workers)()
@@ -473,6 +474,7 @@ def test_a_worker_that_dies_while_it_sends_a_batch_is_named():
         next(iterator)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_killed_worker_is_an_error_and_the_state_after_it_resumes_at_its_batch(persistent):
     expected = samples_of(factory("batches")())

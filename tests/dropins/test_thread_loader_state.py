@@ -153,7 +153,7 @@ def test_samples_without_batching(samples_are_batches):
     battery.check_resume_at_every_step(maker("no batching"))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @every_order
 def test_resume_twice(order):
     battery.check_resume_twice(maker(order))

@@ -237,6 +237,7 @@ def test_lambda_has_the_beta_distribution(alpha, cumulative):
     assert np.abs(cumulative(found) - ranks).max() < 1.95 / math.sqrt(len(found)), "Kolmogorov-Smirnov, p = 0.001"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("alpha", [0.01, 0.2, 0.8, 1.3, 30.0])
 def test_lambda_has_the_distribution_of_numpys_beta(alpha):
     found = lambdas(hr.MixUp(alpha=alpha, mode="pair"), 6000)

@@ -106,7 +106,7 @@ CASES = {
 }
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize(("place", "fields", "options", "cut"), CASES.values(), ids=CASES)
 def test_batches_are_those_of_no_cache(places, place, fields, options, cut):
     expected = battery.epochs(load(places[place], fields, **options), 3)
@@ -147,7 +147,7 @@ def test_battery(places, tmp_path, case, cache):
 SIDES = [(13, 61), (61, 13), (33, 32), (1, 7), (97, 98)]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("filter", ["triangle", "nearest", "bicubic", "linear"])
 @pytest.mark.parametrize(("height", "width"), SIDES)
 def test_flips_of_what_is_kept_are_flips_of_the_image(places, height, width, filter):
@@ -276,6 +276,7 @@ def test_files_of_equal_names_sizes_and_times_are_told_apart(tmp_path):
     assert second.stats().cache.hits == 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("values", ["bytes", "bytes or paths"])
 def test_tables_in_memory_of_equal_lengths_are_told_apart(tmp_path, values):
     """Two of them made within a tick of the kernel's clock have equal times; content decides, in any process."""

@@ -82,7 +82,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(("place", "fields", "options"), CASES.values(), ids=CASES)
 def test_batches_are_those_of_no_cache(places, cache, place, fields, options):
     expected = battery.epochs(load(places[place], fields, **options), 3)

@@ -195,6 +195,7 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", BAD)
 def test_files_that_do_not_suit(tmp_path, name):
     """A bad sample each: named with its key and field."""

@@ -88,7 +88,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("place", ["folder", "tar"])
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(18)
 def test_batches_equal_pillow_to_one_level(folder, tar, place, view):
     dataset = {"folder": folder, "tar": tar}[place]
     loader = load(dataset, {"image": image(), "label": hr.Label()}, view=view)

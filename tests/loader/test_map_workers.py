@@ -231,7 +231,7 @@ def as_picture(sample, rng):
     return {"image": (sample["image"] + 1).as_subclass(Picture)}
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "kind", ["sparse", *(pytest.param(one, marks=pytest.mark.long) for one in ("gradient", "bfloat16")), "conjugate"]
 )

@@ -139,6 +139,7 @@ def test_the_garbage_collector_finds_a_loader_in_its_own_thread(photos):
     assert eventually(nothing_runs)
 
 
+@pytest.mark.one_in(2)
 def test_closing_waits_for_the_rows_in_progress(photos, way):
     """Work with effects, such as a file that map writes, is not cut off; rows not yet begun are left."""
     context = multiprocessing.get_context("fork")
@@ -414,7 +415,7 @@ def pids():
 """
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "body",
     [

@@ -50,7 +50,7 @@ MAPS = {"no map": {}, "threads": {"map": doubled}, "workers": {"map": doubled, "
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 @pytest.mark.parametrize("map", MAPS.values(), ids=MAPS)
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 def test_what_is_left_is_what_it_would_have_been(places, order, map):
     """The other samples keep their views and their batches, and nothing comes in place of those left out."""
     good, damaged = (skipping(dataset, **order, **map) for dataset in places)

@@ -194,6 +194,7 @@ def over_images(loader):
     return batches
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("output", ["torch", "numpy"])
 def test_boxes_and_points_lie_over_their_images(coco, view, output):

@@ -38,7 +38,7 @@ def values(data, field, **options):
     return [value for batch in loader for value in batch["caption"]]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "options", [{}, {"map": unchanged}, {"map": unchanged, "map_workers": 1}], ids=["", "map", "workers"]
 )

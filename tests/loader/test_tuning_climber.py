@@ -63,7 +63,7 @@ def test_close_to_the_best_setting_within_ten_seconds_and_from_then_on(load, sta
     assert min(machine.rate(load, 30) for _ in range(3)) >= 0.97 * best
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "load",
     [pytest.param(load, id=name, marks=[pytest.mark.long] if load.jitter else []) for name, load in LOADS.items()],
@@ -100,7 +100,7 @@ def test_larger_images_get_more_threads_and_smaller_ones_fewer():
     assert threads == [1, 2, 1]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "load",
     [

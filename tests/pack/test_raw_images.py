@@ -59,7 +59,7 @@ def test_y4m_has_the_pixels_of_the_jpeg(sampling: str, progressive: bool) -> Non
                 assert np.array_equal(got, expected[..., :3]), (width, height, path, level)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_windows_of_y4m_and_ppm(sampling: str, level: str) -> None:

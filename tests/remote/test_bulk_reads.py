@@ -81,6 +81,7 @@ def opened(
     return found
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["a.tar", "a.zip"])
 def test_columns_and_labels(opened: dict[str, Any], store: StoreServer, name: str) -> None:
     remote, local = opened[name]

@@ -76,7 +76,7 @@ def test_a_listing_goes_on_page_by_page_and_keeps_to_its_prefix(moto: MotoStore)
     assert keys_of(moto, "many/**/*1.bin")[-1] == "many/deep/00001.bin"
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_any_name_of_a_key_is_listed_and_read(moto: MotoStore, key: str) -> None:
     moto.put(f"odd/{key}", DATA)

@@ -60,6 +60,7 @@ def test_tars_open_and_are_read_by_ranges(shards: StoreServer, credentials: str)
     assert set(signed) == {credentials == "az signed"}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("credentials", ["gs bearer", "az key", "az signed"])
 @pytest.mark.parametrize("status", [400, 403, 503])
 def test_no_credential_is_shown(shards: StoreServer, credentials: str, status: int) -> None:

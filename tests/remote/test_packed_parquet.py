@@ -60,7 +60,7 @@ def opened(remote: StoreServer, files: list[bytes]) -> hr.Dataset:
     return hr.open("s3://bucket/data/", store_options=remote.options)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("form", FORMS)
 def test_opening_reads_no_page_and_samples_are_pyarrows(
     form: str, written: dict[str, list[bytes]], remote: StoreServer
@@ -162,7 +162,7 @@ def test_batches_of_which_the_pages_do_not_fit_are_refused(
     hr.Loader(data, {"image": hr.Raw()}, order=hr.Windowed(block_bytes=1 << 20, window_blocks=2), **options)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("form", FORMS)
 def test_an_epoch_in_windows_reads_pages_about_once(
     form: str, written: dict[str, list[bytes]], remote: StoreServer

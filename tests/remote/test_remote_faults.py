@@ -88,7 +88,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("fault", "run"),
     [

@@ -29,7 +29,7 @@ def remote(store: StoreServer, tmp_path: Path) -> hr.Dataset:
     return open_there(store, tmp_path / "indices")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "options",
     [

@@ -86,6 +86,7 @@ def test_version() -> None:
     assert (result.exit_code, result.stdout) == (0, f"headrace {headrace.__version__}\n")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -83,6 +83,7 @@ def blurred(one: dict[str, Any]) -> torch.Tensor:
     return torch.nn.functional.interpolate(small, scale_factor=2)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("name", "change"),
     [

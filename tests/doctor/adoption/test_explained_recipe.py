@@ -159,6 +159,7 @@ def test_depth_has_bounds_validity_and_quantiles(folder: Path, tmp_path: Path) -
             assert np.abs(np.asarray(batch["scaled"][place]) - sample["scaled"]).max() < 0.01
 
 
+@pytest.mark.long
 def test_what_is_not_explained_stays_in_python(folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Noisy(folder), tmp_path)
     assert recipe.left == {"noise": "float32[1, 4, 5]"}

@@ -122,6 +122,7 @@ def test_a_loader_whose_samples_differ_is_no_exact_one(monkeypatch: pytest.Monke
     assert exact(monkeypatch, leaves=MADE, verified=verified | {"label": "same"}).degree == "exact"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("made", "lost"),
     [

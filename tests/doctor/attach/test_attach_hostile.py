@@ -109,6 +109,7 @@ def test_a_double_fork_leaves_nobody(script, tmp_path):
     assert process_tree.process_stat(ended.leftovers[0].pid) is None
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("replaced", [False, True], ids=["ours", "the user's hook"])
 def test_an_error_is_kept_whoever_shows_it(replaced, script, tmp_path, capfd):
     hook = "sys.excepthook = lambda *_: print('mine')\n" if replaced else ""

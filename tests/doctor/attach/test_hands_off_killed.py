@@ -93,6 +93,7 @@ def killed(runs: Runs) -> Path:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("signum", "to_doctor", "status"), [(signal.SIGINT, True, 130), (signal.SIGKILL, False, 137)])
+@pytest.mark.long
 def test_a_run_that_is_cut_short_has_its_files_put_back(signum: int, to_doctor: bool, status: int, runs: Runs) -> None:
     with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
         command = changed(process, runs)
@@ -187,6 +188,7 @@ def recorded(runs: Runs, source: str, *arguments: str) -> int:
         return subprocess.run(command, env=environment, check=False, capture_output=True).returncode
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("after", [pytest.param(n, marks=pytest.mark.long) if n % 6 else n for n in range(48)])
 def test_a_run_that_is_killed_at_any_moment_leaves_no_trace(after: int, runs: Runs) -> None:
     status = recorded(runs, KILLED_AT + CHANGING, str(after))
@@ -195,7 +197,7 @@ def test_a_run_that_is_killed_at_any_moment_leaves_no_trace(after: int, runs: Ru
     assert runs.now == runs.before
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("after", [pytest.param(n, marks=pytest.mark.long) if n % 4 else n for n in range(24)])
 def test_putting_back_goes_on_where_it_was_killed(after: int, runs: Runs) -> None:
     recorded(runs, CHANGING)

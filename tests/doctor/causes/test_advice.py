@@ -184,6 +184,7 @@ def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
     assert quantities(found.costs[0]) == ["400 MB", "400", "1.0 MB", "32 GB"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("length", "samples", "counted"),
     [(93, 374, 374), (94, 374, 374), (94, 5_000, 376), (94, None, 376)],

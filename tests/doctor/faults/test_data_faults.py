@@ -194,7 +194,7 @@ CORRECT = {
 }
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_planted_fault_of_values_is_found(name: str, folder: Path, tmp_path: Path) -> None:
     make, code = FAULTY[name]
@@ -209,7 +209,7 @@ def test_a_correct_dataset_raises_no_alarm(name: str, folder: Path, tmp_path: Pa
     assert codes_of(loader, tmp_path) == []
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("make", "prefix", "codes"),
     [

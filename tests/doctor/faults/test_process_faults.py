@@ -321,6 +321,7 @@ def test_ranks_that_train_on_the_same_samples(name: str, tmp_path: Path) -> None
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", APART)
+@pytest.mark.long
 def test_ranks_that_share_no_samples_raise_no_alarm(name: str, tmp_path: Path) -> None:
     session = run_of(RANKS + APART[name], tmp_path, *LAUNCHER)
     facts = [session.process_facts(trainer)["facts"] for trainer in session.trainers]

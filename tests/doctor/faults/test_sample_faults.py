@@ -127,7 +127,7 @@ def batched(size: int, *, drop_last: bool) -> dict[str, Any]:
     return {"batch_size": 1, "batch_sampler": BatchSampler(SequentialSampler(range(COUNT)), size, drop_last)}
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("change", "options", "codes"),
     [

@@ -21,7 +21,7 @@ def test_who_keeps_fewer_keeps_none_that_another_leaves_out() -> None:
         assert fewer < {block for block in range(2000) if is_kept(block, halvings)}
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("period", [2, 3, 4, 8, 10, 16])
 @pytest.mark.parametrize("halvings", [1, 2, 4])
 def test_whatever_comes_at_regular_distances_is_kept_as_often_as_the_rest(period: int, halvings: int) -> None:

@@ -95,6 +95,7 @@ def _text(leaf: Any) -> str:
     return f"{str(leaf[0]).rpartition('.')[2]}[{','.join(map(str, leaf[1]))}]"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_batch_lives_no_longer_than_the_user_holds_it(tmp_path: Path, workers: int) -> None:
     with probed(tmp_path):

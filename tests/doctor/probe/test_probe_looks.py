@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from probed import run_probed
 
 from headrace.doctor.explain.look import read_look
@@ -22,6 +23,7 @@ for _ in range(150):
 """
 
 
+@pytest.mark.long
 def test_a_loader_that_its_iterator_alone_holds_is_looked_at(tmp_path: Path) -> None:
     script, evidence = tmp_path / "train.py", tmp_path / "evidence"
     script.write_text(_SCRIPT)

@@ -58,6 +58,7 @@ print("ends")
     [pytest.param(FORKS, 3 * WHOLE, marks=pytest.mark.long), (ENDS_IN_A_BATCH, "ends\n")],
     ids=["forks", "ends in a batch"],
 )
+@pytest.mark.long
 def test_a_process_ends_as_it_would(tmp_path: Path, source: str, out: str) -> None:
     """Warnings are errors there, such as that of a fork beside threads."""
     command = [sys.executable, "-W", "error", "-c", LOADER + textwrap.dedent(source)]

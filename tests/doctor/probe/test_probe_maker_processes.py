@@ -102,6 +102,7 @@ def test_stages_sum_to_the_time_that_a_batch_took(processes: list[Process]) -> N
         assert sum(stage[2] for stage in batch[8]) == batch[4] - batch[3]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_workers_tell_each_batch_of_each_epoch(processes: list[Process], start: str) -> None:
     (worker,) = _workers(processes, "Numbers", start)

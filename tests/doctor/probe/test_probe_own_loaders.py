@@ -38,6 +38,7 @@ def train(batches: Any) -> None:
         loop.step((inputs, torch.zeros(len(inputs), 1)))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", [threaded, native])
 def test_batches_and_passes_are_counted(make: Callable[[Path], Any], tmp_path: Path, photos: Path) -> None:
     loader = make(photos)

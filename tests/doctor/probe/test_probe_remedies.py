@@ -79,6 +79,7 @@ def test_loaders_that_a_framework_makes_anew_are_changed(tmp_path: Path) -> None
         assert (prepared.num_workers, resumable.num_workers) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_cache_keeps_the_workers_that_hold_it(tmp_path: Path) -> None:
     with injected(tmp_path, cache={"bytes": 10}):
         with_workers, without = DataLoader(Numbers(), num_workers=1), DataLoader(Numbers())
@@ -167,6 +168,7 @@ def _bytes(tar: tarfile.TarFile, member: Any) -> Any:
     return None if file is None else (file.seek(1), file.read(3), file.seek(0), file.read())
 
 
+@pytest.mark.one_in(3)
 def test_an_index_answers_as_tarfile_does(odd_tar: Path, tmp_path: Path) -> None:
     plain = contents(odd_tar)
     with injected(tmp_path, indexed_tar=True):
@@ -326,6 +328,7 @@ def test_threads_are_bounded(tmp_path: Path) -> None:
     assert any(text.startswith("torch: 2 ") for text in applied(tmp_path, "threads")[1])
 
 
+@pytest.mark.long
 def test_variables_that_do_not_hold_where_torch_is_imported_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ def trained(folder: Path, epochs: int, batches: Any, **changed: Any) -> int:
     [(1, 12, 10), (3, 7, 7), (4, 5, FEWEST_REPLAYED), (1, 40, 10)],
     ids=["one epoch", "three epochs", "shorter than the warm-up", "40 steps"],
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_short_first_epoch_ends_with_steps_on_copies(tmp_path: Path, epochs: int, length: int, replayed: int) -> None:
     seen = trained(tmp_path, epochs, loader(4 * length))
     assert windows(tmp_path) == [("early", length, SETTLING_STEPS + replayed, SETTLING_STEPS)]

@@ -95,7 +95,7 @@ def test_nothing_is_left_after_an_error(source: Path, disk: Path, error: type[Ba
     assert not list(disk.iterdir())
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "signum", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT]
 )

@@ -349,6 +349,7 @@ def shown(result: TuneReport, *, width: int, encoding: str) -> str:
 
 
 class TestReport:
+    @pytest.mark.one_in(2)
     @pytest.mark.parametrize(
         ("name", "width", "encoding"), [("screen", 100, "utf-8"), ("narrow-ascii", 60, "ascii")], ids=str
     )

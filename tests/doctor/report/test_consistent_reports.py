@@ -179,7 +179,7 @@ def check(session: Session, diagnosis: Diagnosis, whole: Prescription) -> list[s
     return [*contradictions(session, diagnosis, whole), *misshapen(first_screen(diagnosis, whole), diagnosis, whole)]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if place % 3 else ()) for place, name in enumerate(names())]
 )
@@ -188,7 +188,7 @@ def test_no_sentence_of_a_recorded_session_contradicts_its_shares(name: str, tmp
     assert check(session, *prescribed(name, session)) == []
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "block", [pytest.param(block, marks=pytest.mark.long if block % 10 else ()) for block in range(BLOCKS)]
 )

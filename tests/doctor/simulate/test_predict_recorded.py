@@ -46,7 +46,7 @@ def observed_us(folder: Path, run: MadeRun) -> float:
 
 @pytest.mark.parametrize("after", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("before", [1, 2, 4])
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_workers(before: int, after: int, tmp_path: Path) -> None:
     """Of one that has workers: of one without, what sending costs has to be assumed."""
     known = recorded_of(tmp_path / "before", replace(RUN, workers=before))

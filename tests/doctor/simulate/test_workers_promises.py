@@ -101,7 +101,7 @@ def test_no_more_workers_than_cores_where_batches_compute(shape: str) -> None:
         assert found.confidence == ("high" if setting.workers and is_certain(found) else "medium")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("shape", ["arrays", "captions", "imagenet", "mnist", "segments"])
 def test_a_trainer_that_fills_the_cores_needs_no_workers(shape: str) -> None:
     assert not workers_of(settings(shape)[0]).helps

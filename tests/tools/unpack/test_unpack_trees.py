@@ -73,6 +73,7 @@ def test_a_tar_becomes_what_tarfile_makes_of_it(tmp_path, format, how):
     assert (report.refused, report.replaced) == ([], [])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("format", FORMATS)
 def test_odd_names(tmp_path, format, how):
@@ -81,13 +82,14 @@ def test_odd_names(tmp_path, format, how):
     unpack_both(write_tar(tmp_path / "a.tar", members, FORMATS[format], HOWS[how]), tmp_path)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("mode", [0o000, 0o111, 0o200, 0o644, 0o677, 0o755, 0o777, 0o4755, 0o2777, 0o1666, 0o7777])
 def test_permissions_are_those_of_the_data_filter(tmp_path, mode, how):
     unpack_both(write_tar(tmp_path / "a.tar", [file("a", b"x", mode=mode)], how=HOWS[how]), tmp_path)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize(
     ("format", "mtime"),
