@@ -15,7 +15,9 @@ ARROW = pa.chunked_array([pa.array(VALUES[:1]), pa.array(VALUES[1:], pa.binary()
 PADDED = pa.array([b"__", *VALUES])[1:]
 
 
-@pytest.mark.parametrize("values", [VALUES, ARROW, PADDED, pa.array(VALUES, pa.large_binary())], ids=repr)
+@pytest.mark.parametrize(
+    "values", [VALUES, ARROW, PADDED, pa.array(VALUES, pa.large_binary())], ids=["list", "chunked", "padded", "large"]
+)
 def test_samples_are_those_of_a_copy(values):
     borrowed = hr.open(borrow_bytes({"image": values, "label": [1, 2, 3, 4]}))
     copied = hr.open({"image": VALUES, "label": [1, 2, 3, 4]})
