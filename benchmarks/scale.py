@@ -19,8 +19,7 @@ import tarfile
 import tempfile
 import time
 import tracemalloc
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,14 @@ import numpy as np
 import headrace as hr
 from headrace.data import ByteColumn, ColumnFiles, Dataset, Location, ObjectPath, StringColumn, Strings
 from headrace.data.table import SampleTable
-from headrace.fetch import ahead
-from headrace.fetch.read_groups import memory_limit
+from headrace.fetch import ReadForecast, forecast
 from headrace.plan import UniformPlan
 from headrace.stores import LinkModel, ObjectStore, parse_address
 
 PRICE_OF_A_REQUEST = 0.0004 / 1000
 SHARD_BYTES = 1_000_000_000
 BATCH = 256
-STEPS = 64
+STEPS = 128
 LINK = LinkModel(latency_s=0.02, bandwidth=1e9, streams=64)
 INDEXED = 20_000
 """Members of the tar by which the size of an index is measured."""
@@ -92,29 +90,6 @@ def made_dataset(samples: int, member_bytes: int) -> Dataset:
     return Dataset(SampleTable("made shards", Numbers(samples), {"image": column}, {}, known_digest="made"))
 
 
-class CountingEngine:
-    """Engine that answers each request at once, and counts them."""
-
-    made: CountingEngine
-
-    def __init__(self) -> None:
-        self.requests = self.bytes = 0
-        CountingEngine.made = self
-
-    def model(self) -> LinkModel:
-        return LINK
-
-    def fetch(self, requests: Any) -> Future[Any]:
-        self.requests += len(requests)
-        self.bytes += sum(each.bytes for each in requests)
-        answered: Future[Any] = Future()
-        answered.set_result(b"")
-        return answered
-
-    def close(self) -> None:
-        pass
-
-
 @dataclass(frozen=True)
 class Row:
     """One rank of a run."""
@@ -124,66 +99,45 @@ class Row:
     plan_us: float
     """Time to plan a step, without its requests."""
     fetch_us: float
-    """Time to locate a step's samples and to plan their requests."""
+    """Time to locate a sample, and to plan its requests."""
     first_s: float
     """Time until the requests of the first step after a resume are planned."""
     planned_bytes: int
     """Python memory of the plan and of the requests in flight, without the samples' bytes."""
-    ahead_bytes: int
-    """Limit of the samples' bytes in memory."""
-    requests: float
-    """Requests for a sample."""
-    read: float
-    """Bytes read for a byte of a sample."""
+    reads: ReadForecast
 
 
 def measure(dataset: Dataset, ranks: int, order: str) -> Row:
-    """Run the middle of an epoch twice: for times, and for memory, whose tracing slows everything down."""
-    timed = _run(dataset, ranks, order)
+    """Follow the middle of an epoch for times, and again for memory, whose tracing slows everything down."""
+    shape = hr.Windowed(lanes=max(8, ranks)).resolve(dataset) if order == "windowed" else None
+
+    def plan_of(seed: int) -> UniformPlan:
+        return UniformPlan(
+            length=len(dataset),
+            batch_size=BATCH,
+            rank=ranks // 2,
+            world_size=ranks,
+            seed=seed,
+            shuffle=True,
+            window=shape,
+        )
+
+    start = time.perf_counter()
+    forecast(dataset, ["image"], plan_of(0), LINK, steps=1)
+    first_s = time.perf_counter() - start
+    plan, steps_s = plan_of(1), []
+    for step in range(plan.steps // 2, min(plan.steps, plan.steps // 2 + STEPS)):
+        start = time.perf_counter()
+        plan.batch(1, step)
+        steps_s.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    reads = forecast(dataset, ["image"], plan_of(2), LINK, steps=STEPS)
+    fetch_s = time.perf_counter() - start
     tracemalloc.start()
-    _run(dataset, ranks, order)
+    forecast(dataset, ["image"], plan_of(3), LINK, steps=STEPS)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return replace(timed, planned_bytes=peak)
-
-
-def _run(dataset: Dataset, ranks: int, order: str) -> Row:
-    begun_s = time.perf_counter()
-    window = None
-    if order == "windowed":
-        window = hr.Windowed(lanes=max(8, ranks), window_blocks=16 * max(8, ranks)).resolve(dataset)
-    plan = UniformPlan(
-        length=len(dataset), batch_size=BATCH, rank=ranks // 2, world_size=ranks, seed=0, shuffle=True, window=window
-    )
-    first = plan.steps // 2
-    limit = memory_limit(dataset, plan)
-    fetching = ahead.FetchAhead(dataset, ["image"], plan, epoch=3, first_step=first, limit_bytes=limit)
-    fetching.begin(first)
-    plan.batch(3, first)
-    first_s = time.perf_counter() - begun_s
-    plan_s, fetch_s = [], 0.0
-    steps = range(first, min(plan.steps, first + max(STEPS, 2 * plan.window_samples // BATCH)))
-    for step in steps:
-        start = time.perf_counter()
-        plan.batch(3, step)
-        planned = time.perf_counter()
-        fetching.begin(step)
-        fetching.end(step)
-        plan_s.append(planned - start)
-        fetch_s += time.perf_counter() - planned
-    engine, wanted = CountingEngine.made, fetching._wanted_bytes
-    samples = wanted / int(dataset.locate("image", np.zeros(1, np.int64)).length[0])  # type: ignore[index]
-    return Row(
-        ranks=ranks,
-        order=order,
-        plan_us=statistics.median(plan_s) * 1e6,
-        fetch_us=fetch_s / len(steps) * 1e6,
-        first_s=first_s,
-        planned_bytes=0,
-        ahead_bytes=limit,
-        requests=engine.requests / samples,
-        read=engine.bytes / wanted,
-    )
+    return Row(ranks, order, statistics.median(steps_s) * 1e6, fetch_s / reads.samples * 1e6, first_s, peak, reads)
 
 
 def index_bytes() -> float:
@@ -199,16 +153,15 @@ def index_bytes() -> float:
         return os.path.getsize(f"{path}.headrace") / INDEXED
 
 
-def row_of(row: Row, samples: int, member_bytes: int, rate: float) -> str:
+def row_of(row: Row, samples: int, rate: float) -> str:
     """Return a line of the table: figures of a rank, then of the whole run."""
-    total, requests = samples * member_bytes * row.read, samples * row.requests
-    per_s = row.ranks * rate
+    total, requests, per_s = samples * row.reads.read_bytes, samples * row.reads.requests, row.ranks * rate
     cells = [
         f"{samples:,}", f"{row.ranks:,}", row.order,
-        f"{row.plan_us:.0f} µs", f"{row.fetch_us / 1e3:.1f} ms", f"{row.first_s:.2f} s",
+        f"{row.plan_us:.0f} µs", f"{row.fetch_us:.0f} µs", f"{row.first_s:.2f} s",
         f"{row.planned_bytes / 1e6:.0f} MB",
-        f"{row.requests:.3f}", f"{total / 1e12:,.2f} TB", f"${requests * PRICE_OF_A_REQUEST:,.0f}",
-        f"{per_s * row.requests:,.0f}/s", f"{per_s * member_bytes * row.read / 1e9:,.1f} GB/s",
+        f"{row.reads.requests:.3f}", f"{total / 1e12:,.2f} TB", f"${requests * PRICE_OF_A_REQUEST:,.0f}",
+        f"{per_s * row.reads.requests:,.0f}/s", f"{per_s * row.reads.read_bytes / 1e9:,.1f} GB/s",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -220,11 +173,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[64, 4096])
     parser.add_argument("--rate", type=float, default=1000, help="samples that a rank trains on in a second")
     options = parser.parse_args()
-    ahead.RequestEngine = CountingEngine  # type: ignore[misc,assignment]
     member = index_bytes()
     print(f"index: {member:.1f} bytes a member; {options.bytes:,} bytes a sample; {options.rate:,.0f} samples/s a rank")
     print(
-        "| samples | ranks | order | plan a step | fetch plan a step | first step planned | plan memory | "
+        "| samples | ranks | order | plan a step | fetch plan a sample | first step planned | plan memory | "
         "requests a sample | read an epoch | requests an epoch | requests of all | bandwidth of all |"
     )
     print("|" + "---|" * 12)
@@ -232,7 +184,7 @@ def main() -> None:
         dataset = made_dataset(samples, options.bytes)
         for ranks in options.ranks:
             for order in ("global", "windowed"):
-                print(row_of(measure(dataset, ranks, order), samples, options.bytes, options.rate), flush=True)
+                print(row_of(measure(dataset, ranks, order), samples, options.rate), flush=True)
 
 
 if __name__ == "__main__":

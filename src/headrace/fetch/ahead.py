@@ -11,7 +11,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -30,7 +30,15 @@ from headrace.fetch.read_groups import (
     memory_limit,
 )
 from headrace.plan import EpochPlan, ReadGroup
-from headrace.stores import RequestEngine, RequestPlan, WantedRanges, plan_requests
+from headrace.stores import (
+    LinkModel,
+    Request,
+    RequestCounts,
+    RequestEngine,
+    RequestPlan,
+    WantedRanges,
+    plan_requests,
+)
 
 _NOW = -1
 """Need of bytes that a thread already waits for, ahead of every step."""
@@ -41,6 +49,18 @@ _MOST_PLACES = 1 << 16
 
 Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
 """Function that returns the samples, by base id, whose bytes of a column are cached and need not be read."""
+
+
+class RangeFetcher(Protocol):
+    """What fetches the parts of objects: a `RequestEngine`, or a stand-in that only counts."""
+
+    def model(self) -> LinkModel: ...
+
+    def fetch(self, requests: Sequence[Request]) -> Future[Any]: ...
+
+    def counts(self) -> tuple[RequestCounts, dict[float, float | None]]: ...
+
+    def close(self) -> None: ...
 
 
 class FetchCancelled(Exception):  # noqa: N818  # how a pass ends, no error
@@ -74,8 +94,9 @@ class FetchAhead:
         first_step: int,
         limit_bytes: int,
         cached: Cached | None = None,
+        engine: RangeFetcher | None = None,
     ) -> None:
-        """Fetch these columns from `first_step` on, except `cached` samples.
+        """Fetch these columns from `first_step` on, except `cached` samples. Closing also closes the engine.
 
         At most `limit_bytes` are in memory or on their way. The step that begins may need more than is left of them.
         Then only its own samples, or its windows, are fetched, without the bytes between samples.
@@ -100,7 +121,7 @@ class FetchAhead:
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
         self._held_bytes = self._wanted_bytes = self._fewest = self._size_requests = 0
         self.waits = WaitClock()
-        self._engine = RequestEngine()  # last: nothing would close it if another step failed
+        self._engine: RangeFetcher = engine or RequestEngine()  # last: nothing would close it if another step failed
 
     @classmethod
     def of(

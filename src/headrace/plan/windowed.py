@@ -9,6 +9,7 @@ with whole lanes as its part of a batch reads no other rank's blocks, and the ba
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -142,8 +143,10 @@ def windowed_of(order: ShuffleOrder) -> Windowed | None:
     return Windowed() if order == "windowed" else None
 
 
-def mean_sample_bytes(dataset: Dataset) -> int | None:
-    """Return the mean bytes of a sample in storage, over all columns of bytes; None if no column knows lengths.
+def mean_sample_bytes(dataset: Dataset, columns: Sequence[str] | None = None) -> int | None:
+    """Return the mean bytes of a sample in storage, over its columns of bytes; None if no column knows lengths.
+
+    `columns`: names of those that count; None: all.
 
     It is the mean of the dataset as opened, so that selections have the blocks of the whole dataset.
     """
@@ -152,7 +155,7 @@ def mean_sample_bytes(dataset: Dataset) -> int | None:
         return None
     ids = np.arange(min(count, _MEASURED), dtype=np.int64) * count // min(count, _MEASURED)
     total, known = 0, False
-    for column in _byte_columns(dataset):
+    for column in _byte_columns(dataset) if columns is None else map(dataset.table.bytes_of, columns):
         length = column.stored_bytes(ids)
         if length is not None:
             total, known = total + int(np.maximum(length, 0).sum()), True

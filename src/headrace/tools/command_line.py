@@ -10,7 +10,7 @@ import typer
 
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
-from headrace.tools import bench_command, dataset_commands, pack_commands
+from headrace.tools import bench_command, dataset_commands, pack_commands, plan_command
 from headrace.tools.equal.equal_command import equal
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command()(pack_commands.info)
 app.command()(pack_commands.merge)
 app.command()(pack_commands.pack)
 app.command()(dataset_commands.peek)
+app.command()(plan_command.plan)
 app.command()(dataset_commands.stage)
 app.command()(bench_command.tune)
 app.command()(dataset_commands.unpack)
