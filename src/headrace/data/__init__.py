@@ -11,6 +11,7 @@ from headrace.data.archives.archive_scans import ScanLog, ScanState
 from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers
 from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
 from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
+from headrace.data.byte_columns import file_bytes
 from headrace.data.class_names import label_column, parse_labels
 from headrace.data.columns import (
     KEY,

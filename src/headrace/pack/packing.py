@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
-from headrace.data import ABSENT, Dataset, build_indices, writing
+from headrace.data import Dataset, FileColumn, build_indices, file_bytes, writing
 from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError, UsageError
 from headrace.pack.conversion import ImageConverter, PackOptions
@@ -40,11 +40,15 @@ from headrace.pack.shard_files import (
     write_document,
     write_shard,
 )
+from headrace.stores import is_remote
 from headrace.system import default_threads
 from headrace.views import RandomResizedCrop
 
 _TRIED = 64
 """Samples that are converted to estimate a shard's size."""
+_READS_PER_CORE = 8
+"""Samples in parallel per core if the source is in a store, which most of them wait for."""
+_SIZED_AT_ONCE = 1000
 _BLOCK = tarfile.BLOCKSIZE
 _MARGIN = 1.03
 """Factor on the estimated size, so that hardly any shard is larger than asked."""
@@ -105,7 +109,7 @@ def pack(
     _expect_apart(reader, to)
     with writing(os.fsencode(to)):
         to.mkdir(parents=True, exist_ok=True)
-    with locked(to, number, parts), ThreadPoolExecutor(threads or default_threads(), "headrace-pack") as pool:
+    with locked(to, number, parts), _pool(reader, threads) as pool:
         plan = _plan(reader, to, pool)
         mine = range(number, len(plan.cuts) - 1, parts)
         total = sum(plan.cuts[shard + 1] - plan.cuts[shard] for shard in mine)
@@ -136,7 +140,7 @@ def pack(
 def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = None) -> TrialReport:
     """Convert a few samples in memory and compare their sizes and decoding speed, without writing anything."""
     reader = SampleReader(dataset, ImageConverter(options))
-    with ThreadPoolExecutor(threads or default_threads(), "headrace-pack") as pool:
+    with _pool(reader, threads) as pool:
         estimate = _estimate(reader, pool)
     cuts, order = _cut(estimate.sizes, options), _order(len(dataset), options.shuffle)
     pictures = [
@@ -154,6 +158,11 @@ def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = Non
         int(estimate.sizes.sum()),
         len(cuts) - 1,
     )
+
+
+def _pool(reader: SampleReader, threads: int | None) -> ThreadPoolExecutor:
+    is_stored = any(reader.dataset.files(name).is_remote for name in reader.files)
+    return ThreadPoolExecutor(threads or default_threads() * (_READS_PER_CORE if is_stored else 1), "headrace-pack")
 
 
 def _decode_s(pictures: Sequence[bytes]) -> float | None:
@@ -233,30 +242,27 @@ def _estimate(reader: SampleReader, pool: ThreadPoolExecutor) -> _Estimate:
     order = _order(len(dataset), reader.converter.options.shuffle)
     source = np.zeros(len(order), np.int64)
     for name in reader.files:
-        source += _stored_bytes(dataset, name, order)
+        source += _stored_bytes(dataset, name, order, pool)
     tried = sorted({int(at) for at in np.linspace(0, len(order) - 1, _TRIED)}) if len(order) else []
-    found = list(pool.map(lambda at: _or_none(reader, int(order[at])), tried))
-    members = [one or [] for one in found]
-    good = [at for at, one in zip(tried, found, strict=True) if one]
+    found = pool.map(lambda at: reader.try_members(int(order[at])), tried)
+    members = [[] if isinstance(one, HeadraceError) else one for one in found]  # the run reports bad samples
+    good = [at for at, one in zip(tried, members, strict=True) if one]
     content = sum(len(member.data) for one in members for member in one)
     overhead = sum(map(_tar_bytes, members)) - content  # headers and padding
     sizes = source.astype(np.float64) * (content / max(1, int(source[good].sum()))) + overhead / max(1, len(good))
     return _Estimate(source, sizes, tried, members)
 
 
-def _or_none(reader: SampleReader, index: int) -> list[PackMember] | None:
-    try:
-        return reader.members(index)
-    except HeadraceError:
-        return None  # the run reports it when it comes to this sample
-
-
-def _stored_bytes(dataset: Dataset, column: str, order: Ints) -> Any:
-    at = dataset.locate(column, order)
-    if at.length is not None:
-        return np.where(at.length == ABSENT, 0, at.length).clip(0).astype(np.int64)
-    sizes = (os.stat(path).st_size if path else 0 for path in dataset.paths(column, order))
-    return np.fromiter(sizes, np.int64, len(order))
+def _stored_bytes(dataset: Dataset, column: str, order: Ints, pool: ThreadPoolExecutor) -> Ints:
+    found = dataset.table.bytes_of(column)
+    lengths = found.stored_bytes(order if dataset.base_ids is None else dataset.base_ids[order])
+    if lengths is None:
+        at = dataset.locate(column, order)
+        files = found.files if at.files is None else at.files
+        parts = np.array_split(at.path_id, len(order) // _SIZED_AT_ONCE + 1)
+        sizes = pool.map(lambda part: [file_bytes(files, number) for number in part.tolist()], parts)
+        lengths = np.concatenate([np.array(part, np.int64) for part in sizes])
+    return np.maximum(lengths, 0)  # without those that are absent
 
 
 def _tar_bytes(members: Sequence[PackMember]) -> int:
@@ -274,11 +280,16 @@ def _cut(sizes: np.ndarray[Any, np.dtype[np.float64]], options: PackOptions) -> 
 
 
 def _expect_apart(reader: SampleReader, to: Path) -> None:
-    """Raise UsageError if the pack would be written into its own source."""
-    if not len(reader.dataset):
-        return
-    for name in reader.files:
-        path = reader.dataset.where(name, 0)[0]
-        source = Path(path).resolve()
-        if to.resolve() in (source, *source.parents):
-            raise UsageError(f"expected a folder apart from the dataset, got {to}, which contains {path}")
+    """Raise UsageError if the pack would be in its own source, or the source in the pack."""
+    target = _settled(str(to))
+    for name in reader.files if len(reader.dataset) else ():
+        column = reader.dataset.columns[name]
+        listed = column.folder if isinstance(column, FileColumn) else None
+        first = reader.dataset.where(name, 0)[0]
+        if _settled(first).startswith(target) or (listed is not None and target.startswith(_settled(listed))):
+            raise UsageError(f"expected a folder apart from the dataset, got {to} and {listed or first}")
+
+
+def _settled(place: str) -> str:
+    """Return an address, or the path of a folder without links, with a slash at its end."""
+    return (place if is_remote(place) else os.path.realpath(place)).rstrip("/") + "/"

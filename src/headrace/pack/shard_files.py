@@ -140,20 +140,13 @@ class _Hashed:
 def _converted(
     reader: SampleReader, order: Ints, pool: ThreadPoolExecutor
 ) -> Iterator[tuple[int, list[PackMember] | HeadraceError]]:
-    """Yield the samples' members in order, with a few more samples in conversion."""
-
-    def one(index: int) -> list[PackMember] | HeadraceError:
-        try:
-            return reader.members(index)
-        except HeadraceError as error:
-            return error
-
+    """Yield the samples' members in order, with a few more samples in conversion. Raises as `try_members` does."""
     ahead: deque[tuple[int, Future[list[PackMember] | HeadraceError]]] = deque()
     indices = iter(order.tolist())
     try:
         for index in indices:
-            ahead.append((index, pool.submit(one, index)))
-            if len(ahead) > 4 * pool._max_workers:
+            ahead.append((index, pool.submit(reader.try_members, index)))
+            if len(ahead) > 2 * pool._max_workers + 4:
                 first, future = ahead.popleft()
                 yield first, future.result()
         while ahead:

@@ -70,8 +70,6 @@ def pack(
         max_shard_bytes=parse_size(max_shard, max_shard, "--max-shard"),
         drop_bad=drop_bad,
     )
-    if to.resolve().is_relative_to(Path(source).resolve()):
-        raise UsageError(f"expected a folder outside {source}, got {to}")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     dataset = open_dataset(source, root=None if root is None else str(root), columns=names)
     console, part = console_for(json), part_of(shard)
