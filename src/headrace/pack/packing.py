@@ -8,6 +8,7 @@ to each other, and the result has the same bytes as one machine's. A folder of s
     shard-000000.json         its samples, its SHA-256, its members' CRC-32, and the samples left out
 
 A shard's JSON file is written and synced before its tar gets its name: a shard is complete once its tar has a name.
+In a store, `index.headrace` holds the indices of all shards.
 """
 
 from __future__ import annotations
@@ -16,26 +17,25 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headrace import _core
-from headrace.data import Dataset, FileColumn, build_indices, file_bytes, writing
+from headrace.data import Dataset, FileColumn, file_bytes
 from headrace.dropins import ImageReader
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.pack.conversion import ImageConverter, PackOptions
 from headrace.pack.members import PackMember, SampleReader
+from headrace.pack.pack_folder import PackFolder
 from headrace.pack.shard_files import (
     PLAN,
     Ints,
-    locked,
     read_document,
-    read_entry,
+    read_entries,
     shard_name,
     write_document,
     write_shard,
@@ -88,59 +88,51 @@ class TrialReport:
 
 def pack(
     dataset: Dataset,
-    to: Path,
+    to: str | os.PathLike[str],
     options: PackOptions,
     *,
     part: tuple[int, int] = (0, 1),
     threads: int | None = None,
     tick: Callable[[int, int, int], None] | None = None,
+    store_options: Mapping[str, Any] | None = None,
 ) -> PackReport:
     """Write the shards of a dataset that are not there yet, with their indices.
 
-    `part`: (i, n) writes every n-th shard from the i-th on. `tick` is called with the number of samples done, their
-    total in this part, and the bytes written. Raises UsageError if `to` holds another pack, WriteError if it cannot be
-    written or another run is writing this part, HeadraceError for a bad sample unless `drop_bad`.
+    `to` is a folder, or an address in a store with `store_options` as in `open`; there, the run of the only part
+    writes one merged index. `part`: (i, n) writes every n-th shard from the i-th on. `tick` is called with the number
+    of samples done, their total in this part, and the bytes written. Raises UsageError if `to` holds another pack,
+    WriteError if it cannot be written or another run is writing this part, ReadError if a store fails, HeadraceError
+    for a bad sample unless `drop_bad`.
     """
     number, parts = part
     if not 0 <= number < parts:
         raise UsageError(f"shard: expected i of n with 0 ≤ i < n, got {number} of {parts}")
     begun_s = time.monotonic()
-    reader = SampleReader(dataset, ImageConverter(options))
-    _expect_apart(reader, to)
-    with writing(os.fsencode(to)):
-        to.mkdir(parents=True, exist_ok=True)
-    with locked(to, number, parts), _pool(reader, threads) as pool:
-        plan = _plan(reader, to, pool)
-        mine = range(number, len(plan.cuts) - 1, parts)
-        total = sum(plan.cuts[shard + 1] - plan.cuts[shard] for shard in mine)
-        done = written = packed_bytes = written_bytes = samples = 0
-        dropped: list[tuple[str, str]] = []
-        for shard in mine:
-            tar, first, last = to / shard_name(shard), plan.cuts[shard], plan.cuts[shard + 1]
-            if not tar.exists():
+    reader, folder = SampleReader(dataset, ImageConverter(options)), PackFolder.of(to, store_options)
+    expect_target(reader, folder)
+    with folder.locked(number, parts), sample_pool(reader, threads) as pool:
+        plan = found_plan(reader, folder) or write_plan(reader, folder, pool)
+        mine = range(number, plan.shards, parts)
+        missing = plan.missing(folder, mine)
+        total = sum(plan.samples(shard) for shard in mine)
+        done, written_bytes = total - sum(plan.samples(shard) for shard in missing), 0
+        for shard in missing:
 
-                def tell(more: int, written: int, before: tuple[int, int] = (done, written_bytes)) -> None:
-                    if tick is not None:
-                        tick(before[0] + more, total, before[1] + written)
+            def tell(more: int, written: int, before: tuple[int, int] = (done, written_bytes)) -> None:
+                if tick is not None:
+                    tick(before[0] + more, total, before[1] + written)
 
-                write_shard(reader, plan.order[first:last], tar, pool, tell)
-                written += 1
-                written_bytes += tar.stat().st_size
-            entry = read_entry(tar)
-            samples += len(entry["keys"])
-            packed_bytes += entry["bytes"]
-            dropped += [(key, why) for key, why in entry["dropped"]]
-            done += last - first
-    build_indices([str(to / shard_name(shard)) for shard in mine], cache=None, threads=threads)
-    return PackReport(
-        len(mine), written, samples, plan.source_bytes, packed_bytes, tuple(dropped), time.monotonic() - begun_s
-    )
+            written_bytes += write_shard(reader, plan.order_of(shard), folder, shard_name(shard), pool, tell)
+            done += plan.samples(shard)
+    if folder.stores is None or parts == 1:
+        folder.index([shard_name(shard) for shard in mine], threads=threads)
+    return plan.report(folder, mine, written=len(missing), begun_s=begun_s)
 
 
 def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = None) -> TrialReport:
     """Convert a few samples in memory and compare their sizes and decoding speed, without writing anything."""
     reader = SampleReader(dataset, ImageConverter(options))
-    with _pool(reader, threads) as pool:
+    with sample_pool(reader, threads) as pool:
         estimate = _estimate(reader, pool)
     cuts, order = _cut(estimate.sizes, options), _order(len(dataset), options.shuffle)
     pictures = [
@@ -160,7 +152,8 @@ def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = Non
     )
 
 
-def _pool(reader: SampleReader, threads: int | None) -> ThreadPoolExecutor:
+def sample_pool(reader: SampleReader, threads: int | None) -> ThreadPoolExecutor:
+    """Return the threads that convert samples. Default: one per core, several if the source is in a store."""
     is_stored = any(reader.dataset.files(name).is_remote for name in reader.files)
     return ThreadPoolExecutor(threads or default_threads() * (_READS_PER_CORE if is_stored else 1), "headrace-pack")
 
@@ -203,11 +196,40 @@ class PackPlan:
     """Position in `order` of each shard's first sample, and the end."""
     source_bytes: int
 
+    @property
+    def shards(self) -> int:
+        return len(self.cuts) - 1
 
-def _plan(reader: SampleReader, to: Path, pool: ThreadPoolExecutor) -> PackPlan:
-    """Return the plan in `to` if it is this pack's, else compute and write it. Raises UsageError for another pack's."""
+    def samples(self, shard: int) -> int:
+        return self.cuts[shard + 1] - self.cuts[shard]
+
+    def order_of(self, shard: int) -> Ints:
+        """Return the samples of a shard, by position in the dataset."""
+        return self.order[self.cuts[shard] : self.cuts[shard + 1]]
+
+    def missing(self, folder: PackFolder, shards: Sequence[int]) -> list[int]:
+        """Return those of `shards` that are not complete. Raises ReadError."""
+        names = folder.names()
+        return [shard for shard in shards if shard_name(shard) not in names]
+
+    def report(self, folder: PackFolder, shards: Sequence[int], *, written: int, begun_s: float) -> PackReport:
+        """Return the outcome of a run, from the entries of its shards. Raises as `read_entries` does."""
+        entries = read_entries(folder, [shard_name(shard) for shard in shards])
+        return PackReport(
+            shards=len(shards),
+            written=written,
+            samples=sum(len(entry["keys"]) for entry in entries),
+            source_bytes=self.source_bytes,
+            bytes=sum(entry["bytes"] for entry in entries),
+            dropped=tuple((key, why) for entry in entries for key, why in entry["dropped"]),
+            wall_s=time.monotonic() - begun_s,
+        )
+
+
+def _identity(reader: SampleReader) -> dict[str, Any]:
+    """Return what all runs that write one pack have in common."""
     options = {name: value for name, value in asdict(reader.converter.options).items() if name != "drop_bad"}
-    wanted = {
+    found: dict[str, Any] = {
         "dataset": reader.dataset.fingerprint,
         "samples": len(reader.dataset),
         "classes": reader.dataset.classes,
@@ -215,21 +237,29 @@ def _plan(reader: SampleReader, to: Path, pool: ThreadPoolExecutor) -> PackPlan:
         "options": options,
         "codecs": _core.codec_versions(),
     }
-    wanted = json.loads(json.dumps(wanted))
-    order = _order(len(reader.dataset), reader.converter.options.shuffle)
-    path = to / PLAN
-    if path.exists():
-        found = read_document(path)
-        cuts, source_bytes = found.pop("cuts"), found.pop("source_bytes")
-        del found["format"]
-        if found != wanted:
-            other = [name for name in wanted if found.get(name) != wanted[name]]
-            raise UsageError(f"{to} holds a pack with another {', '.join(other)}; choose another folder, or delete it")
-        return PackPlan(order, cuts, source_bytes)
+    return dict(json.loads(json.dumps(found)))
+
+
+def found_plan(reader: SampleReader, folder: PackFolder) -> PackPlan | None:
+    """Return the plan in the folder; None if there is none. Raises UsageError for another pack's plan."""
+    try:
+        found = read_document(folder, PLAN)
+    except NotFoundError:
+        return None
+    cuts, source_bytes, wanted = found.pop("cuts"), found.pop("source_bytes"), _identity(reader)
+    del found["format"]
+    if found != wanted:
+        other = [name for name in wanted if found.get(name) != wanted[name]]
+        raise UsageError(f"{folder} holds a pack with another {', '.join(other)}; choose another folder, or delete it")
+    return PackPlan(_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
+
+
+def write_plan(reader: SampleReader, folder: PackFolder, pool: ThreadPoolExecutor) -> PackPlan:
+    """Compute the plan and write it. Two runs compute the same."""
     estimate = _estimate(reader, pool)
     cuts, source_bytes = _cut(estimate.sizes, reader.converter.options), int(estimate.source.sum())
-    write_document(path, {**wanted, "cuts": cuts, "source_bytes": source_bytes})
-    return PackPlan(order, cuts, source_bytes)
+    write_document(folder, PLAN, {**_identity(reader), "cuts": cuts, "source_bytes": source_bytes})
+    return PackPlan(_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
 
 
 def _order(samples: int, seed: int | None) -> Ints:
@@ -279,15 +309,16 @@ def _cut(sizes: np.ndarray[Any, np.dtype[np.float64]], options: PackOptions) -> 
     return cuts
 
 
-def _expect_apart(reader: SampleReader, to: Path) -> None:
-    """Raise UsageError if the pack would be in its own source, or the source in the pack."""
-    target = _settled(str(to))
+def expect_target(reader: SampleReader, folder: PackFolder) -> None:
+    """Raise UsageError if the pack cannot be written there, or would be in its own source, or the source in it."""
+    folder.expect_writable()
+    target = _settled(folder.place)
     for name in reader.files if len(reader.dataset) else ():
         column = reader.dataset.columns[name]
         listed = column.folder if isinstance(column, FileColumn) else None
         first = reader.dataset.where(name, 0)[0]
         if _settled(first).startswith(target) or (listed is not None and target.startswith(_settled(listed))):
-            raise UsageError(f"expected a folder apart from the dataset, got {to} and {listed or first}")
+            raise UsageError(f"expected a folder apart from the dataset, got {folder} and {listed or first}")
 
 
 def _settled(place: str) -> str:
