@@ -171,3 +171,33 @@ def test_a_killed_pack_in_a_store_goes_on_to_the_same_bytes(
     assert objects_of(store) == local
     put = {os.path.basename(one.target) for one in store.answered if one.method == "PUT"}
     assert not put & complete, "a finished shard was written again"
+
+
+ON_RAY = """
+    import os, sys
+    os.environ |= {"RAY_TMPDIR": sys.argv[1], "RAY_USAGE_STATS_ENABLED": "0"}
+    import ray
+    import headrace as hr
+    from headrace.pack import PackOptions, pack_on_ray
+
+    ray.init(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, logging_level="warning")
+    pack_on_ray(hr.open(sys.argv[2]), sys.argv[3], PackOptions(max_shard_bytes=200_000))
+    assert ray.is_initialized(), "a connection of the caller's stays"
+    ray.shutdown()
+"""
+
+
+@pytest.mark.alone
+@pytest.mark.long
+def test_nodes_of_ray_pack_loose_objects_into_a_store(
+    source: MotoStore, local: dict[str, bytes], ray_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    source.in_environment(monkeypatch)
+    with start_python(
+        ON_RAY, ray_folder, source.address("train/"), source.address("packed"), warnings="default"
+    ) as process:
+        out, error = process.communicate()
+    assert process.returncode == 0, out + error
+    assert objects_of(source) == local
+    assert content(source, "index.headrace")

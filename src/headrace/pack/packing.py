@@ -152,10 +152,11 @@ def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = Non
     )
 
 
-def sample_pool(reader: SampleReader, threads: int | None) -> ThreadPoolExecutor:
+def sample_pool(reader: SampleReader, threads: int | None, *, cores: int | None = None) -> ThreadPoolExecutor:
     """Return the threads that convert samples. Default: one per core, several if the source is in a store."""
     is_stored = any(reader.dataset.files(name).is_remote for name in reader.files)
-    return ThreadPoolExecutor(threads or default_threads() * (_READS_PER_CORE if is_stored else 1), "headrace-pack")
+    per_core = _READS_PER_CORE if is_stored else 1
+    return ThreadPoolExecutor(threads or (cores or default_threads()) * per_core, "headrace-pack")
 
 
 def _decode_s(pictures: Sequence[bytes]) -> float | None:

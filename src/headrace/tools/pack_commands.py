@@ -41,6 +41,10 @@ def pack(
     max_shard: Annotated[str, typer.Option(help="Largest shard: 500MB, 1GB.")] = "1GB",
     drop_bad: Annotated[bool, typer.Option("--drop-bad", help="Leave out samples that cannot be converted.")] = False,
     shard: Annotated[str, typer.Option(help="Write part I of N, for arrays of jobs: 0/16 to 15/16.")] = "0/1",
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Write the shards on the Ray cluster at this address; auto: the one running here."),
+    ] = None,
     root: Annotated[
         str | None, typer.Option(help="Folder, archive or address where paths in a manifest begin.")
     ] = None,
@@ -59,12 +63,14 @@ def pack(
 
     from headrace.cache import parse_size
     from headrace.data import open as open_dataset
-    from headrace.pack import DENSE, Form, PackOptions, try_out
+    from headrace.pack import DENSE, Form, PackOptions, pack_on_ray, try_out
     from headrace.pack import pack as write_pack
     from headrace.stores import is_remote
 
     if yuv420 and raw:
         raise UsageError("expected --yuv420 or --raw, got both")
+    if ray is not None and (shard != "0/1" or threads is not None):
+        raise UsageError("expected --ray without --shard and --threads: each shard is a task of one core")
     form = Form.yuv420 if yuv420 else Form.raw if raw else Form.lossless if short_side is None else Form.jpeg
     options = PackOptions(
         form=form,
@@ -89,7 +95,10 @@ def pack(
             def tick(done: int, total: int, written: int) -> None:
                 update(f"Packing, {done:,} of {total:,} samples", written, round(written * total / max(1, done)))
 
-            report = write_pack(dataset, to, options, part=part, threads=threads, tick=tick, store_options=stores)
+            if ray is None:
+                report = write_pack(dataset, to, options, part=part, threads=threads, tick=tick, store_options=stores)
+            else:
+                report = pack_on_ray(dataset, to, options, address=ray, tick=tick, store_options=stores)
         say(console, pack_lines(report, to))
         document["pack"] = asdict(report)
     write_json(json, document)
