@@ -72,17 +72,27 @@ def test_loose_objects_make_the_pack_of_loose_files(source: MotoStore, local: di
     assert bytes_of(tmp_path / "pack") == local
     tried = len(dataset)  # all of so few
     assert len(source.answered) == tried + len(dataset), "sizes are those of the listing"
+    source.answered.clear()
     pack(dataset, source.address("packed"), OPTIONS, store_options=source.options)
+    assert not [one for one in source.answered if one.method == "GET" and ".tar" in one.target], (
+        "they were just written"
+    )
     assert objects_of(source) == local
 
 
-def test_a_pack_in_a_store_opens_by_its_merged_index(store: MotoStore, photos: Path, local: dict[str, bytes]) -> None:
+def test_a_pack_in_a_store_opens_by_its_merged_index(
+    store: MotoStore, photos: Path, local: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in (1, 0):
         with pytest.raises((HeadraceError, NotFoundError), match=r"missing|expected a pack"):
             merge(store.address("packed"), store_options=store.options)
         to = packed(store, photos, part=(number, 2))
     assert objects_of(store) == local
     assert merge(to, store_options=store.options) == len(local) // 2
+    here = content(store, "index.headrace")
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "elsewhere"))
+    assert merge(to, store_options=store.options) == len(local) // 2
+    assert content(store, "index.headrace") == here, "another machine scans the tars to the same index"
     store.answered.clear()
     tars = hr.open(f"{to}shard-*.tar", index=f"{to}index.headrace", store_options=store.options)
     assert not [one for one in store.answered if ".tar" in one.target], "the index is enough"

@@ -42,6 +42,7 @@ from headrace.data.sources.index_building import (
     IndexOutcome,
     UnindexedFile,
     build_indices,
+    index_written,
     indexable_paths,
     merge_indices,
     merged_target,

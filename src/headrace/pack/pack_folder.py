@@ -19,6 +19,7 @@ from headrace.data import (
     UnwritableError,
     build_indices,
     finish_partial_file,
+    index_written,
     list_objects,
     merge_indices,
     open_stream,
@@ -143,11 +144,17 @@ class PackFolder:
 
 
 def _write_object(path: ObjectPath, write: Callable[[BinaryIO], None]) -> None:
-    """Put what `write` writes: into a scratch file first, so that memory stays small and a retry sends the same."""
+    """Put what `write` writes: into a scratch file first, so that memory stays small and a retry sends the same.
+
+    The index of a tar is cached from the scratch file, so that this machine need not scan the object.
+    """
     with scratch_file(None) as scratch, writing(os.fsencode(tempfile.gettempdir())):
         with os.fdopen(scratch.fileno(), "wb", closefd=False) as file:
             write(file)
-        write_object(path, f"/proc/self/fd/{scratch.fileno()}")
+        written = f"/proc/self/fd/{scratch.fileno()}"
+        write_object(path, written)
+        if path.name.endswith(".tar"):
+            index_written(path, written)
 
 
 def _sync_folder(folder: str) -> None:
