@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from processes import start_python
+from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.errors import UsageError
 from headrace.pack import PackOptions, pack, pack_on_ray
+from headrace.tools.command_line import app
 
 pytestmark = pytest.mark.alone
 OPTIONS = PackOptions(max_shard_bytes=200_000)
@@ -100,3 +102,6 @@ def test_a_cluster_that_is_not_there_is_named(photos: Path, tmp_path: Path, monk
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(UsageError, match="expected the address of a running cluster, got auto"):
         pack_on_ray(hr.open(str(photos)), tmp_path / "pack", OPTIONS)
+    done = CliRunner().invoke(app, ["pack", str(photos), str(tmp_path / "pack"), "--ray", "auto", "--shard", "0/2"])
+    assert isinstance(done.exception, UsageError)
+    assert "--ray without --shard" in str(done.exception)

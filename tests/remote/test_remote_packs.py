@@ -71,7 +71,7 @@ def test_loose_objects_make_the_pack_of_loose_files(source: MotoStore, local: di
     pack(dataset, tmp_path / "pack", OPTIONS)
     assert bytes_of(tmp_path / "pack") == local
     tried = len(dataset)  # all of so few
-    assert len(source.answered) == tried + len(dataset), "sizes are those of the listing"
+    assert len(source.answered) == tried + len(dataset), "the listing states the sizes"
     source.answered.clear()
     pack(dataset, source.address("packed"), OPTIONS, store_options=source.options)
     assert not [one for one in source.answered if one.method == "GET" and ".tar" in one.target], (

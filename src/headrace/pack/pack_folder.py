@@ -49,7 +49,7 @@ class PackFolder:
 
     @classmethod
     def of(cls, where: str | os.PathLike[str], store_options: Mapping[str, Any] | None = None) -> PackFolder:
-        """Return the folder at a path or an address. `store_options` are those of `open`. Raises UsageError."""
+        """Return the folder at a path or an address. `store_options`: as in `open`. Raises UsageError."""
         text = os.fspath(where)
         if not is_remote(text):
             return cls(os.path.abspath(text), None)

@@ -118,11 +118,11 @@ def pack(
         done, written_bytes = total - sum(plan.samples(shard) for shard in missing), 0
         for shard in missing:
 
-            def tell(more: int, written: int, before: tuple[int, int] = (done, written_bytes)) -> None:
+            def show(more: int, written: int, before: tuple[int, int] = (done, written_bytes)) -> None:
                 if tick is not None:
                     tick(before[0] + more, total, before[1] + written)
 
-            written_bytes += write_shard(reader, plan.order_of(shard), folder, shard_name(shard), pool, tell)
+            written_bytes += write_shard(reader, plan.order_of(shard), folder, shard_name(shard), pool, show)
             done += plan.samples(shard)
     if folder.stores is None or parts == 1:
         folder.index([shard_name(shard) for shard in mine], threads=threads)
@@ -209,7 +209,7 @@ class PackPlan:
         return self.order[self.cuts[shard] : self.cuts[shard + 1]]
 
     def missing(self, folder: PackFolder, shards: Sequence[int]) -> list[int]:
-        """Return those of `shards` that are not complete. Raises ReadError."""
+        """Return the incomplete ones among `shards`. Raises ReadError."""
         names = folder.names()
         return [shard for shard in shards if shard_name(shard) not in names]
 

@@ -1,7 +1,7 @@
 """`pack_on_ray`: one Ray task for each missing shard; the pack has the bytes of one machine's run.
 
 The driver writes the plan, which all tasks read from the pack's folder: a node that sees another folder than the driver
-fails at once. Ray places the tasks, and runs those of lost nodes again.
+fails at once. Ray places the tasks, and runs the tasks of lost nodes again.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _run_tasks(
         cause = getattr(error, "cause", None)
         if isinstance(cause, HeadraceError):
             raise cause from error
-        raise HeadraceError(f"a task of Ray failed: {error}\nRun it again: what is complete is kept") from error
+        raise HeadraceError(f"a task of Ray failed: {error}\nRun it again: complete shards stay") from error
 
 
 def _write_missing(job: bytes, shard: int) -> int:
