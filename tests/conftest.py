@@ -165,6 +165,18 @@ def own_cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture
+def ray_folder() -> Iterator[Path]:
+    """Folder of Ray's sockets, whose paths have 107 bytes at most. Processes that a failure leaves there are killed."""
+    folder = mkdtemp(prefix="ray")
+    yield Path(folder)
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # ended meanwhile, or another user's
+            if f"RAY_TMPDIR={folder}\0".encode() in environment.read_bytes():
+                os.kill(int(environment.parent.name), signal.SIGKILL)
+    rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Class folders of 60 small JPEGs: sizes, subsamplings, progressive and grey ones, each with each."""

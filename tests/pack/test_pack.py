@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 import headrace as hr
-from headrace.errors import HeadraceError, NotFoundError, ReadError, UsageError, WriteError
+from headrace.errors import DatasetError, HeadraceError, NotFoundError, ReadError, UsageError, WriteError
 from headrace.pack import Form, PackOptions, describe, merge, pack, try_out, verify
 
 SMALL = 200_000
@@ -193,7 +193,7 @@ def test_a_flipped_byte_is_found_and_its_member_named(photos: Path, tmp_path: Pa
             damaged = bytearray(text)
             damaged[at] ^= 1 << rng.randrange(8)
             document.write_bytes(damaged)
-            with suppress(ReadError):  # of the plan
+            with suppress(DatasetError):  # of the plan
                 assert len(verify(to)) == 1 or json.loads(bytes(damaged)) == json.loads(text)
         document.write_bytes(text)
     assert verify(to) == []
@@ -213,6 +213,16 @@ def test_a_bad_sample_is_named_or_left_out(tmp_path: Path) -> None:
     assert sorted(members_of(tmp_path / "pack")) == ["a/1.cls", "a/1.ppm", "b/3.cls", "b/3.ppm"]
 
 
+def test_a_failed_read_is_never_a_bad_sample(tmp_path: Path) -> None:
+    for name in ("1.jpg", "2.jpg"):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(_jpeg())
+    data = hr.open(str(tmp_path / "in"))
+    (tmp_path / "in" / "2.jpg").unlink()
+    with pytest.raises(ReadError, match=r"2\.jpg"):
+        pack(data, tmp_path / "pack", PackOptions(drop_bad=True))
+
+
 def test_names_that_collide_stay_apart(tmp_path: Path) -> None:
     for name in ("x.jpg", "x.jpeg", "x.y.jpg", "x_y.jpg"):
         (tmp_path / "in" / "a").mkdir(parents=True, exist_ok=True)
@@ -228,6 +238,8 @@ def test_what_cannot_be_packed_is_refused(photos: Path, tmp_path: Path) -> None:
         packed(photos, to, PackOptions())
     with pytest.raises(UsageError, match="apart"):
         packed(photos, photos)
+    with pytest.raises(UsageError, match="apart"):
+        packed(photos, photos / "pack")
     with pytest.raises(UsageError, match="short_side"):
         PackOptions(form=Form.jpeg)
     with pytest.raises(UsageError, match="short_side"):

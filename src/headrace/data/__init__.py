@@ -12,6 +12,7 @@ from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembe
 from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
 from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
 from headrace.data.borrowed_bytes import borrow_bytes
+from headrace.data.byte_columns import file_bytes
 from headrace.data.class_names import label_column, parse_labels
 from headrace.data.columns import (
     KEY,
@@ -32,8 +33,8 @@ from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
 from headrace.data.pillow_images import MOST_PIXEL_BYTES, TooLargeError, apart_formats, open_picture, picture_size
-from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_file import ObjectPath
+from headrace.data.remote.listing import Stores, list_objects
+from headrace.data.remote.remote_file import ObjectPath, write_object
 from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.sizes import image_sizes
 from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed
@@ -42,6 +43,7 @@ from headrace.data.sources.index_building import (
     IndexOutcome,
     UnindexedFile,
     build_indices,
+    index_written,
     indexable_paths,
     merge_indices,
     merged_target,
@@ -53,14 +55,18 @@ from headrace.data.storage.file_writing import (
     UnwritableError,
     finish_partial_file,
     partial_file,
+    scratch_file,
     write_all,
     writing,
 )
 from headrace.data.storage.open_file import (
+    FilePath,
     OpenFile,
     attempts_text,
+    open_stream,
     printable_path,
     read_member,
+    read_path,
     unreadable,
     with_retries,
 )

@@ -258,7 +258,7 @@ class BytesOrFiles(ByteColumn):
         path_id, offset, length = at.path_id.copy(), at.offset.copy(), at.length.copy()
         path_id[rows] = np.arange(len(kept), len(kept) + len(rows))
         offset[rows] = 0
-        length[rows] = [_file_bytes(loose, place) for place in places]
+        length[rows] = [file_bytes(loose, place) for place in places]
         paths = [*(self.files.path(number) for number in kept), *(loose.path(place) for place in places)]
         stored = [*(self.files.object(number) for number in kept), *(loose.object(place) for place in places)]
         objects = ListedObjects(stored) if self.files.is_remote or loose.is_remote else None
@@ -271,7 +271,11 @@ class BytesOrFiles(ByteColumn):
         yield StringColumn.join(self.loose.files.names.pieces()).blob, "<u1"
 
 
-def _file_bytes(files: ColumnFiles, number: int) -> int:
+def file_bytes(files: ColumnFiles, number: int) -> int:
+    """Return the size of a whole file or object, without a request if a listing stated it; `MISSING` if it is missing.
+
+    Raises ReadError if a store cannot be reached.
+    """
     try:
         stored = files.object(number)
         return os.stat(files.path(number)).st_size if stored is None else stored.open().size()

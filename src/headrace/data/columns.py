@@ -79,6 +79,11 @@ class FileColumn(ByteColumn):
 
     files: ColumnFiles
 
+    @property
+    def folder(self) -> str | None:
+        """Folder or prefix that was listed for the files; None if they were named."""
+        return self.files.root
+
     def locate(self, ids: Ints) -> Location:
         return Location(ids, None, None, None)
 
@@ -90,6 +95,10 @@ class FileColumn(ByteColumn):
 @dataclass(frozen=True, eq=False)
 class NamedFileColumn(FileColumn):
     """Column with one file per sample that looks up names on access, since all names may not fit in memory."""
+
+    @property
+    def folder(self) -> str | None:
+        return None
 
     def locate(self, ids: Ints) -> Location:
         named = replace(self.files, names=self.files.names.take(ids))

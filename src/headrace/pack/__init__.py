@@ -1,10 +1,12 @@
 """Write datasets as tar shards whose members any tool reads and the core decodes quickly.
 
-`pack` converts and writes, `verify` checks every byte, `describe` summarises. Tools import from here.
+`pack` converts and writes, `pack_on_ray` on many machines; `verify` checks every byte, `describe` summarises. Tools
+import from here.
 """
 
 from __future__ import annotations
 
 from headrace.pack.conversion import DENSE, Form, PackOptions
 from headrace.pack.packing import PackReport, TrialReport, pack, try_out
+from headrace.pack.ray_driver import pack_on_ray
 from headrace.pack.verification import PackSummary, describe, merge, verify

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.data import ByteColumn, Dataset, TextColumn
-from headrace.errors import HeadraceError, NotFoundError, UsageError
+from headrace.errors import DatasetError, HeadraceError, NotFoundError, ReadError, UsageError
 from headrace.pack.conversion import ImageConverter
 
 _ALIASES = ("image", "label", "text")
@@ -56,10 +56,18 @@ class SampleReader:
             return False
         return True
 
-    def members(self, index: int) -> list[PackMember]:
-        """Return the converted members of the sample at `index`. Raises HeadraceError, named by sample and column."""
-        members = [member for name in self.files if (member := self._file(name, index)) is not None]
-        return [*members, *self._values(index)]
+    def try_members(self, index: int) -> list[PackMember] | HeadraceError:
+        """Return the converted members of the sample at `index`, or the error if its content cannot be converted.
+
+        Raises ReadError or DatasetError if a read failed, which says nothing about the sample.
+        """
+        try:
+            members = [member for name in self.files if (member := self._file(name, index)) is not None]
+            return [*members, *self._values(index)]
+        except (ReadError, DatasetError):
+            raise
+        except HeadraceError as error:
+            return error
 
     def _file(self, name: str, index: int) -> PackMember | None:
         try:

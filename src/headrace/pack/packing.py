@@ -8,6 +8,7 @@ to each other, and the result has the same bytes as one machine's. A folder of s
     shard-000000.json         its samples, its SHA-256, its members' CRC-32, and the samples left out
 
 A shard's JSON file is written and synced before its tar gets its name: a shard is complete once its tar has a name.
+In a store, `index.headrace` holds the indices of all shards.
 """
 
 from __future__ import annotations
@@ -16,35 +17,38 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headrace import _core
-from headrace.data import ABSENT, Dataset, build_indices, writing
+from headrace.data import Dataset, FileColumn, file_bytes
 from headrace.dropins import ImageReader
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.pack.conversion import ImageConverter, PackOptions
 from headrace.pack.members import PackMember, SampleReader
+from headrace.pack.pack_folder import PackFolder
 from headrace.pack.shard_files import (
     PLAN,
     Ints,
-    locked,
     read_document,
-    read_entry,
+    read_entries,
     shard_name,
     write_document,
     write_shard,
 )
+from headrace.stores import is_remote
 from headrace.system import default_threads
 from headrace.views import RandomResizedCrop
 
 _TRIED = 64
 """Samples that are converted to estimate a shard's size."""
+_READS_PER_CORE = 8
+"""Samples in parallel per core if the source is in a store, which most of them wait for."""
+_SIZED_AT_ONCE = 1000
 _BLOCK = tarfile.BLOCKSIZE
 _MARGIN = 1.03
 """Factor on the estimated size, so that hardly any shard is larger than asked."""
@@ -84,59 +88,51 @@ class TrialReport:
 
 def pack(
     dataset: Dataset,
-    to: Path,
+    to: str | os.PathLike[str],
     options: PackOptions,
     *,
     part: tuple[int, int] = (0, 1),
     threads: int | None = None,
     tick: Callable[[int, int, int], None] | None = None,
+    store_options: Mapping[str, Any] | None = None,
 ) -> PackReport:
     """Write the shards of a dataset that are not there yet, with their indices.
 
-    `part`: (i, n) writes every n-th shard from the i-th on. `tick` is called with the number of samples done, their
-    total in this part, and the bytes written. Raises UsageError if `to` holds another pack, WriteError if it cannot be
-    written or another run is writing this part, HeadraceError for a bad sample unless `drop_bad`.
+    `to` is a folder, or an address in a store with `store_options` as in `open`; there, the run of the only part
+    writes one merged index. `part`: (i, n) writes every n-th shard from the i-th on. `tick` is called with the number
+    of samples done, their total in this part, and the bytes written. Raises UsageError if `to` holds another pack,
+    WriteError if it cannot be written or another run is writing this part, ReadError if a store fails, HeadraceError
+    for a bad sample unless `drop_bad`.
     """
     number, parts = part
     if not 0 <= number < parts:
         raise UsageError(f"shard: expected i of n with 0 ≤ i < n, got {number} of {parts}")
     begun_s = time.monotonic()
-    reader = SampleReader(dataset, ImageConverter(options))
-    _expect_apart(reader, to)
-    with writing(os.fsencode(to)):
-        to.mkdir(parents=True, exist_ok=True)
-    with locked(to, number, parts), ThreadPoolExecutor(threads or default_threads(), "headrace-pack") as pool:
-        plan = _plan(reader, to, pool)
-        mine = range(number, len(plan.cuts) - 1, parts)
-        total = sum(plan.cuts[shard + 1] - plan.cuts[shard] for shard in mine)
-        done = written = packed_bytes = written_bytes = samples = 0
-        dropped: list[tuple[str, str]] = []
-        for shard in mine:
-            tar, first, last = to / shard_name(shard), plan.cuts[shard], plan.cuts[shard + 1]
-            if not tar.exists():
+    reader, folder = SampleReader(dataset, ImageConverter(options)), PackFolder.of(to, store_options)
+    expect_target(reader, folder)
+    with folder.locked(number, parts), sample_pool(reader, threads) as pool:
+        plan = found_plan(reader, folder) or write_plan(reader, folder, pool)
+        mine = range(number, plan.shards, parts)
+        missing = plan.missing(folder, mine)
+        total = sum(plan.samples(shard) for shard in mine)
+        done, written_bytes = total - sum(plan.samples(shard) for shard in missing), 0
+        for shard in missing:
 
-                def tell(more: int, written: int, before: tuple[int, int] = (done, written_bytes)) -> None:
-                    if tick is not None:
-                        tick(before[0] + more, total, before[1] + written)
+            def show(more: int, written: int, before: tuple[int, int] = (done, written_bytes)) -> None:
+                if tick is not None:
+                    tick(before[0] + more, total, before[1] + written)
 
-                write_shard(reader, plan.order[first:last], tar, pool, tell)
-                written += 1
-                written_bytes += tar.stat().st_size
-            entry = read_entry(tar)
-            samples += len(entry["keys"])
-            packed_bytes += entry["bytes"]
-            dropped += [(key, why) for key, why in entry["dropped"]]
-            done += last - first
-    build_indices([str(to / shard_name(shard)) for shard in mine], cache=None, threads=threads)
-    return PackReport(
-        len(mine), written, samples, plan.source_bytes, packed_bytes, tuple(dropped), time.monotonic() - begun_s
-    )
+            written_bytes += write_shard(reader, plan.order_of(shard), folder, shard_name(shard), pool, show)
+            done += plan.samples(shard)
+    if folder.stores is None or parts == 1:
+        folder.index([shard_name(shard) for shard in mine], threads=threads)
+    return plan.report(folder, mine, written=len(missing), begun_s=begun_s)
 
 
 def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = None) -> TrialReport:
     """Convert a few samples in memory and compare their sizes and decoding speed, without writing anything."""
     reader = SampleReader(dataset, ImageConverter(options))
-    with ThreadPoolExecutor(threads or default_threads(), "headrace-pack") as pool:
+    with sample_pool(reader, threads) as pool:
         estimate = _estimate(reader, pool)
     cuts, order = _cut(estimate.sizes, options), _order(len(dataset), options.shuffle)
     pictures = [
@@ -154,6 +150,13 @@ def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = Non
         int(estimate.sizes.sum()),
         len(cuts) - 1,
     )
+
+
+def sample_pool(reader: SampleReader, threads: int | None, *, cores: int | None = None) -> ThreadPoolExecutor:
+    """Return the threads that convert samples. Default: one per core, several if the source is in a store."""
+    is_stored = any(reader.dataset.files(name).is_remote for name in reader.files)
+    per_core = _READS_PER_CORE if is_stored else 1
+    return ThreadPoolExecutor(threads or (cores or default_threads()) * per_core, "headrace-pack")
 
 
 def _decode_s(pictures: Sequence[bytes]) -> float | None:
@@ -194,11 +197,40 @@ class PackPlan:
     """Position in `order` of each shard's first sample, and the end."""
     source_bytes: int
 
+    @property
+    def shards(self) -> int:
+        return len(self.cuts) - 1
 
-def _plan(reader: SampleReader, to: Path, pool: ThreadPoolExecutor) -> PackPlan:
-    """Return the plan in `to` if it is this pack's, else compute and write it. Raises UsageError for another pack's."""
+    def samples(self, shard: int) -> int:
+        return self.cuts[shard + 1] - self.cuts[shard]
+
+    def order_of(self, shard: int) -> Ints:
+        """Return the samples of a shard, by position in the dataset."""
+        return self.order[self.cuts[shard] : self.cuts[shard + 1]]
+
+    def missing(self, folder: PackFolder, shards: Sequence[int]) -> list[int]:
+        """Return the incomplete ones among `shards`. Raises ReadError."""
+        names = folder.names()
+        return [shard for shard in shards if shard_name(shard) not in names]
+
+    def report(self, folder: PackFolder, shards: Sequence[int], *, written: int, begun_s: float) -> PackReport:
+        """Return the outcome of a run, from the entries of its shards. Raises as `read_entries` does."""
+        entries = read_entries(folder, [shard_name(shard) for shard in shards])
+        return PackReport(
+            shards=len(shards),
+            written=written,
+            samples=sum(len(entry["keys"]) for entry in entries),
+            source_bytes=self.source_bytes,
+            bytes=sum(entry["bytes"] for entry in entries),
+            dropped=tuple((key, why) for entry in entries for key, why in entry["dropped"]),
+            wall_s=time.monotonic() - begun_s,
+        )
+
+
+def _identity(reader: SampleReader) -> dict[str, Any]:
+    """Return what all runs that write one pack have in common."""
     options = {name: value for name, value in asdict(reader.converter.options).items() if name != "drop_bad"}
-    wanted = {
+    found: dict[str, Any] = {
         "dataset": reader.dataset.fingerprint,
         "samples": len(reader.dataset),
         "classes": reader.dataset.classes,
@@ -206,21 +238,29 @@ def _plan(reader: SampleReader, to: Path, pool: ThreadPoolExecutor) -> PackPlan:
         "options": options,
         "codecs": _core.codec_versions(),
     }
-    wanted = json.loads(json.dumps(wanted))
-    order = _order(len(reader.dataset), reader.converter.options.shuffle)
-    path = to / PLAN
-    if path.exists():
-        found = read_document(path)
-        cuts, source_bytes = found.pop("cuts"), found.pop("source_bytes")
-        del found["format"]
-        if found != wanted:
-            other = [name for name in wanted if found.get(name) != wanted[name]]
-            raise UsageError(f"{to} holds a pack with another {', '.join(other)}; choose another folder, or delete it")
-        return PackPlan(order, cuts, source_bytes)
+    return dict(json.loads(json.dumps(found)))
+
+
+def found_plan(reader: SampleReader, folder: PackFolder) -> PackPlan | None:
+    """Return the plan in the folder; None if there is none. Raises UsageError for another pack's plan."""
+    try:
+        found = read_document(folder, PLAN)
+    except NotFoundError:
+        return None
+    cuts, source_bytes, wanted = found.pop("cuts"), found.pop("source_bytes"), _identity(reader)
+    del found["format"]
+    if found != wanted:
+        other = [name for name in wanted if found.get(name) != wanted[name]]
+        raise UsageError(f"{folder} holds a pack with another {', '.join(other)}; choose another folder, or delete it")
+    return PackPlan(_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
+
+
+def write_plan(reader: SampleReader, folder: PackFolder, pool: ThreadPoolExecutor) -> PackPlan:
+    """Compute the plan and write it. Two runs compute the same."""
     estimate = _estimate(reader, pool)
     cuts, source_bytes = _cut(estimate.sizes, reader.converter.options), int(estimate.source.sum())
-    write_document(path, {**wanted, "cuts": cuts, "source_bytes": source_bytes})
-    return PackPlan(order, cuts, source_bytes)
+    write_document(folder, PLAN, {**_identity(reader), "cuts": cuts, "source_bytes": source_bytes})
+    return PackPlan(_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
 
 
 def _order(samples: int, seed: int | None) -> Ints:
@@ -233,30 +273,27 @@ def _estimate(reader: SampleReader, pool: ThreadPoolExecutor) -> _Estimate:
     order = _order(len(dataset), reader.converter.options.shuffle)
     source = np.zeros(len(order), np.int64)
     for name in reader.files:
-        source += _stored_bytes(dataset, name, order)
+        source += _stored_bytes(dataset, name, order, pool)
     tried = sorted({int(at) for at in np.linspace(0, len(order) - 1, _TRIED)}) if len(order) else []
-    found = list(pool.map(lambda at: _or_none(reader, int(order[at])), tried))
-    members = [one or [] for one in found]
-    good = [at for at, one in zip(tried, found, strict=True) if one]
+    found = pool.map(lambda at: reader.try_members(int(order[at])), tried)
+    members = [[] if isinstance(one, HeadraceError) else one for one in found]  # the run reports bad samples
+    good = [at for at, one in zip(tried, members, strict=True) if one]
     content = sum(len(member.data) for one in members for member in one)
     overhead = sum(map(_tar_bytes, members)) - content  # headers and padding
     sizes = source.astype(np.float64) * (content / max(1, int(source[good].sum()))) + overhead / max(1, len(good))
     return _Estimate(source, sizes, tried, members)
 
 
-def _or_none(reader: SampleReader, index: int) -> list[PackMember] | None:
-    try:
-        return reader.members(index)
-    except HeadraceError:
-        return None  # the run reports it when it comes to this sample
-
-
-def _stored_bytes(dataset: Dataset, column: str, order: Ints) -> Any:
-    at = dataset.locate(column, order)
-    if at.length is not None:
-        return np.where(at.length == ABSENT, 0, at.length).clip(0).astype(np.int64)
-    sizes = (os.stat(path).st_size if path else 0 for path in dataset.paths(column, order))
-    return np.fromiter(sizes, np.int64, len(order))
+def _stored_bytes(dataset: Dataset, column: str, order: Ints, pool: ThreadPoolExecutor) -> Ints:
+    found = dataset.table.bytes_of(column)
+    lengths = found.stored_bytes(order if dataset.base_ids is None else dataset.base_ids[order])
+    if lengths is None:
+        at = dataset.locate(column, order)
+        files = found.files if at.files is None else at.files
+        parts = np.array_split(at.path_id, len(order) // _SIZED_AT_ONCE + 1)
+        sizes = pool.map(lambda part: [file_bytes(files, number) for number in part.tolist()], parts)
+        lengths = np.concatenate([np.array(part, np.int64) for part in sizes])
+    return np.maximum(lengths, 0)  # without those that are absent
 
 
 def _tar_bytes(members: Sequence[PackMember]) -> int:
@@ -273,12 +310,18 @@ def _cut(sizes: np.ndarray[Any, np.dtype[np.float64]], options: PackOptions) -> 
     return cuts
 
 
-def _expect_apart(reader: SampleReader, to: Path) -> None:
-    """Raise UsageError if the pack would be written into its own source."""
-    if not len(reader.dataset):
-        return
-    for name in reader.files:
-        path = reader.dataset.where(name, 0)[0]
-        source = Path(path).resolve()
-        if to.resolve() in (source, *source.parents):
-            raise UsageError(f"expected a folder apart from the dataset, got {to}, which contains {path}")
+def expect_target(reader: SampleReader, folder: PackFolder) -> None:
+    """Raise UsageError if the pack cannot be written there, or would be in its own source, or the source in it."""
+    folder.expect_writable()
+    target = _settled(folder.place)
+    for name in reader.files if len(reader.dataset) else ():
+        column = reader.dataset.columns[name]
+        listed = column.folder if isinstance(column, FileColumn) else None
+        first = reader.dataset.where(name, 0)[0]
+        if _settled(first).startswith(target) or (listed is not None and target.startswith(_settled(listed))):
+            raise UsageError(f"expected a folder apart from the dataset, got {folder} and {listed or first}")
+
+
+def _settled(place: str) -> str:
+    """Return an address, or the path of a folder without links, with a slash at its end."""
+    return (place if is_remote(place) else os.path.realpath(place)).rstrip("/") + "/"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 from typing import Any, BinaryIO
 
-from headrace.data import build_indices
-from headrace.errors import HeadraceError, NotFoundError
-from headrace.pack.shard_files import PLAN, read_document, read_entry, shard_name
+from headrace.errors import DatasetError, HeadraceError, NotFoundError, ReadError
+from headrace.pack.pack_folder import PackFolder
+from headrace.pack.shard_files import PLAN, read_document, read_entries, read_entry, shard_name
+
+_CHECKED_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,16 @@ class PackSummary:
     """Key and reason of each sample left out."""
 
 
-def describe(folder: Path) -> PackSummary:
-    """Summarise a pack from its plan and its shards' entries. Raises HeadraceError."""
-    plan = _plan(folder)
-    expected = len(plan["cuts"]) - 1
-    there = [tar for shard in range(expected) if (tar := folder / shard_name(shard)).exists()]
-    entries = [read_entry(tar) for tar in there]
+def describe(where: str | PathLike[str], *, store_options: Mapping[str, Any] | None = None) -> PackSummary:
+    """Summarise the pack at a path or an address from its plan and its shards' entries. Raises HeadraceError."""
+    folder = PackFolder.of(where, store_options)
+    plan, tars = _plan(folder)
+    names = folder.names()
+    there = [tar for tar in tars if tar in names]
+    entries = read_entries(folder, there)
     return PackSummary(
         shards=len(there),
-        expected=expected,
+        expected=len(tars),
         samples=sum(len(entry["keys"]) for entry in entries),
         bytes=sum(entry["bytes"] for entry in entries),
         source_bytes=plan["source_bytes"],
@@ -52,53 +56,71 @@ def describe(folder: Path) -> PackSummary:
     )
 
 
-def verify(folder: Path, *, tick: Callable[[int, int], None] | None = None) -> list[str]:
-    """Return what is wrong with a pack: missing shards, and each member whose bytes changed.
+def verify(
+    where: str | PathLike[str],
+    *,
+    tick: Callable[[int, int], None] | None = None,
+    store_options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Return what is wrong with the pack at a path or an address: missing shards, and each member that changed.
 
-    `tick` is called with the shards checked and their total.
+    `tick` is called with the shards checked and their total. Raises ReadError if a store cannot be read.
     """
-    plan = _plan(folder)
-    total, wrong = len(plan["cuts"]) - 1, []
-    for shard in range(total):
-        tar = folder / shard_name(shard)
-        wrong += _wrong_in(tar) if tar.exists() else [f"{tar}: missing; run pack again"]
-        if tick is not None:
-            tick(shard + 1, total)
+    folder = PackFolder.of(where, store_options)
+    _, tars = _plan(folder)
+    names, wrong = folder.names(), []
+
+    def check(tar: str) -> list[str]:
+        return _wrong_in(folder, tar) if tar in names else [f"{folder.path(tar)}: missing; run pack again"]
+
+    with ThreadPoolExecutor(_CHECKED_AT_ONCE, "headrace-verify") as pool:
+        for checked, found in enumerate(pool.map(check, tars), 1):
+            wrong += found
+            if tick is not None:
+                tick(checked, len(tars))
     return wrong
 
 
-def merge(folder: Path) -> int:
+def merge(where: str | PathLike[str], *, store_options: Mapping[str, Any] | None = None) -> int:
     """Check that the shards of all parts are there, build the indices that are missing, and return the shards' number.
 
-    Raises HeadraceError that names the missing shards.
+    In a store, the indices become one file, `index.headrace`. Raises HeadraceError that names the missing shards.
     """
-    tars = [folder / shard_name(shard) for shard in range(len(_plan(folder)["cuts"]) - 1)]
-    missing = [tar.name for tar in tars if not tar.exists()]
+    folder = PackFolder.of(where, store_options)
+    _, tars = _plan(folder)
+    names = folder.names()
+    missing = [tar for tar in tars if tar not in names]
     if missing:
         raise HeadraceError(f"{folder}: {len(missing)} of {len(tars)} shards are missing: {', '.join(missing[:5])}")
-    build_indices([str(tar) for tar in tars], cache=None)
+    folder.index(tars)
     return len(tars)
 
 
-def _plan(folder: Path) -> dict[str, Any]:
-    if not (folder / PLAN).exists():
-        raise NotFoundError(f"{folder}: expected a pack, with {PLAN}")
-    return read_document(folder / PLAN)
-
-
-def _wrong_in(tar: Path) -> list[str]:
+def _plan(folder: PackFolder) -> tuple[dict[str, Any], list[str]]:
+    """Return the plan of a pack, and the names of its shards."""
     try:
-        entry = read_entry(tar)
-        with open(tar, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"]:
+        plan = read_document(folder, PLAN)
+    except NotFoundError as error:
+        raise NotFoundError(f"{folder}: expected a pack, with {PLAN}") from error
+    return plan, [shard_name(shard) for shard in range(len(plan["cuts"]) - 1)]
+
+
+def _wrong_in(folder: PackFolder, tar: str) -> list[str]:
+    path = folder.path(tar)
+    try:
+        entry = read_entry(folder, tar)
+        with folder.open(tar) as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"]:  # type: ignore[arg-type]
                 return []
             file.seek(0)
-            named = [f"{tar}: member {name!r} has other bytes" for name in _changed(file, entry["crc32"])]
-    except HeadraceError as error:
+            named = [f"{path}: member {name!r} has other bytes" for name in _changed(file, entry["crc32"])]
+    except DatasetError as error:
         return [str(error)]
+    except ReadError:
+        raise  # the network's fault, not the pack's
     except OSError as error:
-        return [f"{tar}: {error.strerror or error}"]
-    return named or [f"{tar}: headers or padding have other bytes"]
+        return [f"{path}: {error.strerror or error}"]
+    return named or [f"{path}: headers or padding have other bytes"]
 
 
 def _changed(file: BinaryIO, checks: list[int]) -> Iterator[str]:

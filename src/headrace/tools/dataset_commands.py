@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.errors import HeadraceError
-from headrace.tools.terminal import Json, byte_progress, console_for, say, some, track, write_json
+from headrace.tools.terminal import Endpoint, Json, Profile, byte_progress, console_for, say, some, track, write_json
 
 if TYPE_CHECKING:
     from headrace.data import IndexOutcome
@@ -42,8 +42,8 @@ def index(
         int | None,
         typer.Option(min=1, help="Files scanned in parallel. Default: 8, in a store 32.", show_default=False),
     ] = None,
-    endpoint: Annotated[str | None, typer.Option(help="Address of the store, if it is not the cloud's own.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile of ~/.aws to sign requests with.")] = None,
+    endpoint: Endpoint = None,
+    profile: Profile = None,
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Sign no requests: for public buckets.")] = False,
     retry_for: Annotated[
         float | None,

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.tools.terminal import Json, byte_progress, console_for, say, write_json
+from headrace.tools.terminal import Endpoint, Json, Profile, byte_progress, console_for, say, write_json
 
 if TYPE_CHECKING:
     from headrace.pack import PackReport, PackSummary, TrialReport
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the pack.")]
+Folder = Annotated[str, typer.Argument(help="Folder of the pack, or its address in a store.")]
 
 
 def pack(
-    source: Annotated[str, typer.Argument(help="Whatever headrace.open takes: a folder, tars, a manifest, …")],
-    to: Annotated[Path, typer.Argument(help="Folder for the shards; made if it is missing.")],
+    source: Annotated[str, typer.Argument(help="Whatever headrace.open takes: a folder, tars, an address, …")],
+    to: Annotated[str, typer.Argument(help="Folder for the shards, made if it is missing, or an address: s3://…")],
     *,
     short_side: Annotated[
         int | None, typer.Option(min=1, help="Reduce larger images to this short side in pixels: 256, 384, 512.")
@@ -42,12 +41,21 @@ def pack(
     max_shard: Annotated[str, typer.Option(help="Largest shard: 500MB, 1GB.")] = "1GB",
     drop_bad: Annotated[bool, typer.Option("--drop-bad", help="Leave out samples that cannot be converted.")] = False,
     shard: Annotated[str, typer.Option(help="Write part I of N, for arrays of jobs: 0/16 to 15/16.")] = "0/1",
-    root: Annotated[Path | None, typer.Option(help="Folder or archive where paths in a manifest begin.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Write the shards on the Ray cluster at this address; auto: the one running here."),
+    ] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Folder, archive or address where paths in a manifest begin.")
+    ] = None,
     columns: Annotated[str | None, typer.Option(help="Column names of a manifest without a header: rgb,depth.")] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Samples in parallel. Default: the cores available.")
+        int | None,
+        typer.Option(min=1, help="Samples in parallel. Default: the cores available; of a store, 8 per core."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show sizes and speed, on a few samples.")] = False,
+    endpoint: Endpoint = None,
+    profile: Profile = None,
     json: Json = None,
 ) -> None:
     """Write a dataset as tar shards that any tool reads and whose images decode faster. A killed run goes on."""
@@ -55,11 +63,14 @@ def pack(
 
     from headrace.cache import parse_size
     from headrace.data import open as open_dataset
-    from headrace.pack import DENSE, Form, PackOptions, try_out
+    from headrace.pack import DENSE, Form, PackOptions, pack_on_ray, try_out
     from headrace.pack import pack as write_pack
+    from headrace.stores import is_remote
 
     if yuv420 and raw:
         raise UsageError("expected --yuv420 or --raw, got both")
+    if ray is not None and (shard != "0/1" or threads is not None):
+        raise UsageError("expected --ray without --shard and --threads: each shard is a task of one core")
     form = Form.yuv420 if yuv420 else Form.raw if raw else Form.lossless if short_side is None else Form.jpeg
     options = PackOptions(
         form=form,
@@ -70,10 +81,10 @@ def pack(
         max_shard_bytes=parse_size(max_shard, max_shard, "--max-shard"),
         drop_bad=drop_bad,
     )
-    if to.resolve().is_relative_to(Path(source).resolve()):
-        raise UsageError(f"expected a folder outside {source}, got {to}")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    dataset = open_dataset(source, root=None if root is None else str(root), columns=names)
+    stores = _store_options(endpoint, profile)
+    is_stored = is_remote(source) or is_remote(root)
+    dataset = open_dataset(source, root=root, columns=names, store_options=stores if is_stored else None)
     console, part = console_for(json), part_of(shard)
     trial = try_out(dataset, options, threads=threads)
     say(console, trial_lines(trial))
@@ -84,42 +95,51 @@ def pack(
             def tick(done: int, total: int, written: int) -> None:
                 update(f"Packing, {done:,} of {total:,} samples", written, round(written * total / max(1, done)))
 
-            report = write_pack(dataset, to, options, part=part, threads=threads, tick=tick)
+            if ray is None:
+                report = write_pack(dataset, to, options, part=part, threads=threads, tick=tick, store_options=stores)
+            else:
+                report = pack_on_ray(dataset, to, options, address=ray, tick=tick, store_options=stores)
         say(console, pack_lines(report, to))
         document["pack"] = asdict(report)
     write_json(json, document)
 
 
-def verify(folder: Folder, *, json: Json = None) -> None:
+def verify(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None, json: Json = None) -> None:
     """Check every byte of a pack, and name each member that changed."""
     from headrace.pack import describe
     from headrace.pack import verify as wrong_in
 
-    console, wrong = console_for(json), wrong_in(folder)
+    console, stores = console_for(json), _store_options(endpoint, profile)
+    wrong = wrong_in(folder, store_options=stores)
     say(console, wrong)
-    write_json(json, {"folder": str(folder), "wrong": wrong})
+    write_json(json, {"folder": folder, "wrong": wrong})
     if wrong:
         raise HeadraceError(f"{folder}: {len(wrong):,} faults; delete the shards named, and run pack again")
-    summary = describe(folder)
+    summary = describe(folder, store_options=stores)
     say(console, [f"{folder}: {summary.samples:,} samples in {summary.shards:,} shards, every byte is right"])
 
 
-def info(folder: Folder, *, json: Json = None) -> None:
+def info(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None, json: Json = None) -> None:
     """Summarise a pack: samples, bytes, columns, options, and the samples left out."""
     from headrace.pack import describe
 
-    summary = describe(folder)
+    summary = describe(folder, store_options=_store_options(endpoint, profile))
     say(console_for(json), info_lines(folder, summary))
     write_json(json, asdict(summary))
 
 
-def merge(folder: Folder, *, json: Json = None) -> None:
+def merge(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None, json: Json = None) -> None:
     """Check that the shards of all parts are there, and build the indices that are missing."""
     from headrace.pack import merge as complete
 
-    shards = complete(folder)
+    shards = complete(folder, store_options=_store_options(endpoint, profile))
     say(console_for(json), [f"{folder}: all {shards:,} shards, indexed"])
-    write_json(json, {"folder": str(folder), "shards": shards})
+    write_json(json, {"folder": folder, "shards": shards})
+
+
+def _store_options(endpoint: str | None, profile: str | None) -> dict[str, str]:
+    given = {"endpoint": endpoint, "profile": profile}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def part_of(text: str) -> tuple[int, int]:
@@ -149,7 +169,7 @@ def trial_lines(trial: TrialReport) -> Iterator[str]:
         )
 
 
-def pack_lines(report: PackReport, to: Path) -> Iterator[str]:
+def pack_lines(report: PackReport, to: str) -> Iterator[str]:
     from rich.filesize import decimal
 
     yield (
@@ -159,7 +179,7 @@ def pack_lines(report: PackReport, to: Path) -> Iterator[str]:
     yield from _dropped_lines(report.dropped)
 
 
-def info_lines(folder: Path, summary: PackSummary) -> Iterator[str]:
+def info_lines(folder: str, summary: PackSummary) -> Iterator[str]:
     from rich.filesize import decimal
 
     yield (

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Json = Annotated[str | None, typer.Option("--json", help="Write the figures to this file; - for standard output.")]
+Endpoint = Annotated[str | None, typer.Option(help="Address of the store, if it is not the cloud's own.")]
+Profile = Annotated[str | None, typer.Option(help="Profile of ~/.aws to sign requests with.")]
 
 _NAMED_MOST = 5
 

@@ -31,18 +31,19 @@ class SeenObjects:
         """Start with nothing known about the objects of `count` samples. Memory is allocated lazily."""
         self._bytes_and_one = np.zeros(count, np.int64)
         self._tag = np.zeros(count, f"S{_TAG_BYTES}")
-        self._is_listed = False
+        self.is_listed = False
+        """True if a listing of a whole prefix stated them all."""
 
     @classmethod
     def listed(cls, bytes: Ints, tags: npt.NDArray[np.bytes_]) -> SeenObjects:
         """Take the listed size and tag of each sample's object."""
         made = cls(0)
-        made._bytes_and_one, made._tag, made._is_listed = bytes + 1, tags, True
+        made._bytes_and_one, made._tag, made.is_listed = bytes + 1, tags, True
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the listed sizes and tags; another process requests unlisted ones itself."""
-        if self._is_listed:
+        if self.is_listed:
             return SeenObjects.listed, (self._bytes_and_one - 1, self._tag)
         return SeenObjects, (len(self._tag),)
 
@@ -118,6 +119,11 @@ class ObjectColumn(NamedFileColumn):
         objects = replace(objects, seen=SeenObjects(len(names)) if seen is None else seen)
         files = ColumnFiles(root, names, archives=False, inside=objects.inside, objects=objects)
         return cls(files, objects)
+
+    @property
+    def folder(self) -> str | None:
+        seen = self.objects.seen
+        return self.files.root if seen is not None and seen.is_listed else None
 
     def locate(self, ids: Ints) -> Location:
         named = replace(self.files, names=self.files.names.take(ids), objects=replace(self.objects, samples=ids))

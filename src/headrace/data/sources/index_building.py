@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -119,6 +119,15 @@ def build_indices(
             tick=None if tick is None else lambda: tick(progress.state()),
         )
     return [done[number] for number in range(len(paths))]
+
+
+def index_written(path: ObjectPath, copy: str) -> None:
+    """Cache the index of a tar that was just written from the file `copy`, which is scanned in place of the object.
+
+    Raises ReadError, NotFoundError.
+    """
+    scanned = replace(TAR, build=lambda _: TAR.build(copy))
+    scanned.open_members(path, identify_archive(path), cache=None)
 
 
 def merged_target(to: str, stores: Stores) -> str:

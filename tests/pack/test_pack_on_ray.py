@@ -1,0 +1,107 @@
+"""Packs by Ray on a cluster of two nodes of one core: the bytes of one machine's pack, also without a node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from processes import start_python
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace.errors import UsageError
+from headrace.pack import PackOptions, pack, pack_on_ray
+from headrace.tools.command_line import app
+
+pytestmark = pytest.mark.alone
+OPTIONS = PackOptions(max_shard_bytes=200_000)
+
+CLUSTER = """
+    import os, sys, warnings
+    from pathlib import Path
+    os.environ |= {"RAY_TMPDIR": sys.argv[1], "RAY_USAGE_STATS_ENABLED": "0"}
+    import ray
+    from ray.cluster_utils import Cluster
+    import headrace as hr
+    from headrace.errors import HeadraceError
+    from headrace.pack import PackOptions, pack, pack_on_ray
+
+    photos, to = map(Path, sys.argv[2:])
+    options = PackOptions(max_shard_bytes=200_000)
+    node = {"num_cpus": 1, "object_store_memory": 80 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    other = cluster.add_node(**node)
+"""
+"""A cluster of two nodes of one core. Ray leaves threads and processes behind, so each test has its own process."""
+
+EQUAL = """
+    ticks = []
+    report = pack_on_ray(hr.open(photos), to, options, address=cluster.address, tick=lambda *now: ticks.append(now))
+    assert report.written == report.shards == len(ticks) > 5, report
+    assert [done for done, _, _ in ticks] == sorted(done for done, _, _ in ticks)
+    assert ticks[-1] == (60, 60, report.bytes), ticks
+    assert not ray.is_initialized()
+
+    data = hr.open(photos)
+    (to / "shard-000002.tar").unlink()
+    photos.rename(photos.with_name("away"))
+    try:
+        pack_on_ray(data, to, options, address=cluster.address)
+    except HeadraceError as error:
+        assert "class0/" in str(error) and "reachable from all nodes" in str(error), error
+    else:
+        raise AssertionError("a task reads what is not there")
+    cluster.shutdown()
+"""
+
+LOST_NODE = """
+    from processes import eventually
+    from slow_dataset import SlowDataset
+
+    log, data, ticks = to.with_name("log"), hr.open(photos), []
+    raylet = str(other.all_processes["raylet"][0].process.pid)
+
+    def tick(*now):
+        ticks.append(now)
+        if len(ticks) == 6:
+            before = log.stat().st_size
+            assert eventually(lambda: raylet in log.read_text()[before:].split()), "the node is idle"
+            cluster.remove_node(other, allow_graceful=False)
+
+    report = pack_on_ray(SlowDataset(data.table, log=str(log)), to, options, address=cluster.address, tick=tick)
+    cluster.shutdown()
+    # Each task reads the first sample first; the plan and its own shard read it once more.
+    assert log.read_text().count(f"{data.key(0)} ") > report.shards + 2, "no task was run again"
+"""
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".tar", ".json")}
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(EQUAL, id="equal"), pytest.param(LOST_NODE, id="lost-node", marks=pytest.mark.long)]
+)
+def test_nodes_write_the_bytes_of_one_machine(photos: Path, tmp_path: Path, ray_folder: Path, script: str) -> None:
+    pytest.importorskip("ray")
+    copy = shutil.copytree(photos, tmp_path / "photos")
+    pack(hr.open(photos), tmp_path / "alone", OPTIONS)
+    with start_python(CLUSTER + script, ray_folder, copy, tmp_path / "pack", warnings="default") as process:
+        out, error = process.communicate()  # longer than other tests: each node starts several processes
+    assert process.returncode == 0, out + error
+    found, alone = bytes_of(tmp_path / "pack"), bytes_of(tmp_path / "alone")
+    assert found == {name: data for name, data in alone.items() if name in found}
+    assert len(found) == len(alone) - (script is EQUAL)
+    assert not [name for name in os.listdir(tmp_path / "pack") if name.endswith(".partial")]
+
+
+def test_a_cluster_that_is_not_there_is_named(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(UsageError, match="expected the address of a running cluster, got auto"):
+        pack_on_ray(hr.open(str(photos)), tmp_path / "pack", OPTIONS)
+    done = CliRunner().invoke(app, ["pack", str(photos), str(tmp_path / "pack"), "--ray", "auto", "--shard", "0/2"])
+    assert isinstance(done.exception, UsageError)
+    assert "--ray without --shard" in str(done.exception)
