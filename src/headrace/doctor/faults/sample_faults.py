@@ -97,7 +97,8 @@ def duplicate_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation])
     if again:
         at = list(look.columns).index(paths[0])
         some = ", ".join(f"{row[at]} ({count} times)" for row, count in list(again.items())[:_MOST_SHOWN])
-        yield KINDS["duplicate-files"].found(count=len(again), looked=len(chosen), some=some)
+        what = "are listed several times, with the same file and the same values"
+        yield KINDS["duplicate-files"].found(count=len(again), looked=len(chosen), what=what, some=some)
 
 
 def _names_files(look: Look, name: str, column: Sequence[Any]) -> bool:
