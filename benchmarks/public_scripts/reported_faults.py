@@ -68,6 +68,10 @@ def turned(photos: Photos, data: Path) -> None:
     made.write(release / "lists/classes_tag.txt", "kind 0\nkind 1\nkind 2\n")
 
 
+def objects(photos: Photos, data: Path) -> None:
+    made.pictures_and_masks(photos, data, data, (0, 255), size=(320, 280))
+
+
 def radiographs(photos: Photos, data: Path) -> None:
     made.flat(photos, data / "images", size=(256, 256))
     for name, numbers in (("train", range(32)), ("val", range(32, 40))):
@@ -310,5 +314,24 @@ ChexnetTrainer.train(folder + "/images", *lists, "DENSE-NET-121", False, 2, 8, 5
             ("ChexnetTrainer.py", "num_workers=24", "num_workers=2"),
         ),
         steps=12,
+    ),
+    ReportedFault(
+        "cascade",
+        "hkchengrex/CascadePSP",
+        17,
+        "misaligned",
+        "465069873aee0139b531e5026802e3310db93d3b",
+        ("dataset", "util"),
+        objects,
+        """
+import sys
+import types
+
+sys.modules["progressbar"] = types.ModuleType("progressbar")
+from dataset.online_dataset import OnlineTransformDataset
+
+list(train(DataLoader(OnlineTransformDataset(sys.argv[1], method=1), 4, shuffle=True)))
+""",
+        "ccaa944c53f8b0f0a6eaef781522b39af190eaf9",
     ),
 )

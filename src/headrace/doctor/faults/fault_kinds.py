@@ -35,7 +35,8 @@ KINDS = {
             "{0} and {1} of one sample differ in {how}, in {count} of {looked} samples that were compared with their "
             "files.",
             "Draw the window and the flip once per sample, and apply them to both.",
-            "the windows and flips that explain an image and a mask, depth map or grey file of the same samples differ",
+            "the windows and flips that explain an image and a mask, depth map or grey file of the same samples differ; "
+            "if the image's colours are drawn, its brightness is compared with its file's",
         ),
         FaultKind(
             "invented-labels",
