@@ -35,8 +35,8 @@ KINDS = {
             "{0} and {1} of one sample differ in {how}, in {count} of {looked} samples that were compared with their "
             "files.",
             "Draw the window and the flip once per sample, and apply them to both.",
-            "the windows and flips that explain an image and a mask, depth map or grey file of the same samples differ; "
-            "if the image's colours are drawn, its brightness is compared with its file's",
+            "the windows and flips that explain an image and a mask, depth map or grey file of the same samples "
+            "differ; if the image's colours are drawn, its brightness shows them",
         ),
         FaultKind(
             "invented-labels",
@@ -81,7 +81,7 @@ KINDS = {
         ),
         FaultKind(
             "attended-padding",
-            "{1} is one for all {length} tokens, although {0} ends with padding ({pad_id}) in {count} of {looked} "
+            "{1} is one for all {length} tokens, although {0} {how} with padding ({pad_id}) in {count} of {looked} "
             "samples.",
             "Use the tokenizer's own attention mask, or ids != pad_id.",
             "a leaf next to padded token ids is one everywhere. Padding is what the tokenizer adds, or a number that "
