@@ -80,6 +80,23 @@ class Stream(IterableDataset):
         yield from (np.asarray(Image.open(self.root / name)) for name in self.names)
 
 
+def shards(folder: Path, name: str, copies: dict[int, int]) -> Any:
+    """Return a webdataset pipeline over two tars; `copies` are other numbers of pictures, by sample."""
+    webdataset = pytest.importorskip("webdataset")
+    for shard in range(2):
+        with tarfile.open(folder / f"{name}-{shard}.tar", "w") as archive:
+            for number in range(shard, COUNT, 2):
+                source = copies.get(number, number)
+                picture = (folder / f"{name}/{source % 2}/{source:03}.bmp").read_bytes()
+                for end, data in (("bmp", picture), ("txt", f"sample {number}".encode())):
+                    info = tarfile.TarInfo(f"{number:03}.{end}")
+                    info.size = len(data)
+                    archive.addfile(info, io.BytesIO(data))
+    urls = [str(folder / f"{name}-{shard}.tar") for shard in range(2)]
+    stages = webdataset.WebDataset(urls, shardshuffle=False, empty_check=False)
+    return stages.map(lambda raw: np.asarray(Image.open(io.BytesIO(raw["bmp"]))))
+
+
 class Unnamed(Dataset):
     """Pictures whose names the dataset does not hold."""
 
@@ -176,6 +193,22 @@ def test_members_of_a_tar(copies: int, folders: Path) -> None:
     found = compared(folders, training, other)
     assert codes(found) == [("leaked-split", "unless intended")] * copies
     assert found.text.startswith("40 files were compared")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset closes tars late
+@pytest.mark.parametrize("copies", [{}, {30: 3}])
+def test_shards(copies: dict[int, int], folders: Path) -> None:
+    """Texts next to the pictures differ, and no sample decodes them."""
+    found = compared(folders, shards(folders, "train", copies), shards(folders, "val", {}))
+    assert [one.code for one in found.faults] == ["duplicate-files"] * len(copies)
+    assert found.text.startswith("80 files were compared")
+
+
+def test_files_that_are_gone(folders: Path) -> None:
+    training = Pictures(folders / "train")
+    training.files[3].unlink()
+    assert "39 files were compared" in (text := compared(folders, training).text)
+    assert text.endswith("1 more file: empty or not found.")
 
 
 def test_a_stream(folders: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,7 @@ _HEAD = 1 << 16
 """Bytes of each file that are compared before the whole."""
 _CHUNK = 1 << 20
 _THREADS = 8
+_TOLD_EVERY_S = 5.0
 _MOST_SHOWN = 4
 Read = TypeVar("Read")
 Group = list[Sample]
@@ -69,7 +71,8 @@ def _compared(training: Listing, known: int, unknown: int, files: FileContents) 
     others = "no other loader was there; ask for more steps (--steps) than an epoch has, if it evaluates after one"
     if known or unknown:
         others = f"{counted(known, 'other loader')}, and {unknown} more whose files no values name"
-    return f"{files.text} were compared: {training.dataset} of the training, and {others}."
+    missing = f" {counted(files.missing, 'more file')}: empty or not found." if files.missing else ""
+    return f"{files.text} were compared: {training.dataset} of the training, and {others}.{missing}"
 
 
 def _duplicates(trained: Sequence[Sample], groups: Iterable[Group], compared: str) -> Iterator[DataFault]:
@@ -128,6 +131,8 @@ class FileContents:
         self._sizes: dict[str, int] = {}
         self.text = ""
         """The number of files that were compared."""
+        self.missing = 0
+        """Files that are empty, or could not be found."""
 
     def equal_samples(self, samples: Iterable[Sample]) -> list[Group]:
         """Return groups of samples whose files are equal, except empty files and pictures of one colour."""
@@ -136,17 +141,27 @@ class FileContents:
         self._tell(f"looking up the sizes of {counted(len(files), 'file')}")
         self._sizes = {path: count for path, count in self._each(self._size, files) if count}
         self.text = counted(len(self._sizes), "file")
+        self.missing = len(files) - len(self._sizes)
         groups = self._split([found], self._sizes.get)
         digests: dict[str, bytes | None] = {}
         for most in (_HEAD, None):
             left = {path for group in groups for one in group for path in one}
-            left = left if most else {path for path in left if self._sizes[path] > _HEAD}
-            bytes_ = sum(min(self._sizes[path], most or self._sizes[path]) for path in left)
-            what = "reading the first bytes of" if most else "reading"
-            self._tell(f"{what} {counted(len(left), 'file')} of equal size, {size(bytes_)}")
-            digests |= self._each(partial(self._digest, most=most), left)
+            digests |= self._digests(left if most else {path for path in left if self._sizes[path] > _HEAD}, most)
             groups = self._split(groups, digests.get)
         return [group for group in groups if not all(map(self._is_plain, group[0]))]
+
+    def _digests(self, paths: Collection[str], most: int | None) -> Iterator[tuple[str, bytes | None]]:
+        """Yield the digest of each file, or of its first bytes, and show the progress."""
+        bytes_ = {path: min(self._sizes[path], most or self._sizes[path]) for path in paths}
+        what = "reading the first bytes of" if most else "reading"
+        what = f"{what} {counted(len(paths), 'file')} of equal size, {size(sum(bytes_.values()))}"
+        done, told = 0, 0.0
+        for path, digest in self._each(partial(self._digest, most=most), paths):
+            if time.monotonic() - told > _TOLD_EVERY_S:
+                told = time.monotonic()
+                self._tell(f"{what}, {size(done)} done" if done else what)
+            done += bytes_[path]
+            yield path, digest
 
     def _each(self, read: Callable[[str], Read], paths: Iterable[str]) -> Iterator[tuple[str, Read]]:
         paths = sorted(paths)
