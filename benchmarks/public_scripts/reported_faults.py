@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import made_data as made
 from made_data import Photos
+from PIL import Image
 
 Change = tuple[str, str, str]
 """A file, and its text before and after."""
@@ -46,6 +48,35 @@ def people(photos: Photos, data: Path) -> None:
 
 def nuclei(photos: Photos, data: Path) -> None:
     made.pictures_and_masks(photos, data / "images", data / "masks/0", (0, 255), endings=(".png", ".png"))
+
+
+def turned(photos: Photos, data: Path) -> None:
+    """Make a released dataset of Darwin; every other picture is stored lying, as phones do."""
+    release = data / "set/releases/latest"
+    for number in range(made.SAMPLES):
+        name, exif = f"photo_{number:05d}", Image.Exif()
+        picture = made.save(photos.picture(number, (480, 360)), data / f"set/images/{name}.jpg")
+        exif[0x0112] = 6 if number % 2 else 1
+        with Image.open(picture) as plain:
+            plain.save(picture, exif=exif, quality=93)
+        slot = {"type": "image", "slot_name": "0", "source_files": [{"file_name": picture.name, "url": ""}]}
+        item = {"name": picture.name, "path": "/", "slots": [slot]}
+        tag = {"id": str(number), "name": f"kind {number % 3}", "tag": {}, "slot_names": ["0"], "properties": []}
+        made.write(
+            release / f"annotations/{name}.json", json.dumps({"version": "2.0", "item": item, "annotations": [tag]})
+        )
+    made.write(release / "lists/classes_tag.txt", "kind 0\nkind 1\nkind 2\n")
+
+
+def objects(photos: Photos, data: Path) -> None:
+    made.pictures_and_masks(photos, data, data, (0, 255), size=(320, 280))
+
+
+def radiographs(photos: Photos, data: Path) -> None:
+    made.flat(photos, data / "images", size=(256, 256))
+    for name, numbers in (("train", range(32)), ("val", range(32, 40))):
+        lines = (f"photo_{number:05d}.jpg {number % 2} {number // 2 % 2}" for number in numbers)
+        made.write(data / f"{name}.txt", "\n".join(lines) + "\n")
 
 
 def nothing(photos: Photos, data: Path) -> None:
@@ -188,5 +219,119 @@ for epoch in range(begin, 2):
         "26d16dea23ca7d71cd5ab6f6a7a71e5ee9b162bd",
         imports="src",
         resumes=True,
+    ),
+    ReportedFault(
+        "darwin",
+        "v7labs/darwin-py",
+        924,
+        "ignored-orientation",
+        "3b238700a6ed8e05352c1ccf1417da82ed704c55",
+        ("darwin",),
+        turned,
+        """
+import sys
+from pathlib import Path
+from torchvision import transforms
+from darwin.torch.dataset import ClassificationDataset
+
+sizes = [transforms.Resize((96, 96)), transforms.ToTensor()]
+data = ClassificationDataset(dataset_path=Path(sys.argv[1]) / "set", transform=sizes)
+list(train(DataLoader(data, 4, shuffle=True)))
+""",
+        "c0888e1f70fbcda11edd993316cc45b7fa56c77c",
+    ),
+    ReportedFault(
+        "torchsig",
+        "TorchDSP/torchsig",
+        343,
+        "same-draws",
+        "1dd68d3abfba20461f1652ed837efd93900ac7bb",
+        ("torchsig",),
+        nothing,
+        """
+import sys
+import types
+
+class Spectrogram:
+    def __init__(self, n_fft, hop_length, **options):
+        self.n_fft, self.hop = n_fft, hop_length
+
+    def __call__(self, samples):
+        window = torch.hann_window(self.n_fft)
+        return torch.stft(samples, self.n_fft, self.hop, window=window, center=False, return_complex=True).abs()
+
+audio = sys.modules["torchaudio"] = types.ModuleType("torchaudio")
+audio.transforms = types.SimpleNamespace(Spectrogram=Spectrogram)
+from torchsig.datasets.dataset_metadata import NarrowbandMetadata
+from torchsig.datasets.narrowband import NewNarrowband
+
+try:
+    from torchsig.utils.data_loading import WorkerSeedingDataLoader as DataLoader
+except ImportError:  # before the fix
+    pass
+classes = ["2fsk", "4fsk", "bpsk", "qpsk"]
+metadata = NarrowbandMetadata(2048, 64, impairment_level=0, class_list=classes, num_samples=400)
+loader = DataLoader(NewNarrowband(metadata), batch_size=4, num_workers=2, collate_fn=lambda samples: [
+    torch.stack([torch.from_numpy(data) for data, _ in samples])
+])
+list(train(loader, 1))
+""",
+        "9c3b8b03719f9a2b36704cb1a087e9d0982bd03a",
+        steps=12,
+    ),
+    ReportedFault(
+        "chexnet",
+        "zoogzog/chexnet",
+        27,
+        "augmented-evaluation",
+        "bbe30b5e0d2941491a2c5a095cb572dca1d27158",
+        ("ChexnetTrainer.py", "DatasetGenerator.py", "DensenetModels.py"),
+        radiographs,
+        """
+import sys
+
+torch.nn.Module.cuda = torch.Tensor.cuda = lambda self, *args, **kwargs: self
+from ChexnetTrainer import ChexnetTrainer
+
+folder = sys.argv[1]
+lists = [f"{folder}/{name}.txt" for name in ("train", "val")]
+ChexnetTrainer.train(folder + "/images", *lists, "DENSE-NET-121", False, 2, 8, 5, 256, 64, "now", None)
+""",
+        mend=(
+            (
+                "ChexnetTrainer.py",
+                "pathDatasetFile=pathFileVal, transform=transformSequence",
+                "pathDatasetFile=pathFileVal, transform=transforms.Compose("
+                "[transforms.CenterCrop(transCrop), transforms.ToTensor(), normalize])",
+            ),
+        ),
+        compatibility=(
+            ("ChexnetTrainer.py", "sklearn.metrics.ranking", "sklearn.metrics"),
+            ("ChexnetTrainer.py", "async", "non_blocking"),
+            ("ChexnetTrainer.py", "def epochVal (", "@torch.no_grad()\n    def epochVal ("),
+            ("ChexnetTrainer.py", ", volatile=True", ""),
+            ("ChexnetTrainer.py", ".data[0]", ".item()"),
+            ("ChexnetTrainer.py", "num_workers=24", "num_workers=2"),
+        ),
+        steps=12,
+    ),
+    ReportedFault(
+        "cascade",
+        "hkchengrex/CascadePSP",
+        17,
+        "misaligned",
+        "465069873aee0139b531e5026802e3310db93d3b",
+        ("dataset", "util"),
+        objects,
+        """
+import sys
+import types
+
+sys.modules["progressbar"] = types.ModuleType("progressbar")
+from dataset.online_dataset import OnlineTransformDataset
+
+list(train(DataLoader(OnlineTransformDataset(sys.argv[1], method=1), 4, shuffle=True)))
+""",
+        "ccaa944c53f8b0f0a6eaef781522b39af190eaf9",
     ),
 )

@@ -233,6 +233,17 @@ def in_a_row(texts: Texts, text: str) -> Any:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
 
 
+def at_the_left(texts: Texts, text: str) -> Any:
+    """As decoders are padded for generation."""
+    ids = torch.tensor(padded_by_hand(text)[::-1])
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def at_the_left_with_a_mask(texts: Texts, text: str) -> Any:
+    ids = torch.tensor(padded_by_hand(text)[::-1])
+    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+
 def by_hand_with_a_mask(texts: Texts, text: str) -> Any:
     ids = np.array(padded_by_hand(text))
     return ids, ids != 0, len(text) % 2
@@ -253,6 +264,8 @@ def weighed(texts: Texts, text: str) -> Any:
         (by_tokenizer, ["attended-padding"]),
         (by_hand, ["attended-padding"]),
         (in_a_row, ["attended-padding"]),
+        (at_the_left, ["attended-padding"]),
+        (at_the_left_with_a_mask, []),
         (by_tokenizer_with_its_mask, []),
         (by_hand_with_a_mask, []),
         (whole_windows, []),

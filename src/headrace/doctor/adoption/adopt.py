@@ -29,6 +29,7 @@ def adopt(session: Session, view: TrainerView, look: Look | None, folder: Path) 
     data = script_data(session, view)
     if data is None:
         return None
+    explained: Mapping[LeafPath, LeafExplanation] = {}
     try:
         explained = {} if look is None or not look.samples else explain_look(look)
         recipe = _recipe(data, look, explained, _why_no_look(session))
@@ -38,7 +39,7 @@ def adopt(session: Session, view: TrainerView, look: Look | None, folder: Path) 
         return Adoption(recipe, module_text(recipe, files), files, explained)
     except Exception as error:  # samples may hold anything, and a diagnosis is more than this remedy
         why = f"what its samples hold could not be read, a fault of the doctor's: {type(error).__name__}: {error}"
-        return Adoption(LoaderRecipe(reason=why), None)
+        return Adoption(LoaderRecipe(reason=why), None, explained=explained)
 
 
 def _why_no_look(session: Session) -> str:

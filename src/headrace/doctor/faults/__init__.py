@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from .all_files import compare_all
 from .data_faults import find_faults, session_faults
 from .evaluation_faults import leaked_split
+from .listed_samples import read_listings
 from .resume_faults import resumption
 
-__all__ = ["find_faults", "leaked_split", "resumption", "session_faults"]
+__all__ = ["compare_all", "find_faults", "leaked_split", "read_listings", "resumption", "session_faults"]

@@ -9,6 +9,7 @@ from ..explain.look import LeafPath, Look
 from ..explain.samples import LeafExplanation
 from ..session.after_run import DataFault
 from ..session.model import Session
+from .drawn_geometry import misaligned_drawn
 from .evaluation_faults import augmented_evaluation
 from .geometry_faults import ignored_orientation, invented_labels, misaligned
 from .process_faults import same_draws, shared_samples, worker_duplicates
@@ -26,6 +27,7 @@ from .value_faults import channel_order, non_finite, wrong_scale
 Explained: TypeAlias = Mapping[LeafPath, LeafExplanation]
 CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
     misaligned,
+    misaligned_drawn,
     invented_labels,
     channel_order,
     wrong_scale,

@@ -13,7 +13,7 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import Trainer
 from .fault_kinds import INTENDED, KINDS
-from .process_faults import FirstOfPass, first_of_passes
+from .process_faults import FirstOfPass, first_of_passes, passes_that_feed
 
 _CHANCE = 1e-3
 """Maximum probability that training files of a run are all listed by another run that splits by another seed."""
@@ -59,9 +59,18 @@ def leaked_split(
         is_alike = all(len(set(batch.files)) <= most * batch.samples for batch in read[number])
         is_proved = is_of_run or (samples and (len(shared) / samples) ** seen <= _CHANCE)
         if shared and is_alike and is_proved and (has_others or not is_apart):
-            figures = {"count": len(shared), "samples": samples, "some": ", ".join(sorted(shared)[:_MOST_SHOWN])}
+            what = f"reads {len(shared)} of the training samples' files, or copies equal byte by byte, for its first "
+            figures = {"what": f"{what}{samples} samples", "some": ", ".join(sorted(shared)[:_MOST_SHOWN])}
             certainty = "certain" if has_others else INTENDED
-            yield KINDS["leaked-split"].found(place=_place(trainer, number), certainty=certainty, **figures)
+            who = f"The evaluation at {loader_place(trainer, number)}"
+            yield KINDS["leaked-split"].found(who=who, certainty=certainty, **figures)
+
+
+def evaluated_loaders(session: Session, trainer: Trainer) -> set[int]:
+    """Return the numbers of the loaders that evaluated after training had begun, and fed no step."""
+    return {one.pass_.loader for one in first_of_passes(session, least=1, feeds=False) if one.trainer is trainer} - {
+        one.loader for one in trainer.passes if one.number in passes_that_feed(trainer)
+    }
 
 
 def _evaluations(session: Session, trainer: Trainer, loader: int, begun: int) -> dict[int, list[_Batch]]:
@@ -145,7 +154,7 @@ def augmented_evaluation(session: Session) -> Iterator[DataFault]:
                 *((path,) for path in drawn),
                 certainty=INTENDED,
                 leaves=", ".join(path or "the whole" for path in drawn),
-                place=_place(one.trainer, one.pass_.loader),
+                place=loader_place(one.trainer, one.pass_.loader),
                 passes=f"{one.pass_.number} and {other.pass_.number}",
             )
 
@@ -165,7 +174,7 @@ def _drawn_anew(one: FirstOfPass, other: FirstOfPass) -> list[str]:
     return []
 
 
-def _place(trainer: Trainer, number: int) -> str:
+def loader_place(trainer: Trainer, number: int) -> str:
     """Return where the script iterates over a loader."""
     facts = next((loader.facts for loader in trainer.loaders if loader.number == number), {})
     return f"{facts.get('file')}:{facts.get('line')}"

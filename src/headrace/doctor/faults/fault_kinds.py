@@ -35,7 +35,8 @@ KINDS = {
             "{0} and {1} of one sample differ in {how}, in {count} of {looked} samples that were compared with their "
             "files.",
             "Draw the window and the flip once per sample, and apply them to both.",
-            "the windows and flips that explain an image and a mask, depth map or grey file of the same samples differ",
+            "the windows and flips that explain an image and a mask, depth map or grey file of the same samples "
+            "differ; if the image's colours are drawn, its brightness shows them",
         ),
         FaultKind(
             "invented-labels",
@@ -80,7 +81,7 @@ KINDS = {
         ),
         FaultKind(
             "attended-padding",
-            "{1} is one for all {length} tokens, although {0} ends with padding ({pad_id}) in {count} of {looked} "
+            "{1} is one for all {length} tokens, although {0} {how} with padding ({pad_id}) in {count} of {looked} "
             "samples.",
             "Use the tokenizer's own attention mask, or ids != pad_id.",
             "a leaf next to padded token ids is one everywhere. Padding is what the tokenizer adds, or a number that "
@@ -88,9 +89,10 @@ KINDS = {
         ),
         FaultKind(
             "duplicate-files",
-            "{count} samples of {looked} are listed several times, with the same file and the same values: {some}.",
-            "Remove the repeated rows, or use a sampler with weights if they should count more.",
-            "rows of the dataset's columns are equal in all columns, the path among them",
+            "{count} samples of {looked} {what}: {some}.",
+            "Remove the repeated rows or files, or use a sampler with weights if they should count more.",
+            "rows of the dataset's columns are equal in all columns, the path among them. With `--all`: all files of "
+            "two samples are equal byte by byte, and are not pictures of one colour",
         ),
         FaultKind(
             "substituted-sample",
@@ -134,11 +136,12 @@ KINDS = {
         ),
         FaultKind(
             "leaked-split",
-            "The evaluation at {place} reads {count} of the training samples' files, or copies equal byte by byte, for "
-            "its first {samples} samples: {some}.",
+            "{who} {what}: {some}.",
             "Split the list of files once, before copies are added, and give each dataset its own part.",
             "files opened for first batches of an evaluation are listed for samples of the training loader, "
-            "or are their copies. `unless intended` if it reads nothing else; none then if another evaluation does",
+            "or are their copies. `unless intended` if it reads nothing else; none then if another evaluation does. "
+            "With `--all`: all files of a sample of another loader are, byte by byte, those of a training sample; "
+            "`unless intended` also if the run did not use that loader",
         ),
         FaultKind(
             "augmented-evaluation",

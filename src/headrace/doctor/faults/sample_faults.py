@@ -97,7 +97,8 @@ def duplicate_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation])
     if again:
         at = list(look.columns).index(paths[0])
         some = ", ".join(f"{row[at]} ({count} times)" for row, count in list(again.items())[:_MOST_SHOWN])
-        yield KINDS["duplicate-files"].found(count=len(again), looked=len(chosen), some=some)
+        what = "are listed several times, with the same file and the same values"
+        yield KINDS["duplicate-files"].found(count=len(again), looked=len(chosen), what=what, some=some)
 
 
 def _names_files(look: Look, name: str, column: Sequence[Any]) -> bool:
@@ -141,24 +142,30 @@ def attended_padding(look: Look, explained: Mapping[LeafPath, LeafExplanation]) 
     found = set[LeafPath]()
     for path, one in explained.items():
         ids = [each.leaves[path].value for each in look.samples]
-        pad_id = one.by.pad_id if isinstance(one.by, TokensExplanation) else _pad_id(ids)
+        end, pad_id = (-1, one.by.pad_id) if isinstance(one.by, TokensExplanation) else _padding(ids)
         pairs = zip(look.samples, ids, strict=True)
-        padded = [each for each, row in pairs if pad_id is not None and row.reshape(-1)[-1] == pad_id]
+        padded = [each for each, row in pairs if pad_id is not None and row.reshape(-1)[end] == pad_id]
         for other in explained if padded else ():
             if other not in found and all(_is_whole_mask(each.leaves[other].value, ids[0].size) for each in padded):
                 found.add(other)
-                yield KINDS["attended-padding"].found(
-                    path, other, length=ids[0].size, pad_id=pad_id, count=len(padded), looked=len(look.samples)
-                )
+                figures = {"length": ids[0].size, "pad_id": pad_id, "count": len(padded), "looked": len(look.samples)}
+                how = "begins" if end == 0 else "ends"
+                yield KINDS["attended-padding"].found(path, other, how=how, **figures)
 
 
-def _pad_id(rows: Sequence[Any]) -> int | None:
-    """Return the number that fills up rows of one length, and that no row holds before; None if there is none."""
+def _padding(rows: Sequence[Any]) -> tuple[int, int | None]:
+    """Return the index of the padded end of rows of one length, and the number that fills it; None without padding."""
     if not all(isinstance(row, np.ndarray) and row.dtype.kind in "iu" for row in rows):
-        return None
+        return -1, None
     flat = [row.reshape(-1) for row in rows]
     if len({row.size for row in flat}) != 1 or flat[0].size < 2:
-        return None
+        return -1, None
+    pad_id = _pad_id(flat)
+    return (-1, pad_id) if pad_id is not None else (0, _pad_id([row[::-1] for row in flat]))
+
+
+def _pad_id(flat: Sequence[np.ndarray[Any, Any]]) -> int | None:
+    """Return the number that fills up the end of rows, and that no row holds before; None if there is none."""
     pads = Counter(int(row[-1]) for row in flat if row[-1] == row[-2])
     pad_id, _ = max(pads.items(), key=lambda each: each[1], default=(-1, 0))
     used = [row.size - int((row == pad_id).sum()) for row in flat]

@@ -114,7 +114,7 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
     tars each pass its stages alone.
     """
     dataset = loader.dataset
-    length = _length(dataset)
+    length = length_of_dataset(dataset)
     found: dict[str, Any] = {"class": type(dataset).__name__, "length": length, "samples": [], "ended": ""}
     found["is_batched"] = _makes_batches(loader)
     until = time.monotonic() + most_s
@@ -141,7 +141,7 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
                 sys.modules["numpy"].save(pictures, held)
         found["transforms"], tokenizers = live_objects(loader)
         found["tokenizers"] = [content.put(text.encode()) for text in tokenizers]
-        found["chosen"] = _chosen(loader, length)
+        found["chosen"] = chosen_of(loader, length)
         outline = json.dumps(found).encode()
         file.write(outline)
         file.write(content.size.to_bytes(8, "little"))
@@ -188,7 +188,7 @@ def _are_rows(both: Any, alone: list[Any]) -> bool:
     return all((both[place] == one[0]).all() or (both[place] != both[place]).any() for place, one in enumerate(alone))
 
 
-def _length(dataset: Any) -> int | None:
+def length_of_dataset(dataset: Any) -> int | None:
     """Return the number of samples with an index; None for a stream."""
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None and isinstance(dataset, torch_data.IterableDataset):
@@ -209,7 +209,7 @@ def _collate_of(loader: Any) -> Callable[[Any], Any]:
     return lambda sample: collate([sample])
 
 
-def _chosen(loader: Any, length: int | None) -> list[int] | None:
+def chosen_of(loader: Any, length: int | None) -> list[int] | None:
     """Return the indices of the loader's sampler, if it samples from a list of them."""
     indices: Any = getattr(getattr(loader, "sampler", None), "indices", None)
     if not hasattr(indices, "__len__") or length is None or len(indices) > length:

@@ -64,7 +64,7 @@ class ValueTrace:
         """Restore all functions, and find the archives that contain the inputs' bytes."""
         self._patches.restore()
         for each in self.inputs:
-            for data, path, member in self._members if each.path is None else ():
+            for data, path, member in self._members:  # whose file objects have the archive's name
                 if data == each.data:
                     each.path, each.member = path, member
                     break

@@ -169,7 +169,8 @@ class LoaderHooks:
         return batch
 
     def _keep(self, original: Function, iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
-        """Let the windows store the batch and its iterator, while they collect any."""
+        """Count the batch, and let the windows store it and its iterator, while they collect any."""
+        self._training.looked.fed_by(pass_)
         if not self._training.windows.is_keeping:
             return
         begun = now()

@@ -172,6 +172,7 @@ class SourceCalls:
         self._training.got(batch, with_grad)
         if with_grad and self._training.windows.is_keeping:
             begun = now()
+            self._training.looked.fed_by(source.pass_)
             held = HeldIterator(source, source.pass_, self._take)
             self._training.windows.keep(lambda: held, source.pass_, given, batch)
             self._training.costs.since(begun)

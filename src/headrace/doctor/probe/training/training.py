@@ -68,7 +68,7 @@ class TrainingObserver:
         """Readers of the threads that currently read for an iterator."""
         self.looked = LookedLoader(settings, note)
         self.replay = LoopReplay(state)
-        self.windows = Windows(state, self.replay, self.looked)
+        self.windows = Windows(state, self.replay)
         self.at_close: list[Callable[[], None]] = []
         """Functions called after a step is written, for periodic work."""
         self.at_finish: list[Callable[[], None]] = [self.windows.close]

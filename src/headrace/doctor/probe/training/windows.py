@@ -21,7 +21,6 @@ from .state import DEADLINE_S
 from .step_limit import EARLY_STEPS, SETTLING_STEPS, replayed_steps
 
 if TYPE_CHECKING:
-    from .loader_sources import LookedLoader
     from .received_batches import FetchedBatch, ObservedPass
     from .replay import LoopReplay
     from .state import TrainingState
@@ -52,8 +51,8 @@ class Windows:
     are idle, and the run then continues as usual.
     """
 
-    def __init__(self, state: TrainingState, replay: LoopReplay, looked: LookedLoader) -> None:
-        self._state, self._replay, self._looked = state, replay, looked
+    def __init__(self, state: TrainingState, replay: LoopReplay) -> None:
+        self._state, self._replay = state, replay
         settings = state.settings
         self._steps = 0 if settings.observe else settings.replay
         """Steps of the replay window, and of the loaded one; 0 if a run has no windows."""
@@ -92,7 +91,6 @@ class Windows:
 
     def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         """Store a batch received with autograd on, before the training thread has it."""
-        self._looked.fed_by(pass_)
         self._observed.add(pass_, source)
         is_measured = self._is_measured(self._state.steps.number)
         self._observed.offer(batch, received, self._state.steps.gets, is_measured=is_measured)

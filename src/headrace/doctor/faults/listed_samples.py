@@ -1,0 +1,132 @@
+"""Samples of a dataset as the files they are made from: all of them, as the names that the dataset holds give them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Sample = tuple[str, ...]
+"""Paths of a sample's files. A tar's member has the tar's path before its name."""
+Naming = tuple[str, str]
+"""Text before and after a name in a path."""
+_WHOLE: Naming = ("", "")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a DataLoader's dataset holds: see `probe.listed_files`."""
+
+    dataset: str
+    number: int | None
+    """Number of the loader among observed ones; None if the run did not use it."""
+    length: int | None
+    chosen: list[int] | None
+    columns: list[list[str]]
+    opened: list[tuple[int, list[str]]]
+    """Index and files of a few samples."""
+    tars: list[str]
+    """Tars of which the dataset takes each sample."""
+    ends: list[str]
+    """Extensions of the decoded members."""
+    working: str
+
+
+def read_listings(path: Path) -> list[Listing]:
+    """Return the listings of all loaders: the training's first."""
+    return [_listing(one) for one in json.loads(path.read_bytes())]
+
+
+def _listing(one: Mapping[str, Any]) -> Listing:
+    opened = [(index, [os.path.join(*filter(None, place)) for place in places]) for index, places in one["opened"]]
+    tars = one["tars"] or sorted({path for _, places in one["opened"] for path, member in places if member})
+    fields = {name: one[name] for name in ("number", "length", "chosen", "columns", "ends", "working")}
+    return Listing(one["class"], opened=opened, tars=tars, **fields)
+
+
+class Members:
+    """Members of tars, by tar and name, read once."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, tuple[str, int, int]] = {}
+        """Tar, first byte and size of each member, by its path."""
+        self._read: dict[str, list[str]] = {}
+
+    def of(self, tar: str) -> list[str]:
+        """Return the paths of a tar's members; none if it cannot be read."""
+        if tar not in self._read:
+            try:
+                with tarfile.open(tar) as archive:
+                    found = {os.path.join(tar, one.name): one for one in archive if one.isreg()}
+            except (OSError, tarfile.TarError):
+                found = {}
+            self.places |= {path: (tar, one.offset_data, one.size) for path, one in found.items()}
+            self._read[tar] = list(found)
+        return self._read[tar]
+
+
+def samples_of(listing: Listing, members: Members) -> list[Sample]:
+    """Return the files of all samples that a loader takes; none if they are not known."""
+    known = {path for tar in listing.tars for path in members.of(tar)}
+    kinds = [names for column in listing.columns for names in _named(listing, column, known)]
+    kinds = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+    length = max(map(len, kinds), default=0)
+    if not kinds:
+        return _by_key(known, listing.ends) if listing.tars and not listing.columns else []
+    found = list(zip(*(kind for kind in kinds if len(kind) == length), strict=True))
+    return found if listing.chosen is None else [found[index] for index in listing.chosen]
+
+
+def _named(listing: Listing, column: Sequence[str], known: Collection[str]) -> Iterator[list[str]]:
+    """Yield the files that a column names: a list for each kind, such as images and masks."""
+    paths = [os.path.normpath(os.path.join(listing.working, text)) for text in column]
+    for begin, end in _namings(listing, column, paths):
+        yield paths if (begin, end) == _WHOLE else [begin + _plain(text) + end for text in column]
+    if not any(files for _, files in listing.opened) and len(set(column)) > 1 and all(map(os.path.isfile, paths)):
+        yield paths
+
+
+def _namings(listing: Listing, column: Sequence[str], paths: Sequence[str]) -> list[Naming]:
+    """Return what precedes and follows a column's texts in the files of all samples that were made."""
+    rows = {text: place for place, text in enumerate(map(_plain, column))}
+    found: dict[Naming, None] | None = None
+    named = set[str]()
+    for index, files in (each for each in listing.opened if each[1]):
+        own = [(place, file) for file in files for place in _rows_in(file, rows)]
+        if listing.length is not None:
+            own = [(index, file) for file in files if index < len(column)]
+        here: dict[Naming, None] = {}
+        for row, file in own:
+            begin, is_named, end = file.rpartition(_plain(column[row]))
+            if file == paths[row] or is_named:
+                here[_WHOLE if file == paths[row] else (begin, end)] = None
+                named.add(column[row])
+        found = here if found is None else {one: None for one in found if one in here}
+    return list(found or ()) if len(named) > 1 else []
+
+
+def _rows_in(file: str, rows: Mapping[str, int]) -> Iterator[int]:
+    """Yield the rows that name the end of a path, with or without its suffix."""
+    parts = file.split("/")
+    for place in range(1, len(parts)):
+        tail = "/".join(parts[place:])
+        yield from {rows[name] for name in (tail, os.path.splitext(tail)[0]) if name in rows}
+
+
+def _plain(text: str) -> str:
+    return os.path.normpath(text).lstrip("./") if text else "/"
+
+
+def _by_key(known: Collection[str], ends: Collection[str]) -> list[Sample]:
+    """Return the samples of tars: members with the same path up to the first dot of the name."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(known):
+        folder, name = os.path.split(path)
+        key, _, end = name.partition(".")
+        if not ends or end in ends:
+            found.setdefault(os.path.join(folder, key), []).append(path)
+    return [tuple(files) for files in found.values()]

@@ -1,0 +1,297 @@
+"""Equal bytes under two names are found among all files that datasets list; other files raise no alarm."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_reports import made_session
+from observed_runs import headrace
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler
+
+from headrace.doctor.faults import compare_all, read_listings
+from headrace.doctor.faults.all_files import Comparison
+from headrace.doctor.probe.listed_files import write_listed
+
+COUNT = 40
+
+
+class Pictures(Dataset):
+    """Pictures of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = sorted(folder.rglob("*.bmp"))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        return np.asarray(Image.open(self.files[index]))
+
+
+class Manifest(Dataset):
+    """Pictures and masks that a CSV file names."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with (folder / "list.csv").open() as file:
+            self.rows = list(csv.reader(file))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        name, label = self.rows[index]
+        both = [np.asarray(Image.open(self.folder / kind / f"{name}.bmp")) for kind in ("images", "masks")]
+        return *both, int(label)
+
+
+class Members(Dataset):
+    """Members of a tar."""
+
+    def __init__(self, tar: Path, names: list[str]) -> None:
+        self.tar, self.names = tar, names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Any:
+        with tarfile.open(self.tar) as archive:
+            return np.asarray(Image.open(archive.extractfile(self.names[index] + ".bmp")))
+
+
+class Stream(IterableDataset):
+    """Pictures that a list names, in its order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.names = folder, sorted(path.name for path in folder.glob("*.bmp"))
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (np.asarray(Image.open(self.root / name)) for name in self.names)
+
+
+def shards(folder: Path, name: str, copies: dict[int, int]) -> Any:
+    """Return a webdataset pipeline over two tars; `copies` are other numbers of pictures, by sample."""
+    webdataset = pytest.importorskip("webdataset")
+    for shard in range(2):
+        with tarfile.open(folder / f"{name}-{shard}.tar", "w") as archive:
+            for number in range(shard, COUNT, 2):
+                source = copies.get(number, number)
+                picture = (folder / f"{name}/{source % 2}/{source:03}.bmp").read_bytes()
+                for end, data in (("bmp", picture), ("txt", f"sample {number}".encode())):
+                    info = tarfile.TarInfo(f"{number:03}.{end}")
+                    info.size = len(data)
+                    archive.addfile(info, io.BytesIO(data))
+    urls = [str(folder / f"{name}-{shard}.tar") for shard in range(2)]
+    stages = webdataset.WebDataset(urls, shardshuffle=False, empty_check=False)
+    return stages.map(lambda raw: np.asarray(Image.open(io.BytesIO(raw["bmp"]))))
+
+
+class Unnamed(Dataset):
+    """Pictures whose names the dataset does not hold."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return np.asarray(Image.open(f"{index:03}.bmp"))
+
+
+def picture(path: Path, number: int, value: int | None = None) -> Path:
+    """Write a picture; all have one size."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(number).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels if value is None else np.full_like(pixels, value)).save(path)
+    return path
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """Folders of different pictures of equal size."""
+    for number in range(COUNT):
+        picture(tmp_path / "train" / str(number % 2) / f"{number:03}.bmp", number)
+        picture(tmp_path / "val" / str(number % 2) / f"{number:03}.bmp", COUNT + number)
+    return tmp_path
+
+
+def compared(folder: Path, *datasets: Dataset | DataLoader) -> Comparison:
+    session = made_session()
+    loaders = [one if isinstance(one, DataLoader) else DataLoader(one, 4) for one in datasets]
+    write_listed(loaders, str(folder / "listed"))
+    return compare_all(session, session.trainers[0], read_listings(folder / "listed"), lambda text: None)
+
+
+def codes(found: Comparison) -> list[tuple[str, str]]:
+    return [(one.code, one.certainty) for one in found.faults]
+
+
+def test_files_of_equal_size_with_other_bytes(folders: Path) -> None:
+    found = compared(folders, Pictures(folders / "train"), Pictures(folders / "val"))
+    assert found.faults == []
+    assert found.text.startswith("80 files were compared: Pictures of the training, and 1 other loader")
+
+
+def test_copies_in_a_folder_of_training(folders: Path) -> None:
+    shutil.copy(folders / "train/1/003.bmp", folders / "train/0/copy.bmp")
+    shutil.copy(folders / "train/1/005.bmp", folders / "train/0/more.bmp")
+    found = compared(folders, Pictures(folders / "train"))
+    assert codes(found) == [("duplicate-files", "certain")]
+    assert "2 samples of 42 have the same bytes" in found.faults[0].evidence
+    assert "(42 files were compared)" in found.faults[0].evidence
+    assert f"{folders}/train/0/copy.bmp = {folders}/train/1/003.bmp" in found.faults[0].evidence
+    assert "no other loader was there" in found.text
+
+
+def test_a_copy_in_the_evaluation(folders: Path) -> None:
+    shutil.copy(folders / "train/1/003.bmp", folders / "val/1/other.bmp")
+    found = compared(folders, Pictures(folders / "train"), Pictures(folders / "val"))
+    assert codes(found) == [("leaked-split", "unless intended")]  # no pass has shown that the loader evaluates
+    assert "(41 samples), which this run did not use, has 1 of 41 samples" in found.faults[0].evidence
+
+
+def test_copies_of_a_black_picture(folders: Path) -> None:
+    for name in ("train/0/black.bmp", "train/1/black.bmp", "val/0/black.bmp"):
+        picture(folders / name, 0, value=0)
+    assert compared(folders, Pictures(folders / "train"), Pictures(folders / "val")).faults == []
+
+
+@pytest.mark.parametrize(("masks", "found"), [("copied", ["duplicate-files"]), ("own", [])])
+def test_a_manifest(masks: str, found: list[str], tmp_path: Path) -> None:
+    """Both files of a sample are equal, or the image alone: two objects of one image."""
+    for number in range(COUNT):
+        picture(tmp_path / f"images/{number}.bmp", number)
+        picture(tmp_path / f"masks/{number}.bmp", 0, value=number % 2)
+    shutil.copy(tmp_path / "images/3.bmp", tmp_path / "images/30.bmp")
+    shutil.copy(tmp_path / "masks/3.bmp", tmp_path / "masks/30.bmp")
+    if masks == "own":
+        picture(tmp_path / "masks/30.bmp", 1)
+    (tmp_path / "list.csv").write_text("".join(f"{number},{number % 3}\n" for number in range(COUNT)))
+    assert [one.code for one in compared(tmp_path, Manifest(tmp_path)).faults] == found
+
+
+@pytest.mark.parametrize("copies", [0, 1])
+def test_members_of_a_tar(copies: int, folders: Path) -> None:
+    with tarfile.open(folders / "all.tar", "w") as archive:
+        for number in range(COUNT):
+            source = 3 if copies and number == 30 else number
+            data = (folders / f"train/{source % 2}/{source:03}.bmp").read_bytes()
+            info = tarfile.TarInfo(f"{number:03}.bmp")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    names = [f"{number:03}" for number in range(COUNT)]
+    training, other = Members(folders / "all.tar", names[:25]), Members(folders / "all.tar", names[25:])
+    found = compared(folders, training, other)
+    assert codes(found) == [("leaked-split", "unless intended")] * copies
+    assert found.text.startswith("40 files were compared")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset closes tars late
+@pytest.mark.parametrize("copies", [{}, {30: 3}])
+def test_shards(copies: dict[int, int], folders: Path) -> None:
+    """Texts next to the pictures differ, and no sample decodes them."""
+    found = compared(folders, shards(folders, "train", copies), shards(folders, "val", {}))
+    assert [one.code for one in found.faults] == ["duplicate-files"] * len(copies)
+    assert found.text.startswith("80 files were compared")
+
+
+def test_files_that_are_gone(folders: Path) -> None:
+    training = Pictures(folders / "train")
+    training.files[3].unlink()
+    assert "39 files were compared" in (text := compared(folders, training).text)
+    assert text.endswith("1 more file: empty or not found.")
+
+
+def test_a_stream(folders: Path) -> None:
+    shutil.copy(folders / "train/1/003.bmp", folders / "train/1/copy.bmp")
+    assert [one.code for one in compared(folders, Stream(folders / "train/1")).faults] == ["duplicate-files"]
+
+
+@pytest.mark.parametrize("split", [Subset, lambda data, rows: DataLoader(data, 4, sampler=SubsetRandomSampler(rows))])
+@pytest.mark.parametrize("overlap", [0, 3])
+def test_parts_of_one_dataset(split: Callable[..., Any], overlap: int, folders: Path) -> None:
+    data, cut = Pictures(folders / "train"), COUNT // 2
+    found = compared(folders, split(data, range(cut + overlap)), split(data, range(cut, COUNT)))
+    assert [one.code for one in found.faults] == ["leaked-split"] * bool(overlap)
+    assert all(f"has {overlap} of 20 samples" in one.evidence for one in found.faults)
+
+
+def test_a_loader_of_the_training_samples(folders: Path) -> None:
+    training, again = Pictures(folders / "train"), Pictures(folders / "train")
+    assert codes(compared(folders, training, DataLoader(training, 8))) == []
+    assert codes(compared(folders, training, again)) == [("leaked-split", "unless intended")]
+    assert codes(compared(folders, training, again, Pictures(folders / "val"))) == []
+
+
+def test_names_that_are_not_known(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folders / "train/0")
+    for number in range(1, COUNT, 2):
+        shutil.copy(f"../1/{number:03}.bmp", ".")
+    found = compared(folders, Unnamed(), Pictures(folders / "val"))
+    assert found.faults == []
+    assert found.text == "Not all files were compared: no values of the training's dataset name its files."
+    found = compared(folders, Pictures(folders / "val"), Unnamed())
+    assert "0 other loaders, and 1 more whose files no values name" in found.text
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import numpy as np, torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+class Pictures(Dataset):
+    def __init__(self, folder):
+        self.files = sorted(Path(folder).rglob("*.bmp"))
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        return torch.from_numpy(np.array(Image.open(self.files[index]))).float()
+
+training, held_out = (DataLoader(Pictures(f"{sys.argv[1]}/{name}"), 4, shuffle=True) for name in ("train", "val"))
+weight = torch.nn.Parameter(torch.zeros(()))
+optimizer = torch.optim.SGD([weight], 1e-6)
+for _ in range(9):
+    for batch in training:
+        optimizer.zero_grad()
+        (batch.mean() * weight).backward()
+        optimizer.step()
+    with torch.no_grad():
+        for batch in held_out:
+            batch.mean()
+"""
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("steps", "leak", "status"),
+    [(5, "unless intended", 101), pytest.param(25, "certain", 101, marks=pytest.mark.long)],
+)
+def test_a_script(steps: int, leak: str, status: int, folders: Path) -> None:
+    """Copies that the first five steps need not meet; the evaluation is known as such after an epoch."""
+    shutil.copy(folders / "train/1/003.bmp", folders / "train/0/copy.bmp")
+    shutil.copy(folders / "train/1/005.bmp", folders / "val/0/copy.bmp")
+    script, document = folders / "train.py", folders / "session.json"
+    script.write_text(SCRIPT)
+    options = ("doctor", "--check", "data", "--all", "--steps", str(steps), "--json", str(document))
+    ran = headrace(*options, "--", sys.executable, str(script), str(folders), tries_loader=True)
+    assert ran.returncode == status, ran.stderr
+    faults = json.loads(document.read_text())["faults"]
+    assert [(one["code"], one["certainty"]) for one in faults] == [
+        ("duplicate-files", "certain"),
+        ("leaked-split", leak),
+    ]
+    assert all("82 files were compared" in one["evidence"] for one in faults)
+    assert "reading the first bytes of 82 files of equal size, 52 kB" in ran.stderr
