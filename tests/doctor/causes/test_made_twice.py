@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from observed_runs import python
 from PIL import Image
 from probed import merged, run_probed
 from probing import probed, records
+from processes import DEADLINE_S
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import prescribe
+from headrace.doctor.probe import sample_comparison
 from headrace.doctor.probe.sample_digests import digest_of
 from headrace.doctor.session.model import Machine, Session
 
@@ -109,7 +112,8 @@ class Stream(IterableDataset[int]):
 
 def looked(folder: Path, dataset: Any, **arguments: Any) -> tuple[list[Any], list[list[Any]]]:
     """Its batches, and what was seen of samples: whether they drew, and whether they were the same."""
-    with probed(folder, observe=False, steps=ENDLESS):
+    # A machine that others use may stop a process for longer than a sample may take.
+    with patch.object(sample_comparison, "MOST_NS", DEADLINE_S * 10**9), probed(folder, observe=False, steps=ENDLESS):
         batches = list(DataLoader(dataset, batch_size=4, **arguments))
     return batches, [look[4:6] for look in records(folder, "look")]
 
