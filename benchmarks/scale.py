@@ -60,8 +60,8 @@ class Shards:
 
     store: ObjectStore
 
-    def object(self, number: int, _: bytes) -> ObjectPath:
-        return ObjectPath(self.store, f"train-{number:06d}.tar")
+    def object(self, _: int, name: bytes) -> ObjectPath:
+        return ObjectPath(self.store, name.decode())
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class MadeColumn(ByteColumn):
 
 def made_dataset(samples: int, member_bytes: int) -> Dataset:
     per_shard = SHARD_BYTES // (512 + -(-member_bytes // 512) * 512)
-    names = Numbers(-(-samples // per_shard))
+    names = StringColumn.from_list([f"train-{number:06d}.tar" for number in range(-(-samples // per_shard))])
     objects = Shards(ObjectStore(parse_address("s3://bucket/train-000000.tar").store))
     files = ColumnFiles("s3://bucket", names, archives=True, objects=objects)
     column = MadeColumn(files, member_bytes, per_shard)

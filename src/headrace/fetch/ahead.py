@@ -52,7 +52,7 @@ Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
 
 
 class RangeFetcher(Protocol):
-    """What fetches the parts of objects: a `RequestEngine`, or a stand-in that only counts."""
+    """Fetcher of the parts of objects: a `RequestEngine`, or a stand-in that only counts."""
 
     def model(self) -> LinkModel: ...
 

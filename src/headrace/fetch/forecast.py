@@ -37,7 +37,7 @@ class ReadForecast:
     read_bytes: float
     """Bytes read for a sample: its own, and a share of the gaps between samples."""
     first_bytes: int
-    """Bytes requested before the first step begins: its own, and those of later steps that memory has room for."""
+    """Bytes requested before the first step begins: its own, and what later steps need, as far as memory has room."""
     ahead_bytes: int
     """Maximum bytes in memory or on their way, on a machine with the memory of this one."""
 

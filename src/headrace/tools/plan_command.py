@@ -61,7 +61,7 @@ class RunBill:
     requests: float
     read_bytes: float
     requests_per_sample: float
-    """In the first epoch, without a cache."""
+    """Requests for a sample in the first epoch, without a cache."""
     cached_share: float
     """Part of the samples that a node's cache holds from the second epoch on."""
     memory_bytes: int

@@ -21,7 +21,7 @@ from ..session.model import Session
 from ..session.trainers import Trainer
 from .evaluation_faults import evaluated_loaders, loader_place
 from .fault_kinds import INTENDED, KINDS
-from .listed_samples import Listing, Members, Sample, samples_of
+from .listed_samples import SampleListing, Members, Sample, samples_of
 from .process_faults import passes_that_feed
 
 _HEAD = 1 << 16
@@ -44,9 +44,9 @@ class Comparison:
 
 
 def compare_all(
-    session: Session, trainer: Trainer, listings: Sequence[Listing], tell: Callable[[str], None]
+    session: Session, trainer: Trainer, listings: Sequence[SampleListing], tell: Callable[[str], None]
 ) -> Comparison:
-    """Compare all files of the training's loader, the first listing, with each other and with those of the others.
+    """Compare all files of the training's loader, the first listing, with each other and with the other loaders' files.
 
     `tell` shows the progress.
     """
@@ -66,7 +66,7 @@ def compare_all(
     return found
 
 
-def _compared(training: Listing, known: int, unknown: int, files: FileContents) -> str:
+def _compared(training: SampleListing, known: int, unknown: int, files: FileContents) -> str:
     """Return what was compared, and what could not be."""
     others = "no other loader was there; ask for more steps (--steps) than an epoch has, if it evaluates after one"
     if known or unknown:
@@ -76,7 +76,7 @@ def _compared(training: Listing, known: int, unknown: int, files: FileContents) 
 
 
 def _duplicates(trained: Sequence[Sample], groups: Iterable[Group], compared: str) -> Iterator[DataFault]:
-    """Yield the training's samples whose files are those of another sample under other names."""
+    """Yield the training's samples whose files equal another sample's under other names."""
     own = set(trained)
     found = [[one for one in group if one in own] for group in groups]
     again = [group for group in found if len(group) > 1]
@@ -91,7 +91,7 @@ def _leaks(
     session: Session,
     trainer: Trainer,
     trained: Iterable[Sample],
-    listed: Sequence[tuple[Listing, list[Sample]]],
+    listed: Sequence[tuple[SampleListing, list[Sample]]],
     groups: Iterable[Group],
     compared: str,
 ) -> Iterator[DataFault]:

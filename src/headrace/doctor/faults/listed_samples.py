@@ -18,7 +18,7 @@ _WHOLE: Naming = ("", "")
 
 
 @dataclass(frozen=True)
-class Listing:
+class SampleListing:
     """What a DataLoader's dataset holds: see `probe.listed_files`."""
 
     dataset: str
@@ -36,16 +36,16 @@ class Listing:
     working: str
 
 
-def read_listings(path: Path) -> list[Listing]:
+def read_listings(path: Path) -> list[SampleListing]:
     """Return the listings of all loaders: the training's first."""
     return [_listing(one) for one in json.loads(path.read_bytes())]
 
 
-def _listing(one: Mapping[str, Any]) -> Listing:
+def _listing(one: Mapping[str, Any]) -> SampleListing:
     opened = [(index, [os.path.join(*filter(None, place)) for place in places]) for index, places in one["opened"]]
     tars = one["tars"] or sorted({path for _, places in one["opened"] for path, member in places if member})
     fields = {name: one[name] for name in ("number", "length", "chosen", "columns", "ends", "working")}
-    return Listing(one["class"], opened=opened, tars=tars, **fields)
+    return SampleListing(one["class"], opened=opened, tars=tars, **fields)
 
 
 class Members:
@@ -69,7 +69,7 @@ class Members:
         return self._read[tar]
 
 
-def samples_of(listing: Listing, members: Members) -> list[Sample]:
+def samples_of(listing: SampleListing, members: Members) -> list[Sample]:
     """Return the files of all samples that a loader takes; none if they are not known."""
     known = {path for tar in listing.tars for path in members.of(tar)}
     kinds = [names for column in listing.columns for names in _named(listing, column, known)]
@@ -81,7 +81,7 @@ def samples_of(listing: Listing, members: Members) -> list[Sample]:
     return found if listing.chosen is None else [found[index] for index in listing.chosen]
 
 
-def _named(listing: Listing, column: Sequence[str], known: Collection[str]) -> Iterator[list[str]]:
+def _named(listing: SampleListing, column: Sequence[str], known: Collection[str]) -> Iterator[list[str]]:
     """Yield the files that a column names: a list for each kind, such as images and masks."""
     paths = [os.path.normpath(os.path.join(listing.working, text)) for text in column]
     for begin, end in _namings(listing, column, paths):
@@ -90,7 +90,7 @@ def _named(listing: Listing, column: Sequence[str], known: Collection[str]) -> I
         yield paths
 
 
-def _namings(listing: Listing, column: Sequence[str], paths: Sequence[str]) -> list[Naming]:
+def _namings(listing: SampleListing, column: Sequence[str], paths: Sequence[str]) -> list[Naming]:
     """Return what precedes and follows a column's texts in the files of all samples that were made."""
     rows = {text: place for place, text in enumerate(map(_plain, column))}
     found: dict[Naming, None] | None = None
