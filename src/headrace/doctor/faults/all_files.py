@@ -21,7 +21,7 @@ from ..session.model import Session
 from ..session.trainers import Trainer
 from .evaluation_faults import evaluated_loaders, loader_place
 from .fault_kinds import INTENDED, KINDS
-from .listed_samples import SampleListing, Members, Sample, samples_of
+from .listed_samples import Members, Sample, SampleListing, samples_of
 from .process_faults import passes_that_feed
 
 _HEAD = 1 << 16
