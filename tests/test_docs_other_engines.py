@@ -44,7 +44,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("title", COLLECTED)
+@pytest.mark.parametrize(
+    "title", [pytest.param(title, marks=() if title == "torchdata" else pytest.mark.long) for title in COLLECTED]
+)
 def test_example(title, tmp_path):
     package, collect = COLLECTED[title]
     if find_spec(package) is None:
@@ -54,7 +56,12 @@ def test_example(title, tmp_path):
     pq.write_table(pa.table({"image": files, "label": numbers, "id": numbers}), tmp_path / "photos.parquet")
     (code,) = examples("other-engines.md", title)
     (tmp_path / "script.py").write_text(code + END.format(collect=collect, count=COUNT))
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ADDRESS": "local",
+    }
     assert LimitedProcess([sys.executable, "script.py"], cwd=tmp_path, env=environment).wait() == 0
     view = hr.RandomResizedCrop(224, flip=0.5)
     (batch,) = hr.Loader(tmp_path / "photos.parquet", view=view, batch_size=COUNT, output="numpy")
