@@ -22,7 +22,7 @@ from ..session.trainers import Trainer
 from .evaluation_faults import evaluated_loaders, loader_place
 from .fault_kinds import INTENDED, KINDS
 from .listed_samples import Members, Sample, SampleListing, samples_of
-from .process_faults import passes_that_feed
+from .process_faults import loaders_that_feed
 
 _HEAD = 1 << 16
 """Bytes of each file that are compared before the whole."""
@@ -55,7 +55,7 @@ def compare_all(
     trained = samples_of(training, members)
     if not trained:
         return Comparison(text="Not all files were compared: no values of the training's dataset name its files.")
-    fed = {one.loader for one in trainer.passes if one.number in passes_that_feed(trainer)}
+    fed = loaders_that_feed(trainer)
     listed = [(one, samples_of(one, members)) for one in others if one.number not in fed]
     files = FileContents(members, tell)
     groups = files.equal_samples(chain(trained, *(samples for _, samples in listed)))

@@ -13,7 +13,7 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import Trainer
 from .fault_kinds import INTENDED, KINDS
-from .process_faults import FirstOfPass, first_of_passes, passes_that_feed
+from .process_faults import FirstOfPass, first_of_passes, loaders_that_feed
 
 _CHANCE = 1e-3
 """Maximum probability that training files of a run are all listed by another run that splits by another seed."""
@@ -68,9 +68,8 @@ def leaked_split(
 
 def evaluated_loaders(session: Session, trainer: Trainer) -> set[int]:
     """Return the numbers of the loaders that evaluated after training had begun, and fed no step."""
-    return {one.pass_.loader for one in first_of_passes(session, least=1, feeds=False) if one.trainer is trainer} - {
-        one.loader for one in trainer.passes if one.number in passes_that_feed(trainer)
-    }
+    evaluations = first_of_passes(session, least=1, feeds=False)
+    return {one.pass_.loader for one in evaluations if one.trainer is trainer} - loaders_that_feed(trainer)
 
 
 def _evaluations(session: Session, trainer: Trainer, loader: int, begun: int) -> dict[int, list[_Batch]]:
