@@ -68,11 +68,13 @@ def compare_all(
 
 def _compared(training: SampleListing, known: int, unknown: int, files: FileContents) -> str:
     """Return what was compared, and what could not be."""
-    others = "no other loader was there; ask for more steps (--steps) than an epoch has, if it evaluates after one"
-    if known or unknown:
-        others = f"{counted(known, 'other loader')}, and {unknown} more whose files no values name"
-    missing = f" {counted(files.missing, 'more file')}: empty or not found." if files.missing else ""
-    return f"{files.text} were compared: {training.dataset} of the training, and {others}.{missing}"
+    others = f", and {counted(known, 'other loader')}" if known else ""
+    text = f"{files.text} were compared: {training.dataset} of the training{others}."
+    if unknown:
+        text += f" {counted(unknown, 'more loader')}: no values of its dataset name its files."
+    elif not known:
+        text += " No other loader was found: if the script evaluates, ask for more steps (--steps) than an epoch has."
+    return text + (f" {counted(files.missing, 'more file')}: empty or not found." if files.missing else "")
 
 
 def _duplicates(trained: Sequence[Sample], groups: Iterable[Group], compared: str) -> Iterator[DataFault]:
@@ -110,15 +112,15 @@ def _leaks(
         if not leaked or (is_whole and is_apart):
             continue
         is_used = listing.number in evaluated
-        who = f"The loader of {listing.dataset} ({counted(len(samples), 'sample')}), which this run did not use,"
+        who = f"The loader of {listing.dataset}, which this run did not use,"
         if is_used and listing.number is not None:
             who = f"The evaluation at {loader_place(trainer, listing.number)}"
-        what = f"has {len(leaked)} of {counted(len(set(samples)), 'sample')} whose files, or copies equal byte by byte,"
+        what = f"takes {len(leaked)} of its {counted(len(set(samples)), 'sample')} from files that the training lists, or"
         pairs = chain.from_iterable((one[0], origins[one][0]) for one in leaked[:_MOST_SHOWN])
         yield KINDS["leaked-split"].found(
             certainty=INTENDED if is_whole or not is_used else "certain",
             who=who,
-            what=f"{what} the training lists ({compared} were compared)",
+            what=f"{what} from copies equal byte by byte ({compared} were compared)",
             some=", ".join(dict.fromkeys(pairs)),
         )
 
