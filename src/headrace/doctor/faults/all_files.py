@@ -115,12 +115,13 @@ def _leaks(
         who = f"The loader of {listing.dataset}, which this run did not use,"
         if is_used and listing.number is not None:
             who = f"The evaluation at {loader_place(trainer, listing.number)}"
-        what = f"takes {len(leaked)} of its {counted(len(set(samples)), 'sample')} from files that the training lists, or"
+        share = f"{len(leaked)} of its {counted(len(set(samples)), 'sample')}"
         pairs = chain.from_iterable((one[0], origins[one][0]) for one in leaked[:_MOST_SHOWN])
         yield KINDS["leaked-split"].found(
             certainty=INTENDED if is_whole or not is_used else "certain",
             who=who,
-            what=f"{what} from copies equal byte by byte ({compared} were compared)",
+            what=f"takes {share} from files that the training lists, or from copies equal byte by byte "
+            f"({compared} were compared)",
             some=", ".join(dict.fromkeys(pairs)),
         )
 
