@@ -51,7 +51,7 @@ def pack(
     columns: Annotated[str | None, typer.Option(help="Column names of a manifest without a header: rgb,depth.")] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Samples in parallel. Default: the cores available; of a store, 8 per core."),
+        typer.Option(min=1, help="Samples in parallel. Default: one per core; 8 if the source is in a store."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show sizes and speed, on a few samples.")] = False,
     endpoint: Endpoint = None,
@@ -83,8 +83,8 @@ def pack(
     )
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     stores = store_options(endpoint, profile)
-    is_stored = is_remote(source) or is_remote(root)
-    dataset = open_dataset(source, root=root, columns=names, store_options=stores if is_stored else None)
+    is_for_source = is_remote(source) or is_remote(root) or (bool(stores) and not is_remote(to))
+    dataset = open_dataset(source, root=root, columns=names, store_options=stores if is_for_source else None)
     console, part = console_for(json), part_of(shard)
     trial = try_out(dataset, options, threads=threads)
     say(console, trial_lines(trial))
