@@ -240,7 +240,7 @@ def test_names_that_are_not_known(folders: Path, monkeypatch: pytest.MonkeyPatch
     assert found.faults == []
     assert found.text == "Not all files were compared: no values of the training's dataset name its files."
     found = compared(folders, Pictures(folders / "val"), Unnamed())
-    assert found.text.endswith("of the training. 1 more loader: no values of its dataset name its files.")
+    assert found.text.endswith("of the training. No values name the files of Unnamed.")
 
 
 SCRIPT = """

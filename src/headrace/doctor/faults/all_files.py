@@ -59,19 +59,19 @@ def compare_all(
     listed = [(one, samples_of(one, members)) for one in others if one.number not in fed]
     files = FileContents(members, tell)
     groups = files.equal_samples(chain(trained, *(samples for _, samples in listed)))
-    known = [one for one, samples in listed if samples]
-    found = Comparison(text=_compared(training, len(known), len(listed) - len(known), files))
+    unknown = [one.dataset for one, samples in listed if not samples]
+    found = Comparison(text=_compared(training, len(listed) - len(unknown), unknown, files))
     found.faults += _duplicates(trained, groups, files.text)
     found.faults += _leaks(session, trainer, trained, listed, groups, files.text)
     return found
 
 
-def _compared(training: SampleListing, known: int, unknown: int, files: FileContents) -> str:
+def _compared(training: SampleListing, known: int, unknown: Sequence[str], files: FileContents) -> str:
     """Return what was compared, and what could not be."""
     others = f", and {counted(known, 'other loader')}" if known else ""
     text = f"{files.text} were compared: {training.dataset} of the training{others}."
     if unknown:
-        text += f" {counted(unknown, 'more loader')}: no values of its dataset name its files."
+        text += f" No values name the files of {', '.join(unknown)}."
     elif not known:
         text += " No other loader was found: if the script evaluates, ask for more steps (--steps) than an epoch has."
     return text + (f" {counted(files.missing, 'more file')}: empty or not found." if files.missing else "")
