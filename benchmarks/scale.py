@@ -6,7 +6,7 @@ No store is read. The plan, the location of samples and the requests are those o
 up: tars of 1 GB with members of one size. The link answers at once, and is planned for as one of 20 ms and 1 GB/s. Each
 row is one rank in the middle of an epoch, as after a resume; its figures are scaled to all ranks and the whole epoch.
 
-Prices are those of S3 Standard in us-east-1 on 2026-11-27, within one region: edit `PRICE_OF_A_REQUEST`.
+Requests have the default price of `headrace plan`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from headrace.data.table import SampleTable
 from headrace.fetch import ReadForecast, forecast
 from headrace.plan import UniformPlan
 from headrace.stores import LinkModel, ObjectStore, parse_address
+from headrace.tools.plan_command import Prices
 
-PRICE_OF_A_REQUEST = 0.0004 / 1000
 SHARD_BYTES = 1_000_000_000
 BATCH = 256
 STEPS = 128
@@ -160,7 +160,7 @@ def row_of(row: Row, samples: int, rate: float) -> str:
         f"{samples:,}", f"{row.ranks:,}", row.order,
         f"{row.plan_us:.0f} µs", f"{row.fetch_us:.0f} µs", f"{row.first_s:.2f} s",
         f"{row.planned_bytes / 1e6:.0f} MB",
-        f"{row.reads.requests:.3f}", f"{total / 1e12:,.2f} TB", f"${requests * PRICE_OF_A_REQUEST:,.0f}",
+        f"{row.reads.requests:.3f}", f"{total / 1e12:,.2f} TB", f"${requests * Prices().request:,.0f}",
         f"{per_s * row.reads.requests:,.0f}/s", f"{per_s * row.reads.read_bytes / 1e9:,.1f} GB/s",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"

@@ -44,5 +44,5 @@ def test_a_strided_view_is_copied():
 
 @pytest.mark.parametrize("items", [[b"a", "b"], pa.array([{"bytes": b"a", "path": ""}, {"bytes": None, "path": "b"}])])
 def test_other_values_are_refused(items):
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="column 'image'"):
         borrow_bytes(items)

@@ -71,6 +71,12 @@ def test_equal_keys_draw_alike_and_texts_are_keys():
     np.testing.assert_array_equal(drawn([int.from_bytes(digest, "little") >> 1])[0], b)
 
 
+def test_a_column_of_polars_has_keys():
+    frame = pytest.importorskip("polars").DataFrame({"image": FILES, "id": range(COUNT)})
+    images = hr.decode_batch(frame, keys=frame["id"], **OPTIONS)["image"]
+    np.testing.assert_array_equal(images, of_loader(0)["image"])
+
+
 def chunked(files):
     return pa.chunked_array([pa.array(files[:4], pa.binary()), pa.array(files[4:], pa.binary())])
 
@@ -126,6 +132,8 @@ def test_an_item_that_is_bad():
         with pytest.raises(DecodeError) as caught:
             hr.decode_batch(items, keys=["a.jpg", "b.jpg"])
         assert caught.value.key == "b.jpg"
+    with pytest.raises(DecodeError, match=r"^sample 'b\.jpg', field 'image'"):
+        hr.decode_batch([{"image": None}], keys=["b.jpg"])
     with pytest.raises(LimitError):
         hr.decode_batch([JPEG], limits=hr.Limits(max_pixels=100))
     with pytest.raises(ViewError):

@@ -232,6 +232,11 @@ def test_names_that_collide_stay_apart(tmp_path: Path) -> None:
     assert len(hr.open(str(to / "*.tar"))) == 4
 
 
+def test_bytes_in_memory_are_in_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pack(hr.open([_jpeg()]), ".", PackOptions()).samples == 1
+
+
 def test_what_cannot_be_packed_is_refused(photos: Path, tmp_path: Path) -> None:
     to = packed(photos, tmp_path / "pack")
     with pytest.raises(UsageError, match="options"):

@@ -136,6 +136,21 @@ def test_the_commands_take_addresses(
     assert f"{to}: all {len(local) // 2} shards, indexed" in done.output
 
 
+def test_the_endpoint_of_a_list_on_a_disk(
+    source: MotoStore, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.in_environment(monkeypatch)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    names = [str(path.relative_to(photos)) for path in sorted(photos.rglob("*.jpg"))[:3]]
+    (tmp_path / "list.csv").write_text("image\n" + "".join(f"{source.address('train/' + name)}\n" for name in names))
+    to, endpoint = str(tmp_path / "pack"), ["--endpoint", source.endpoint]
+    done = CliRunner().invoke(app, ["pack", str(tmp_path / "list.csv"), to, *endpoint], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert describe(to).samples == 3
+    with pytest.raises(UsageError, match="store_options"):
+        CliRunner().invoke(app, ["pack", str(photos), to, *endpoint], catch_exceptions=False)
+
+
 def test_where_no_pack_can_be_written(source: MotoStore, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a folder or a bucket"):
         pack(hr.open(str(photos)), "https://host/packed", OPTIONS)

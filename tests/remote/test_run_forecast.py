@@ -78,6 +78,16 @@ def test_a_bill_adds_up(store: StoreServer, tmp_path: Path) -> None:
     assert slow.idle_price == pytest.approx(slow.idle_gpu_hours * 7)
 
 
+def test_the_first_epoch_fills_the_cache(store: StoreServer, tmp_path: Path) -> None:
+    dataset, cached = open_there(store, tmp_path), replace(SHAPE, cache_bytes=1 << 40, bandwidth=1e5)
+    one, three = (bill_of(dataset, "global", replace(cached, epochs=epochs), Prices()) for epochs in (1, 3))
+    training, factor = SAMPLES / 200 / 3600, one.node_bandwidth / 1e5
+    assert factor > 2
+    assert one.hours == pytest.approx(training * factor)
+    assert three.hours == pytest.approx(training * (factor + 2))
+    assert three.requests == one.requests
+
+
 def test_the_command(store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = open_there(store, tmp_path)
     monkeypatch.setattr("headrace.data.open", lambda *_, **__: dataset)

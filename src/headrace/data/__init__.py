@@ -17,6 +17,7 @@ from headrace.data.class_names import label_column, parse_labels
 from headrace.data.columns import (
     KEY,
     ByteColumn,
+    BytesInMemory,
     FileColumn,
     HeldColumn,
     KeyColumn,

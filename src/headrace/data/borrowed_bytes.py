@@ -39,8 +39,8 @@ class _HeldBytes(ReadableFile):
         return self._data[offset : offset + length].tobytes()
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        data = self.read(offset, len(buffer))
-        buffer[: len(data)] = data
+        data = self._data[offset : offset + len(buffer)]
+        buffer[: len(data)] = data.data
         return len(data)
 
 
@@ -130,13 +130,15 @@ def _columns_of(items: Any) -> Mapping[str, Any]:
 
 def _borrowed(name: str, values: Any) -> Any:
     if _is_arrow(values):
-        return _of_arrow(values)
+        return _of_arrow(name, values)
     items = values.tolist() if isinstance(values, np.ndarray) and values.dtype == object else values
-    first = next((item for item in items if item is not None), None) if isinstance(items, list | tuple) else None
-    return BorrowedColumn.of_items(name, items) if isinstance(first, BytesLike) else values
+    if not isinstance(items, list | tuple):
+        return values
+    first = next((item for item in items if item is not None), None)
+    return BorrowedColumn.of_items(name, items) if isinstance(first, BytesLike | None) else values
 
 
-def _of_arrow(values: Any) -> Any:
+def _of_arrow(name: str, values: Any) -> Any:
     """Return a binary array, or structs with bytes, as a borrowed column; any other array unchanged."""
     from headrace.data.manifest.arrow_files import value_ranges
     from headrace.data.manifest.typed_rows import bytes_and_paths, is_bytes
@@ -145,7 +147,9 @@ def _of_arrow(values: Any) -> Any:
         return values
     chunks = [bytes_and_paths(chunk) for chunk in getattr(values, "chunks", [values])]
     if any(paths is not None for _, paths in chunks):
-        raise UsageError("expected the bytes of each item, got some by path alone; read those files first")
+        raise UsageError(
+            f"column {name!r}: expected bytes in each item, got paths alone in some; read those files first"
+        )
     return BorrowedColumn.of_chunks([value_ranges(chunk) for chunk, _ in chunks])
 
 

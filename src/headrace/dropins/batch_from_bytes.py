@@ -103,7 +103,8 @@ class _KeyedDataset(Dataset):
 
 
 def _checked_keys(keys: Any, count: int) -> list[int | str]:
-    convert = getattr(keys, "to_pylist", None) or getattr(keys, "tolist", None)
+    converts = (getattr(keys, name, None) for name in ("to_pylist", "tolist", "to_list"))  # Arrow, NumPy, polars
+    convert = next(filter(None, converts), None)
     is_sequence = isinstance(keys, Sequence) and not isinstance(keys, str)
     listed = convert() if convert is not None else [*keys] if is_sequence else None
     if not isinstance(listed, list) or len(listed) != count:

@@ -2,7 +2,7 @@
 
 from headrace.fetch.ahead import FetchAhead, FetchCancelled
 from headrace.fetch.fetch_stats import FetchStats
-from headrace.fetch.forecast import ReadForecast, forecast
+from headrace.fetch.read_forecast import ReadForecast, forecast
 from headrace.fetch.read_groups import check_window_memory
 
 __all__ = ["FetchAhead", "FetchCancelled", "FetchStats", "ReadForecast", "check_window_memory", "forecast"]

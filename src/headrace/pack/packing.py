@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
-from headrace.data import Dataset, FileColumn, file_bytes
+from headrace.data import BytesInMemory, Dataset, FileColumn, file_bytes
 from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.pack.conversion import ImageConverter, PackOptions
@@ -316,6 +316,8 @@ def expect_target(reader: SampleReader, folder: PackFolder) -> None:
     target = _settled(folder.place)
     for name in reader.files if len(reader.dataset) else ():
         column = reader.dataset.columns[name]
+        if isinstance(column, BytesInMemory):
+            continue
         listed = column.folder if isinstance(column, FileColumn) else None
         first = reader.dataset.where(name, 0)[0]
         if _settled(first).startswith(target) or (listed is not None and target.startswith(_settled(listed))):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.tools.terminal import Endpoint, Json, Profile, byte_progress, console_for, say, write_json
+from headrace.tools.terminal import Endpoint, Json, Profile, byte_progress, console_for, say, store_options, write_json
 
 if TYPE_CHECKING:
     from headrace.pack import PackReport, PackSummary, TrialReport
@@ -51,7 +51,7 @@ def pack(
     columns: Annotated[str | None, typer.Option(help="Column names of a manifest without a header: rgb,depth.")] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Samples in parallel. Default: the cores available; of a store, 8 per core."),
+        typer.Option(min=1, help="Samples in parallel. Default: one per core; 8 if the source is in a store."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show sizes and speed, on a few samples.")] = False,
     endpoint: Endpoint = None,
@@ -82,9 +82,9 @@ def pack(
         drop_bad=drop_bad,
     )
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    stores = _store_options(endpoint, profile)
-    is_stored = is_remote(source) or is_remote(root)
-    dataset = open_dataset(source, root=root, columns=names, store_options=stores if is_stored else None)
+    stores = store_options(endpoint, profile)
+    is_for_source = is_remote(source) or is_remote(root) or (bool(stores) and not is_remote(to))
+    dataset = open_dataset(source, root=root, columns=names, store_options=stores if is_for_source else None)
     console, part = console_for(json), part_of(shard)
     trial = try_out(dataset, options, threads=threads)
     say(console, trial_lines(trial))
@@ -109,7 +109,7 @@ def verify(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None
     from headrace.pack import describe
     from headrace.pack import verify as wrong_in
 
-    console, stores = console_for(json), _store_options(endpoint, profile)
+    console, stores = console_for(json), store_options(endpoint, profile)
     wrong = wrong_in(folder, store_options=stores)
     say(console, wrong)
     write_json(json, {"folder": folder, "wrong": wrong})
@@ -123,7 +123,7 @@ def info(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None, 
     """Summarise a pack: samples, bytes, columns, options, and the samples left out."""
     from headrace.pack import describe
 
-    summary = describe(folder, store_options=_store_options(endpoint, profile))
+    summary = describe(folder, store_options=store_options(endpoint, profile))
     say(console_for(json), info_lines(folder, summary))
     write_json(json, asdict(summary))
 
@@ -132,14 +132,9 @@ def merge(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None,
     """Check that the shards of all parts are there, and build the indices that are missing."""
     from headrace.pack import merge as complete
 
-    shards = complete(folder, store_options=_store_options(endpoint, profile))
+    shards = complete(folder, store_options=store_options(endpoint, profile))
     say(console_for(json), [f"{folder}: all {shards:,} shards, indexed"])
     write_json(json, {"folder": folder, "shards": shards})
-
-
-def _store_options(endpoint: str | None, profile: str | None) -> dict[str, str]:
-    given = {"endpoint": endpoint, "profile": profile}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def part_of(text: str) -> tuple[int, int]:

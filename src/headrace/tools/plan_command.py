@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.errors import UsageError
-from headrace.tools.terminal import Json, console_for, say, write_json
+from headrace.tools.terminal import Endpoint, Json, Profile, console_for, say, store_options, write_json
 
 if TYPE_CHECKING:
     from headrace.data import Dataset
+    from headrace.fetch import ReadForecast
     from headrace.plan import ShuffleOrder
 
 
@@ -43,7 +44,7 @@ class RunShape:
     """Samples that a rank trains on in a second."""
     latency_s: float
     bandwidth: float
-    """Bytes per second that a node receives."""
+    """Bytes that a node receives in a second."""
 
     @property
     def lanes(self) -> int:
@@ -69,10 +70,10 @@ class RunBill:
     first_batch_s: float
     """Time to fetch what the first step needs and what is read with it, at the node's bandwidth."""
     node_bandwidth: float
-    """Bytes per second that a node needs to keep its ranks busy."""
+    """Bytes per second that a node needs to keep its ranks busy in the first epoch, before its cache holds anything."""
     hours: float
     idle_gpu_hours: float
-    """GPU-hours in which ranks wait, as the node's bandwidth is less than needed."""
+    """GPU-hours for which ranks wait because a node has less bandwidth than they need."""
     request_price: float
     egress_price: float
     idle_price: float
@@ -95,9 +96,11 @@ def plan(
     index: Annotated[
         str | None, typer.Option(help="Merged index of the archives, as headrace index --to writes it.")
     ] = None,
+    endpoint: Endpoint = None,
+    profile: Profile = None,
     json: Json = None,
 ) -> None:
-    """Say what a run over a store will ask for and cost, in both orders. Only listings and indices are read."""
+    """Forecast the requests, memory and cost of a run over a store, in both orders. No sample is read."""
     from headrace.cache import parse_size
     from headrace.data import open as open_dataset
     from headrace.plan import Windowed
@@ -113,7 +116,7 @@ def plan(
         bandwidth=parse_size(bandwidth, bandwidth, "--bandwidth"),
     )
     priced, begun_s = read_prices(prices), time.monotonic()
-    dataset = open_dataset(source, index=index)
+    dataset = open_dataset(source, index=index, store_options=store_options(endpoint, profile) or None)
     opened_s = time.monotonic() - begun_s
     bills = [bill_of(dataset, order, shape, priced) for order in ("global", Windowed(lanes=shape.lanes))]
     say(console_for(json), plan_lines(dataset, shape, priced, bills, opened_s))
@@ -155,10 +158,15 @@ def bill_of(dataset: Dataset, order: ShuffleOrder, shape: RunShape, prices: Pric
     samples = len(dataset)
     requests = samples * (first.requests + (shape.epochs - 1) * later.requests)
     read_bytes = samples * (first.read_bytes + (shape.epochs - 1) * later.read_bytes)
-    needed = shape.rate * shape.ranks_per_node * later.read_bytes
-    busy_hours = samples * shape.epochs / (shape.ranks * shape.rate) / 3600
-    hours = busy_hours * max(1.0, needed / shape.bandwidth)
-    idle = (hours - busy_hours) * shape.ranks
+    node_rate = shape.rate * shape.ranks_per_node
+    epoch_hours = samples / (shape.ranks * shape.rate) / 3600
+
+    def hours_of(reads: ReadForecast) -> float:
+        """Return the hours of an epoch, longer than its training if a node receives less than its ranks need."""
+        return epoch_hours * max(1.0, node_rate * reads.read_bytes / shape.bandwidth)
+
+    hours = hours_of(first) + (shape.epochs - 1) * hours_of(later)
+    idle = (hours - shape.epochs * epoch_hours) * shape.ranks
     return RunBill(
         order="global" if order == "global" else "windowed",
         steps=plan.steps,
@@ -168,7 +176,7 @@ def bill_of(dataset: Dataset, order: ShuffleOrder, shape: RunShape, prices: Pric
         cached_share=share,
         memory_bytes=first.ahead_bytes,
         first_batch_s=shape.latency_s + first.first_bytes / link.bandwidth,
-        node_bandwidth=needed,
+        node_bandwidth=node_rate * first.read_bytes,
         hours=hours,
         idle_gpu_hours=idle,
         request_price=requests * prices.request,
@@ -199,8 +207,9 @@ def plan_lines(
         memory, first_s = decimal(int(bill.memory_bytes)), bill.first_batch_s
         yield f"  {memory} of memory a rank, {first_s:.1f} s until the first batch's bytes are there"
         yield (
-            f"  {decimal(int(bill.node_bandwidth))}/s needed by a node, which has {decimal(int(shape.bandwidth))}/s: "
-            f"{bill.hours:,.1f} hours, {bill.idle_gpu_hours:,.0f} GPU-hours of waiting (${bill.idle_price:,.0f})"
+            f"  a node needs {decimal(int(bill.node_bandwidth))}/s in the first epoch, and has "
+            f"{decimal(int(shape.bandwidth))}/s: {bill.hours:,.1f} hours, {bill.idle_gpu_hours:,.0f} GPU-hours of "
+            f"waiting (${bill.idle_price:,.0f})"
         )
     cheapest = min(bills, key=lambda bill: bill.request_price + bill.egress_price + bill.idle_price)
     yield f"Take order={order_text(cheapest.order, shape)}. Prices: {prices.as_of}"

@@ -26,6 +26,12 @@ Profile = Annotated[str | None, typer.Option(help="Profile of ~/.aws to sign req
 _NAMED_MOST = 5
 
 
+def store_options(endpoint: str | None, profile: str | None) -> dict[str, str]:
+    """Return the `store_options` of these options, without those not given."""
+    given = {"endpoint": endpoint, "profile": profile}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def console_for(json: str | None) -> Console:
     """Return the console for people: standard error with `--json -`, otherwise standard output."""
     from rich.console import Console

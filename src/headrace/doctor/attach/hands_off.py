@@ -30,7 +30,7 @@ MOST_NAMED = 5
 """Number of paths that a note names; further paths are only counted."""
 Notes = list[tuple[str, str]]
 """Notes about the user's files: codes of docs/doctor/session.md, and texts."""
-SampleListing = dict[str, tuple[int, int, int]]
+Listing = dict[str, tuple[int, int, int]]
 """Entries in a folder by path: mode, size and modification time in ns, the latter two 0 except for files."""
 
 
@@ -283,13 +283,13 @@ class _Undo:
             self._restored.add(path)
 
 
-def list_folder(root: str, session: str) -> SampleListing | None:
+def list_folder(root: str, session: str) -> Listing | None:
     """List the entries in `root`, to find changes that bypass Python; None if there are too many.
 
     Excluded are the session, the system's own folders, and files that receive our output. Symbolic links are not
     followed.
     """
-    entries: SampleListing = {}
+    entries: Listing = {}
     outputs = {inode(os.stat(f"/dev/fd/{number}")) for number in range(3) if os.path.isfile(f"/dev/fd/{number}")}
     excluded = {session, *no_work(root)}
     for folder, folders, files in os.walk(root):
@@ -306,7 +306,7 @@ def list_folder(root: str, session: str) -> SampleListing | None:
     return entries
 
 
-def listing_notes(root: str, old: SampleListing | None, new: SampleListing | None) -> Notes:
+def listing_notes(root: str, old: Listing | None, new: Listing | None) -> Notes:
     """Return notes about the paths that differ."""
     if old is None or new is None:
         why = f"it has more than {MOST_LISTED} entries"

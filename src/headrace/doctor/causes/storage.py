@@ -34,7 +34,7 @@ MEMORY = "/dev/shm/"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 ASSUMED = (0.0, 0.2)
 SCAN_ASSUMED = (0.0, 0.5)
-"""Range for header scans. SampleListing all members creates one object each, even with an index."""
+"""Range for header scans. Listing all members creates one object each, even with an index."""
 
 
 def storage_findings(host: Host) -> Iterator[Finding]:
@@ -198,7 +198,7 @@ def _no_room(case: Case, files: FilesRead) -> str:
         return "Those that were opened are in memory already."
     if files.unsized:
         most = max((one.folder.files, one.path) for one in files.unsized if one.folder is not None)
-        return f"SampleListing {most[1]}, of {most[0]:,} files and more, takes too long: their size is not known."
+        return f"Listing {most[1]}, of {most[0]:,} files and more, takes too long: their size is not known."
     free = ", ".join(f"{place} has {size(free)}" for place, free in _places(case).items())
     return f"They are {files.size}, and {ROOM:.0f} times that must fit: {free or 'there is no such place'}."
 

@@ -22,7 +22,7 @@ from ..session.trainers import Trainer
 from .evaluation_faults import evaluated_loaders, loader_place
 from .fault_kinds import INTENDED, KINDS
 from .listed_samples import Members, Sample, SampleListing, samples_of
-from .process_faults import passes_that_feed
+from .process_faults import loaders_that_feed
 
 _HEAD = 1 << 16
 """Bytes of each file that are compared before the whole."""
@@ -55,24 +55,26 @@ def compare_all(
     trained = samples_of(training, members)
     if not trained:
         return Comparison(text="Not all files were compared: no values of the training's dataset name its files.")
-    fed = {one.loader for one in trainer.passes if one.number in passes_that_feed(trainer)}
+    fed = loaders_that_feed(trainer)
     listed = [(one, samples_of(one, members)) for one in others if one.number not in fed]
     files = FileContents(members, tell)
     groups = files.equal_samples(chain(trained, *(samples for _, samples in listed)))
-    known = [one for one, samples in listed if samples]
-    found = Comparison(text=_compared(training, len(known), len(listed) - len(known), files))
+    unknown = [one.dataset for one, samples in listed if not samples]
+    found = Comparison(text=_compared(training, len(listed) - len(unknown), unknown, files))
     found.faults += _duplicates(trained, groups, files.text)
     found.faults += _leaks(session, trainer, trained, listed, groups, files.text)
     return found
 
 
-def _compared(training: SampleListing, known: int, unknown: int, files: FileContents) -> str:
+def _compared(training: SampleListing, known: int, unknown: Sequence[str], files: FileContents) -> str:
     """Return what was compared, and what could not be."""
-    others = "no other loader was there; ask for more steps (--steps) than an epoch has, if it evaluates after one"
-    if known or unknown:
-        others = f"{counted(known, 'other loader')}, and {unknown} more whose files no values name"
-    missing = f" {counted(files.missing, 'more file')}: empty or not found." if files.missing else ""
-    return f"{files.text} were compared: {training.dataset} of the training, and {others}.{missing}"
+    others = f", and {counted(known, 'other loader')}" if known else ""
+    text = f"{files.text} were compared: {training.dataset} of the training{others}."
+    if unknown:
+        text += f" No values name the files of {', '.join(unknown)}."
+    elif not known:
+        text += " No other loader was found: if the script evaluates, ask for more steps (--steps) than an epoch has."
+    return text + (f" {counted(files.missing, 'more file')}: empty or not found." if files.missing else "")
 
 
 def _duplicates(trained: Sequence[Sample], groups: Iterable[Group], compared: str) -> Iterator[DataFault]:
@@ -110,15 +112,16 @@ def _leaks(
         if not leaked or (is_whole and is_apart):
             continue
         is_used = listing.number in evaluated
-        who = f"The loader of {listing.dataset} ({counted(len(samples), 'sample')}), which this run did not use,"
+        who = f"The loader of {listing.dataset}, which this run did not use,"
         if is_used and listing.number is not None:
             who = f"The evaluation at {loader_place(trainer, listing.number)}"
-        what = f"has {len(leaked)} of {counted(len(set(samples)), 'sample')} whose files, or copies equal byte by byte,"
+        share = f"{len(leaked)} of its {counted(len(set(samples)), 'sample')}"
         pairs = chain.from_iterable((one[0], origins[one][0]) for one in leaked[:_MOST_SHOWN])
         yield KINDS["leaked-split"].found(
             certainty=INTENDED if is_whole or not is_used else "certain",
             who=who,
-            what=f"{what} the training lists ({compared} were compared)",
+            what=f"takes {share} from files that the training lists, or from copies equal byte by byte "
+            f"({compared} were compared)",
             some=", ".join(dict.fromkeys(pairs)),
         )
 

@@ -13,7 +13,8 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import Trainer
 from .fault_kinds import INTENDED, KINDS
-from .process_faults import FirstOfPass, first_of_passes, passes_that_feed
+from .listed_samples import names_in, plain_name
+from .process_faults import FirstOfPass, first_of_passes, loaders_that_feed
 
 _CHANCE = 1e-3
 """Maximum probability that training files of a run are all listed by another run that splits by another seed."""
@@ -68,9 +69,8 @@ def leaked_split(
 
 def evaluated_loaders(session: Session, trainer: Trainer) -> set[int]:
     """Return the numbers of the loaders that evaluated after training had begun, and fed no step."""
-    return {one.pass_.loader for one in first_of_passes(session, least=1, feeds=False) if one.trainer is trainer} - {
-        one.loader for one in trainer.passes if one.number in passes_that_feed(trainer)
-    }
+    evaluations = first_of_passes(session, least=1, feeds=False)
+    return {one.pass_.loader for one in evaluations if one.trainer is trainer} - loaders_that_feed(trainer)
 
 
 def _evaluations(session: Session, trainer: Trainer, loader: int, begun: int) -> dict[int, list[_Batch]]:
@@ -95,21 +95,13 @@ def _listed_files(look: Look, batches: Sequence[_Batch]) -> list[set[str]]:
         rows = column if look.chosen is None else [column[index] for index in look.chosen]
         if not all(isinstance(row, str) for row in rows) or len(set(rows)) != len(rows):
             continue
-        names = {os.path.normpath(row).lstrip("./") for row in rows}
-        for begin, end in {around for path in batches[0].files for around in _around(path, names)}:
+        names = set(map(plain_name, rows))
+        around = {(begin, end) for path in batches[0].files for begin, name, end in names_in(path) if name in names}
+        for begin, end in around:
             listed = {f"{begin}{name}{end}" for name in names}
             if listed not in found and all(len(listed.intersection(each.files)) >= each.samples for each in batches):
                 found.append(listed)
     return found
-
-
-def _around(path: str, names: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield what precedes and follows a name in a path. Names may lack the suffix."""
-    parts = path.split("/")
-    for place in range(1, len(parts)):
-        tail = "/".join(parts[place:])
-        for name in {tail, os.path.splitext(tail)[0]} & names:
-            yield path[: len(path) - len(tail)], tail[len(name) :]
 
 
 def _leaked(listed: set[str], batches: Sequence[_Batch]) -> set[str]:

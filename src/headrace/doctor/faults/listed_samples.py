@@ -85,23 +85,23 @@ def _named(listing: SampleListing, column: Sequence[str], known: Collection[str]
     """Yield the files that a column names: a list for each kind, such as images and masks."""
     paths = [os.path.normpath(os.path.join(listing.working, text)) for text in column]
     for begin, end in _namings(listing, column, paths):
-        yield paths if (begin, end) == _WHOLE else [begin + _plain(text) + end for text in column]
+        yield paths if (begin, end) == _WHOLE else [begin + plain_name(text) + end for text in column]
     if not any(files for _, files in listing.opened) and len(set(column)) > 1 and all(map(os.path.isfile, paths)):
         yield paths
 
 
 def _namings(listing: SampleListing, column: Sequence[str], paths: Sequence[str]) -> list[Naming]:
     """Return what precedes and follows a column's texts in the files of all samples that were made."""
-    rows = {text: place for place, text in enumerate(map(_plain, column))}
+    rows = {text: place for place, text in enumerate(map(plain_name, column))}
     found: dict[Naming, None] | None = None
     named = set[str]()
     for index, files in (each for each in listing.opened if each[1]):
-        own = [(place, file) for file in files for place in _rows_in(file, rows)]
+        own = [(rows[name], file) for file in files for _, name, _ in names_in(file) if name in rows]
         if listing.length is not None:
             own = [(index, file) for file in files if index < len(column)]
         here: dict[Naming, None] = {}
         for row, file in own:
-            begin, is_named, end = file.rpartition(_plain(column[row]))
+            begin, is_named, end = file.rpartition(plain_name(column[row]))
             if file == paths[row] or is_named:
                 here[_WHOLE if file == paths[row] else (begin, end)] = None
                 named.add(column[row])
@@ -109,15 +109,20 @@ def _namings(listing: SampleListing, column: Sequence[str], paths: Sequence[str]
     return list(found or ()) if len(named) > 1 else []
 
 
-def _rows_in(file: str, rows: Mapping[str, int]) -> Iterator[int]:
-    """Yield the rows that name the end of a path, with or without its suffix."""
-    parts = file.split("/")
+def names_in(path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each end of a path, with and without its suffix, as a name between what precedes and follows it."""
+    parts = path.split("/")
     for place in range(1, len(parts)):
         tail = "/".join(parts[place:])
-        yield from {rows[name] for name in (tail, os.path.splitext(tail)[0]) if name in rows}
+        stem, suffix = os.path.splitext(tail)
+        begin = path[: len(path) - len(tail)]
+        yield begin, tail, ""
+        if suffix:
+            yield begin, stem, suffix
 
 
-def _plain(text: str) -> str:
+def plain_name(text: str) -> str:
+    """Return a text of a column as `names_in` yields it."""
     return os.path.normpath(text).lstrip("./") if text else "/"
 
 

@@ -18,7 +18,7 @@ from .columns import ColumnBudget, found_columns, sequence_lengths
 from .described_values import class_name
 from .raw_samples import SampleMakers, raw_samples
 from .sample_comparison import generators_kept
-from .value_look import chosen_of, length_of_dataset
+from .value_look import PARTIAL, chosen_of, length_of_dataset
 from .value_trace import TracedInput, ValueTrace
 
 LISTED_FILE = "listed"
@@ -31,7 +31,7 @@ _MOST_LOADERS = 8
 def list_within(loader: Any, path: str) -> str:
     """Write the names of the training's DataLoader, then of all others, as JSON; return why not, or an empty string.
 
-    A separate thread does it, since samples of the user's datasets are made.
+    A separate thread does it, since making samples of the user's datasets may take any time.
     """
     why = [f"it took more than {_MOST_S:.0f} s"]
 
@@ -54,7 +54,7 @@ def _loaders() -> list[Any]:
 
 
 def write_listed(loaders: list[Any], path: str) -> None:
-    """Write the names that DataLoaders hold, the training's first. A loader of its samples is left out."""
+    """Write the names that DataLoaders hold, the training's first. Another loader of its samples is left out."""
     until = time.monotonic() + _MOST_S / 2
     found: list[dict[str, Any]] = []
     for one in loaders[:_MOST_LOADERS]:
@@ -63,8 +63,9 @@ def write_listed(loaders: list[Any], path: str) -> None:
         if not found or one.dataset is not loaders[0].dataset or chosen != found[0]["chosen"]:  # wrapped by a library
             own = {"number": number[1] if number else None, "chosen": chosen, "length": length}
             found.append({**own, **_listed(one.dataset, length, until)})
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path + PARTIAL, "w", encoding="utf-8") as file:
         json.dump(found, file)
+    os.replace(path + PARTIAL, path)
 
 
 def _listed(dataset: Any, length: int | None, until: float) -> dict[str, Any]:

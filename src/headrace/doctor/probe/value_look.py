@@ -29,7 +29,7 @@ LOOK_FILE = "look"
 HELD = ".npy"
 """Suffix of the file, next to the look, with the images that the dataset holds in memory."""
 PARTIAL = ".partial"
-"""Suffix of an unfinished look."""
+"""Suffix of an unfinished file."""
 MOST_S = 10.0
 GRACE_S = 5.0
 """Extra time for a sample that was begun within the time of the look."""

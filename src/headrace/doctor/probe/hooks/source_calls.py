@@ -170,9 +170,10 @@ class SourceCalls:
             source.pass_.number, source.pass_.index + 1, start, end, None, None, None, None, size, shape
         )
         self._training.got(batch, with_grad)
+        if with_grad:
+            self._training.looked.fed_by(source.pass_)
         if with_grad and self._training.windows.is_keeping:
             begun = now()
-            self._training.looked.fed_by(source.pass_)
             held = HeldIterator(source, source.pass_, self._take)
             self._training.windows.keep(lambda: held, source.pass_, given, batch)
             self._training.costs.since(begun)
