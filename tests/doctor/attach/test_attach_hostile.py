@@ -101,7 +101,9 @@ probe.note("forked", "parent")
 def test_a_double_fork_leaves_nobody(script, tmp_path):
     """A daemon of the old kind, that does not begin a session: it ends with the command."""
     source = (
-        "if os.fork() == 0:\n    if os.fork() == 0: os.execvp('sleep', ['sleep', '1000'])\n    os._exit(0)\nos.wait()"
+        "ended, held = os.pipe()\n"  # exec closes it
+        "if os.fork() == 0:\n    if os.fork() == 0: os.execvp('sleep', ['sleep', '1000'])\n    os._exit(0)\n"
+        "os.close(held); os.wait(); os.read(ended, 1)"
     )
     ended = observed(script(source), tmp_path)
     assert ended.status == 0
