@@ -45,7 +45,10 @@ class StepMaker:
         self._made = decoded, batch
 
     def make(self, epoch: int, step: int) -> tuple[DecodedBatch, Batch]:
-        """Return a step's decoded rows and its batch, empty if all its samples were skipped. Raises what the error policy says, or Cancelled."""
+        """Return a step's decoded rows and its batch, which is empty if all its samples were skipped.
+
+        Raises what the error policy says, or Cancelled.
+        """
         found = self._decoder.finish(self._decoder.start(self._recipe.plan.batch(epoch, step)))
         if len(found) == 0 and len(found.rows.plan.samples):
             return found, nested(found.batch)  # all were skipped: the later stages see no such batch
