@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 from headrace.errors import UsageError
 from headrace.loader.recipe import Recipe
@@ -37,13 +38,24 @@ class RayWorkers:
 Workers: TypeAlias = Literal["ray"] | RayWorkers | None
 
 
+class IdleActors(list[Any]):
+    """Handles of actors of passes that came to their end, for the next passes of any loader on the cluster.
+
+    Ray ends these actors once the last loader, and so this list, is gone.
+    """
+
+
+_idle: WeakValueDictionary[tuple[object, ...], IdleActors] = WeakValueDictionary()
+
+
 @dataclass(frozen=True)
 class RayCluster:
     """Connection to Ray, and the number of actors of one loader."""
 
     actors: int
     cpus_per_actor: int
-    origin: ProcessOrigin
+    idle: IdleActors
+    origin: ProcessOrigin = field(default_factory=ProcessOrigin)
 
     def window(self, prefetch: int | None) -> int:
         """Return the number of steps in flight or ready: `prefetch`, or enough for all actors and one ready step."""
@@ -76,7 +88,9 @@ def connect(workers: Workers, *, world_size: int, refused: Mapping[str, object])
     actors = given.actors
     if actors is None:
         actors = max(1, _actors_elsewhere(ray, given.cpus_per_actor) // world_size)
-    return RayCluster(actors, given.cpus_per_actor, ProcessOrigin())
+    here = ray.get_runtime_context()
+    idle = _idle.setdefault((here.gcs_address, here.get_job_id(), given.cpus_per_actor), IdleActors())
+    return RayCluster(actors, given.cpus_per_actor, idle)
 
 
 _WHY = {
@@ -88,10 +102,9 @@ _WHY = {
 
 def check_travels(recipe: Recipe) -> None:
     """Raise UsageError for functions of the user that cannot be pickled."""
-    pickler = _ray().cloudpickle
     for name, function in (("map", recipe.map), ("batch_map", recipe.batch_map)):
         try:
-            pickler.dumps(function)
+            _ray().cloudpickle.dumps(function)
         except Exception as error:  # what the function refers to may raise anything
             raise UsageError(
                 f"{name}: expected a function that can be pickled with workers=, got {function!r}, which cannot "

@@ -43,16 +43,21 @@ class _Actor:
 
     handle: Any
     versions: Future[tuple[str, str]]
-    """Machine and versions, once the actor has started."""
+    """Machine and versions, once the actor has begun the pass."""
     calls: list[Future[Parts]] = field(default_factory=list)
     counts: SourceCounts = field(default_factory=SourceCounts)
 
     @classmethod
-    def start(cls, recipe: Any, cpus: int) -> _Actor:
+    def begin(cls, recipe: Any, cluster: RayCluster) -> _Actor:
+        """Return an idle or a new actor that begins a pass. `recipe`: reference to it in Ray's object store."""
+        cpus = cluster.cpus_per_actor
         options = {"num_cpus": cpus, "max_concurrency": CALLS, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
-        actor: Any = ray.remote(StepActor)
-        handle = actor.options(**options).remote(recipe, cpus)
-        return cls(handle, handle.versions.remote().future())
+        try:
+            handle = cluster.idle.pop()
+        except IndexError:
+            actor: Any = ray.remote(StepActor)
+            handle = actor.options(**options).remote(cpus)
+        return cls(handle, handle.begin.remote(recipe).future())
 
     @property
     def load(self) -> int:
@@ -107,7 +112,7 @@ class RayRunner:
         self._samples = 0
         self._python_s = 0.0
         self._tally = RayStats()
-        self._lost = SourceCounts()
+        self._past = SourceCounts()
         self._warned: set[tuple[str, str]] = set()
         self._told_alone = False
         self._channel: Channel[tuple[Batch, int]] = Channel(prefetch)
@@ -121,15 +126,14 @@ class RayRunner:
         close_at_exit(self)
 
     def _start_actors(self) -> list[_Actor]:
-        travelling = replace(self._recipe, multiprocessing_context=None)
         try:
-            shared = ray.put(travelling)
+            shared = ray.put(self._recipe)
         except Exception as error:  # what the user's functions refer to may raise anything
             raise UsageError(
                 f"workers: expected a dataset and fields that can be pickled, got some that cannot "
                 f"({type(error).__name__}: {error})"
             ) from error
-        return [_Actor.start(shared, self._cluster.cpus_per_actor) for _ in range(self._cluster.actors)]
+        return [_Actor.begin(shared, self._cluster) for _ in range(self._cluster.actors)]
 
     def take(self) -> tuple[Batch, int]:
         return self._channel.take()
@@ -167,14 +171,16 @@ class RayRunner:
 
     def _run(self) -> None:
         error: BaseException | None = None
+        at_end = False
         try:
             self._feed()
+            at_end = True
         except (Closed, Cancelled):
             pass
         except BaseException as caught:
             error = caught
         try:
-            self._retire()
+            self._retire(at_end=at_end)
         finally:
             self._channel.finish(error)
             del error  # its traceback holds this frame
@@ -210,6 +216,12 @@ class RayRunner:
             return False
         try:
             machine, versions = actor.versions.result()
+        except RayTaskError as error:
+            raise UsageError(
+                f"workers: expected an actor that can take the dataset, fields and functions of this Loader, got one "
+                f"that cannot ({error.cause}); install the modules that they need on its machine, or pass them with "
+                "Ray's runtime_env"
+            ) from error
         except RayError as error:
             self._lose(actor, error)
             return False
@@ -225,9 +237,9 @@ class RayRunner:
             return self._made_here(step)
         began = time.perf_counter()
         self._awaited = step.call
-        if self._closing:
-            raise Closed
         try:
+            if self._closing:
+                raise Closed
             parts = step.call.result()
         except CancelledError:
             raise Closed from None
@@ -270,12 +282,12 @@ class RayRunner:
         """Drop an actor, and free its steps for others."""
         actor.kill()  # it may still run if only the connection was lost
         self._actors.remove(actor)
-        self._lost += actor.counts
+        self._past += actor.counts
         freed = [step for step in self._pending if step.actor is actor]
         for step in freed:
             step.actor = step.call = None
         self._tally = replace(self._tally, lost=self._tally.lost + 1, redone=self._tally.redone + len(freed))
-        _logger.warning("A Ray actor was lost; its %d steps are made again: %s", len(freed), str(error).split("\n")[0])
+        _logger.warning("A Ray actor was lost; its %d steps are made again: %s", len(freed), error)
 
     def _deliver(self, step: int, made: MadeStep) -> None:
         for category, message in made.warned:
@@ -294,13 +306,18 @@ class RayRunner:
         self._samples += made.samples
         self.batch_bytes = made.nbytes
 
-    def _retire(self) -> None:
-        """End the actors and the source of this process."""
-        for actor in self._actors:
-            actor.kill()
+    def _retire(self, *, at_end: bool) -> None:
+        """End the source of this process, and the actors, except for another pass if this one came to its end."""
+        for actor in list(self._actors):
+            self._past += actor.counts
+            if at_end and actor.versions.done():
+                self._cluster.idle.append(actor.handle)
+            else:
+                actor.kill()
+        self._actors.clear()
         self._pending.clear()
         if self._local is not None:
-            self._lost += self._local.counts()
+            self._past += self._local.counts()
             self._local.close()
             self._local = None
 
@@ -311,7 +328,7 @@ class RayRunner:
         channel, plan, cpus = self._channel.statistics(), self._recipe.plan, self._cluster.cpus_per_actor
         local = self._local
         actors = sum((actor.counts for actor in list(self._actors)), SourceCounts())
-        total = actors + self._lost + (SourceCounts() if local is None else local.counts())
+        total = actors + self._past + (SourceCounts() if local is None else local.counts())
         ended = self._ended if self._ended is not None else time.perf_counter()
         return Stats(
             batches=channel.taken,
@@ -321,7 +338,7 @@ class RayRunner:
             feed_wait_s=channel.producer_wait_s,
             python_s=self._python_s,
             idle_s=max(0.0, total.wall_s * cpus - total.cpu_s),
-            threads=self._tally.actors * cpus,
+            threads=self._tally.actors * cpus or self._recipe.threads,
             ready_batches=channel.waiting,
             batch_bytes=self.batch_bytes,
             bad=len(self.bad),

@@ -22,22 +22,26 @@ from headrace.loader.recipe import Recipe
 class StepActor:
     """Sources of steps in an actor's process. Ray calls it from `CALLS` threads and ends it by killing the process."""
 
-    def __init__(self, recipe: Recipe, threads: int) -> None:
-        self._began = time.perf_counter()
-        recipe = replace(recipe, threads=threads)
-        memory = ProcessBlocks(most_idle=CALLS * max(1, len(all_parts(recipe.images))))
-        self._sources = [StepSource(recipe, memory) for _ in range(CALLS)]
-        self._idle: SimpleQueue[StepSource] = SimpleQueue()
-        for source in self._sources:
-            self._idle.put(source)
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._sources: list[StepSource] = []
         self._warned: SimpleQueue[tuple[str, str]] = SimpleQueue()
         warnings.showwarning = self._note
 
     def _note(self, message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
         self._warned.put((category.__name__, str(message)))
 
-    def versions(self) -> tuple[str, str]:
-        """Return the machine's name, and the versions that decide about bits."""
+    def begin(self, recipe: Recipe) -> tuple[str, str]:
+        """Begin a pass, after all calls of the last one. Return the machine's name and its versions."""
+        for source in self._sources:
+            source.close()
+        self._began, self._cpu_s = time.perf_counter(), time.process_time()
+        recipe = replace(recipe, threads=self._threads)
+        memory = ProcessBlocks(most_idle=CALLS * max(1, len(all_parts(recipe.images))))
+        self._sources = [StepSource(recipe, memory) for _ in range(CALLS)]
+        self._idle: SimpleQueue[StepSource] = SimpleQueue()
+        for source in self._sources:
+            self._idle.put(source)
         return socket.gethostname(), core_versions()
 
     def make(self, epoch: int, step: int) -> Parts:
@@ -58,7 +62,7 @@ class StepActor:
 
     def _counts(self) -> SourceCounts:
         both = sum((source.counts() for source in self._sources), SourceCounts())
-        return replace(both, cpu_s=time.process_time(), wall_s=time.perf_counter() - self._began)
+        return replace(both, cpu_s=time.process_time() - self._cpu_s, wall_s=time.perf_counter() - self._began)
 
 
 def core_versions() -> str:
