@@ -217,10 +217,10 @@ class RayRunner:
         try:
             machine, versions = actor.versions.result()
         except RayTaskError as error:
+            why = str(error).rstrip().splitlines()[-1]
             raise UsageError(
-                f"workers: expected an actor that can take the dataset, fields and functions of this Loader, got one "
-                f"that cannot ({error.cause}); install the modules that they need on its machine, or pass them with "
-                "Ray's runtime_env"
+                "workers: expected data, fields and functions that can be restored on an actor's machine, got some that "
+                f"cannot ({why}); install the modules that they need there, or pass them with Ray's runtime_env"
             ) from error
         except RayError as error:
             self._lose(actor, error)
