@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from battery_recipes import SOURCES, Recipe, make_of
 from loader_data import write_folder
-from processes import eventually, own_threads
+from processes import eventually, interrupt_when_ready, own_threads
 
 import headrace as hr
 from headrace.errors import DecodeError, TooManyBadSamplesError, UsageError
@@ -345,3 +345,32 @@ def test_a_packed_step_is_restored_in_the_given_memory():
     assert np.array_equal(found["odd"], batch["odd"])
     assert [row.shape for row in found["rows"]] == [(3,), (0, 4)]
     assert all(value.flags.writeable for value in (found["odd"], *found["rows"]))
+
+
+@pytest.mark.long
+def test_ctrl_c_in_the_middle_leaves_no_actor(cluster, folder):
+    body = """
+    import sys, time
+    import ray
+    import headrace as hr
+
+    def slow(batch, rng):
+        time.sleep(5)
+        return batch
+
+    ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
+    loader = hr.Loader(sys.argv[2], batch_size=4, view=hr.Resize((8, 8)), batch_map=slow, workers="ray", threads=1)
+    pass_ = iter(loader)
+    for actor in loader._pass._actors:
+        actor.versions.result()
+    print("ready", flush=True)
+    try:
+        list(pass_)
+    except KeyboardInterrupt:
+        states = lambda: {actor["State"] for actor in ray._private.state.actors().values()}
+        while states() != {"DEAD"}:
+            time.sleep(0.1)
+        print("all ended", flush=True)
+    """
+    code, out, error = interrupt_when_ready(body, cluster.address, folder)
+    assert (code, out) == (0, "all ended\n"), error

@@ -249,8 +249,13 @@ def total_stats(sources: Iterable[Stats]) -> Stats:
     """Return the totals. `wall_s` is the longest; `feed_wait_s` is the minimum over the sources."""
     found = list(sources)
     totals = {name: total(getattr(each, name) for each in found) for name, total in _TOTALS.items()}
+    return Stats(**totals, stages=total_stages(each.stages for each in found))
+
+
+def total_stages(sources: Iterable[Mapping[str, StageStats]]) -> dict[str, StageStats]:
+    """Return the sums of each stage."""
     stages: dict[str, StageStats] = {}
-    for name, stage in (item for each in found for item in each.stages.items()):
+    for name, stage in (item for each in sources for item in each.items()):
         before = stages.get(name, StageStats(0.0, 0, 0))
         stages[name] = StageStats(before.busy_s + stage.busy_s, before.items + stage.items, before.bytes + stage.bytes)
-    return Stats(**totals, stages=stages)
+    return stages

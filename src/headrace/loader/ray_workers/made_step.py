@@ -21,7 +21,7 @@ from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import SMALL_BYTES, PlainArray, memory_order
 from headrace.loader.map_workers.messages import MapFailure
 from headrace.loader.recipe import Batch, Recipe
-from headrace.loader.stats import StageStats
+from headrace.loader.stats import StageStats, total_stages
 from headrace.loader.step_maker import StepMaker
 from headrace.system import Closed
 
@@ -72,10 +72,7 @@ class SourceCounts:
     wall_s: float = 0.0
 
     def __add__(self, other: SourceCounts) -> SourceCounts:
-        stages = dict(self.stages)
-        for name, each in other.stages.items():
-            so_far = stages.get(name, StageStats(0.0, 0, 0))
-            stages[name] = StageStats(so_far.busy_s + each.busy_s, so_far.items + each.items, so_far.bytes + each.bytes)
+        stages = total_stages((self.stages, other.stages))
         return SourceCounts(stages, self.retries + other.retries, self.cpu_s + other.cpu_s, self.wall_s + other.wall_s)
 
 

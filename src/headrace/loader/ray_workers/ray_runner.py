@@ -219,8 +219,8 @@ class RayRunner:
         except RayTaskError as error:
             why = str(error).rstrip().splitlines()[-1]
             raise UsageError(
-                "workers: expected data, fields and functions that can be restored on an actor's machine, got some that "
-                f"cannot ({why}); install the modules that they need there, or pass them with Ray's runtime_env"
+                "workers: expected data, fields and functions that can be restored on an actor's machine, got some "
+                f"that cannot ({why}); install the modules that they need there, or pass them with Ray's runtime_env"
             ) from error
         except RayError as error:
             self._lose(actor, error)
