@@ -363,8 +363,8 @@ def test_ctrl_c_in_the_middle_leaves_no_actor(cluster, folder):
     pass_ = iter(loader)
     for actor in loader._pass._actors:
         actor.versions.result()
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         list(pass_)
     except KeyboardInterrupt:
         states = lambda: {actor["State"] for actor in ray._private.state.actors().values()}

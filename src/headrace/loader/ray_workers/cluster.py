@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -41,8 +42,20 @@ Workers: TypeAlias = Literal["ray"] | RayWorkers | None
 class IdleActors(list[Any]):
     """Handles of actors of passes that came to their end, for the next passes of any loader on the cluster.
 
-    Ray ends these actors once the last loader, and so this list, is gone.
+    They end with the last loader, and so this list.
     """
+
+    def __del__(self) -> None:
+        for handle in self:
+            kill(handle)
+
+
+def kill(handle: Any) -> None:
+    """End an actor, also one that has not started."""
+    with suppress(Exception):  # Ray itself may be gone
+        ray = _ray()
+        if ray.is_initialized():  # else `kill` would start a Ray
+            ray.kill(handle)
 
 
 _idle: WeakValueDictionary[tuple[object, ...], IdleActors] = WeakValueDictionary()

@@ -6,13 +6,13 @@ store. It makes steps itself while no actor has started, and after the last one 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
 import warnings
 from collections import deque
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from headrace.errors import UsageError
 from headrace.loader.assembly import Cancelled
 from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_memory import ProcessBlocks
-from headrace.loader.ray_workers.cluster import CALLS, RayCluster
+from headrace.loader.ray_workers.cluster import CALLS, RayCluster, kill
 from headrace.loader.ray_workers.made_step import MadeStep, Parts, SourceCounts, StepSource, unpack, warning_class
 from headrace.loader.ray_workers.step_actor import StepActor, core_versions
 from headrace.loader.recipe import Batch, Recipe
@@ -31,6 +31,7 @@ from headrace.loader.runner import PassResources
 from headrace.loader.stats import STAGES, RayStats, StageStats, Stats
 from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
+_pass_numbers = itertools.count()
 _logger = logging.getLogger("headrace")
 
 START_S = 30.0
@@ -57,7 +58,7 @@ class _Actor:
         except IndexError:
             actor: Any = ray.remote(StepActor)
             handle = actor.options(**options).remote(cpus)
-        return cls(handle, handle.begin.remote(recipe).future())
+        return cls(handle, handle.begin.remote(recipe, next(_pass_numbers)).future())
 
     @property
     def load(self) -> int:
@@ -68,11 +69,6 @@ class _Actor:
         call: Future[Parts] = self.handle.make.remote(epoch, step).future()  # it fetches the result as well
         self.calls.append(call)
         return call
-
-    def kill(self) -> None:
-        with suppress(Exception):  # Ray itself may be gone
-            if ray.is_initialized():  # else `kill` would start a Ray
-                ray.kill(self.handle)
 
 
 @dataclass(eq=False)
@@ -280,7 +276,7 @@ class RayRunner:
 
     def _lose(self, actor: _Actor, error: RayError) -> None:
         """Drop an actor, and free its steps for others."""
-        actor.kill()  # it may still run if only the connection was lost
+        kill(actor.handle)  # it may still run if only the connection was lost
         self._actors.remove(actor)
         self._past += actor.counts
         freed = [step for step in self._pending if step.actor is actor]
@@ -310,10 +306,10 @@ class RayRunner:
         """End the source of this process, and the actors, except for another pass if this one came to its end."""
         for actor in list(self._actors):
             self._past += actor.counts
-            if at_end and actor.versions.done():
+            if at_end:  # also one that has not started, for passes shorter than its start
                 self._cluster.idle.append(actor.handle)
             else:
-                actor.kill()
+                kill(actor.handle)
         self._actors.clear()
         self._pending.clear()
         if self._local is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import socket
+import threading
 import time
 import warnings
 from contextlib import suppress
@@ -24,6 +25,7 @@ class StepActor:
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
+        self._lock, self._number = threading.Lock(), -1
         self._sources: list[StepSource] = []
         self._warned: SimpleQueue[tuple[str, str]] = SimpleQueue()
         warnings.showwarning = self._note
@@ -31,8 +33,18 @@ class StepActor:
     def _note(self, message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
         self._warned.put((category.__name__, str(message)))
 
-    def begin(self, recipe: Recipe) -> tuple[str, str]:
-        """Begin a pass, after all calls of the last one. Return the machine's name and its versions."""
+    def begin(self, recipe: Recipe, number: int) -> tuple[str, str]:
+        """Begin a pass, after all calls of the last one. Return the machine's name and its versions.
+
+        Passes that ended before the actor had started may be begun late: a pass of a lower `number` is left out.
+        """
+        with self._lock:
+            if number > self._number:
+                self._number = number
+                self._start(recipe)
+        return socket.gethostname(), core_versions()
+
+    def _start(self, recipe: Recipe) -> None:
         for source in self._sources:
             source.close()
         self._began, self._cpu_s = time.perf_counter(), time.process_time()
@@ -42,7 +54,6 @@ class StepActor:
         self._idle: SimpleQueue[StepSource] = SimpleQueue()
         for source in self._sources:
             self._idle.put(source)
-        return socket.gethostname(), core_versions()
 
     def make(self, epoch: int, step: int) -> Parts:
         source = self._idle.get()
