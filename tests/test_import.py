@@ -90,6 +90,7 @@ def test_public_names_are_pinned():
             "RandomScale",
             "RandomVerticalFlip",
             "Raw",
+            "RayWorkers",
             "RepeatFactor",
             "Resize",
             "ResumableBatchSampler",

@@ -70,6 +70,7 @@ from headrace.fields.translation import from_albumentations as from_albumentatio
 from headrace.fields.translation import from_timm as from_timm
 from headrace.fields.translation import from_torchvision as from_torchvision
 from headrace.loader import Loader as Loader
+from headrace.loader import RayWorkers as RayWorkers
 from headrace.loader import mix as mix
 from headrace.plan import Buckets as Buckets
 from headrace.plan import Budget as Budget

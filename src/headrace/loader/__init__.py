@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.loader.loader import Loader
     from headrace.loader.map_stage import PythonThreads
     from headrace.loader.mixtures.mixed_loader import MixedLoader, mix
+    from headrace.loader.ray_workers.cluster import RayWorkers
     from headrace.loader.recipe import Output
     from headrace.loader.single_batch import first_batch
     from headrace.loader.stats import StageStats, Stats, sums
@@ -29,6 +30,7 @@ _HOMES = {
     "loader": ("Loader",),
     "map_stage": ("PythonThreads",),
     "mixtures.mixed_loader": ("MixedLoader", "mix"),
+    "ray_workers.cluster": ("RayWorkers",),
     "recipe": ("Output",),
     "stats": ("StageStats", "Stats", "sums"),
     "user_functions": ("batch_rng", "sample_rng"),
@@ -42,6 +44,7 @@ __all__ = [
     "Output",
     "ProcessBlocks",
     "PythonThreads",
+    "RayWorkers",
     "StageStats",
     "Stats",
     "as_dataloader",

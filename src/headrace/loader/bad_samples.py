@@ -146,10 +146,10 @@ class BadSamples:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def count(self, what: str) -> None:
-        """Count a sample that was "declined" by the core, "replaced" or "skipped"."""
+    def count(self, what: str, samples: int = 1) -> None:
+        """Count samples that were "declined" by the core, "replaced" or "skipped"."""
         with self._lock:
-            self._counts[what] += 1
+            self._counts[what] += samples
 
     def counted(self, what: str) -> int:
         return self._counts[what]

@@ -21,6 +21,7 @@ from headrace.system import ProcessRank
 
 if TYPE_CHECKING:
     from headrace.device import CopyLane, Placement
+    from headrace.loader.ray_workers.cluster import RayCluster
 
 
 class Feed:
@@ -35,6 +36,7 @@ class Feed:
         placement: Placement | None,
         cache: EpochCache | None,
         quarantine: Quarantine | None,
+        cluster: RayCluster | None = None,
     ) -> None:
         self.recipe = recipe
         self.rank = rank
@@ -42,6 +44,7 @@ class Feed:
         self.placement = placement
         self.memory = memory_of(placement, prefetch=tuner.setting.prefetch, images=len(all_parts(recipe.images)))
         self.cache = cache
+        self.cluster = cluster
         self._resources = PassResources(self.memory, cache, quarantine)
         if cache is not None:  # closed with the loader: passes refer to themselves and are freed late
             weakref.finalize(self, cache.store.close)
@@ -67,8 +70,17 @@ class Feed:
         """Return a new lane to the device; None on the CPU."""
         return None if self.placement is None else self.placement.lane()
 
+    def begin(self, epoch: int, step: int) -> LoaderPass:
+        """Start the host's part of a pass, in this process or on other machines."""
+        if self.cluster is None:
+            return self.start(epoch, step)
+        from headrace.loader.ray_workers.ray_runner import RayRunner  # ray is slow to import, and optional
+
+        prefetch = self.tuner.setting.prefetch
+        return RayRunner(self.recipe, self._resources, self.cluster, prefetch=prefetch, epoch=epoch, step=step)
+
     def start(self, epoch: int, step: int, *, recipe: Recipe | None = None, tuner: Tuner | None = None) -> Runner:
-        """Start the host's part of a pass. A mixture passes a recipe with another plan, and a fixed setting."""
+        """Start a pass in this process. A mixture passes a recipe with another plan, and a fixed setting."""
         tuner = self.tuner if tuner is None else tuner
         return Runner(self.recipe if recipe is None else recipe, self._resources, tuner=tuner, epoch=epoch, step=step)
 

@@ -34,6 +34,7 @@ from headrace.loader.cache import open_cache
 from headrace.loader.device_augment import AugmentOn, resolve_device_augment
 from headrace.loader.feed import Feed
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
+from headrace.loader.ray_workers.cluster import Workers, check_travels, connect
 from headrace.loader.recipe import BatchMap, DecodeOn, OnError, Output, Recipe, SampleMap
 from headrace.loader.resolving import obvious_fields, resolve_columns
 from headrace.plan import (
@@ -119,6 +120,7 @@ class Loader(LoaderPosition):
                  (finished pixels, pixels of a bounded size, tokens, or files' bytes), for all ranks of the node
     `limits`     upper bounds for one image (pixels, JPEG scans, bytes); a sample beyond them is bad
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
+    `workers`    "ray" or RayWorkers(…): Ray actors on other machines make the batches, the same bits in the same order
 
     Each pass takes one epoch, and the next pass the next epoch, also after a `break`, unless `set_epoch` sets it. A
     restored position is continued once. Raises UsageError for arguments that do not fit the dataset, before any data is
@@ -163,6 +165,7 @@ class Loader(LoaderPosition):
         cache: str | None = None,
         limits: Limits | None = None,
         instruction_set: str = "best",
+        workers: Workers = None,
         **unknown: Never,
     ) -> None:
         super().__init__()
@@ -256,7 +259,9 @@ class Loader(LoaderPosition):
         kept_of = columns.images, columns.raws, texts
         on_node = ranks_of_node(place, os.environ)
         node = None if on_node is None else NodeRanks(*on_node)
-        tuner = tuner_of(threads, prefetch)
+        remote = {"cache": cache, "map_workers": map_workers, "decode": decode if decodes else None}
+        cluster = connect(workers, world_size=place.world_size, refused=remote)
+        tuner = tuner_of(threads, prefetch if cluster is None else cluster.window(prefetch))
         recipe = Recipe(
             dataset=dataset,
             plan=plan,
@@ -283,6 +288,8 @@ class Loader(LoaderPosition):
             decode_on=None if placement is None or not decodes else str(placement.device),
             pass_samples=plan.rank_samples if isinstance(plan, UniformPlan) else None,
         )
+        if cluster is not None:
+            check_travels(recipe)
         self._feed = Feed(
             recipe,
             rank=place,
@@ -290,6 +297,7 @@ class Loader(LoaderPosition):
             placement=placement,
             cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds, node),
             quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
+            cluster=cluster,
         )
         self._budget = isinstance(batch_size, Budget)
 
@@ -370,7 +378,7 @@ class Loader(LoaderPosition):
         # The lane first: its errors leave no thread behind. Pinned memory, which the runner allocates in its own
         # thread, then finds the device's context and creates none on device 0.
         lane = self._feed.lane()
-        runner = self._feed.start(epoch, step)
+        runner = self._feed.begin(epoch, step)
         self._pass = runner if lane is None else DevicePass(runner, lane)
         return self._pass
 

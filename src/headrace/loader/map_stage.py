@@ -1,4 +1,7 @@
-"""The stage after decoding: `map=` in threads, or nothing, then delivery in order. `map_workers` has processes."""
+"""The stages after decoding: `map=` in threads, or nothing, delivery in order, and stages of the whole batch.
+
+`map_workers` has `map=` in processes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
 from headrace.loader import user_functions
-from headrace.loader.recipe import Batch, Output, SampleMap
+from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.batch_mixing import Mixer
+from headrace.loader.batch_values import nested
+from headrace.loader.recipe import Batch, Output, Recipe, SampleMap
 from headrace.loader.stats import StageStats
 from headrace.loader.user_functions import DecodedBatch
 from headrace.system import THREAD_PREFIX, Closed
@@ -134,3 +140,32 @@ class ThreadedMap(MapStage):
 
     def stats(self) -> StageStats:
         return StageStats(self._busy_s, self._mapped, self._bytes)
+
+
+class LastStages:
+    """Stages of a whole batch after `map`: nesting of parts, mixing, notes for the device, and `batch_map`."""
+
+    def __init__(self, recipe: Recipe, memory: BatchMemory) -> None:
+        self._recipe = recipe
+        self.mixer: Mixer | None = None
+        if recipe.mixing is not None:
+            self.mixer = Mixer(
+                recipe.mixing, rank=recipe.plan.rank, output=recipe.output, memory=memory, level=recipe.level
+            )
+
+    def run(self, decoded: DecodedBatch, batch: Batch) -> Batch:
+        """Return the batch that the consumer gets."""
+        batch_map, plan = self._recipe.batch_map, decoded.rows.plan
+        batch = nested(batch)
+        if self.mixer is not None:
+            batch = self.mixer.mix(batch, decoded.rows)
+        if self._recipe.colours is not None:
+            batch |= self._recipe.colours.notes(batch, decoded.rows)
+        if batch_map is not None:
+            rng = user_functions.batch_rng(decoded.rows.key, step=plan.step, rank=self._recipe.plan.rank)
+            try:
+                batch = user_functions.call(lambda: batch_map(batch, rng), "batch_map=")
+            except Exception as error:
+                error.add_note(f"in batch_map=, epoch {plan.epoch}, step {plan.step}")
+                raise
+        return batch

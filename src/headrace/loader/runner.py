@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,17 +19,14 @@ from headrace import _core
 from headrace.data.storage import open_file
 from headrace.errors import HeadraceError
 from headrace.fetch import FetchAhead
-from headrace.loader import user_functions
 from headrace.loader.assembly import Assembly, Cancelled, Pending
 from headrace.loader.autotuning.observation import Readings, Setting
 from headrace.loader.autotuning.tuner import TunedPass, Tuner
 from headrace.loader.bad_samples import BadSamples, Quarantine
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
-from headrace.loader.batch_mixing import Mixer
-from headrace.loader.batch_values import nested
 from headrace.loader.cache import EpochCache
-from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap
+from headrace.loader.map_stage import LastStages, MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats, Stats
 from headrace.loader.user_functions import DecodedBatch
@@ -36,6 +34,35 @@ from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close
 
 if TYPE_CHECKING:
     from headrace.loader.map_workers.pool import MapWorkers
+
+
+def engine_of(recipe: Recipe, threads: int) -> _core.Engine:
+    """Return an engine of `threads` threads for a recipe."""
+    return _core.Engine(
+        threads,
+        level=recipe.level,
+        limits=recipe.limits,
+        retry_waits_s=list(open_file.RETRY_PAUSES_S),
+        most_threads=recipe.threads,
+    )
+
+
+def stages_of(
+    recipe: Recipe,
+    core: Mapping[str, tuple[int, int, int]],
+    decoder: BatchDecoder,
+    map_stage: MapStage,
+    last: LastStages,
+) -> dict[str, StageStats]:
+    """Return the statistics of the stages on the host, from the core's counters and the Python stages."""
+    stages = {name: StageStats(core[name][0] / 1e9, core[name][1], core[name][2]) for name in STAGES}
+    if recipe.texts:
+        stages["text"] = decoder.texts.stats()
+    if recipe.map is not None:
+        stages["map"] = map_stage.stats()
+    if last.mixer is not None:
+        stages["mixing"] = last.mixer.stats()
+    return stages
 
 
 @dataclass(frozen=True)
@@ -90,13 +117,7 @@ class Runner:
             undo.callback(workers.give_back)
             undo.callback(workers.end, 0)
             memory = memory if workers.memory is None else workers.memory
-        self._engine = _core.Engine(
-            self._tuned.setting.threads,
-            level=recipe.level,
-            limits=recipe.limits,
-            retry_waits_s=list(open_file.RETRY_PAUSES_S),
-            most_threads=recipe.threads,
-        )
+        self._engine = engine_of(recipe, self._tuned.setting.threads)
         undo.callback(self._engine.close)
         self._ahead = FetchAhead.of(
             recipe.dataset,
@@ -110,11 +131,7 @@ class Runner:
             undo.callback(self._ahead.close)
         self._assembly = Assembly(recipe, self._engine, memory, self._cache, self._ahead)
         self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python, self._cache)
-        self._mixer: Mixer | None = None
-        if recipe.mixing is not None:
-            self._mixer = Mixer(
-                recipe.mixing, rank=recipe.plan.rank, output=recipe.output, memory=memory, level=recipe.level
-            )
+        self._last = LastStages(recipe, memory)
         self._map = MapStage(self._deliver)
         if workers is not None:
             workers.begin()
@@ -217,20 +234,7 @@ class Runner:
 
     def _deliver(self, decoded: DecodedBatch, batch: Batch) -> None:
         """Run the last stages in the thread that has the batch."""
-        batch_map, plan = self._recipe.batch_map, decoded.rows.plan
-        batch = nested(batch)
-        if self._mixer is not None:
-            batch = self._mixer.mix(batch, decoded.rows)
-        if self._recipe.colours is not None:
-            batch |= self._recipe.colours.notes(batch, decoded.rows)
-        if batch_map is not None:
-            rng = user_functions.batch_rng(decoded.rows.key, step=plan.step, rank=self._recipe.plan.rank)
-            try:
-                batch = user_functions.call(lambda: batch_map(batch, rng), "batch_map=")
-            except Exception as error:
-                error.add_note(f"in batch_map=, epoch {plan.epoch}, step {plan.step}")
-                raise
-        self._channel.put((batch, plan.step + 1))
+        self._channel.put((self._last.run(decoded, batch), decoded.rows.plan.step + 1))
         self._samples += len(decoded)
         self.batch_bytes = decoded.nbytes
 
@@ -278,13 +282,7 @@ class Runner:
         with self._lock:
             core = self._core if self._core is not None else self._engine.counters()
         channel, plan = self._channel.statistics(), self._recipe.plan
-        stages = {name: StageStats(core[name][0] / 1e9, core[name][1], core[name][2]) for name in STAGES}
-        if self._recipe.texts:
-            stages["text"] = self._decoder.texts.stats()
-        if self._recipe.map is not None:
-            stages["map"] = self._map.stats()
-        if self._mixer is not None:
-            stages["mixing"] = self._mixer.stats()
+        stages = stages_of(self._recipe, core, self._decoder, self._map, self._last)
         if self._decoder.device is not None:
             stages["device"] = self._decoder.device.stats()
         ended = self._ended if self._ended is not None else time.perf_counter()

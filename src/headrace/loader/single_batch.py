@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from headrace import _core
 from headrace.errors import UsageError
-from headrace.loader.assembly import Assembly
 from headrace.loader.bad_samples import BadSamples
-from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import ProcessBlocks
-from headrace.loader.batch_values import nested
 from headrace.loader.loader import Loader
-from headrace.loader.map_stage import PythonThreads
 from headrace.loader.recipe import Batch
+from headrace.loader.step_maker import StepMaker
 from headrace.plan import UniformPlan
 
 # New memory for each call costs page faults: 8 % of the time of 256 photos (benchmarks/decode_batch.py).
@@ -21,23 +17,17 @@ _memory = ProcessBlocks(most_idle=2)
 def first_batch(loader: Loader, epoch: int) -> Batch:
     """Return the first batch of an epoch, without a pass: all threads end with the call.
 
-    It is empty if `on_error="skip"` skipped all its samples. `map`, `batch`, `device` and `cache` do not apply. Raises
-    UsageError for a view that differs from batch to batch and for data in stores, and the errors of samples.
+    It is empty if `on_error="skip"` skipped all its samples. `device` and `cache` do not apply. Raises UsageError for a
+    view that differs from batch to batch and for data in stores, and the errors of samples.
     """
     recipe = loader._feed.recipe
     if not isinstance(recipe.plan, UniformPlan):
         raise UsageError("view: expected one that is drawn for each sample, got RandomScale, drawn for a whole batch")
     if any(recipe.dataset.files(column).is_remote for column in recipe.read_columns):
         raise UsageError("expected bytes or local files, got addresses in stores; load them with a Loader")
-    python = PythonThreads(recipe.threads)
-    engine = _core.Engine(recipe.threads, level=recipe.level, limits=recipe.limits)
-    assembly = Assembly(recipe, engine, _memory, None)
+    bad = BadSamples(samples=recipe.plan.length, max_bad=recipe.max_bad, quarantine=None)
+    maker = StepMaker(recipe, _memory, bad)
     try:
-        bad = BadSamples(samples=recipe.plan.length, max_bad=recipe.max_bad, quarantine=None)
-        decoder = BatchDecoder(recipe, assembly, bad, python, None)
-        return nested(decoder.finish(decoder.start(recipe.plan.batch(epoch, 0))).batch)
+        return maker.make(epoch, 0)[1]
     finally:
-        engine.cancel()
-        python.join()
-        engine.close()
-        assembly.close()
+        maker.close()

@@ -27,6 +27,45 @@ class StageStats:
 
 
 @dataclass(frozen=True)
+class RayStats:
+    """Statistics of the Ray actors of a pass.
+
+    `actors` at work now; `lost` actors ended or could not be reached, and `redone` steps were made again for that.
+    `local_steps` were made in this process, while no actor had started or after the last was lost. High: the cluster
+    has no free CPUs. `steps` came from actors, in `bytes` of Ray's object store, which cross the network unless an
+    actor runs on this node. `cpu_s` is the CPU time of the actors' processes. `wait_s` is the time in which the oldest
+    step was not there; high, actors or network are too slow. `copy_s` is the time to copy batches out of the store.
+    """
+
+    actors: int = 0
+    lost: int = 0
+    redone: int = 0
+    local_steps: int = 0
+    steps: int = 0
+    bytes: int = 0
+    cpu_s: float = 0.0
+    wait_s: float = 0.0
+    copy_s: float = 0.0
+
+    def totals(self) -> dict[str, float]:
+        """Return the counts that grow over a pass."""
+        return {
+            "ray_lost_actors": self.lost,
+            "ray_redone_steps": self.redone,
+            "ray_local_steps": self.local_steps,
+            "ray_bytes": self.bytes,
+            "ray_cpu_seconds": self.cpu_s,
+            "ray_wait_seconds": self.wait_s,
+        }
+
+    def __str__(self) -> str:
+        each = self.bytes / self.steps / 1e6 if self.steps else 0.0
+        lost = f", {self.lost} lost, {self.redone} steps made again" if self.lost else ""
+        local = f", {self.local_steps} batches made here" if self.local_steps else ""
+        return f"{self.actors} Ray actors, {each:,.1f} MB a batch, {self.cpu_s:,.1f} s of CPU time{lost}{local}"
+
+
+@dataclass(frozen=True)
 class Stats:
     """Statistics of a pass since it began.
 
@@ -45,7 +84,8 @@ class Stats:
     that ran alongside training; low, batches come too late. None: not measured, as on the CPU. `cache` has the counts
     of `cache=` in this pass; None without one.
 
-    `fetch` has the reads of a store; None if all files are on this machine.
+    `fetch` has the reads of a store; None if all files are on this machine. `ray` has the actors of `workers=`, whose
+    stages are in `stages`; None without.
     """
 
     batches: int
@@ -74,10 +114,14 @@ class Stats:
     overlap: float | None = None
     cache: CacheStats | None = None
     fetch: FetchStats | None = None
+    ray: RayStats | None = None
 
     @property
     def limit(self) -> str:
-        """Bottleneck: "start" (nothing taken yet), "consumer", "store" (remote reads), or the name of a stage."""
+        """Bottleneck: "start" (nothing taken yet), "consumer", "store" (remote reads), or the name of a stage.
+
+        "ray": actors idle while the consumer waits, so the network or the copy from Ray's object store is slow.
+        """
         if self.batches == 0 or self.wall_s <= 0:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
@@ -92,6 +136,8 @@ class Stats:
         if "text" in self.stages and self.stages["text"].busy_s / self.wall_s > max(core_share, 0.5):
             return "text"
         # The core's threads idle while the consumer waits: something else is slow.
+        if self.ray is not None and core_share < 1 / 3:
+            return "ray"
         return "python" if core_share < 1 / 3 else max(STAGES, key=lambda name: self.stages[name].busy_s)
 
     def to_dict(self) -> dict[str, object]:
@@ -123,6 +169,8 @@ class Stats:
             found["copy_seconds"] = self.copy_s
         if self.fetch is not None:
             found |= self.fetch.totals()
+        if self.ray is not None:
+            found |= self.ray.totals()
         if self.cache is not None:
             found["cache_hits"] = self.cache.hits
             found["cache_misses"] = self.cache.misses
@@ -153,6 +201,8 @@ class Stats:
             lines.append(f"  copy to the device {self.copy_s / self.batches * 1e3:,.2f} ms a batch{overlapped}")
         if self.fetch is not None:
             lines.append(f"  {self.fetch}")
+        if self.ray is not None:
+            lines.append(f"  {self.ray}")
         if self.cache is not None:
             lines.append(f"  {self.cache}")
         return "\n".join(lines)
@@ -167,6 +217,8 @@ class Stats:
             return f"Data is not what limits this run: the consumer waited {share:.1%} of the time."
         if limit == "python":
             return f"Python {effect}: the consumer waited {share:.0%} of the time while the core's threads idled."
+        if limit == "ray":
+            return f"Ray {effect}: the consumer waited {share:.0%} of the time while the actors idled: see the network."
         if limit == "store":
             return f"The store {effect}: the consumer waited {share:.0%} of the time, most of it for its answers."
         where = f"on {self.threads} threads"
@@ -197,8 +249,13 @@ def total_stats(sources: Iterable[Stats]) -> Stats:
     """Return the totals. `wall_s` is the longest; `feed_wait_s` is the minimum over the sources."""
     found = list(sources)
     totals = {name: total(getattr(each, name) for each in found) for name, total in _TOTALS.items()}
+    return Stats(**totals, stages=total_stages(each.stages for each in found))
+
+
+def total_stages(sources: Iterable[Mapping[str, StageStats]]) -> dict[str, StageStats]:
+    """Return the sums of each stage."""
     stages: dict[str, StageStats] = {}
-    for name, stage in (item for each in found for item in each.stages.items()):
+    for name, stage in (item for each in sources for item in each.items()):
         before = stages.get(name, StageStats(0.0, 0, 0))
         stages[name] = StageStats(before.busy_s + stage.busy_s, before.items + stage.items, before.bytes + stage.bytes)
-    return Stats(**totals, stages=stages)
+    return stages

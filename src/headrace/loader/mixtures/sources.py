@@ -43,6 +43,8 @@ def _check_alone(name: str, loader: Loader) -> None:
         raise UsageError(
             f"mix: expected on_error='replace' or 'raise' in source {name!r}, got 'skip', which would change the shares"
         )
+    if loader._feed.cluster is not None:
+        raise UsageError(f"mix: expected source {name!r} without workers=, got Ray actors; leave workers out")
     if SOURCE in _names(loader):
         raise UsageError(
             f"mix: source {name!r} has a field {SOURCE!r}, as the mixture calls the number of each sample's source; "

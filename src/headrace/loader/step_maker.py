@@ -1,0 +1,82 @@
+"""`StepMaker`: single steps of a loader's plan, in any order."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from headrace.fetch import FetchAhead
+from headrace.loader.assembly import Assembly
+from headrace.loader.bad_samples import BadSamples
+from headrace.loader.batch_decoder import BatchDecoder
+from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.batch_values import nested
+from headrace.loader.map_stage import LastStages, MapStage, PythonThreads, ThreadedMap
+from headrace.loader.recipe import Batch, Recipe
+from headrace.loader.runner import engine_of, stages_of
+from headrace.loader.stats import StageStats
+from headrace.loader.user_functions import DecodedBatch
+
+
+class StepMaker:
+    """Maker of whole batches from one step each, without a cache and without prefetch. One thread uses it."""
+
+    def __init__(self, recipe: Recipe, memory: BatchMemory, bad: BadSamples) -> None:
+        self._recipe = recipe
+        self._made: tuple[DecodedBatch, Batch] | None = None
+        with ExitStack() as undo:
+            self._engine = engine_of(recipe, recipe.threads)
+            undo.callback(self._engine.close)
+            # From the plan's end on, so that it plans nothing ahead: bytes are fetched when a step begins.
+            self._ahead = FetchAhead.of(
+                recipe.dataset, recipe.read_columns, recipe.plan, epoch=0, first_step=recipe.plan.steps
+            )
+            if self._ahead is not None:
+                undo.callback(self._ahead.close)
+            self._python = PythonThreads(recipe.threads)
+            self._assembly = Assembly(recipe, self._engine, memory, None, self._ahead)
+            self._decoder = BatchDecoder(recipe, self._assembly, bad, self._python, None)
+            self._last = LastStages(recipe, memory)
+            self._map = MapStage(self._take)
+            if recipe.map is not None:
+                self._map = ThreadedMap(recipe.map, recipe.output, self._python, self._take)
+            undo.pop_all()
+
+    def _take(self, decoded: DecodedBatch, batch: Batch) -> None:
+        self._made = decoded, batch
+
+    def make(self, epoch: int, step: int) -> tuple[DecodedBatch, Batch]:
+        """Return a step's decoded rows and its batch, which is empty if all its samples were skipped.
+
+        Raises what the error policy says, or Cancelled.
+        """
+        found = self._decoder.finish(self._decoder.start(self._recipe.plan.batch(epoch, step)))
+        if len(found) == 0 and len(found.rows.plan.samples):
+            return found, nested(found.batch)  # all were skipped: the later stages see no such batch
+        self._map.put(found)
+        made, self._made = self._made, None
+        assert made is not None, "the stage delivers in the same call"
+        decoded, batch = made
+        return decoded, self._last.run(decoded, batch)
+
+    def stages(self) -> dict[str, StageStats]:
+        """Return the statistics of the stages so far."""
+        return stages_of(self._recipe, self._engine.counters(), self._decoder, self._map, self._last)
+
+    @property
+    def retries(self) -> int:
+        """Number of repeated reads."""
+        return int(self._engine.counters()["retry"][1])
+
+    def cancel(self) -> None:
+        """Make the step in progress, and every later one, raise Cancelled or Closed. Callable from any thread."""
+        self._engine.cancel()
+        self._python.cancel()
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def close(self) -> None:
+        """End all threads. No step may be in progress."""
+        self.cancel()
+        self._python.join()
+        self._engine.close()
+        self._assembly.close()
