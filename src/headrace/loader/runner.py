@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace import _core
 from headrace.data.storage import open_file
@@ -73,6 +73,30 @@ class PassResources:
     cache: EpochCache | None
     quarantine: Quarantine | None
 
+    def bad_samples(self, recipe: Recipe) -> BadSamples:
+        """Return the empty record of a pass's bad samples."""
+        samples = recipe.pass_samples
+        if samples is None:
+            samples = -(-recipe.plan.length // recipe.plan.world_size)
+        return BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=self.quarantine)
+
+
+def delivery_counts(channel: Channel[tuple[Batch, int]], bad: BadSamples, recipe: Recipe) -> dict[str, Any]:
+    """Return the statistics that do not depend on where batches are made: delivery, waits, and bad samples."""
+    delivered = channel.statistics()
+    return {
+        "batches": delivered.taken,
+        "consumer_wait_s": delivered.consumer_wait_s,
+        "feed_wait_s": delivered.producer_wait_s,
+        "ready_batches": delivered.waiting,
+        "bad": len(bad),
+        "replaced": bad.counted("replaced"),
+        "skipped": bad.counted("skipped"),
+        "declined": bad.counted("declined"),
+        "left_out": recipe.plan.left_out,
+        "repeated": recipe.plan.repeated,
+    }
+
 
 class Runner:
     """Batches of one epoch from one step on, made on the host. It owns its threads; `close` ends them."""
@@ -91,10 +115,7 @@ class Runner:
         self._samples = 0
         self._cache_before = None if shared.cache is None else shared.cache.stats()
         self.batch_bytes = 0
-        samples = recipe.pass_samples
-        if samples is None:
-            samples = -(-recipe.plan.length // recipe.plan.world_size)
-        self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=shared.quarantine)
+        self.bad = shared.bad_samples(recipe)
         self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
         self._pending: deque[Pending] = deque()  # owned by the feeding thread
         self._python = PythonThreads(recipe.threads)
@@ -212,8 +233,8 @@ class Runner:
                 self._pending.popleft().memory.clear()
                 if self._ahead is not None:
                     self._ahead.end(decoded.rows.plan.step)
-                if len(decoded) == 0 and len(decoded.rows.plan.samples):
-                    self._channel.give_back()  # all were skipped: no batch is better than an empty one
+                if decoded.is_skipped:
+                    self._channel.give_back()
                 else:
                     self._map.put(decoded)
                 del decoded  # frees its memory while this thread waits
@@ -281,30 +302,20 @@ class Runner:
         """Return the counts so far, or the final ones once closed. Not for a forked child."""
         with self._lock:
             core = self._core if self._core is not None else self._engine.counters()
-        channel, plan = self._channel.statistics(), self._recipe.plan
         stages = stages_of(self._recipe, core, self._decoder, self._map, self._last)
         if self._decoder.device is not None:
             stages["device"] = self._decoder.device.stats()
         ended = self._ended if self._ended is not None else time.perf_counter()
         cache, before = self._cache, self._cache_before
         return Stats(
-            batches=channel.taken,
+            **delivery_counts(self._channel, self.bad, self._recipe),
             samples=self._samples,
             wall_s=ended - self._started,
-            consumer_wait_s=channel.consumer_wait_s,
-            feed_wait_s=channel.producer_wait_s,
             python_s=self._python_s + self._map.python_s,
             idle_s=core["idle"][0] / 1e9,
             threads=self._tuned.setting.threads,
-            ready_batches=channel.waiting,
             batch_bytes=self.batch_bytes,
-            bad=len(self.bad),
-            replaced=self.bad.counted("replaced"),
-            skipped=self.bad.counted("skipped"),
-            declined=self.bad.counted("declined"),
             retries=core["retry"][1],
-            left_out=plan.left_out,
-            repeated=plan.repeated,
             map_workers=self._recipe.map_workers,
             prefetch=self._tuned.setting.prefetch,
             tuned=self._tuner.reasons,

@@ -50,7 +50,7 @@ class StepMaker:
         Raises what the error policy says, or Cancelled.
         """
         found = self._decoder.finish(self._decoder.start(self._recipe.plan.batch(epoch, step)))
-        if len(found) == 0 and len(found.rows.plan.samples):
+        if found.is_skipped:
             return found, nested(found.batch)  # all were skipped: the later stages see no such batch
         self._map.put(found)
         made, self._made = self._made, None

@@ -19,7 +19,7 @@ _WHOLE: Naming = ("", "")
 
 @dataclass(frozen=True)
 class SampleListing:
-    """What a DataLoader's dataset holds: see `probe.listed_files`."""
+    """Texts of a DataLoader's dataset, and files of a few of its samples, as `probe.listed_files` writes them."""
 
     dataset: str
     number: int | None

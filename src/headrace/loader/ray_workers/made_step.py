@@ -134,7 +134,7 @@ class StepSource:
         try:
             decoded, made = self._maker.make(epoch, step)
             samples, nbytes = len(decoded), decoded.nbytes
-            batch = None if samples == 0 and len(decoded.rows.plan.samples) else made
+            batch = None if decoded.is_skipped else made
         except (Cancelled, Closed):
             raise
         except Exception as caught:

@@ -21,13 +21,12 @@ from ray.exceptions import RayError, RayTaskError
 
 from headrace.errors import UsageError
 from headrace.loader.assembly import Cancelled
-from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_memory import ProcessBlocks
 from headrace.loader.ray_workers.cluster import CALLS, RayCluster, kill
 from headrace.loader.ray_workers.made_step import MadeStep, Parts, SourceCounts, StepSource, unpack, warning_class
 from headrace.loader.ray_workers.step_actor import StepActor, core_versions
 from headrace.loader.recipe import Batch, Recipe
-from headrace.loader.runner import PassResources
+from headrace.loader.runner import PassResources, delivery_counts
 from headrace.loader.stats import STAGES, RayStats, StageStats, Stats
 from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
@@ -101,10 +100,7 @@ class RayRunner:
         self._started = time.perf_counter()
         self._ended: float | None = None
         self.batch_bytes = 0
-        samples = recipe.pass_samples
-        if samples is None:
-            samples = -(-recipe.plan.length // recipe.plan.world_size)
-        self.bad = BadSamples(samples=samples, max_bad=recipe.max_bad, quarantine=shared.quarantine)
+        self.bad = shared.bad_samples(recipe)
         self._samples = 0
         self._python_s = 0.0
         self._tally = RayStats()
@@ -296,7 +292,7 @@ class RayRunner:
             self.bad.count(what, count)
         made.raise_error("a Ray actor")
         if made.batch is None:
-            self._channel.give_back()  # all were skipped: no batch is better than an empty one
+            self._channel.give_back()
             return
         self._channel.put((made.batch, step + 1))
         self._samples += made.samples
@@ -321,29 +317,20 @@ class RayRunner:
 
     def stats(self) -> Stats:
         """Return the counts so far, or the final ones once closed. Not for a forked child."""
-        channel, plan, cpus = self._channel.statistics(), self._recipe.plan, self._cluster.cpus_per_actor
+        cpus = self._cluster.cpus_per_actor
         local = self._local
         actors = sum((actor.counts for actor in list(self._actors)), SourceCounts())
         total = actors + self._past + (SourceCounts() if local is None else local.counts())
         ended = self._ended if self._ended is not None else time.perf_counter()
         return Stats(
-            batches=channel.taken,
+            **delivery_counts(self._channel, self.bad, self._recipe),
             samples=self._samples,
             wall_s=ended - self._started,
-            consumer_wait_s=channel.consumer_wait_s,
-            feed_wait_s=channel.producer_wait_s,
             python_s=self._python_s,
             idle_s=max(0.0, total.wall_s * cpus - total.cpu_s),
             threads=self._tally.actors * cpus or self._recipe.threads,
-            ready_batches=channel.waiting,
             batch_bytes=self.batch_bytes,
-            bad=len(self.bad),
-            replaced=self.bad.counted("replaced"),
-            skipped=self.bad.counted("skipped"),
-            declined=self.bad.counted("declined"),
             retries=total.retries,
-            left_out=plan.left_out,
-            repeated=plan.repeated,
             prefetch=self._prefetch,
             stages={name: StageStats(0.0, 0, 0) for name in STAGES} | total.stages,
             ray=replace(self._tally, cpu_s=total.cpu_s),
