@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,28 @@ def test_a_cached_share_is_not_read(store: StoreServer, tmp_path: Path) -> None:
     whole, half, none = (forecast(dataset, ["image"], plan, LINK, cached_share=share) for share in (0.0, 0.5, 1.0))
     assert 0 < half.read_bytes < whole.read_bytes
     assert (none.requests, none.read_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("order", ["global", WINDOWED], ids=["global", "windowed"])
+def test_the_cost_of_the_global_order_is_logged_once(
+    order: Any,
+    store: StoreServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(LinkMeter, "model", lambda *_, **__: replace(LINK, latency_s=0.0))
+    read = loader(open_there(store, tmp_path), order=order)
+    with caplog.at_level(logging.WARNING, "headrace"):
+        for _ in range(2):
+            for _ in read:
+                pass
+    requests = [int(str(record.args[0])) for record in caplog.records if record.args]
+    stats = read.stats()
+    assert stats is not None
+    assert stats.fetch is not None
+    assert len(requests) == (order == "global")
+    assert all(stats.fetch.counts.requests / 3 < each < stats.fetch.counts.requests * 3 for each in requests)
 
 
 def test_files_on_this_machine_have_no_bill(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from headrace.fetch.read_groups import (
     WantedPlaces,
     groups_of,
     memory_limit,
+    report_global_order,
+    samples_apart,
 )
 from headrace.plan import EpochPlan, ReadGroup
 from headrace.stores import (
@@ -104,6 +106,8 @@ class FetchAhead:
         self._dataset, self._columns = dataset, tuple(columns)
         self._limit, self._cached = limit_bytes, cached
         self._groups, self._alone = groups_of(plan, epoch, first_step)
+        self._unreported = samples_apart(plan) if epoch == 0 else 0
+        """Samples of an epoch of the global order, until its reads are reported."""
         self._next = next(self._groups, None)
         self._put_back: deque[LocatedGroup] = deque()
         """Groups before the next one that memory had no room for."""
@@ -258,6 +262,9 @@ class FetchAhead:
             if plan.bytes > room and not is_needed:
                 self._put_back.extendleft(reversed(found.groups))
                 return False
+        if self._unreported and len(ranges):
+            report_global_order(self._unreported, ranges, plan)
+            self._unreported = 0
         self._keep(found, self._fetch(ranges, plan))
         self._alone = max(0, self._alone - len(found.groups))
         self._read_share = max(1.0, plan.bytes / max(1, ranges.bytes))

@@ -15,7 +15,7 @@ from headrace.data import Dataset
 from headrace.errors import UsageError
 from headrace.fetch.objects import NumberedObject
 from headrace.plan import EpochPlan, ReadGroup, UniformPlan, mean_sample_bytes, reads_by_step
-from headrace.stores import WantedRanges
+from headrace.stores import RequestPlan, WantedRanges
 from headrace.system import available_to_rank
 
 _log = logging.getLogger("headrace")
@@ -26,6 +26,8 @@ _MEMORY_SHARE = 8
 _WINDOWS = 2
 """Windows in memory: batches are made from one while the next is on its way. A part of a window is released with its
 last sample, which is near the window's end."""
+_NOTABLE = 4
+"""Requests of the global order, as a multiple of those in windows, from which they are reported."""
 _FIRST_SHARE = 16
 """Share (1/n) of the first window whose samples are fetched one by one."""
 
@@ -165,6 +167,27 @@ def _report_shared_lanes(plan: EpochPlan) -> None:
             window.lanes,
             -(-plan.world_size // window.lanes),
             plan.world_size,
+        )
+
+
+def samples_apart(plan: EpochPlan) -> int:
+    """Return the samples of an epoch on the first rank of a shuffled run without windows, else 0."""
+    is_global = isinstance(plan, UniformPlan) and plan.shuffle and not plan.window_samples
+    return plan.length if is_global and plan.rank == 0 else 0
+
+
+def report_global_order(samples: int, ranges: WantedRanges, plan: RequestPlan) -> None:
+    """Log what an epoch of the global order reads, by its first round, and what windows would read."""
+    epoch = samples / len(ranges)
+    requests, windowed = epoch * plan.request_count, epoch * ranges.bytes / plan.request_bytes
+    if requests > _NOTABLE * max(1.0, windowed):
+        _log.warning(
+            "order: the global order takes some %s requests and %.1f GB for an epoch of %.1f GB; order='windowed' "
+            "takes about %s requests, and reads little more than the samples. `headrace plan` prints both",
+            f"{requests:,.0f}",
+            epoch * plan.bytes / 1e9,
+            epoch * ranges.bytes / 1e9,
+            f"{windowed:,.0f}",
         )
 
 
