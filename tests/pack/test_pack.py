@@ -92,7 +92,14 @@ def test_reduced_images_in_each_form_are_those_of_the_jpeg(photos: Path, tmp_pat
     assert np.abs(batches[Form.raw].astype(int) - batches[Form.jpeg]).mean() < 5
     sizes = [Image.open(io.BytesIO(sample["image"])).size for sample in forms[Form.jpeg]]
     assert {min(size) for size in sizes} == {64, 97, 100}  # smaller images stay
+    rough, fine = (
+        try_out(hr.open(str(photos)), PackOptions(form=Form.jpeg, short_side=100, quality=quality))
+        for quality in (20, 95)
+    )
+    assert 20 < rough.psnr_db < fine.psnr_db < 60
+    assert 0.5 < rough.ssim < fine.ssim < 1
     pixels = try_out(hr.open(str(photos)), PackOptions(form=Form.raw, short_side=100))
+    assert (pixels.psnr_db, pixels.ssim) == (None, None)
     assert pixels.samples == 60
     assert pixels.decode_after_s < pixels.decode_before_s
 

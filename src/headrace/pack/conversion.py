@@ -115,16 +115,20 @@ class ImageConverter:
             return None
         if dense or (self.options.form is not Form.lossless and kind != "jpg" and _opened(data).mode not in _PHOTOS):
             return self._dense(data, kind)
-        reduced = self._is_larger(data)
         if self.options.form is Form.raw:
-            return Encoded(netpbm((self._reduced if reduced else self._whole)(data)), "ppm")
-        if reduced:
+            return Encoded(netpbm(self.target(data)), "ppm")
+        if self._is_larger(data):
             data, kind = _core.encode_jpeg(self._reduced(data), quality=self.options.quality), "jpg"
         elif kind == "jpg":
             data = _core.transcode_jpeg(data) or data
         if self.options.form is Form.yuv420 and kind == "jpg" and not _is_turned(data):
             return Encoded(_core.jpeg_planes(data), "y4m")
         return Encoded(data, kind)
+
+    def target(self, data: bytes) -> NDArray[np.uint8]:
+        """Return the pixels [H, W, 3] that a photograph has in the pack if its encoding loses nothing."""
+        pixels: NDArray[np.uint8] = (self._reduced if self._is_larger(data) else self._whole)(data)
+        return pixels
 
     def _is_larger(self, data: bytes) -> bool:
         side = self.options.short_side

@@ -26,7 +26,6 @@ import numpy as np
 
 from headrace import _core
 from headrace.data import BytesInMemory, Dataset, FileColumn, file_bytes
-from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.pack.conversion import ImageConverter, PackOptions
 from headrace.pack.members import PackMember, SampleReader
@@ -42,7 +41,6 @@ from headrace.pack.shard_files import (
 )
 from headrace.stores import is_remote
 from headrace.system import default_threads
-from headrace.views import RandomResizedCrop
 
 _TRIED = 64
 """Samples that are converted to estimate a shard's size."""
@@ -69,21 +67,6 @@ class PackReport:
     dropped: tuple[tuple[str, str], ...]
     """Key and reason of each sample left out."""
     wall_s: float
-
-
-@dataclass(frozen=True)
-class TrialReport:
-    """Sizes and decoding speed of a few samples before and after their conversion."""
-
-    samples: int
-    source_bytes: int
-    bytes: int
-    decode_before_s: float | None
-    """CPU time in which one core decodes random crops of the originals; None if there are no images."""
-    decode_after_s: float | None
-    estimated_bytes: int
-    """Estimated bytes of the whole pack."""
-    shards: int
 
 
 def pack(
@@ -129,29 +112,6 @@ def pack(
     return plan.report(folder, mine, written=len(missing), begun_s=begun_s)
 
 
-def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = None) -> TrialReport:
-    """Convert a few samples in memory and compare their sizes and decoding speed, without writing anything."""
-    reader = SampleReader(dataset, ImageConverter(options))
-    with sample_pool(reader, threads) as pool:
-        estimate = _estimate(reader, pool)
-    cuts, order = _cut(estimate.sizes, options), _order(len(dataset), options.shuffle)
-    pictures = [
-        (dataset.read(reader.files[0], int(order[at])), members[0].data)
-        for at, members in zip(estimate.tried, estimate.members, strict=True)
-        if members
-    ]
-    before, after = (_decode_s([pair[side] for pair in pictures]) for side in (0, 1))
-    return TrialReport(
-        len(estimate.tried),
-        int(estimate.source[estimate.tried].sum()),
-        sum(len(member.data) for members in estimate.members for member in members),
-        before,
-        after,
-        int(estimate.sizes.sum()),
-        len(cuts) - 1,
-    )
-
-
 def sample_pool(reader: SampleReader, threads: int | None, *, cores: int | None = None) -> ThreadPoolExecutor:
     """Return the threads that convert samples. Default: one per core, several if the source is in a store."""
     is_stored = any(reader.dataset.files(name).is_remote for name in reader.files)
@@ -159,24 +119,8 @@ def sample_pool(reader: SampleReader, threads: int | None, *, cores: int | None 
     return ThreadPoolExecutor(threads or (cores or default_threads()) * per_core, "headrace-pack")
 
 
-def _decode_s(pictures: Sequence[bytes]) -> float | None:
-    """Return CPU seconds in which this thread crops each picture at random to 224 × 224, the best of three rounds."""
-    reader = ImageReader(view=RandomResizedCrop(224), output="numpy")
-    rounds = []
-    for _ in range(3):
-        rng = np.random.default_rng(0)
-        begun_s = time.thread_time()
-        try:
-            for data in pictures:
-                reader(data, rng=rng)
-        except HeadraceError:
-            return None
-        rounds.append(time.thread_time() - begun_s)
-    return min(rounds) if pictures else None
-
-
 @dataclass(frozen=True)
-class _Estimate:
+class Estimate:
     """Sizes of all samples, estimated from a few."""
 
     source: Ints
@@ -252,25 +196,25 @@ def found_plan(reader: SampleReader, folder: PackFolder) -> PackPlan | None:
     if found != wanted:
         other = [name for name in wanted if found.get(name) != wanted[name]]
         raise UsageError(f"{folder} holds a pack with another {', '.join(other)}; choose another folder, or delete it")
-    return PackPlan(_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
+    return PackPlan(sample_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
 
 
 def write_plan(reader: SampleReader, folder: PackFolder, pool: ThreadPoolExecutor) -> PackPlan:
     """Compute the plan and write it. Two runs compute the same."""
-    estimate = _estimate(reader, pool)
-    cuts, source_bytes = _cut(estimate.sizes, reader.converter.options), int(estimate.source.sum())
+    estimate = estimated(reader, pool)
+    cuts, source_bytes = cut(estimate.sizes, reader.converter.options), int(estimate.source.sum())
     write_document(folder, PLAN, {**_identity(reader), "cuts": cuts, "source_bytes": source_bytes})
-    return PackPlan(_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
+    return PackPlan(sample_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
 
 
-def _order(samples: int, seed: int | None) -> Ints:
+def sample_order(samples: int, seed: int | None) -> Ints:
     positions = np.arange(samples, dtype=np.int64)
     return positions if seed is None else _core.permute(samples, _core.hash64(seed, 0), positions)
 
 
-def _estimate(reader: SampleReader, pool: ThreadPoolExecutor) -> _Estimate:
+def estimated(reader: SampleReader, pool: ThreadPoolExecutor) -> Estimate:
     dataset = reader.dataset
-    order = _order(len(dataset), reader.converter.options.shuffle)
+    order = sample_order(len(dataset), reader.converter.options.shuffle)
     source = np.zeros(len(order), np.int64)
     for name in reader.files:
         source += _stored_bytes(dataset, name, order, pool)
@@ -281,7 +225,7 @@ def _estimate(reader: SampleReader, pool: ThreadPoolExecutor) -> _Estimate:
     content = sum(len(member.data) for one in members for member in one)
     overhead = sum(map(_tar_bytes, members)) - content  # headers and padding
     sizes = source.astype(np.float64) * (content / max(1, int(source[good].sum()))) + overhead / max(1, len(good))
-    return _Estimate(source, sizes, tried, members)
+    return Estimate(source, sizes, tried, members)
 
 
 def _stored_bytes(dataset: Dataset, column: str, order: Ints, pool: ThreadPoolExecutor) -> Ints:
@@ -300,7 +244,7 @@ def _tar_bytes(members: Sequence[PackMember]) -> int:
     return sum(_BLOCK + -(-len(member.data) // _BLOCK) * _BLOCK for member in members)
 
 
-def _cut(sizes: np.ndarray[Any, np.dtype[np.float64]], options: PackOptions) -> list[int]:
+def cut(sizes: np.ndarray[Any, np.dtype[np.float64]], options: PackOptions) -> list[int]:
     """Return where shards begin, and the end. Each is expected to take at most `max_shard_bytes`, or has one sample."""
     room, cuts = options.max_shard_bytes - tarfile.RECORDSIZE, [0]
     ends = np.cumsum(sizes * _MARGIN)

@@ -119,13 +119,38 @@ def verify(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None
     say(console, [f"{folder}: {summary.samples:,} samples in {summary.shards:,} shards, every byte is right"])
 
 
-def info(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None, json: Json = None) -> None:
+def info(
+    folder: Folder,
+    *,
+    alike: Annotated[
+        bool, typer.Option("--near-duplicates", help="Also decode all images, and list those that look alike.")
+    ] = False,
+    endpoint: Endpoint = None,
+    profile: Profile = None,
+    json: Json = None,
+) -> None:
     """Summarise a pack: samples, bytes, columns, options, and the samples left out."""
     from headrace.pack import describe
 
-    summary = describe(folder, store_options=store_options(endpoint, profile))
-    say(console_for(json), info_lines(folder, summary))
-    write_json(json, asdict(summary))
+    stores = store_options(endpoint, profile)
+    summary = describe(folder, store_options=stores)
+    console = console_for(json)
+    say(console, info_lines(folder, summary))
+    document: dict[str, object] = asdict(summary)
+    if alike:
+        groups = document["near_duplicates"] = _alike_in(folder, stores)
+        say(console, [f"{len(groups):,} groups of images that look alike:", *map("  {}".format, map(" ".join, groups))])
+    write_json(json, document)
+
+
+def _alike_in(folder: str, stores: dict[str, str]) -> list[list[str]]:
+    """Return the keys of each group of images that look alike. Raises UsageError for a pack without images."""
+    from headrace.data import open as open_dataset
+    from headrace.pack import near_duplicates
+
+    dataset = open_dataset(f"{folder.rstrip('/')}/shard-*.tar", store_options=stores or None)
+    groups = near_duplicates(dataset, "image")
+    return [[dataset.key(index) for index in group] for group in groups]
 
 
 def merge(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None, json: Json = None) -> None:
@@ -162,6 +187,8 @@ def trial_lines(trial: TrialReport) -> Iterator[str]:
             f"{trial.decode_after_s / trial.samples * 1e3:.2f} ms after: "
             f"{trial.decode_before_s / trial.decode_after_s:.1f} × as fast"
         )
+    if trial.psnr_db is not None:
+        yield f"Against the resized originals: PSNR {trial.psnr_db:.1f} dB, SSIM {trial.ssim:.3f} (medians)"
 
 
 def pack_lines(report: PackReport, to: str) -> Iterator[str]:
