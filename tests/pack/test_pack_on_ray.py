@@ -100,7 +100,7 @@ def test_nodes_write_the_bytes_of_one_machine(photos: Path, tmp_path: Path, ray_
 def test_a_cluster_that_is_not_there_is_named(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    with pytest.raises(UsageError, match="expected the address of a running cluster, got auto"):
+    with pytest.raises(UsageError, match="expected a running Ray cluster at address 'auto'"):
         pack_on_ray(hr.open(str(photos)), tmp_path / "pack", OPTIONS)
     done = CliRunner().invoke(app, ["pack", str(photos), str(tmp_path / "pack"), "--ray", "auto", "--shard", "0/2"])
     assert isinstance(done.exception, UsageError)

@@ -6,7 +6,6 @@ fails at once. Ray places the tasks, and runs the tasks of lost nodes again.
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import socket
@@ -17,12 +16,13 @@ from itertools import islice
 from typing import Any
 
 from headrace.data import Dataset
-from headrace.errors import HeadraceError, NotFoundError, ReadError, UsageError
+from headrace.errors import HeadraceError, NotFoundError, ReadError
 from headrace.pack.conversion import ImageConverter, PackOptions
 from headrace.pack.members import SampleReader
 from headrace.pack.pack_folder import PackFolder
 from headrace.pack.packing import PackPlan, PackReport, expect_target, found_plan, sample_pool, write_plan
 from headrace.pack.shard_files import shard_name, write_shard
+from headrace.system import connect_to_ray
 
 _LEAST_TASKS = 64
 """Tasks handed to Ray at once, at least: some wait, so that a cluster that grows by demand sees it."""
@@ -64,16 +64,7 @@ def pack_on_ray(
 @contextmanager
 def _connected(address: str) -> Iterator[Any]:
     """Yield `ray`, connected to a cluster. Raises UsageError."""
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ImportError as error:
-        raise UsageError("--ray needs ray, which is not installed. Install it: pip install 'headrace[ray]'") from error
-    is_own = not ray.is_initialized()
-    if is_own:
-        try:
-            ray.init(address=address, logging_level="warning", log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise UsageError(f"--ray: expected the address of a running cluster, got {address}: {error}") from error
+    ray, is_own = connect_to_ray("--ray", address, logs_tasks=False)
     try:
         yield ray
     finally:

@@ -15,6 +15,7 @@ from headrace.system.control_groups import (
 )
 from headrace.system.forks import close_in_forks, forget_ended_forks, keep_for_forks, kept_by_fork
 from headrace.system.rank import Launcher, ProcessRank, launcher_of, rank_of_process, ranks_of_node
+from headrace.system.ray_cluster import connect_to_ray, load_ray
 from headrace.system.resources import (
     available_bytes,
     available_cores,

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from headrace.errors import UsageError
 from headrace.loader.recipe import Recipe
-from headrace.system import ProcessOrigin
+from headrace.system import ProcessOrigin, connect_to_ray, load_ray
 
 CALLS = 2
 """Steps that an actor makes at a time: one is read, sent or near its end while the other keeps the cores at work."""
@@ -53,7 +53,7 @@ class IdleActors(list[Any]):
 def kill(handle: Any) -> None:
     """End an actor, also one that has not started."""
     with suppress(Exception):  # Ray itself may be gone
-        ray = _ray()
+        ray = load_ray("workers")
         if ray.is_initialized():  # else `kill` would start a Ray
             ray.kill(handle)
 
@@ -89,15 +89,7 @@ def connect(workers: Workers, *, world_size: int, refused: Mapping[str, object])
         if value:
             raise UsageError(f"workers: expected no {name}= with it, {_WHY[name]}, got {name}={value!r}; leave one out")
     given = RayWorkers() if workers == "ray" else workers
-    ray = _ray()
-    if not ray.is_initialized():
-        try:
-            ray.init(address=given.address, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UsageError(
-                f"workers: expected a Ray cluster at address={given.address!r}, got none ({error}); start one with "
-                "`ray start --head`, or connect the program with ray.init() first"
-            ) from error
+    ray, _ = connect_to_ray("workers", given.address)
     actors = given.actors
     if actors is None:
         actors = max(1, _actors_elsewhere(ray, given.cpus_per_actor) // world_size)
@@ -117,7 +109,7 @@ def check_travels(recipe: Recipe) -> None:
     """Raise UsageError for functions of the user that cannot be pickled."""
     for name, function in (("map", recipe.map), ("batch_map", recipe.batch_map)):
         try:
-            _ray().cloudpickle.dumps(function)
+            load_ray("workers").cloudpickle.dumps(function)
         except Exception as error:  # what the function refers to may raise anything
             raise UsageError(
                 f"{name}: expected a function that can be pickled with workers=, got {function!r}, which cannot "
@@ -130,11 +122,3 @@ def _actors_elsewhere(ray: Any, cpus: int) -> int:
     here = ray.get_runtime_context().get_node_id()
     room = {node["NodeID"]: int(node["Resources"].get("CPU", 0) // cpus) for node in ray.nodes() if node["Alive"]}
     return sum(count for node, count in room.items() if node != here) or room.get(here, 0)
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise UsageError("workers='ray' needs Ray: pip install 'headrace[ray]'") from error
-    return ray
