@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from headrace.data import ByteColumn, Dataset, TextColumn
 from headrace.errors import DatasetError, HeadraceError, NotFoundError, ReadError, UsageError
 from headrace.pack.conversion import ImageConverter
+
+Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 _ALIASES = ("image", "label", "text")
 """Columns of an archive whose members have columns by extension too."""
@@ -56,14 +58,14 @@ class SampleReader:
             return False
         return True
 
-    def try_members(self, index: int) -> list[PackMember] | HeadraceError:
-        """Return the converted members of the sample at `index`, or the error if its content cannot be converted.
+    def try_members(self, index: int, values: Sequence[PackMember]) -> list[PackMember] | HeadraceError:
+        """Return the converted members of the sample at `index` and its `values`, or the error of a bad sample.
 
         Raises ReadError or DatasetError if a read failed, which says nothing about the sample.
         """
         try:
             members = [member for name in self.files if (member := self._file(name, index)) is not None]
-            return [*members, *self._values(index)]
+            return [*members, *values]
         except (ReadError, DatasetError):
             raise
         except HeadraceError as error:
@@ -86,19 +88,22 @@ class SampleReader:
             return PackMember(f".{stem}.{found.extension}" if stem else f".{found.extension}", found.data)
         return PackMember(f".{found.extension}" if len(self.files) == 1 else f".{name}.{found.extension}", found.data)
 
-    def _values(self, index: int) -> Iterator[PackMember]:
-        """Yield the label as `.cls`, a text as `.txt`, and all other values as `.json`."""
+    def value_members(self, indices: Ints) -> list[list[PackMember]]:
+        """Return the members of each sample's values: the label as `.cls`, a text as `.txt`, all others as `.json`."""
+        samples = self.dataset.select(indices)
+        columns = [samples.column(name) for name in self.values]
+        columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
+        return [list(self._members_of(values)) for values in zip(*columns, strict=True)] or [[] for _ in indices]
+
+    def _members_of(self, values: Sequence[Any]) -> Iterator[PackMember]:
         others: dict[str, Any] = {}
-        sample = self.dataset.select([index])
-        for name in self.values:
-            value = sample.column(name)[0]
-            value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        for name, value in zip(self.values, values, strict=True):
             if name == "label" and isinstance(value, int):
                 yield PackMember(".cls", b"%d" % value)
             elif name in ("text", "caption") and isinstance(value, str):
                 yield PackMember(".txt", value.encode())
             else:
-                others[name] = value
+                others[name] = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
         if others:
             yield PackMember(".json", json.dumps(others, ensure_ascii=False, sort_keys=True).encode())
 

@@ -28,11 +28,10 @@ from headrace import _core
 from headrace.data import BytesInMemory, Dataset, FileColumn, file_bytes
 from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.pack.conversion import ImageConverter, PackOptions
-from headrace.pack.members import PackMember, SampleReader
+from headrace.pack.members import Ints, PackMember, SampleReader
 from headrace.pack.pack_folder import PackFolder
 from headrace.pack.shard_files import (
     PLAN,
-    Ints,
     read_document,
     read_entries,
     shard_name,
@@ -219,7 +218,7 @@ def estimated(reader: SampleReader, pool: ThreadPoolExecutor) -> Estimate:
     for name in reader.files:
         source += _stored_bytes(dataset, name, order, pool)
     tried = sorted({int(at) for at in np.linspace(0, len(order) - 1, _TRIED)}) if len(order) else []
-    found = pool.map(lambda at: reader.try_members(int(order[at])), tried)
+    found = pool.map(reader.try_members, order[tried].tolist(), reader.value_members(order[tried]))
     members = [[] if isinstance(one, HeadraceError) else one for one in found]  # the run reports bad samples
     good = [at for at, one in zip(tried, members, strict=True) if one]
     content = sum(len(member.data) for one in members for member in one)

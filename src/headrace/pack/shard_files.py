@@ -12,17 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from headrace.errors import DatasetError, HeadraceError
-from headrace.pack.members import PackMember, SampleReader, key_of
+from headrace.pack.members import Ints, PackMember, SampleReader, key_of
 from headrace.pack.pack_folder import PackFolder
 
 FORMAT = "headrace pack 1"
 PLAN = "pack.json"
 _CHECK = "check"
 _READ_AT_ONCE = 16
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def shard_name(shard: int) -> str:
@@ -149,10 +146,9 @@ def _converted(
 ) -> Iterator[tuple[int, list[PackMember] | HeadraceError]]:
     """Yield the samples' members in order, with a few more samples in conversion. Raises as `try_members` does."""
     ahead: deque[tuple[int, Future[list[PackMember] | HeadraceError]]] = deque()
-    indices = iter(order.tolist())
     try:
-        for index in indices:
-            ahead.append((index, pool.submit(reader.try_members, index)))
+        for index, values in zip(order.tolist(), reader.value_members(order), strict=True):
+            ahead.append((index, pool.submit(reader.try_members, index, values)))
             if len(ahead) > 2 * pool._max_workers + 4:
                 first, future = ahead.popleft()
                 yield first, future.result()
