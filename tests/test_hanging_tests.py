@@ -1,4 +1,4 @@
-"""What the tests' own configuration makes of a test that hangs, and of signals that were ignored at the start."""
+"""What the tests' own configuration makes of files, of a test that hangs, and of signals ignored at the start."""
 
 from __future__ import annotations
 
@@ -58,10 +58,38 @@ def test_it():
 )
 def test_a_test_that_hangs_ends_the_run(tmp_path: Path, hangs: str) -> None:
     text = f"import os, subprocess, time\n\ndef test_hangs():\n    {hangs}\n"
-    options = ["-n1", "--max-worker-restart=0", "-o", "timeout=2"]
+    options = ["-n1", "--max-worker-restart=0", "--whole-files", "-o", "timeout=2"]
     status, shown = run_tests(tmp_path, text, *options, timeout=60)
     assert status == 1
-    assert "test_hangs" in shown
+    assert "FAILED test_it.py::test_hangs" in shown
+
+
+def test_files_that_workers_collect_one_by_one_have_the_results_of_all_at_once(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+@pytest.fixture(scope="module")
+def numbers():
+    yield [1]
+    print("torn down once")
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_it(numbers, number):
+    assert number in numbers
+
+@pytest.mark.long
+def test_that_is_long():
+    raise AssertionError
+"""
+    (tmp_path / "test_broken.py").write_text("import no_such_module\n")
+    (tmp_path / "test_long.py").write_text("import pytest\n\n@pytest.mark.long\ndef test_it():\n    assert False\n")
+    status, shown = run_tests(tmp_path, text, "-n1", "--whole-files", "-m", "not long", timeout=60)
+    assert status == 1
+    assert "1 failed, 1 passed, 1 error" in shown
+    assert shown.count("torn down once") == 1
+    assert "FAILED test_it.py::test_it[2] - assert 2 in [1]" in shown
+    assert "ERROR test_broken.py" in shown
+    assert "No module named 'no_such_module'" in shown
 
 
 def test_a_wait_without_a_limit_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
