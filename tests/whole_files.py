@@ -34,7 +34,7 @@ class WholeFile(pytest.Item):
 
     @classmethod
     def of(cls, module: pytest.Module) -> WholeFile:
-        file = cls.from_parent(module.parent, name=module.name, nodeid=module.nodeid)
+        file = cls.from_parent(module.parent, name=module.name, path=module.path, nodeid=module.nodeid)
         file.module = module
         file.add_marker(pytest.mark.timeout(0))  # each test has its own
         return file

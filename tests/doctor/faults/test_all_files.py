@@ -274,7 +274,6 @@ for _ in range(9):
 """
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("steps", "leak", "status"),
     [(5, "unless intended", 101), pytest.param(25, "certain", 101, marks=pytest.mark.long)],
