@@ -33,6 +33,7 @@ def run_tests(folder: Path, text: str, *options: str, **options_of_run: object) 
     return ran.returncode, (folder / "shown").read_text()
 
 
+@pytest.mark.long
 def test_children_can_be_interrupted_where_signals_were_ignored(tmp_path: Path) -> None:
     text = f"""
 import subprocess, sys
