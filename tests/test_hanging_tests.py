@@ -83,10 +83,13 @@ def test_that_is_long():
     raise AssertionError
 """
     (tmp_path / "test_broken.py").write_text("import no_such_module\n")
-    (tmp_path / "test_long.py").write_text("import pytest\n\n@pytest.mark.long\ndef test_it():\n    assert False\n")
+    for name, is_long in (("one/test_first.py", False), ("one/test_long.py", True), ("other/test_last.py", False)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        mark = "@pytest.mark.long\n" * is_long
+        (tmp_path / name).write_text(f"import pytest\n\n{mark}def test_it():\n    pass\n")
     status, shown = run_tests(tmp_path, text, "-n1", "--whole-files", "-m", "not long", timeout=60)
     assert status == 1
-    assert "1 failed, 1 passed, 1 error" in shown
+    assert "1 failed, 3 passed, 1 error" in shown
     assert shown.count("torn down once") == 1
     assert "FAILED test_it.py::test_it[2] - assert 2 in [1]" in shown
     assert "ERROR test_broken.py" in shown

@@ -45,6 +45,8 @@ class WholeFile(pytest.Item):
         with garbage_stays():
             items = list(session.genitems(self.module))
             self.config.hook.pytest_collection_modifyitems(session=session, config=self.config, items=items)
+        if not items:  # what the file before has in common with this one may not be with the next
+            session._setupstate.teardown_exact(following)
         place = session.items.index(self)
         for item, nextitem in zip(items, [*items[1:], following], strict=False):
             session.items[place] = item
