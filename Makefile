@@ -28,10 +28,11 @@ help: ## list the targets
 demo: build $(VENV)/.photographs ## photographs become batches, beside torch's DataLoader (PHOTOS=folder for your own)
 	$(BIN)/headrace demo $(DEMO_PHOTOS)
 
-# Tests often wait for processes that they start: there is one worker more than cores.
+# Tests often wait for processes that they start: there is one worker more than cores. Each collects the files that it
+# runs, and pytest counts files as tests: it shows no percentage.
 test: build $(VENV)/.browser ## the tests, less those marked long
-	$(BIN)/python -m pytest -m "not long and not alone" --max-worker-restart=0 --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest -m "not long and alone" $$(grep -rl "mark\.alone" tests)
+	$(BIN)/python -m pytest -m "not long and not alone" --max-worker-restart=0 --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --whole-files -o console_output_style=classic
+	$(BIN)/python -m pytest -m "not long and alone" $$(grep -rl --include='*.py' "mark\.alone" tests | sort)
 
 test-long: build $(VENV)/.browser ## every test, those that reach the core once more under sanitizers, the queue under load
 	$(BIN)/python -m pytest

@@ -26,6 +26,7 @@ from hypothesis.internal.conjecture import providers
 from leaks import inventory, leaks_of
 from PIL import Image
 from processes import LimitedProcess, end_processes, started
+from whole_files import RunningTests, WholeFiles, garbage_stays
 
 from headrace.tools.demo_dataset import natural_image
 
@@ -69,10 +70,16 @@ ENCODINGS = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole-files", action="store_true", help="workers collect a file when they are to run it")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Take fewer examples of each property in `make test`, before modules that want a multiple of them are imported."""
     if "not long" in config.getoption("markexpr"):
         settings.load_profile("cut")
+    if config.getoption("whole_files"):
+        config.pluginmanager.register(WholeFiles() if "PYTEST_XDIST_WORKER" in os.environ else RunningTests())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -91,17 +98,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect no garbage while modules and items are made: all of them stay.
-
-    Nor does a later collection look through them, and through all of torch: tests and the leak fixture often collect.
-    """
-    gc.disable()
-    try:
+    with garbage_stays():
         return (yield)
-    finally:
-        gc.enable()
-        gc.collect()
-        gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -52,6 +52,7 @@ def test_types_of_torch_and_numpy_are_taken_by_their_names(dtype):
         hr.Image(dtype=torch.float64)
 
 
+@pytest.mark.long
 def test_metrics_are_there_as_the_docs_write_them():
     code = "import headrace as hr; print(hr.metrics.LoaderMetrics.__name__)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -1,4 +1,4 @@
-"""What the tests' own configuration makes of a test that hangs, and of signals that were ignored at the start."""
+"""What the tests' own configuration makes of files, of a test that hangs, and of signals ignored at the start."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def run_tests(folder: Path, text: str, *options: str, **options_of_run: object) 
     return ran.returncode, (folder / "shown").read_text()
 
 
+@pytest.mark.long
 def test_children_can_be_interrupted_where_signals_were_ignored(tmp_path: Path) -> None:
     text = f"""
 import subprocess, sys
@@ -58,10 +59,41 @@ def test_it():
 )
 def test_a_test_that_hangs_ends_the_run(tmp_path: Path, hangs: str) -> None:
     text = f"import os, subprocess, time\n\ndef test_hangs():\n    {hangs}\n"
-    options = ["-n1", "--max-worker-restart=0", "-o", "timeout=2"]
+    options = ["-n1", "--max-worker-restart=0", "--whole-files", "-o", "timeout=2"]
     status, shown = run_tests(tmp_path, text, *options, timeout=60)
     assert status == 1
-    assert "test_hangs" in shown
+    assert "FAILED test_it.py::test_hangs" in shown
+
+
+def test_files_that_workers_collect_one_by_one_have_the_results_of_all_at_once(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+@pytest.fixture(scope="module")
+def numbers():
+    yield [1]
+    print("torn down once")
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_it(numbers, number):
+    assert number in numbers
+
+@pytest.mark.long
+def test_that_is_long():
+    raise AssertionError
+"""
+    (tmp_path / "test_broken.py").write_text("import no_such_module\n")
+    for name, is_long in (("one/test_first.py", False), ("one/test_long.py", True), ("other/test_last.py", False)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        mark = "@pytest.mark.long\n" * is_long
+        (tmp_path / name).write_text(f"import pytest\n\n{mark}def test_it():\n    pass\n")
+    status, shown = run_tests(tmp_path, text, "-n1", "--whole-files", "-m", "not long", timeout=60)
+    assert status == 1
+    assert "1 failed, 3 passed, 1 error" in shown
+    assert shown.count("torn down once") == 1
+    assert "FAILED test_it.py::test_it[2] - assert 2 in [1]" in shown
+    assert "ERROR test_broken.py" in shown
+    assert "No module named 'no_such_module'" in shown
 
 
 def test_a_wait_without_a_limit_has_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,7 @@ def test_sizes(subsampling: str) -> None:
             check(file, *windows_of(width, height, 1, size))
 
 
+@pytest.mark.one_in(2)
 @each_subsampling
 @pytest.mark.parametrize("grey", [False, True], ids=["colour", "grey"])
 def test_tiny_images_by_whichever_path(subsampling: str, grey: bool) -> None:
@@ -162,6 +163,7 @@ def test_tiny_images_by_whichever_path(subsampling: str, grey: bool) -> None:
             check(file, (0, 0, width, 1), (width - 1, 0, width, height), path="native")
 
 
+@pytest.mark.one_in(2)
 @each_subsampling
 @pytest.mark.parametrize(
     "options", [{"restart_marker_blocks": 1}, {"restart_marker_blocks": 7}, {"restart_marker_rows": 1}]
@@ -197,6 +199,7 @@ def test_skipped_intervals_are_not_decoded() -> None:
 
 @each_subsampling
 @pytest.mark.one_in(4)
+@pytest.mark.long
 def test_windows(subsampling: str) -> None:
     file = encode(photograph(300, 400), quality=95, subsampling=SUBSAMPLINGS[subsampling])
     check(file, *windows_of(400, 300, 40, 7))
@@ -320,6 +323,7 @@ def test_flipped_bits_in_the_scan(data: st.DataObject) -> None:
 
 @settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(data=st.data())
+@pytest.mark.long
 def test_replaced_bytes_anywhere(data: st.DataObject) -> None:
     file = bytearray(data.draw(st.sampled_from(ORIGINALS)))
     top = data.draw(st.sampled_from([scan_start(bytes(file)), len(file)]))

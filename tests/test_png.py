@@ -76,7 +76,7 @@ def rgb(file: bytes, *rows: int, **options: object) -> np.ndarray:
     return _core.decode_png(file, "rgbx8", *rows, **options)[:, :, :3]
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @each_kind
 @interlaced_or_not
 @pytest.mark.parametrize("filters", FILTERS)
@@ -122,7 +122,7 @@ def layouts_of(color: int, depth: int) -> list[str]:
     return ["rgbx8", *single]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @each_kind
 @interlaced_or_not
 def test_levels_give_the_same_bytes(color: int, depth: int, interlaced: bool) -> None:
@@ -134,6 +134,7 @@ def test_levels_give_the_same_bytes(color: int, depth: int, interlaced: bool) ->
                 np.testing.assert_array_equal(_core.decode_png(file, layout, level=level), scalar)
 
 
+@pytest.mark.one_in(2)
 @each_kind
 @interlaced_or_not
 def test_a_window_equals_the_same_rows_of_the_whole(color: int, depth: int, interlaced: bool) -> None:
@@ -173,6 +174,7 @@ def test_a_window_of_a_stream_that_ends_early(below: int) -> None:
         rgb(file, 0, 10)
 
 
+@pytest.mark.long
 def test_photograph_as_pillow_writes_it() -> None:
     rng = np.random.default_rng(0)
     small = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8))

@@ -150,6 +150,7 @@ def test_permutation_of_ten_to_the_twelve_does_not_collide():
     assert len(np.unique(indices)) == 10**5
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
 def test_every_order_of_a_few_is_equally_likely(n):
     keys = 20_000

@@ -63,7 +63,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("cache", [None, "ram", "disk"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_what_is_cached_is_before_the_draw(dataset, tmp_path, view, cache):

@@ -216,6 +216,7 @@ def mixed(width: int, depth: int, alpha: float) -> list[Chain]:
     return [_core.draw_chain(native, 7, sample, 0, width=8, height=8) for sample in range(N)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("alpha", [0.4, 1.0, 3.0])
 def test_weights_of_augmix(alpha: float) -> None:
     """Beta(alpha, alpha) for the whole; Dirichlet(alpha, …), whose margins are Beta(alpha, (width - 1) alpha)."""

@@ -95,6 +95,7 @@ def test_rand_augment_has_torchvisions_magnitudes(magnitude: int) -> None:
             assert values(node, name, 40) == expected(name, signed, magnitudes[magnitude : magnitude + 1])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("policy", "augmentation", "bins"),
     [

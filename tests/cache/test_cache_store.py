@@ -218,6 +218,7 @@ def test_the_process_that_made_it_is_killed():
 
 
 @pytest.mark.one_in(2)
+@pytest.mark.long
 def test_forks_while_others_write(store):
     """A fork has a copy of whatever another thread held in its midst."""
     stop, done = threading.Event(), []
@@ -423,6 +424,7 @@ FULL = """
 """
 
 
+@pytest.mark.long
 def test_no_room_in_the_midst_of_a_write(tmp_path):
     code, out, error = run_python(FULL, f"disk:{tmp_path}:10MB")
     assert (code, out) == (0, f"41 {os.strerror(errno.EFBIG)}\n"), error

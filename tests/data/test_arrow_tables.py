@@ -86,6 +86,7 @@ def test_the_arrow_data_of_a_dataset_is_used_in_place(mapped):
     assert all(file.size == 0 for file in ds.files("image").in_memory.values())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "choose",
     [
@@ -216,6 +217,7 @@ def test_a_file_that_was_replaced_under_a_mapped_table(mapped, tmp_path):
     assert [data.open(table).read("image", number) for number in (0, 39)] == [FILES[0], FILES[39]]
 
 
+@pytest.mark.long
 def test_none_of_the_libraries_is_imported_for_a_table():
     """A path or a list is no reason to import them."""
     code = """

@@ -205,6 +205,7 @@ def test_a_header_and_nothing_else(tmp_path):
 # --- what is beyond memory ---
 
 
+@pytest.mark.long
 def test_lines_of_a_gigabyte_are_refused_in_little_memory(tmp_path):
     """Out of pipes, so that nobody has to write a gigabyte first."""
     names = ["list.csv", "quoted.csv", "list.txt", "list.jsonl"]

@@ -72,6 +72,7 @@ def manifest(tmp_path):
     return write_csv(tmp_path / "list.csv", rows())
 
 
+@pytest.mark.long
 def test_a_second_opening_builds_nothing(manifest, built):
     first, second = data.open(manifest), data.open(manifest)
     assert len(built) == 1
@@ -89,6 +90,7 @@ def test_a_small_manifest_leaves_nothing_beside_it(tmp_path, built):
     assert os.listdir(tmp_path) == ["list.csv"]
 
 
+@pytest.mark.long
 def test_kept_or_not_it_is_the_same(manifest, monkeypatch):
     kept = data.open(manifest)
     monkeypatch.setattr(manifest_table, "_KEPT_FROM_BYTES", 1 << 40)
@@ -155,6 +157,7 @@ def test_replaced_while_it_is_read(tmp_path, monkeypatch, count):
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("count", [ROWS, 10], ids=["kept", "small"])
+@pytest.mark.long
 def test_replaced_between_two_looks_at_it(tmp_path, monkeypatch, count):
     """What were numbers at the first are none at the second: that is not the manifest's fault."""
     manifest = write_csv(tmp_path / "list.csv", rows(count))
@@ -338,6 +341,7 @@ def test_an_index_that_is_cut_off_under_a_reader(manifest):
 # --- strings in a file ---
 
 
+@pytest.mark.long
 def test_stored_strings_are_those_that_were_stored(tmp_path):
     rng = np.random.default_rng(5)
     texts = ["é" * int(rng.integers(0, 5)) + "x" * int(rng.integers(0, 9)) for _ in range(80_000)]
@@ -368,6 +372,7 @@ def test_stored_strings_are_those_that_were_stored(tmp_path):
 # --- processes ---
 
 
+@pytest.mark.long
 def test_a_dataset_goes_to_another_process_by_name(manifest):
     ds = data.open(manifest).select([5, 3])
     sent = pickle.dumps(ds)

@@ -193,6 +193,7 @@ print(sizes.image_sizes(data.open(sys.argv[1], classes=False), "image").tolist()
 """
 
 
+@pytest.mark.long
 def test_of_two_processes_one_probes_and_the_other_waits(tmp_path):
     open_folder(tmp_path)
     first = start_python(PROBE_WHEN_TOLD, tmp_path / "files", stdin=subprocess.PIPE)

@@ -198,7 +198,7 @@ def check_flips(kept: KeptFile, bits: list[int]) -> None:
     assert kept.use() == expected
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_some_bits(kept):
     size = 8 * kept.place.stat().st_size
     check_flips(kept, [*random.Random(0).sample(range(size), FLIPS), 0, size - 1])

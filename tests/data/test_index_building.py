@@ -249,6 +249,7 @@ def test_killed_at_any_moment(three_tars):
         kill_and_go_on(three_tars, lambda work: is_killed_within(work, took_s, rng))
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_nothing(make_tar, tmp_path):
     source = """
         import sys, time

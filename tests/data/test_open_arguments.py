@@ -218,7 +218,7 @@ def always(name: str, source: str, root: Path) -> dict[str, Any]:
     return needed
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", ARGUMENTS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_argument_of_each_source_is_used_or_refused(source, name, tmp_path, monkeypatch):

@@ -99,6 +99,7 @@ def test_a_row_is_a_sample(tmp_path, form, kept):
         assert [ds.read("image", number) for number in range(COUNT)] == FILES
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_the_same_rows_is_one_dataset(tmp_path, form):
     fingerprint = data.open(write_parquet_table(tmp_path / "first.parquet", hub_table())).fingerprint

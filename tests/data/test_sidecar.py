@@ -308,6 +308,7 @@ def test_one_process_builds_and_the_others_wait(make_tar):
     assert said == [f"{data.open(path).fingerprint}\n"] * 3
 
 
+@pytest.mark.long
 def test_failed_builder_hands_over_to_the_next(make_tar, own_cache):
     path = make_tar("a.tar", MEMBERS)
     failing = start(SCAN_WHEN_TOLD, path)

@@ -49,6 +49,7 @@ def bytes_beyond_names(path: Path) -> int:
 @pytest.mark.parametrize(
     "layout", [one if one == "each of another kind" else pytest.param(one, marks=pytest.mark.long) for one in LAYOUTS]
 )
+@pytest.mark.long
 def test_a_sidecar_takes_at_most_64_bytes_a_member(tmp_path, layout):
     path = many(tmp_path / "a.tar", COUNT, LAYOUTS[layout])
     data.open(path)

@@ -157,7 +157,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 def test_batches_are_those_of_the_core(make, case):
     image, options = CASES[case]
     there, here = (battery.epochs(make(image, augment_on=where, **options)) for where in ("device", "cpu"))
@@ -179,6 +179,7 @@ def test_on_the_cpu_the_core_does_it(folder):
     assert set(next(iter(loader))) == {"image"}
 
 
+@pytest.mark.long
 def test_world_sizes_and_resumes_agree(make):
     def again(**overrides):
         return make(hr.Image(augment=SIMCLR), augment_on="device", augment=ERASING, **overrides)

@@ -54,7 +54,7 @@ ANYWHERE = (
 )
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("scenario", [*ANYWHERE, "uint8", "colours", "mixup of floats"])
 def test_batches_on_another_accelerator_are_in_order(scenario, folder):
     with simulated_device(kind="xpu") as device:

@@ -163,6 +163,7 @@ def test_ctrl_c_during_the_report_leaves_the_status_and_the_evidence(
 
 @pytest.mark.parametrize("descriptors", ["1", "12", "2"])
 @pytest.mark.one_in(4)
+@pytest.mark.long
 def test_a_reader_that_goes_away_is_no_failure(descriptors: str, tmp_path: Path) -> None:
     """As `head` does; and where nobody reads what goes wrong either, the status still comes through."""
     source = """

@@ -78,6 +78,7 @@ def _state() -> dict[str, object]:
     }
 
 
+@pytest.mark.long
 def test_says_what_the_loop_waited_for() -> None:
     file = io.StringIO()
     with headrace.doctor.watch(console=Console(file=file, width=100)) as watched:
@@ -171,6 +172,7 @@ def test_a_fault_in_what_to_do_costs_that_alone(
     assert "no remedies" in err
 
 
+@pytest.mark.long
 def test_sees_workers() -> None:
     with headrace.doctor.watch(show=False) as watched:
         train(workers=1)

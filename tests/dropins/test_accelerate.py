@@ -166,6 +166,7 @@ def test_registered_for_checkpointing(make, expected, tmp_path):
 
 
 @loader_only
+@pytest.mark.long
 def test_stateful_dataloader_resumes_at_every_step_and_twice(make, expected, tmp_path):
     """Accelerate's own way, by torchdata."""
 

@@ -123,6 +123,7 @@ def test_restored_state(make_dataloader):
 
 
 @pytest.mark.one_in(2)
+@pytest.mark.long
 def test_resume_on_other_world_sizes(make_dataloader):
     battery.check_resume_on_other_world_sizes(make_dataloader, GLOBAL_BATCH)
 

@@ -87,6 +87,7 @@ def test_tensors_in_any_layout():
         assert torch.equal(there_and_back(one), one)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_images(mode):
     through = {"La": "LA", "PA": "P", "RGBa": "RGBA"}.get(mode)

@@ -31,6 +31,7 @@ def sources(tmp_path_factory):
     return [*found, encode(photograph(1, 50, 40), "WEBP")]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("threads", [None, 1, 3, 50])
 @pytest.mark.parametrize("options", [{}, {"channels_last": True}, {"dtype": "bfloat16"}, {"output": "numpy"}], ids=repr)
 def test_equals_decode_image_in_turn(sources, threads, options):

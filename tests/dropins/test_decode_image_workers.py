@@ -240,6 +240,7 @@ def runs_beside(work) -> bool:
 @pytest.mark.one_in(2)
 @pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this Python has no GIL to release")
 @pytest.mark.parametrize("kind", ["path", "bytes"])
+@pytest.mark.long
 def test_the_gil_is_free_while_the_core_works(tmp_path, kind):
     data = encode(photograph(1, 1600, 1200), quality=95)
     path = tmp_path / "large.jpg"
@@ -249,6 +250,7 @@ def test_the_gil_is_free_while_the_core_works(tmp_path, kind):
     assert not any(runs_beside(lambda: sum(range(100_000))) for _ in range(5)), "this would see any work as free"
 
 
+@pytest.mark.long
 def test_numpy_images_need_no_torch(tmp_path):
     (tmp_path / "a.png").write_bytes(encode(photograph(1, 20, 10), "PNG"))
     code, out, error = run_python(

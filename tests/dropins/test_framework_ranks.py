@@ -11,6 +11,7 @@ from pathlib import Path
 import battery
 import framework_ranks
 import pytest
+import rank_launcher
 from framework_data import MAKERS
 from framework_ranks import TAKEN
 from loader_data import COUNT, label_of
@@ -62,10 +63,9 @@ def other_ranks(photos, whole, tmp_path_factory):
 
 def run_ranks(photos, out, checks):
     """What each of two ranks was given, by check."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     paths = [str(HERE), str(Path(headrace.__file__).parents[1])]
     ran = subprocess.run(
-        [*torchrun, framework_ranks.__file__, str(photos), str(out), *checks],
+        [sys.executable, rank_launcher.__file__, framework_ranks.__file__, str(photos), str(out), *checks],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

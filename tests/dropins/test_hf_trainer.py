@@ -128,6 +128,7 @@ def test_counts_samples_and_evaluates_each_once(make, tmp_path):
     assert len(predictions) == 40
 
 
+@pytest.mark.one_in(2)
 def test_recipe(make, expected, tmp_path):
     train(make(), tmp_path, save_strategy="steps", save_steps=STEPS + 3, max_steps=STEPS + 3)
     model = Model()

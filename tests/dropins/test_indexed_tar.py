@@ -288,6 +288,7 @@ def test_eight_processes_read_at_random_from_a_tar_and_a_zip(frames, tmp_path, m
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_data_loader_workers_read_from_all_of_them(frames, tmp_path, method):
     from torch.utils.data import DataLoader
 
@@ -551,6 +552,7 @@ def test_an_empty_tar(tmp_path):
             tar.read("x")
 
 
+@pytest.mark.long
 def test_import_brings_no_torch():
     code, out, error = run_python("import sys, headrace.dropins.indexed_tar; print('torch' in sys.modules)")
     assert (code, out, error) == (0, "False\n", "")

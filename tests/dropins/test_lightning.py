@@ -177,6 +177,7 @@ def resumed_at_an_epochs_end(batches, folder, epochs):
     return fit(batches(), folder, resume=folder / "saved.ckpt", callbacks=[ModelCheckpoint(folder, "other")])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_trainer_resumes_at_an_epochs_end(make, expected, tmp_path, epochs):
     got = resumed_at_an_epochs_end(lambda: make().as_dataloader(), tmp_path, epochs)

@@ -108,6 +108,7 @@ def test_elsewhere_it_follows_torchs_generator():
     assert runs[0][0] != runs[0][1]
 
 
+@pytest.mark.long
 def test_under_dataloader_it_follows_the_seed_and_differs_from_worker_to_worker():
     first, again = (epochs(Draws(), 2, make=DataLoader) for _ in range(2))
     assert first == again

@@ -52,6 +52,7 @@ def ranks_joined(kind, monkeypatch):
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.long if kind == "windows" else ()) for kind in KINDS]
 )
+@pytest.mark.long
 def test_any_number_of_workers_gives_the_same_batches(kind):
     battery.check_threads(factory(kind))
 
@@ -85,6 +86,7 @@ def test_world_sizes(kind):
     battery.check_world_sizes(factory(kind), GLOBAL_BATCH)
 
 
+@pytest.mark.one_in(2)
 @both
 @pytest.mark.usefixtures("ranks_joined")
 def test_resume_on_other_world_sizes(kind):
@@ -180,6 +182,7 @@ def test_the_state_counts_what_the_loop_has_while_workers_run_ahead(kind, worker
     assert len(json.dumps(state)) < 400
 
 
+@pytest.mark.one_in(2)
 @everywhere
 def test_after_an_abandoned_pass_comes_the_next_epoch_unless_the_same_is_asked_for(kind, workers):
     loader = factory(kind, workers)()
@@ -299,6 +302,7 @@ def test_a_batch_sampler_of_the_users_own_over_single_samples():
     assert loader.state_dict()["samples"] == 10
 
 
+@pytest.mark.one_in(2)
 @everywhere
 def test_a_thread_that_runs_ahead_of_the_loop_may_keep_the_state_of_each_batch(kind, workers):
     """As a prefetcher does: it hands out, with a batch, the state that it saw right after taking it."""

@@ -154,7 +154,7 @@ def test_a_source_is_consumed_as_it_comes():
 # --- shared ---
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "method",
     ["fork", pytest.param("forkserver", marks=pytest.mark.leaks(reason="Python keeps its fork server")), "spawn"],
@@ -188,6 +188,7 @@ def growth_by_reading(items) -> int:
     return int(in_fork(work)())
 
 
+@pytest.mark.long
 def test_a_forked_worker_grows_by_nothing_and_with_a_list_by_all():
     items = [f"/data/images/{i:060d}.jpg" for i in range(150_000)]
     shared = shared_list(items)

@@ -137,6 +137,7 @@ def test_the_same_batches_as_dataloader(workers, options):
     same(mine, theirs)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("options", [{"batch_size": 4}, {"batch_size": None}, {"batch_size": 4, "drop_last": True}])
 @pytest.mark.parametrize("dataset", [Stream(), SizedStream(), Stream(0)], ids=["stream", "with length", "empty"])
@@ -162,6 +163,7 @@ def test_the_same_batches_as_dataloaders_processes():
         same(*both(2, Numbers(), epochs=3, torch_workers=2, **options))
 
 
+@pytest.mark.long
 def test_large_batches_are_the_same():
     """Those whose memory is used again."""
     images = torch.randint(0, 256, (12, 3, 300, 200), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -70,13 +70,14 @@ def test_resume_with_other_threads(kind):
 
 @every_kind
 @pytest.mark.parametrize("remainder", ["drop", "wrap"])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_other_remainders(kind, remainder):
     make = thread_factory(kind, remainder=remainder)
     battery.check_resume_at_every_step(make)
     battery.check_resume_twice(make)
 
 
+@pytest.mark.one_in(2)
 @every_kind
 def test_resume_twice(kind):
     battery.check_resume_twice(thread_factory(kind))
@@ -87,6 +88,7 @@ def test_restored_state_is_the_same(kind):
     battery.check_restored_state_is_the_same(thread_factory(kind))
 
 
+@pytest.mark.one_in(2)
 @every_kind
 @pytest.mark.usefixtures("ranks_joined")
 def test_world_sizes(kind):

@@ -149,6 +149,7 @@ def test_resume_in_the_calling_thread():
         battery.check_resume_at_every_step(lambda order=order, **options: maker(order)(threads=0, **options))
 
 
+@pytest.mark.long
 def test_samples_without_batching(samples_are_batches):
     battery.check_resume_at_every_step(maker("no batching"))
 

@@ -51,6 +51,7 @@ def test_a_tokenizer_without_a_processor():
     assert special_tokens_of(json.dumps(description)) == SpecialTokens([], [])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_ids_are_those_of_the_library(case, side):
     own, _ = case

@@ -145,6 +145,7 @@ def kept(folder: Path) -> tuple[Path, bytes]:
 @pytest.mark.filterwarnings("ignore:.*got a damaged file:UserWarning")
 @fuzzed
 @given(data=st.data())
+@pytest.mark.long
 def test_damaged_sidecars(kept: tuple[Path, bytes], data: st.DataObject) -> None:
     path, sound = kept
     Path(f"{path}.headrace").write_bytes(data.draw(edited_sidecars(sound)))

@@ -106,7 +106,7 @@ CASES = {
 }
 
 
-@pytest.mark.one_in(10)
+@pytest.mark.one_in(20)
 @pytest.mark.parametrize(("place", "fields", "options", "cut"), CASES.values(), ids=CASES)
 def test_batches_are_those_of_no_cache(places, place, fields, options, cut):
     expected = battery.epochs(load(places[place], fields, **options), 3)
@@ -385,6 +385,7 @@ OTHER_RANK = """
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.long
 def test_unrelated_processes_share_one_cache(places, tmp_path, kind):
     """What rank 1 of another program has kept, this process finds."""
     root = places["photos"].where("image", 0)[0].split("/ant/")[0]

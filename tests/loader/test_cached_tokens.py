@@ -82,7 +82,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize(("place", "fields", "options"), CASES.values(), ids=CASES)
 def test_batches_are_those_of_no_cache(places, cache, place, fields, options):
     expected = battery.epochs(load(places[place], fields, **options), 3)
@@ -261,6 +261,7 @@ def test_a_cache_that_is_full(places, tmp_path):
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("place", ["held", "damaged"])
+@pytest.mark.long
 def test_battery_of_images_and_texts(places, cache, place):
     """Loaders that come later find what the first ones kept."""
     source = "captions" if place == "held" else "txt"

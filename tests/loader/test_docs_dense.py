@@ -93,6 +93,7 @@ def test_coloured_masks_become_indices(run):
     assert np.asarray(Image.open("mask.png")).tolist() == [[2, 0, 255]]
 
 
+@pytest.mark.long
 def test_a_training_on_images_of_many_sizes(run, capsys):
     names = run(*sizes())
     shapes = capsys.readouterr().out.splitlines()

@@ -131,6 +131,7 @@ def test_torchvision(scope):
     assert first["image"].dtype == np.float32
 
 
+@pytest.mark.long
 def test_plain_functions(scope):
     names = scope(example_of("def histogram"))
     (first, *_) = repeats(names["histograms"])

@@ -31,6 +31,7 @@ def load(dataset, fields=FIELDS, **options):
     return hr.Loader(dataset, fields, **({"batch_size": 6, "shuffle": True, "output": "numpy"} | options))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "options", [{}, {"map": touched}, {"map": touched, "map_workers": 1}], ids=["", "map", "workers"]
 )

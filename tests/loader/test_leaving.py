@@ -533,6 +533,7 @@ except KeyboardInterrupt:
     ],
     ids=["in mid-epoch", "in a cycle", "with tensors", "with map", "sys.exit in the loop", "before the first batch"],
 )
+@pytest.mark.long
 def test_the_interpreter_exits(place, body):
     assert run_python(SCRIPT + body, place) == (0, "", "")
 
@@ -558,6 +559,7 @@ def test_an_exception_that_nobody_catches(place):
     assert error.rstrip().endswith("RuntimeError: mine")
 
 
+@pytest.mark.long
 def test_a_killed_parent_leaves_no_process(place):
     """All work is done by threads: a loader in mid-epoch has no children."""
     code, out, _ = run_python(

@@ -93,6 +93,7 @@ def slow_first_of(dataset, function):
     return with_first
 
 
+@pytest.mark.long
 def test_workers_know_what_map_knows_when_a_pass_begins(photos):
     strength = {"value": 1}
     loader = load(photos, lambda sample, rng: {"strength": strength["value"]})
@@ -119,6 +120,7 @@ def test_workers_use_one_core_each(photos):
     assert {int(count) for batch in loader for count in batch["threads"]} == {1}
 
 
+@pytest.mark.long
 def test_workers_begin_beside_threads_of_opencv(photos):
     """A fork does not have them, and OpenCV would wait for them without an end."""
     for _ in range(5):
@@ -132,6 +134,7 @@ def test_a_context_as_torch_takes_it(photos):
     assert len(list(load(photos, map_functions.unchanged, multiprocessing_context=context))) == COUNT / 10
 
 
+@pytest.mark.long
 def test_the_default_start_method_is_the_programs():
     source = """
 import multiprocessing
@@ -253,6 +256,7 @@ def test_odd_tensors(photos, way, kind):
     )
 
 
+@pytest.mark.long
 def test_a_batch_is_the_consumers_own(photos):
     """Batches that are held stay as they are, whatever comes after, and after the loader."""
     loader = load(photos, map_functions.no_pid, batch_size=4)

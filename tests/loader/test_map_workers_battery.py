@@ -66,6 +66,7 @@ def test_any_number_of_workers_gives_what_threads_give(places, case, way, worker
 
 
 @pytest.mark.one_in(2)
+@pytest.mark.long
 def test_memory_is_laid_out_as_by_threads(places, way):
     """A model that is compiled for one layout sees no other."""
     make = factory(places, place="tar", output="torch")

@@ -166,6 +166,7 @@ def test_closing_waits_for_the_rows_in_progress(photos, way):
 
 
 @pytest.mark.one_in(2)
+@pytest.mark.long
 def test_workers_with_large_results_for_nobody_need_not_be_killed(photos, way, monkeypatch):
     """Their results lie in the pipe, and beyond what it holds they wait for a reader."""
     killed = []
@@ -254,6 +255,7 @@ def test_a_worker_is_answered_while_the_pass_closes(photos, monkeypatch):
     assert nothing_runs()
 
 
+@pytest.mark.long
 def test_two_iterators_at_once(photos):
     expected = battery.kept(load(photos))
     loader = load(photos)
@@ -376,6 +378,7 @@ def runs(pid):
         return False
 
 
+@pytest.mark.long
 def test_a_fork_keeps_the_parents_batches(photos):
     """As it was at the fork, whatever the parent and its workers do from then on."""
     read, write = os.pipe()
@@ -415,7 +418,7 @@ def pids():
 """
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     "body",
     [
@@ -576,6 +579,7 @@ def test_a_parent_killed_under_other_start_methods(folder, method):
         kill_parent(folder, moment, method)
 
 
+@pytest.mark.long
 def test_a_parent_that_is_killed_while_map_hangs(folder):
     """Its workers give the call of map a moment, and end."""
     body = """

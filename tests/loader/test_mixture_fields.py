@@ -118,6 +118,7 @@ def test_statistics_are_of_all_sources_and_of_each(places):
     assert "samples/s" in str(stats)
 
 
+@pytest.mark.long
 def test_a_bad_sample_is_replaced_by_one_of_its_source(tmp_path):
     places = write_places(tmp_path)
     bad = sorted((tmp_path / "photos").rglob("*.jpg"))[0]

@@ -118,6 +118,7 @@ def test_a_source_that_cannot_begin_leaves_nothing(places, batches, monkeypatch)
     assert eventually(lambda: own_threads() == [])
 
 
+@pytest.mark.long
 def test_map_workers(places):
     for batches in BATCHES:
         options = {"map": brightest, "remainder": "wrap"}

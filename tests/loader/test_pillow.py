@@ -93,7 +93,7 @@ def slow_jpeg2000(side: int = 13_000) -> bytes:
     )
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_other_formats_are_refused_by_name(tmp_path, kind):
     data = encode(photograph(1, 64, 64), kind)
@@ -106,6 +106,7 @@ def test_other_formats_are_refused_by_name(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", REFUSED)
 @pytest.mark.one_in(6)
+@pytest.mark.long
 def test_a_format_that_is_asked_for_is_decoded(tmp_path, kind):
     data = encode(photograph(1, 64, 64), kind)
     limits = hr.Limits(formats=[kind.lower()])
@@ -264,6 +265,7 @@ hr.decode_image(sys.argv[1], output="numpy", limits=hr.Limits(max_decode_s=0.1))
 """
 
 
+@pytest.mark.long
 def test_one_that_decodes_for_good_ends_though_its_parent_was_killed(tmp_path):
     (tmp_path / "a.jp2").write_bytes(encode(photograph(1, 30, 30), "JPEG2000"))
     expect_its_end(*run_python(DIE_WHILE_IT_DECODES, tmp_path / "a.jp2"))
@@ -274,6 +276,7 @@ NEXT_TO_NONE = [{"max_decode_s": 1e7}, {"max_decode_s": float("inf")}, {"max_pix
 
 @pytest.mark.parametrize("options", NEXT_TO_NONE, ids=str)
 @pytest.mark.one_in(4)
+@pytest.mark.long
 def test_limits_may_be_as_high_as_one_likes(options):
     data = encode(photograph(1, 30, 30), "JPEG2000")
     found = hr.decode_image(data, output="numpy", limits=hr.Limits(**options))

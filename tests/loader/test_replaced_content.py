@@ -61,6 +61,7 @@ def test_a_shard_replaced_by_one_of_the_same_names_and_sizes_is_named(shards: li
     assert (resumed.epoch, resumed.next_step) == (0, 1)
 
 
+@pytest.mark.long
 def test_the_first_of_many_shards_is_named_within_its_run(tmp_path: Path) -> None:
     shards = shards_of(tmp_path / "shards", 100)
     state = saved(shards)

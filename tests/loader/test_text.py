@@ -326,6 +326,7 @@ def test_stats_count_texts(tar):
     assert "  text " in str(loader.stats())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("environment", [None, "true", "false"])
 def test_a_fork_encodes_on(tar, monkeypatch, environment):
     """The library's threads are not there: told to use them it would wait for good."""

@@ -89,6 +89,7 @@ def test_a_list_without_captions_is_named_by_its_line(tmp_path):
     assert load(dataset, words(source="text"), on_error="raise"), "an empty text is a text"
 
 
+@pytest.mark.long
 def test_a_megabyte_is_a_bad_sample_unless_it_is_wanted(tmp_path):
     huge = "word " * 200_000
     dataset = hr.open(write_manifest(tmp_path / "huge.jsonl", [["short"], [huge]]))

@@ -227,6 +227,7 @@ def test_reads_that_fail_some_times(load_with, place):
 
 
 @pytest.mark.parametrize("place", ["tar", pytest.param("zip", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_an_archive_is_opened_again_only_where_its_descriptor_is_lost(load_with, tmp_path, place):
     opens = tmp_path / "opens"
     for code, times in ((errno.EIO, 1), (errno.ESTALE, 4)):
@@ -253,6 +254,7 @@ def test_what_goes_on_failing_stops_the_run(load_with, call):
     ],
     ids=errno.errorcode.get,
 )
+@pytest.mark.long
 def test_what_lasts_stops_the_run_at_once(load_with, code):
     said, retries = load_with("folder", ("open", "0003.jpg", code, 1))
     assert f"0003.jpg: {os.strerror(code)}; is the file still there, and readable?" in said

@@ -54,6 +54,7 @@ def best_rate(load, cores):
     [WORST, pytest.param(Setting(2, 3), marks=pytest.mark.long)],
     ids=["from the worst start", "from the usual one"],
 )
+@pytest.mark.long
 def test_close_to_the_best_setting_within_ten_seconds_and_from_then_on(load, start):
     machine = Machine(climber(start), seed=1)
     best = best_rate(load, 2)
@@ -100,7 +101,7 @@ def test_larger_images_get_more_threads_and_smaller_ones_fewer():
     assert threads == [1, 2, 1]
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize(
     "load",
     [
@@ -127,6 +128,7 @@ def test_settings_come_to_rest(load):
     prefetch=st.integers(1, 16),
     seed=st.integers(0, 99),
 )
+@pytest.mark.long
 def test_whatever_the_load_it_stays_within_bounds(feed, step, device, jitter, threads, prefetch, seed):
     tuned = climber(Setting(threads, prefetch), cores=4)
     machine = Machine(tuned, cores=4, seed=seed)

@@ -244,6 +244,7 @@ def test_bytes_in_memory_are_in_no_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert pack(hr.open([_jpeg()]), ".", PackOptions()).samples == 1
 
 
+@pytest.mark.long
 def test_what_cannot_be_packed_is_refused(photos: Path, tmp_path: Path) -> None:
     to = packed(photos, tmp_path / "pack")
     with pytest.raises(UsageError, match="options"):
@@ -260,6 +261,7 @@ def test_what_cannot_be_packed_is_refused(photos: Path, tmp_path: Path) -> None:
         describe(tmp_path)
 
 
+@pytest.mark.long
 def test_a_second_run_of_one_part_is_refused(photos: Path, tmp_path: Path) -> None:
     errors = []
 

@@ -127,6 +127,7 @@ def test_what_has_no_readable_size_goes_to_the_largest_bucket(kind):
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([None, 90, 1000]), st.sampled_from([1, 8]))
+@pytest.mark.long
 def test_bounds_are_the_largest_that_any_member_has(seed, long_max, multiple):
     rng = np.random.default_rng(seed)
     known = rng.integers(1, 3000, (400, 2)).astype(np.int32)

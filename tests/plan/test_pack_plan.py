@@ -84,6 +84,7 @@ def test_rows_are_as_many_as_best_fit_decreasing_opens(lengths):
     assert plan_of(lengths).rows == best_fit_decreasing(lengths, ROW)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("row", "mean", "sigma", "count", "least"),
     [

@@ -297,6 +297,7 @@ CODES = np.repeat([0, 1, 2], [4, 29, 60])
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("capacity", [fixed(8), Capacity(96, 2, BOUNDS)], ids=["a number", "a budget"])
 @pytest.mark.parametrize("joined", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
 def test_every_sample_gets_every_scale_as_often_as_in_independent_draws(capacity, joined):
     """Also those of a bucket that has hardly more samples than there are scales. Epochs are independent, samples of one
     are not: one of each bucket is followed, beside the counts of all."""

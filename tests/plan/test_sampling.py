@@ -219,6 +219,7 @@ class RASampler:
         self.samples = places[rank : each * ranks : ranks][: len(order) // 256 * 256 // ranks]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("ranks", "repeats"), [(1, 3), (2, 3), (4, 3), (8, 3), (4, 2), (8, 4)])
 def test_repeats_are_those_of_deit(ranks, repeats):
     data = hr.open({"number": range(768)})

@@ -141,6 +141,7 @@ def test_a_slow_link_is_asked_for_headers_alone(shards: StoreServer, monkeypatch
     assert shards.bytes_read() < len(shards.objects["slow.tar"]) * 0.8
 
 
+@pytest.mark.long
 def test_one_large_tar_of_small_members_is_read_over_several_streams(
     shards: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ def test_json_members(opened: dict[str, Any], store: StoreServer) -> None:
     assert found.filter(lambda caption: caption == "no. 9", "json.caption").keys[0] == "0009"
 
 
+@pytest.mark.long
 def test_what_cannot_be_read(opened: dict[str, Any], store: StoreServer, archives: dict[str, bytes]) -> None:
     remote, _ = opened["a.tar"]
     store.fault = lambda seen: Answer(403, "AccessDenied") if (seen.start or 0) > 500_000 else None

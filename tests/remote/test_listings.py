@@ -50,6 +50,7 @@ def listings(store: StoreServer) -> int:
     return sum(map(is_listing, store.requests))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("where", ["train/", "train/**/*.jpg"])
 def test_a_listing_goes_on_from_the_last_page_that_came(remote: StoreServer, scheme: str, where: str) -> None:

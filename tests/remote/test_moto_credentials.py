@@ -130,6 +130,7 @@ def test_the_profile_of_the_environment_counts_where_no_key_is_given(
 
 
 @pytest.mark.usefixtures("profiles")
+@pytest.mark.long
 def test_a_profile_goes_to_other_processes_by_its_name(strict: MotoStore) -> None:
     path = Stores({"profile": "role", "endpoint": strict.endpoint}).path(strict.address("a b.bin"))
     assert bytes(path.open().read(0, 2)) == DATA[:2]
@@ -206,6 +207,7 @@ def command(*arguments: str) -> Result:
 
 
 @pytest.mark.usefixtures("profiles")
+@pytest.mark.long
 def test_the_command_signs_with_a_profile(strict: MotoStore) -> None:
     tars, index = strict.address("shards/*.tar"), strict.address("shards/index.headrace")
     done = command(tars, "--to", index, "--profile", "role", "--endpoint", strict.endpoint)

@@ -76,7 +76,7 @@ def test_a_listing_goes_on_page_by_page_and_keeps_to_its_prefix(moto: MotoStore)
     assert keys_of(moto, "many/**/*1.bin")[-1] == "many/deep/00001.bin"
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_any_name_of_a_key_is_listed_and_read(moto: MotoStore, key: str) -> None:
     moto.put(f"odd/{key}", DATA)
@@ -170,6 +170,7 @@ def command(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["index", *arguments])
 
 
+@pytest.mark.long
 def test_a_large_merged_index_is_uploaded_in_parts(
     moto: MotoStore, indices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +234,7 @@ def _skip_two(here: hr.Loader, resumed: hr.Loader) -> None:
     assert_same(resumed, batches)
 
 
+@pytest.mark.long
 def test_two_ranks_share_a_cache(shards: MotoStore, local: hr.Dataset, tmp_path: Path) -> None:
     def batches(data: hr.Dataset, rank: int, cache: str | None) -> bytes:
         return digest_of(loader(data, batch_size=4, world_size=2, rank=rank, cache=cache))

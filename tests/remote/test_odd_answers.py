@@ -88,6 +88,7 @@ def test_a_bad_sample_takes_few_reads_more(remote: StoreServer) -> None:
     assert 0 < sum(seen.start == 0 for seen in remote.requests[before:]) <= 3  # the core's two, a library's one
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("source", ["tar", "zip"])
 def test_single_reads_read_odd_answers_once_more(remote: StoreServer, tmp_path: Path, source: str, read: str) -> None:

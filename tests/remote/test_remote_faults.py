@@ -88,7 +88,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize(
     ("fault", "run"),
     [
@@ -131,6 +131,7 @@ def second_epoch(dataset: hr.Dataset, **options: Any) -> Iterator[Any]:
     return iter(made)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("status", "place"), [(301, "absolute"), (302, "path"), (307, "absolute"), (308, "absolute")])
 def test_redirects_that_say_where_are_followed(
     local: hr.Dataset, remote: hr.Dataset, store: StoreServer, status: int, place: str
@@ -182,6 +183,7 @@ def expiring(store: StoreServer, valid: list[str], code: str = "ExpiredToken") -
     store.fault = lambda seen: None if valid[-1] in seen.headers["authorization"] else Answer(400, code)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken", "RequestTimeTooSkewed"])
 def test_credentials_of_the_environment_are_renewed_in_mid_epoch(
     local: hr.Dataset, store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
@@ -326,6 +328,7 @@ def assert_no_secret(*texts: str) -> None:
             assert secret not in text
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("etags", [True, False], ids=["etags", "times alone"])
 @pytest.mark.parametrize("size", ["same size", "shorter"])
 def test_an_object_replaced_under_the_run_is_named(store: StoreServer, tmp_path: Path, etags: bool, size: str) -> None:
@@ -364,6 +367,7 @@ ODD_KEYS = (
 )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_any_name_of_a_key_is_read(store: StoreServer, tmp_path: Path, key: str) -> None:
     (tmp_path / "one.tar").write_bytes(CONTENT["shards/0.tar"])

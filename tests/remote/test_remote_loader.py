@@ -117,6 +117,7 @@ def test_pixels_that_the_core_leaves_to_pillow_are_not_fetched_twice(store: Stor
     assert len(store.requests) == before + 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "answer",
     [Answer(503, "SlowDown"), Answer(500, "InternalError"), Answer(act="reset"), Answer(act="truncate")],
@@ -214,6 +215,7 @@ def test_windows_that_do_not_fit_the_memory_are_an_error_at_start(
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("gap_bytes", [0, 1 << 30], ids=["no gap read", "all gaps read"])
+@pytest.mark.long
 def test_bytes_ahead_stay_within_their_memory_in_every_epoch(
     remote: hr.Dataset, monkeypatch: pytest.MonkeyPatch, gap_bytes: int
 ) -> None:

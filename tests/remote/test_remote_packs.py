@@ -102,6 +102,7 @@ def test_a_pack_in_a_store_opens_by_its_merged_index(
         np.testing.assert_array_equal(theirs["label"], ours["label"])
 
 
+@pytest.mark.long
 def test_a_flipped_byte_of_an_object_is_found_and_its_member_named(store: MotoStore, photos: Path) -> None:
     to = packed(store, photos)
     assert verify(to, store_options=store.options) == []
@@ -121,6 +122,7 @@ def test_a_flipped_byte_of_an_object_is_found_and_its_member_named(store: MotoSt
     assert summary.shards == summary.expected - 1
 
 
+@pytest.mark.long
 def test_the_commands_take_addresses(
     source: MotoStore, local: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def test_tasks_of_slurm_that_may_train_by_themselves_are_told(monkeypatch, numbe
     assert len(list(loader_of(numbers, rank=2, world_size=4))) == 3
 
 
+@pytest.mark.long
 def test_a_rank_is_found_without_importing_torch(numbers):
     code, out, error = run_python(
         f"""

@@ -180,6 +180,7 @@ def test_both_loaders_run(photos: Path, yours: Path) -> None:
     assert runs["yours"].wall_s > 0
 
 
+@pytest.mark.long
 def test_the_example_of_the_docs_is_a_loader(photos: Path, yours: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "benchmarks.md"
     (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)

@@ -141,6 +141,7 @@ class TestSides:
         ["inline", "thread-workers", "one-thread", "all-threads", "decoded", "dropped", "shrunk", "shrunk-kept"],
     )
     @pytest.mark.one_in(9)
+    @pytest.mark.long
     def test_gives_whole_batches_for_its_window(self, name: str, photos: Path) -> None:
         asked = replace(ASKED, path=str(photos), threads=1)
         sizes = list(SIDES[name](asked, 0))

@@ -167,6 +167,7 @@ def test_figures_that_cannot_be_written_are_an_error(
     assert f"expected a file to write, got {where} (No such file or directory)" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_help_needs_neither_torch_nor_a_table() -> None:
     code, out, error = run_python(
         """

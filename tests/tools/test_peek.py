@@ -95,6 +95,7 @@ GREYS = arrays.arrays(np.uint8, (8, 9), elements=st.sampled_from([0, 2, 5, 90, 1
 
 @settings(max_examples=60)
 @given(st.lists(GREYS, max_size=12), st.data())
+@pytest.mark.long
 def test_groups_are_those_of_all_pairs(greys, data):
     """The reference compares every pair; some are made close on purpose."""
     for grey in list(greys):

@@ -113,6 +113,7 @@ def drawn_image(row):
 
 @settings(max_examples=6 * settings().max_examples)
 @given(programs(), st.integers(1, 60) | st.integers(1, 900), st.integers(1, 60) | st.integers(1, 900))
+@pytest.mark.long
 def test_a_composed_view_is_its_steps_done_one_by_one(program, width, height):
     address = {"key": KEY, "sample": 0, "number": 0, "dataset": 0, "width": width, "height": height}
     row = sampled(program, address)

@@ -114,6 +114,7 @@ def sampled(program, address):
 
 @settings(max_examples=6 * settings().max_examples)
 @given(draws())
+@pytest.mark.long
 def test_views_equal_the_twin_bit_for_bit(drawn):
     program, address = drawn
     try:

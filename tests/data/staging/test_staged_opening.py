@@ -119,6 +119,7 @@ def test_a_state_that_was_saved_without_it_goes_on_with_it(data, tmp_path_factor
     assert all(np.array_equal(one, other) for one, other in zip(taken, whole, strict=True))
 
 
+@pytest.mark.long
 def test_ranks_of_a_node_share_the_copy(data, tmp_path_factory):
     to = tmp_path_factory.mktemp("fast") / "copies"
     ranks = [start_python(RANK, data / "photos", to) for _ in range(3)]

@@ -319,6 +319,7 @@ class Enlarged(Degraded):
     filter = Image.Resampling.LANCZOS
 
 
+@pytest.mark.long
 def test_a_drawn_picture_at_another_size_is_made_of_the_other(folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Degraded(folder), tmp_path)
     assert (recipe.covered, recipe.parts, recipe.view) == (("0", "1"), (), "hr.RandomCrop((64, 64))")
@@ -327,6 +328,7 @@ def test_a_drawn_picture_at_another_size_is_made_of_the_other(folder: Path, tmp_
         assert (small.int() - torch.from_numpy(np.array(expected)).int()).abs().max() <= 1
 
 
+@pytest.mark.long
 def test_what_is_drawn_with_a_leaf_that_stays_in_python_stays_there_too(folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Enlarged(folder), tmp_path)
     assert recipe.covered == ()

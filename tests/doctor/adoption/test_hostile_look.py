@@ -184,6 +184,7 @@ def test_a_damaged_look_is_read_or_refused(held: bytes, tmp_path: Path, data: st
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
+@pytest.mark.long
 def test_a_look_of_other_types_is_read_or_refused(held: bytes, tmp_path: Path, data: st.DataObject) -> None:
     anything = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | texts,

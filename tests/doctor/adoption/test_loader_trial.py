@@ -103,7 +103,6 @@ def make_loader():
 """A Loader whose batches come 400 times as fast where OpenMP's threads sleep while they wait."""
 
 
-@pytest.mark.alone
 def test_a_loader_that_hinders_a_step_is_tried_with_threads_that_sleep() -> None:
     found = tried(SPINNING, step_us=(2_000.0, 0.0), team=2, may_sleep=True)
     assert min(found.loaded_us) >= 400_000
@@ -126,6 +125,7 @@ def test_a_loader_that_hinders_a_step_is_tried_with_threads_that_sleep() -> None
     ],
 )
 @pytest.mark.one_in(6)
+@pytest.mark.long
 def test_a_module_that_goes_wrong_is_an_outcome(folder: Path, first: str, why: str, detail: str) -> None:
     most_s = 1.0 if why == "timed out" else MOST_S
     before = psutil.Process().children()
@@ -149,6 +149,7 @@ def test_a_loader_without_samples_is_an_outcome(tmp_path: Path) -> None:
     assert str(tmp_path) in found.detail
 
 
+@pytest.mark.long
 def test_a_python_without_headrace_gives_way_to_the_next(tmp_path: Path, folder: Path) -> None:
     bare = tmp_path / "python"
     bare.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'headrace'\" >&2\nexit 1\n")

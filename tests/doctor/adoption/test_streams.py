@@ -182,6 +182,7 @@ def test_a_stream_without_a_sequence_stays_as_it_is(tmp_path: Path) -> None:
     assert "no sequence names" in found.recipe.reason
 
 
+@pytest.mark.long
 def test_a_table_of_hugging_face_is_opened_from_its_own_files(tmp_path: Path) -> None:
     rows = {
         "image": [{"bytes": png(one), "path": None} for one in range(COUNT)],

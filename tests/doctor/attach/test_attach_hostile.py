@@ -219,6 +219,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_the_evidence_only(site, tmp_path):
     """A small file system of its own, in a mount namespace."""
     mount = f'mount -t tmpfs -o size=1m tmpfs "{tmp_path}"'

@@ -188,7 +188,7 @@ def recorded(runs: Runs, source: str, *arguments: str) -> int:
         return subprocess.run(command, env=environment, check=False, capture_output=True).returncode
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("after", [pytest.param(n, marks=pytest.mark.long) if n % 6 else n for n in range(48)])
 def test_a_run_that_is_killed_at_any_moment_leaves_no_trace(after: int, runs: Runs) -> None:
     status = recorded(runs, KILLED_AT + CHANGING, str(after))
@@ -197,7 +197,7 @@ def test_a_run_that_is_killed_at_any_moment_leaves_no_trace(after: int, runs: Ru
     assert runs.now == runs.before
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("after", [pytest.param(n, marks=pytest.mark.long) if n % 4 else n for n in range(24)])
 def test_putting_back_goes_on_where_it_was_killed(after: int, runs: Runs) -> None:
     recorded(runs, CHANGING)

@@ -15,8 +15,6 @@ from observed_runs import FEW_STEPS, headrace, python
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.storage import decode_session
 
-pytestmark = pytest.mark.alone
-
 OF_BEFORE = (
     "last.pt",
     "best.pt",

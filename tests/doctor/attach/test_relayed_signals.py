@@ -145,6 +145,7 @@ def test_what_was_there_before_is_there_again():
     assert signal.set_wakeup_fd(-1) == -1
 
 
+@pytest.mark.long
 def test_what_nohup_ignores_stays_ignored(tmp_path):
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -177,6 +178,7 @@ def doctor_on_terminal(command: list[str], folder: Path) -> Iterator[tuple[subpr
     os.close(outer)
 
 
+@pytest.mark.long
 def test_ctrl_c_reaches_the_command_once(tmp_path):
     with doctor_on_terminal(python(COUNTS), tmp_path) as (process, keys):
         heard(process, "ready")

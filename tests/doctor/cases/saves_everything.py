@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.distributed.checkpoint as distributed_checkpoint
 from PIL import Image
+from quick_optimizer import Descent
 from safetensors.numpy import save_file as save_numpy
 from safetensors.torch import load_file, save_file
 from torch.package import PackageExporter
@@ -97,7 +98,7 @@ def main():
     os.makedirs("outputs/samples", exist_ok=True)
     torch.set_num_threads(1)
     model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = Descent(model.parameters(), lr=1e-3)
     tracker = Tracker()
     for step, batch in enumerate(DataLoader(Noisy(), batch_size=4, num_workers=2)):
         loss = model(batch).mean()

@@ -125,6 +125,7 @@ def speed(session: Session) -> list[str] | None:
     return quantities(speed) if speed else None
 
 
+@pytest.mark.long
 def test_without_a_remedy_the_sentence_ends_with_the_gap() -> None:
     assert speed(with_replay(made(SLOW), 3_400)) == ["3.4 ms"]
     assert speed(with_replay(made(SLOW), 10_200)) == []

@@ -40,6 +40,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.long
 def test_after_a_resize(folder, dtype):
     """Images of floats are kept as the bytes that they were made of, by both."""
     stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}

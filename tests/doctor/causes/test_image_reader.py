@@ -129,6 +129,7 @@ def test_it_replaces_what_the_view_does() -> None:
     assert found.prediction.speedup > 1.5
 
 
+@pytest.mark.long
 def test_pillow_without_a_window_is_native_decodings() -> None:
     session = with_batches(made(MadeRun(stages={"decode:Pillow load": 9_000})), *BATCH)
     assert "image-reader" not in [one.code for one in prescribed(session).remedies]

@@ -61,7 +61,7 @@ def with_trial(trial: LoaderTrial | None, run: MadeRun = SLOW) -> Session:
     return session
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("batch_us", "step_us"), [(1_000, 3_500), (5_000, 5_000), (12_000, 12_000)])
 def test_a_step_takes_as_long_as_its_batches_or_its_own_work(batch_us: float, step_us: float) -> None:
     found = helping(with_trial(tried(batch_us)), "loader")
@@ -71,6 +71,7 @@ def test_a_step_takes_as_long_as_its_batches_or_its_own_work(batch_us: float, st
     assert found.prediction.speedup == pytest.approx(20_000 / step_us, rel=0.05)
 
 
+@pytest.mark.long
 def test_what_was_measured_alongside_a_step_counts_and_widens_the_interval() -> None:
     usual = helping(with_trial(tried(2_000)), "loader").prediction
     hindered = helping(with_trial(tried(2_000, loaded_us=[7_000.0] * 20)), "loader").prediction
@@ -107,6 +108,7 @@ def test_behind_timms_prefetcher_the_hint_names_what_takes_the_batches(wrapper: 
     assert takes in helping(session, "loader").hint
 
 
+@pytest.mark.long
 def test_a_draft_says_what_is_to_be_checked_and_is_not_injected() -> None:
     session = with_trial(tried(degree="draft", reason="The filter is not known.", parts=PARTS))
     found = helping(session, "loader")

@@ -71,6 +71,7 @@ def test_no_cache_freezes_what_workers_draw(tmp_path: Path, shape: str) -> None:
     assert_nothing_random_is_cached(session)
 
 
+@pytest.mark.long
 def test_a_resize_that_is_the_same_each_time_is_cached(tmp_path: Path) -> None:
     session = here(tmp_path, "fixed")
     prescription = prescribe(session, diagnose(session))
@@ -189,7 +190,7 @@ def test_a_sample_that_cannot_be_made_again_is_another_one(tmp_path: Path) -> No
     assert "hook-off" not in [code for _, _, code, _ in records(tmp_path, "note")]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("make", "takes"),
     [

@@ -141,6 +141,7 @@ def test_workers_that_fit_into_no_memory() -> None:
     assert quantities(why_not(session, "workers"))[:1] == ["2"]
 
 
+@pytest.mark.long
 def test_a_longer_queue_bridges_rare_slow_batches() -> None:
     run = MadeRun(
         steps=160,
@@ -367,7 +368,7 @@ def cut(stages: tuple[str, ...], **run: Any) -> str:
 OWN_RESIZE = ("decode:Pillow load", "transform:Pillow resize", "collate:default")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("run", "last"),
     [

@@ -44,6 +44,7 @@ def remote(diagnosis: Diagnosis) -> dict[str, Any]:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "requests"), [(BOTO3, 1), (FSSPEC, 2)])
+@pytest.mark.long
 def test_one_request_after_another_is_latency(name: str, requests: int, found: dict[str, Found]) -> None:
     session, diagnosis, prescription = found[name]
     told = remote(diagnosis)

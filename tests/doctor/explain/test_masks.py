@@ -19,7 +19,7 @@ TABLE = np.zeros(256, np.int64)
 TABLE[[7, 21, 255]] = 1, 2, -100
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_nearest_and_a_table_are_recovered(seed: int) -> None:
     state = np.random.default_rng(seed)

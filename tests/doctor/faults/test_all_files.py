@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_reports import made_session
-from observed_runs import headrace
+from observed_runs import CASES, headrace
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler
 
@@ -243,11 +243,16 @@ def test_names_that_are_not_known(folders: Path, monkeypatch: pytest.MonkeyPatch
     assert found.text.endswith("of the training. No values name the files of Unnamed.")
 
 
-SCRIPT = """
+SCRIPT = (
+    f"""
 import sys
+sys.path.append({str(CASES)!r})
+"""
+    + """
 from pathlib import Path
 import numpy as np, torch
 from PIL import Image
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 class Pictures(Dataset):
@@ -262,7 +267,7 @@ class Pictures(Dataset):
 
 training, held_out = (DataLoader(Pictures(f"{sys.argv[1]}/{name}"), 4, shuffle=True) for name in ("train", "val"))
 weight = torch.nn.Parameter(torch.zeros(()))
-optimizer = torch.optim.SGD([weight], 1e-6)
+optimizer = Descent([weight], 1e-6)
 for _ in range(9):
     for batch in training:
         optimizer.zero_grad()
@@ -272,9 +277,9 @@ for _ in range(9):
         for batch in held_out:
             batch.mean()
 """
+)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("steps", "leak", "status"),
     [(5, "unless intended", 101), pytest.param(25, "certain", 101, marks=pytest.mark.long)],

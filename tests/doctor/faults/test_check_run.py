@@ -9,13 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from observed_runs import headrace
+from observed_runs import CASES, headrace
 from PIL import Image
 
-SCRIPT = """
+SCRIPT = (
+    f"""
 import sys
+sys.path.append({str(CASES)!r})
+"""
+    + """
 from pathlib import Path
 import cv2, torch
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 class Photos(Dataset):
@@ -32,13 +37,14 @@ class Photos(Dataset):
         return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float(), self.labels[index]
 
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48 * 48 * 3, 2))
-optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+optimizer = Descent(model.parameters(), 1e-3)
 for _ in range(50):
     for image, label in DataLoader(Photos(sys.argv[1]), batch_size=4, shuffle={shuffle}):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(image), label).backward()
         optimizer.step()
 """
+)
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ CORRECT = {
 }
 
 
-@pytest.mark.one_in(12)
+@pytest.mark.one_in(24)
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_planted_fault_of_values_is_found(name: str, folder: Path, tmp_path: Path) -> None:
     make, code = FAULTY[name]
@@ -202,14 +202,14 @@ def test_a_planted_fault_of_values_is_found(name: str, folder: Path, tmp_path: P
     assert codes_of(loader, tmp_path) == [code]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_dataset_raises_no_alarm(name: str, folder: Path, tmp_path: Path) -> None:
     loader = DataLoader(Samples(folder, CORRECT[name]), batch_size=6, shuffle=name != "classification")
     assert codes_of(loader, tmp_path) == []
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("make", "prefix", "codes"),
     [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from observed_runs import headrace
+from observed_runs import CASES, headrace
 from PIL import Image
 from probed import merged, run_probed
 
@@ -18,10 +18,16 @@ from headrace.doctor.faults.process_faults import first_of_passes
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 
-START = """
+START = (
+    f"""
+import sys
+sys.path.append({str(CASES)!r})
+"""
+    + """
 import random, shutil, sys
 from pathlib import Path
 import numpy as np, torch
+from quick_optimizer import Descent
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Subset, random_split
 
@@ -68,7 +74,7 @@ def numbers_of(batch):
 
 def fit(training, *evaluations, epochs=2, before=lambda: None, is_batchwise=False):
     model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    optimizer = Descent(model.parameters(), 1e-6)
     for _ in range(epochs):
         for batch in training:
             optimizer.zero_grad()
@@ -86,6 +92,7 @@ images = sorted((DATA / "images").glob("*.png"))
 names = [file.stem for file in images]
 texts = sorted((DATA / "texts").glob("*.txt"))
 """
+)
 LOOK = """
 from headrace.doctor.probe.value_look import look_at_values
 look_at_values(training, sys.argv[2])

@@ -8,19 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rank_launcher
 from made_reports import made_session
+from observed_runs import CASES
 from probed import merged, run_probed
 
 from headrace.doctor.faults import session_faults
 from headrace.doctor.faults.process_faults import shared_samples
 from headrace.doctor.session.model import Session
 
-START = """
+START = (
+    f"""
+import sys
+sys.path.append({str(CASES)!r})
+"""
+    + """
 import random, sys
 import numpy as np, torch
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, get_worker_info
 model = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+optimizer = Descent(model.parameters(), 1e-3)
 
 class Noisy(Dataset):
     def __len__(self):
@@ -40,6 +48,7 @@ def train(loader, passes=1):
 def loader_of(dataset, **options):
     return DataLoader(dataset, **{"batch_size": 4, "num_workers": 2, "shuffle": True, **options})
 """
+)
 SAME_DRAWS = """
 class Held(Noisy):
     def __init__(self):
@@ -308,13 +317,13 @@ def test_first_inputs_of_ranks(ranks: Any, who: str) -> None:
     assert all(f"Ranks {who} train" in one.evidence for one in found)
 
 
-LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+LAUNCHER = rank_launcher.__file__
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", SHARED)
 def test_ranks_that_train_on_the_same_samples(name: str, tmp_path: Path) -> None:
-    (found,) = session_faults(run_of(RANKS + SHARED[name], tmp_path, *LAUNCHER))
+    (found,) = session_faults(run_of(RANKS + SHARED[name], tmp_path, LAUNCHER))
     assert found.code == "shared-samples"
     assert "Ranks 0, 1 " in found.evidence
 
@@ -323,7 +332,7 @@ def test_ranks_that_train_on_the_same_samples(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.long
 def test_ranks_that_share_no_samples_raise_no_alarm(name: str, tmp_path: Path) -> None:
-    session = run_of(RANKS + APART[name], tmp_path, *LAUNCHER)
+    session = run_of(RANKS + APART[name], tmp_path, LAUNCHER)
     facts = [session.process_facts(trainer)["facts"] for trainer in session.trainers]
     assert len(facts) == 2
     assert all("replica_inputs" in one for one in facts)

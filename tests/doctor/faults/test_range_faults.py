@@ -148,7 +148,7 @@ def faults_of(make: Any, folder: Path, made: Path) -> list[DataFault]:
     return find_faults(look, explain_look(look, most_s=60), {})
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(
     ("make", "what"),
     [
@@ -174,7 +174,7 @@ def test_what_may_be_intended(make: Any, folder: Path, tmp_path: Path) -> None:
     assert [(one.code, one.certainty) for one in faults_of(make, folder, tmp_path)] == [("clipped", "unless intended")]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("make", [metres, clamped_with_a_mask, windowed, whole_metres, scaled_by_sample, brightened])
 def test_a_correct_range_raises_no_alarm(make: Any, folder: Path, tmp_path: Path) -> None:
     assert faults_of(make, folder, tmp_path) == []

@@ -196,7 +196,7 @@ def judged(folder: Path, train: Callable[[Training], None]) -> Any:
     return resumption(run(folder, train, resumes=False), run(folder, train, resumes=True))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
 @pytest.mark.parametrize(
     "train", [skips, skips_by_accelerate, restores_the_sampler, restores_the_loader, accumulates, saves_twice]
@@ -207,7 +207,7 @@ def test_a_run_that_goes_on_has_no_fault(train: Callable[[Training], None], tmp_
     assert f"after the {SAVED} batches" in found.text
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("train", "what"),
     [
@@ -227,7 +227,7 @@ def test_batches_that_are_repeated_or_lost(train: Callable[[Training], None], wh
     assert what in fault.evidence
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "train",
     [

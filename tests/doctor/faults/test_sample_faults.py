@@ -83,7 +83,7 @@ def permuted(samples: Samples, index: int) -> Any:
     return classified(samples, (index * 7 + 5) % COUNT)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("make", "breaks", "codes"),
     [
@@ -127,7 +127,7 @@ def batched(size: int, *, drop_last: bool) -> dict[str, Any]:
     return {"batch_size": 1, "batch_sampler": BatchSampler(SequentialSampler(range(COUNT)), size, drop_last)}
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(18)
 @pytest.mark.parametrize(
     ("change", "options", "codes"),
     [

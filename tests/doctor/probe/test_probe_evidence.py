@@ -68,6 +68,7 @@ def test_the_bound_is_kept_and_the_end_has_room(begin, tmp_path):
     assert ["end", 1, "exit"] in lines(tmp_path / "evidence.jsonl")
 
 
+@pytest.mark.long
 def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
     evidence = begin(most_bytes=1 << 18)
     for number in range(200_000):

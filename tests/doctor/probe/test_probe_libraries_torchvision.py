@@ -103,6 +103,7 @@ def test_scripting_sees_the_originals(probed: LibraryProbe, image: torch.Tensor)
         assert torch.equal(scripted(*arguments), module(*arguments))
 
 
+@pytest.mark.long
 def test_compiling_sees_the_originals(probed: LibraryProbe, image: torch.Tensor) -> None:
     """`fullgraph` refuses whatever would break the graph, as a clock would."""
     transforms, v2 = imported("transforms"), imported("transforms.v2")

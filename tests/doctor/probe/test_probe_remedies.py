@@ -213,6 +213,7 @@ def chains(path: Path) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
     return {name: np.array(value).astype(int) for name, value in found.items()}
 
 
+@pytest.mark.long
 def test_native_decoding_gives_pillows_pixels_to_within_a_level(images: list[Path], tmp_path: Path) -> None:
     plain = [chains(path) for path in images]
     with injected(tmp_path, native_decode=True):
@@ -235,6 +236,7 @@ def test_another_filter_is_refused_and_said_to_be(images: list[Path], tmp_path: 
     assert texts == [OTHER_FILTER]
 
 
+@pytest.mark.long
 def test_a_natively_decoded_image_can_be_pickled(images: list[Path], tmp_path: Path) -> None:
     """Between processes, say, or into a file that is read where nothing is injected."""
     expected = [np.asarray(Image.open(path).convert("RGB")) for path in images]
@@ -260,6 +262,7 @@ def test_a_cache_gives_what_was_decoded(images: list[Path], tmp_path: Path, phot
     assert applied(tmp_path, "cache")[0] > 9
 
 
+@pytest.mark.long
 def test_an_image_from_a_cache_is_its_owners(images: list[Path], tmp_path: Path) -> None:
     rgb = next(path for path in images if path.name == "rgb.png")
     plain = Image.open(rgb).tobytes()
@@ -274,6 +277,7 @@ def test_an_image_from_a_cache_is_its_owners(images: list[Path], tmp_path: Path)
 # Files.
 
 
+@pytest.mark.long
 def test_reads_come_from_the_copy_and_writes_go_to_the_original(tmp_path: Path) -> None:
     original, copy = tmp_path / "a.bin", tmp_path / "copy.bin"
     original.write_bytes(b"original")
@@ -312,6 +316,7 @@ def test_a_folder_is_read_from_its_copy_where_that_has_the_file(tmp_path: Path) 
 # Threads and devices.
 
 
+@pytest.mark.long
 def test_threads_are_bounded(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     try:
@@ -345,6 +350,7 @@ def test_variables_that_do_not_hold_where_torch_is_imported_are_refused(
     assert text.endswith(" active")
 
 
+@pytest.mark.long
 def test_batches_are_prefetched_where_a_device_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU is stood in for by the CPU."""
     plain = seen(DataLoader(Numbers(), batch_size=3))
@@ -401,12 +407,14 @@ def test_a_loader_takes_the_place_of_the_dataloader_that_is_named(tmp_path: Path
     assert [record[2] for record in passes] == [0, 1, 0, 1]
 
 
+@pytest.mark.long
 def test_one_that_cannot_be_made_leaves_the_script_its_own(tmp_path: Path) -> None:
     with probed(tmp_path, changes={"loader": {"module": "raise ValueError('no')", "loaders": [0]}}):
         assert seen(DataLoader(Numbers(), batch_size=6)) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
     assert "ValueError: no" in str(notes(tmp_path)["hook-off"])
 
 
+@pytest.mark.long
 def test_the_loaders_batches_are_digested_as_the_script_gets_them(tmp_path: Path, classes: Path) -> None:
     change = {"module": ADOPTED.format(folder=str(classes)), "loaders": [0]}
     with probed(tmp_path, observe=False, steps=100, digests=4, changes={"loader": change}):

@@ -117,6 +117,7 @@ def test_a_run_that_ends_in_a_rest_says_how_many_steps_it_was_let(tmp_path: Path
 
 
 @pytest.mark.usefixtures("costly")
+@pytest.mark.long
 def test_a_run_that_is_measured_has_no_rests(tmp_path: Path) -> None:
     with probed(tmp_path, observe=False, steps=10_000):
         Loop().train(loader(4 * 3 * BLOCK))

@@ -127,6 +127,7 @@ def test_other_threads_that_compute_during_a_wait_are_seen(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif("in_order" not in signature(DataLoader).parameters, reason="this torch hands out in order only")
+@pytest.mark.long
 def test_batches_out_of_order_keep_their_own_index(tmp_path: Path) -> None:
     with probed(tmp_path):
         for _ in DataLoader(range(12), num_workers=2, in_order=False):  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ from headrace.doctor.probe.hooks import device, training_calls
         (lambda tensor: torch.nn.Parameter(tensor).to("meta"), False),  # a model on its way is no batch
     ],
 )
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_copy_to_a_device_is_a_span(tmp_path: Path, call: Any, is_copy: bool) -> None:
     loop = Loop()
     with probed(tmp_path) as probe:

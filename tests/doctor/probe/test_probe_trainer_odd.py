@@ -59,7 +59,7 @@ class KeepingLoader(DataLoader[Any]):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("at_once", [False, True])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_loader_that_keeps_its_iterator_is_seen(tmp_path: Path, workers: int, at_once: bool) -> None:
     with probed(tmp_path):
         kept = KeepingLoader(pairs(24), batch_size=4, num_workers=workers, at_once=at_once)

@@ -15,7 +15,7 @@ from processes import source_paths
 from headrace.doctor.session.storage import decode_session
 from headrace.tools.bench.runs import tree
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(2 * DEADLINE_S)]
+pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
 SHORT = ("doctor", "--prove", "--steps", "40", "--warmup", "5")
 _HEADRACE = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"

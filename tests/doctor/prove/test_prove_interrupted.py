@@ -11,13 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from observed_runs import CASES
 from processes import DEADLINE_S, eventually, source_paths
 
 from headrace.tools.bench.runs import tree
-
-pytestmark = pytest.mark.alone
 
 HANGS_S = 120
 """Within which the script hangs, on a machine that others use, too."""

@@ -99,6 +99,7 @@ def test_nothing_is_left_after_an_error(source: Path, disk: Path, error: type[Ba
 @pytest.mark.parametrize(
     "signum", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT]
 )
+@pytest.mark.long
 def test_nothing_is_left_by_a_doctor_that_is_killed(source: Path, disk: Path, signum: signal.Signals) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(source_paths())}
     arguments = [sys.executable, "-c", KILLED, str(source), str(disk / "x")]

@@ -14,8 +14,6 @@ from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.prove.baseline import are_equal, compare
 from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
 
-pytestmark = pytest.mark.alone
-
 STEPS = 20
 LIMIT_S = 120.0
 TWO_WORKERS = {"loaders": {"0": {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3}}}

@@ -241,6 +241,7 @@ class TestTrials:
         assert {proof.why for proof in list(found.runs.values())[1:]} == {"broke"}
         assert chosen(found.runs) == found.loader.present
 
+    @pytest.mark.long
     def test_an_interruption_keeps_what_there_is(self) -> None:
         def interrupt(wanted: dict[str, object]) -> float:
             raise KeyboardInterrupt
@@ -369,6 +370,7 @@ class TestReport:
         assert "1.2 cores" in text
         assert "restored: out.txt" in text
 
+    @pytest.mark.long
     def test_the_document_has_every_run_and_the_whole_grid(self) -> None:
         document = json.loads(json.dumps(tuned().document()))
         assert document["schema"] == 2

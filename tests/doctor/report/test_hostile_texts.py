@@ -74,7 +74,7 @@ def test_in_the_trace(name: str) -> None:
         assert _dangerous(json.dumps(event, ensure_ascii=False)) == []
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_in_a_page_where_it_makes_no_element_and_no_attribute(name: str) -> None:
     evil, plain = _page(HOSTILE[name]), _page("x")

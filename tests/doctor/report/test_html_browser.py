@@ -61,7 +61,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in written}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("width", [320, *(pytest.param(one, marks=pytest.mark.long) for one in (PHONE, 768)), WIDE])
 @pytest.mark.parametrize("name", ["made", "calm", "large", "hostile"])
 def test_fits_the_width_of_the_screen(chromium: Browser, pages: dict[str, Path], name: str, width: int) -> None:

@@ -102,6 +102,7 @@ def test_the_policy_allows_the_one_style_sheet_and_nothing_else() -> None:
     assert tags.index(policy) < min(tags.index(tag) for tag in tags if tag.name == "style")
 
 
+@pytest.mark.long
 def test_a_long_run_of_many_ranks_is_a_small_page() -> None:
     page = large_page(steps=1_000)
     assert len(page.encode()) < 0.3 * MOST_BYTES

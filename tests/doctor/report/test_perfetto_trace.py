@@ -180,6 +180,7 @@ def test_a_session_without_anything_is_valid() -> None:
     assert json.loads("".join(trace(session, diagnose(session))))["traceEvents"] == []
 
 
+@pytest.mark.long
 def test_two_hundred_steps_are_small_and_long_runs_are_streamed() -> None:
     assert sum(map(len, trace(made_session(200), made_diagnosis()))) < 500_000
     session, diagnosis = made_session(1_000), made_diagnosis()

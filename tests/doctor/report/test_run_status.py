@@ -142,6 +142,7 @@ def test_what_is_no_terminal_gets_one_line_at_the_start(tmp_path: Path) -> None:
     assert pipe.file.getvalue() == f"headrace: {PLAN.text()}\n"
 
 
+@pytest.mark.long
 def test_on_a_pseudo_terminal_nothing_stays_of_it_after_ctrl_c(tmp_path: Path) -> None:
     """The command gets the signal and the report comes, on lines of their own."""
     drawn_again = "headrace: the script starts"  # below what the command has printed

@@ -187,6 +187,7 @@ setups = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(setups, st.lists(batches, min_size=1, max_size=12), st.lists(steps, min_size=1, max_size=5))
+@pytest.mark.long
 def test_a_second_simulation_agrees(setup: FeedSetup, batches: list[BatchWork], steps: list[StepWork]) -> None:
     ends = step_ends(setup, work(batches, steps), steps=20)
     slow = SteppedTraining(setup, batches, steps, TICK).run(20)

@@ -8,6 +8,7 @@ RECORD_PAIRS=1 pytest -m long …                              stores them, too:
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,12 +44,17 @@ COVERED = 0.8
 CHOSEN = 0.9
 """Share of the other scripts' pairs that an interval's error is chosen to cover."""
 MEDIAN = 0.12
+PROMISES = 20 / 144
+"""Least share of the pairs in which a gain is certain."""
 RECORDED_S = 3600
+SEED = 1
+"""Of the scripts that `make test` looks at."""
 
 
-@pytest.fixture(scope="module")
-def recorded() -> list[Pair]:
-    return [pair for shape in shapes() for pair in pairs(shape, settings(shape))]
+@pytest.fixture(scope="module", params=[4, pytest.param(12, marks=pytest.mark.long)])
+def recorded(request: pytest.FixtureRequest) -> list[Pair]:
+    some = random.Random(SEED).sample(shapes(), request.param)
+    return [pair for shape in some for pair in pairs(shape, settings(shape))]
 
 
 def of_kind(found: Sequence[Pair], kind: str) -> list[Pair]:
@@ -59,7 +65,7 @@ def of_kind(found: Sequence[Pair], kind: str) -> list[Pair]:
 @pytest.mark.one_in(2)
 def test_intervals_hold_what_was_measured(recorded: list[Pair], kind: str) -> None:
     found = of_kind(recorded, kind)
-    assert len(found) == 3 * len(shapes()) == 36
+    assert len(found) == 3 * len({pair.shape for pair in recorded}) in (12, 36)
     assert coverage(found) >= COVERED
     assert said(found)["median"] <= MEDIAN
 
@@ -73,14 +79,16 @@ def test_intervals_hold_on_scripts_by_which_they_were_not_chosen(recorded: list[
 
 def test_a_gain_that_is_certain_comes_true(recorded: list[Pair]) -> None:
     promises = [pair for pair in recorded if pair.is_promise]
-    assert len(promises) >= 20
+    assert len(promises) >= PROMISES * len(recorded)
     assert [pair.row() for pair in promises if pair.proved_us >= pair.observed_us] == []
 
 
 def test_workers_where_there_are_none_are_advised_where_they_gain(recorded: list[Pair]) -> None:
     """Before contention and handing over were simulated, 36 of 51 were to gain, and 16 of those did not."""
     advised = [pair for pair in of_kind(recorded, NONE_TO_SOME) if pair.prediction.speedup > 1.02]
-    assert {"remote", "device", "imagenet_one_thread"} <= {pair.shape for pair in advised}
+    slow = {"remote", "device", "imagenet_one_thread"} & {pair.shape for pair in recorded}
+    assert slow
+    assert slow <= {pair.shape for pair in advised}
     assert [pair.row() for pair in advised if pair.proved_us >= pair.observed_us] == []
 
 
@@ -89,6 +97,7 @@ def test_workers_where_there_are_none_are_advised_where_they_gain(recorded: list
     "shape",
     [pytest.param(one, marks=pytest.mark.long if place % 3 else ()) for place, one in enumerate(shapes())],
 )
+@pytest.mark.long
 def test_no_more_workers_than_cores_where_batches_compute(shape: str) -> None:
     """Only the remote store's samples wait for anything but a core."""
     for setting in settings(shape)[:2]:
@@ -101,12 +110,13 @@ def test_no_more_workers_than_cores_where_batches_compute(shape: str) -> None:
         assert found.confidence == ("high" if setting.workers and is_certain(found) else "medium")
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("shape", ["arrays", "captions", "imagenet", "mnist", "segments"])
 def test_a_trainer_that_fills_the_cores_needs_no_workers(shape: str) -> None:
     assert not workers_of(settings(shape)[0]).helps
 
 
+@pytest.mark.long
 def test_the_headline_names_no_remedy_that_may_gain_nothing() -> None:
     """Two workers in place of one are as likely as not to gain something here."""
     (setting,) = (one for one in settings("segments") if one.workers == 1)

@@ -57,6 +57,7 @@ def on_mounted(mount: str, archive: Path, target: Path) -> str:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["w", "w:gz"])
+@pytest.mark.long
 def test_a_full_disk(tmp_path, target, how):
     target.mkdir()
     path = write_tar(tmp_path / "a.tar", [file(f"{number:02}", noise(100_000)) for number in range(20)], how=how)

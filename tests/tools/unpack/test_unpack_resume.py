@@ -65,6 +65,7 @@ def test_where_the_time_alone_differs_bytes_decide(tmp_path, target, how):
     assert (target / "a").read_bytes() == noise(5_000, seed=1)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize(
     ("member", "made"),
@@ -143,6 +144,7 @@ def test_remains_of_a_killed_run_are_removed(tmp_path, target):
     assert names(target) == ["a"]
 
 
+@pytest.mark.long
 def test_two_runs_at_once(tmp_path, target):
     path = write_tar(tmp_path / "a.tar", ordinary(files=200))
     source = """

@@ -195,6 +195,7 @@ def test_an_empty_tar(tmp_path, target, how):
     assert (report.made, list(target.iterdir())) == (0, [])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", [".tar", ".tar.gz"])
 @pytest.mark.parametrize("form", ["gnu", "0.0", "0.1", "1.0"])
 @pytest.mark.skipif(shutil.which("tar") is None, reason="GNU tar makes the sparse members")
