@@ -32,7 +32,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 import headrace as hr
 from headrace.distributed import Ranks
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 10.0
 """What the scenarios allow a collective operation; those that wait for it in vain take as long."""
 LONG_S = 60.0
 KEPT_FILES = 12
