@@ -5,7 +5,19 @@ from __future__ import annotations
 from .all_files import compare_all
 from .data_faults import find_faults, session_faults
 from .evaluation_faults import leaked_split
+from .fault_pictures import FaultPicture, fault_pictures
 from .listed_samples import read_listings
 from .resume_faults import resumption
+from .sample_faults import labels_of
 
-__all__ = ["compare_all", "find_faults", "leaked_split", "read_listings", "resumption", "session_faults"]
+__all__ = [
+    "FaultPicture",
+    "compare_all",
+    "fault_pictures",
+    "find_faults",
+    "labels_of",
+    "leaked_split",
+    "read_listings",
+    "resumption",
+    "session_faults",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,12 @@ class FaultKind:
     mend: str
     proof: str
 
-    def found(self, *leaves: LeafPath, certainty: str = "certain", **figures: Any) -> DataFault:
+    def found(
+        self, *leaves: LeafPath, certainty: str = "certain", files: Sequence[str] = (), **figures: Any
+    ) -> DataFault:
         """Return the fault with its figures. Leaves are named `{0}`, `{1}` in the template."""
         names = [path_text(path) for path in leaves]
-        return DataFault(self.code, certainty, self.evidence.format(*names, **figures), names, self.mend)
+        return DataFault(self.code, certainty, self.evidence.format(*names, **figures), names, [*files], self.mend)
 
 
 KINDS = {
