@@ -21,7 +21,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler, WeightedRandomSampler
 
 from headrace.doctor.explain.look import LeafPath
-from headrace.doctor.faults import compare_all, read_listings
+from headrace.doctor.faults import compare_all, fault_pictures, read_listings
 from headrace.doctor.faults.all_files import Comparison
 from headrace.doctor.probe.listed_files import write_listed
 
@@ -246,6 +246,58 @@ def test_shards(copies: dict[int, int], folders: Path) -> None:
     found = compared(folders, shards(folders, "train", copies), shards(folders, "val", {}))
     assert [one.code for one in found.faults] == ["duplicate-files"] * len(copies)
     assert found.text.startswith("80 files were compared")
+
+
+def table(folder: Path, name: str, files: list[Path | None], form: str) -> Any:
+    """Return a Hugging Face table of pictures: their paths, or their bytes in an Arrow file."""
+    datasets = pytest.importorskip("datasets")
+    if form == "paths":
+        made = datasets.Dataset.from_dict({"image": list(map(str, files))})
+    else:
+        embedded = [None if file is None else {"bytes": file.read_bytes(), "path": file.name} for file in files]
+        memory = datasets.Dataset.from_dict({"image": embedded})
+        memory.save_to_disk(folder / name)
+        made = memory if form == "memory" else datasets.load_from_disk(folder / name)
+    made = made.cast_column("image", datasets.Image())
+    made.set_transform(lambda rows: {"image": [one and np.asarray(one) for one in rows["image"]]})
+    return made
+
+
+@pytest.mark.parametrize("form", ["paths", "bytes"])
+@pytest.mark.parametrize("copies", [0, 1])
+def test_tables_of_pictures(form: str, copies: int, folders: Path) -> None:
+    shutil.copy(folders / "train/1/003.bmp", folders / "train/0/copy.bmp")
+    shutil.copy(folders / "train/1/005.bmp", folders / "val/0/copy.bmp")
+    both = [sorted(path for path in (folders / name).rglob("*.bmp")) for name in ("train", "val")]
+    files = [path for path in both[0] if copies or path.name != "copy.bmp"]
+    others = [path for path in both[1] if copies or path.name != "copy.bmp"]
+    found = compared(folders, table(folders, "a", files, form), table(folders, "b", others, form))
+    assert [one.code for one in found.faults] == ["duplicate-files", "leaked-split"] * copies
+    assert found.text.startswith(f"{80 + 2 * copies} files were compared: Dataset of the training, and 1 other loader")
+    pictures = fault_pictures(found.faults, None, {})
+    assert len(pictures) == 2 * copies
+    if copies:
+        assert "1 samples of 41 have the same bytes" in found.faults[0].evidence
+        assert all("/003.bmp" in one or "/copy.bmp" in one for one in found.faults[0].files)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("overlap", [0, 2])
+def test_parts_of_a_table(shuffle: bool, overlap: int, folders: Path) -> None:
+    """Rows that follow each other, or others; rows that a sampler repeats are no copies."""
+    whole = table(folders, "a", [*sorted((folders / "train").rglob("*.bmp")), None], "bytes")
+    rows = np.random.default_rng(0).permutation(COUNT) if shuffle else np.arange(COUNT)
+    train = whole.select([*rows[: 25 + overlap], *rows[: 5 * shuffle]])
+    found = compared(folders, train, whole.select([*rows[25:], *[COUNT] * (not shuffle)]))
+    assert [one.code for one in found.faults] == ["leaked-split"] * bool(overlap)
+    assert all(f"takes {overlap} of its {15 + (not shuffle)} samples" in one.evidence for one in found.faults)
+    assert found.text.startswith("40 files were compared")
+
+
+def test_a_table_in_memory(folders: Path) -> None:
+    """No file holds its bytes after the run."""
+    training = table(folders, "a", sorted((folders / "train").rglob("*.bmp")), "memory")
+    assert compared(folders, training).text.startswith("Not all files were compared")
 
 
 def test_files_that_are_gone(folders: Path) -> None:

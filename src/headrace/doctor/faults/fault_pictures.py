@@ -23,6 +23,8 @@ SIDE = 160
 """Maximum sides of one picture in pixels."""
 _MOST_SAMPLES = 6
 _MOST_BYTES = 200_000
+_MOST_STORED = 32 << 20
+"""Bytes of a table that are read for one picture."""
 _GAP = 4
 _FIRST, _SECOND, _INVENTED = (255, 200, 0), (0, 220, 255), (255, 0, 0)
 """Colours of the windows of a fault's two leaves, and of invented labels."""
@@ -194,10 +196,15 @@ def _small(shown: Array | Image.Image, how: Image.Resampling = Image.Resampling.
 
 
 def _opened(path: str) -> Image.Image:
-    """Return the picture in a file, or in a member of a tar, which has the tar's path before its name."""
+    """Return the picture in a file, or in a member of a tar or table, which has its path before its name."""
     file = next((one for one in (Path(path), *Path(path).parents) if one.is_file()), Path(path))
     if file == Path(path):
         return _loaded(file)
+    begin = path.rpartition("@")[2]
+    if not tarfile.is_tarfile(file) and begin.isdigit():
+        with open(file, "rb") as table:
+            table.seek(int(begin))
+            return _loaded(io.BytesIO(table.read(_MOST_STORED)))
     with tarfile.open(file) as archive:
         data = archive.extractfile(str(Path(path).relative_to(file)))
         return _loaded(data or io.BytesIO())
