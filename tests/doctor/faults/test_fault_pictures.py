@@ -66,7 +66,7 @@ def test_labels_that_no_file_holds_are_red(folder: Path, tmp_path: Path) -> None
     sheet = sheet_of(picture)
     assert near(sheet[:, :STEP], (255, 0, 0)) == 0
     assert near(sheet[:, STEP:], (255, 0, 0)) > 1000
-    assert picture.text == "the label image; 1, with values that no label image holds in red"
+    assert picture.text == "the label image; 1, with labels in red that no pixel around has"
 
 
 def test_a_turned_picture_and_its_file(folder: Path, tmp_path: Path) -> None:

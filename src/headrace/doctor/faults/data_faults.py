@@ -11,7 +11,8 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from .drawn_geometry import misaligned_drawn
 from .evaluation_faults import augmented_evaluation
-from .geometry_faults import ignored_orientation, invented_labels, misaligned
+from .geometry_faults import ignored_orientation, misaligned
+from .label_faults import invented_labels
 from .process_faults import same_draws, shared_samples, worker_duplicates
 from .range_faults import clipped
 from .sample_faults import (

@@ -43,10 +43,11 @@ KINDS = {
         ),
         FaultKind(
             "invented-labels",
-            "{0} holds {count} values that no label image holds, such as {some}: labels were resized with a {filter} "
-            "filter.",
+            "{0} holds {what}: labels were resized with a {how}.",
             "Resize labels with the nearest filter: InterpolationMode.NEAREST, cv2.INTER_NEAREST, Image.NEAREST.",
-            "a smooth filter explains an integer leaf, which holds values that its label images do not",
+            "a smooth filter explains an integer leaf, which holds values that its label images do not, or not around "
+            "the pixel. A leaf of bytes counts next to an image of its size, if its files hold regions of several "
+            "classes; `unless intended` if these are not numbered 0, 1, 2, …",
         ),
         FaultKind(
             "channel-order",

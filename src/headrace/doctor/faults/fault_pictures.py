@@ -17,7 +17,8 @@ from ..explain.look import LeafPath, Look, path_text
 from ..explain.pictures import Array, layouts, sided
 from ..explain.samples import LeafExplanation, spread
 from ..session.after_run import DataFault
-from .geometry_faults import differences, ignored_turns, label_values, shown_parts
+from .geometry_faults import differences, ignored_turns, shown_parts
+from .label_faults import invented_pixels, label_values
 
 SIDE = 160
 """Maximum sides of one picture in pixels."""
@@ -104,10 +105,9 @@ def _invented(fault: DataFault, look: Look, explained: Explained) -> Iterator[Ro
     (path,) = _paths(fault, explained)
     one = explained[path]
     values = sorted(label_values(one))
-    for seen in one.seen:
-        leaf = sided(seen.leaf, next(layouts(seen.leaf)))[..., 0]
-        pixels = _pixels(leaf, values)
-        pixels[~np.isin(leaf, values)] = _INVENTED
+    for place, seen in enumerate(one.seen):
+        pixels = _pixels(sided(seen.leaf, next(layouts(seen.leaf)))[..., 0], values)
+        pixels[invented_pixels(one, place)] = _INVENTED
         how = Image.Resampling.NEAREST
         yield [_small(_pixels(seen.source, values), how), _small(pixels, how)]
 
@@ -143,7 +143,7 @@ _OF_SAMPLES = {
         "the file, with the known windows of the image (yellow) and the map (blue); the image; the map over it",
         _misaligned,
     ),
-    "invented-labels": _Drawing("the label image; {0}, with values that no label image holds in red", _invented),
+    "invented-labels": _Drawing("the label image; {0}, with labels in red that no pixel around has", _invented),
     "ignored-orientation": _Drawing("{0}; its file as its EXIF orientation says", _turned),
     "channel-order": _Drawing("the file; {0} in the order of its means", _as_seen),
 }

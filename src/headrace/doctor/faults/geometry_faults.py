@@ -1,4 +1,4 @@
-"""Faults of geometry: fields cut differently, interpolated labels, and ignored orientation."""
+"""Faults of geometry: fields cut differently, and ignored orientation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from .fault_kinds import KINDS
 
 _APART = 0.03
 """Minimum distance between windows of two fields, as a share of the image."""
-_SMOOTH = ("triangle", "bicubic", "lanczos", "linear", "area")
 _ORIENTATION = 0x0112
 _MIRRORED, _TRANSPOSED = 2, 5
 """EXIF orientations: a horizontal flip, and the first of those that transpose."""
@@ -74,27 +73,6 @@ def _visible(placement: LeafPlacement, leaf: Array, source: Array) -> tuple[floa
         share = [min(max(at / placement.size[axis], 0.0), 1.0) for at in (first, last)]
         found.append([(begin + length * each) / source.shape[axis] for each in share])
     return found[0][0], found[1][0], found[0][1], found[1][1]
-
-
-def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
-    """Yield integer leaves that a smooth filter made from a label image, with values that no file holds."""
-    for path, one in explained.items():
-        by = one.by
-        if not isinstance(by, PictureExplanation | PlaneExplanation) or by.filter not in _SMOOTH or not one.seen:
-            continue
-        leaves = [seen.leaf for seen in one.seen]
-        files = label_values(one)
-        if any(leaf.dtype.kind not in "iu" or leaf.dtype == np.uint8 for leaf in leaves) or not 1 < len(files) <= 256:
-            continue
-        invented = set[float]().union(*(np.unique(leaf).tolist() for leaf in leaves)) - files
-        if invented:
-            some = ", ".join(f"{value:g}" for value in sorted(invented)[:_MOST_SHOWN])
-            yield KINDS["invented-labels"].found(path, count=len(invented), some=some, filter=by.filter)
-
-
-def label_values(one: LeafExplanation) -> set[float]:
-    """Return the values in the label images of a leaf."""
-    return set[float]().union(*(np.unique(seen.source).tolist() for seen in one.seen if seen.source.ndim == 2))
 
 
 def ignored_orientation(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
