@@ -128,9 +128,7 @@ def _is_same(path: str, other: str) -> bool:
 
 def _batches(passes: Iterable[FirstOfPass]) -> Iterator[_Batch]:
     for one in passes:
-        made = one.maker.batches
-        samples = dict(zip(zip(made.epoch, made.index, strict=True), made.samples, strict=True))
-        yield from (_Batch(samples.get((batch.epoch, batch.index)) or 0, batch.files) for batch in one.batches)
+        yield from (_Batch(samples, batch.files) for samples, batch in zip(one.samples, one.batches, strict=True))
 
 
 def augmented_evaluation(session: Session) -> Iterator[DataFault]:

@@ -107,9 +107,10 @@ KINDS = {
         ),
         FaultKind(
             "same-order",
-            "DistributedSampler shuffled {count} passes by the same epoch, {epoch}, so each had the same order.",
-            "Call loader.sampler.set_epoch(epoch) at the start of each epoch.",
-            "passes of a DistributedSampler that shuffles, all by one epoch",
+            "{what}: epochs have the same order.",
+            "Call loader.sampler.set_epoch(epoch) at the start of each epoch; seed generators once, before the first.",
+            "passes of a DistributedSampler that shuffles, all by one epoch. `unless intended` for another sampler "
+            "that draws, if the first two batches of two passes have the same keys in the same order",
         ),
         FaultKind(
             "same-draws",

@@ -9,13 +9,17 @@ from typing import NamedTuple
 from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.producers import BatchProducer, FirstBatch
-from ..session.trainers import Trainer, TrainerPass
-from .fault_kinds import KINDS
+from ..session.trainers import Trainer, TrainerPass, order_described, short_class
+from .fault_kinds import INTENDED, KINDS
 
 _BATCHES = 2
 """Number of first batches that each process digests, and that a proof needs."""
 _LEAST_ROWS = 4
 """Minimum number of distinct rows in each batch: equal constants prove nothing."""
+
+
+_LEAST_ORDERED = 8
+"""Minimum number of samples whose random order means anything: 8 have 40,320."""
 
 
 class FirstOfPass(NamedTuple):
@@ -30,6 +34,13 @@ class FirstOfPass(NamedTuple):
     def loader(self) -> tuple[int, int]:
         """Rank, and number of the loader there."""
         return self.trainer.rank, self.pass_.loader
+
+    @property
+    def samples(self) -> list[int]:
+        """Number of samples in each batch; 0 if unknown."""
+        made = self.maker.batches
+        known = dict(zip(zip(made.epoch, made.index, strict=True), made.samples, strict=True))
+        return [known.get((batch.epoch, batch.index)) or 0 for batch in self.batches]
 
 
 def same_draws(session: Session) -> Iterator[DataFault]:
@@ -59,6 +70,36 @@ def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterato
     for name, before, after in one[0].generators:
         if others.get(name) == (before, after) and before != after and seconds.get(name) not in (None, before, after):
             yield name
+
+
+def reseeded_order(session: Session) -> Iterator[DataFault]:
+    """Yield loaders whose sampler draws the order, and begins two passes with the same samples.
+
+    DistributedSampler is judged by its epochs.
+    """
+    found: set[tuple[int, int]] = set()
+    for one, other in combinations(first_of_passes(session), 2):
+        keys = [batch.keys for batch in one.batches]
+        is_again = one.loader == other.loader and one.maker.worker == other.maker.worker and one.pass_ != other.pass_
+        if not is_again or one.loader in found or keys != [batch.keys for batch in other.batches]:
+            continue
+        is_telling = None not in keys and len(set(keys)) == len(keys) and sum(one.samples) >= _LEAST_ORDERED
+        if is_telling and _draws_order(one):
+            found.add(one.loader)
+            passes = f"{one.pass_.number} and {other.pass_.number}"
+            what = f"Passes {passes} begin with the same {sum(one.samples)} samples in the same random order"
+            yield KINDS["same-order"].found(certainty=INTENDED, what=what)
+
+
+def _draws_order(one: FirstOfPass) -> bool:
+    described = next(
+        (each.facts.get("described") for each in one.trainer.loaders if each.number == one.pass_.loader), {}
+    )
+    sampler = order_described(described or {})
+    name, options = short_class(sampler), sampler.get("attributes") or {}
+    if name in ("RandomSampler", "SubsetRandomSampler"):
+        return not options.get("replacement")
+    return name != "DistributedSampler" and options.get("shuffle") is True
 
 
 def worker_duplicates(session: Session) -> Iterator[DataFault]:

@@ -69,7 +69,8 @@ def same_order(session: Session) -> Iterator[DataFault]:
             epochs = [one.sampler_epoch for one in trainer.passes if one.loader == loader.number]
             is_one = len(epochs) > 1 and len(set(epochs)) == 1 and epochs[0] is not None
             if is_one and any(map(_shuffles_by_epoch, samplers)):
-                yield KINDS["same-order"].found(count=len(epochs), epoch=epochs[0])
+                what = f"DistributedSampler shuffled {len(epochs)} passes by the same epoch, {epochs[0]}"
+                yield KINDS["same-order"].found(what=what)
                 return
 
 
