@@ -14,7 +14,16 @@ from .adoption import Adoption, adopt, described_loader, loader_trial, script_da
 from .attach import holds_files, run_command
 from .explain.look import LeafPath, Look, read_look
 from .explain.samples import LeafExplanation
-from .faults import FaultPicture, compare_all, fault_pictures, find_faults, labels_of, leaked_split, read_listings
+from .faults import (
+    FaultPicture,
+    compare_all,
+    fault_pictures,
+    find_faults,
+    labels_of,
+    leaked_split,
+    loader_place,
+    read_listings,
+)
 from .measure import BOUND, Diagnosis, TrainerView, main_view_of
 from .probe.listed_files import LISTED_FILE
 from .probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
@@ -71,6 +80,9 @@ class LoaderAdoption:
             if look is not None:
                 session.faults = find_faults(look, self.adoption.explained, _described(session, view))
         loader = described_loader(view)
+        if loader is not None:
+            for fault in session.faults:
+                fault.place = loader_place(view.trainer, loader.number)
         if self.compares_all and loader is not None:
             self._compare_all(session, view)
         is_leaked = any(one.code == "leaked-split" for one in session.faults)

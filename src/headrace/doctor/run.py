@@ -30,7 +30,7 @@ from .attach import (
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
-from .faults import FaultPicture, resumption, session_faults
+from .faults import FaultPicture, add_patches, resumption, session_faults
 from .machine import MachineSampler
 from .measure import Diagnosis, DiagnosisPlan, PhaseClock, gpu_busy, run_phases
 from .prove import DIGESTS, Prover, remedy_attempts
@@ -332,6 +332,7 @@ def _reported(
     if outputs.shows_pictures:
         pictures = _or_none(lambda: adopting.pictures(session.faults), "faults have no pictures: that failed") or {}
     session.faults += session_faults(session)
+    _or_none(lambda: add_patches(session, files_here()), "faults have no patches: that failed", progress)
     if asked.earlier is not None:
         compared = resumption(asked.earlier, session)
         session.faults += [] if compared.fault is None else [compared.fault]

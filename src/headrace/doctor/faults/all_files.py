@@ -20,10 +20,10 @@ from ..quantities import counted, size
 from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import Trainer
-from .evaluation_faults import evaluated_loaders, loader_place
+from .evaluation_faults import evaluated_loaders
 from .fault_kinds import INTENDED, KINDS
 from .listed_samples import Members, Sample, SampleListing, samples_of
-from .process_faults import loaders_that_feed
+from .process_faults import loader_place, loaders_that_feed
 
 _HEAD = 1 << 16
 """Bytes of each file that are compared before the whole."""

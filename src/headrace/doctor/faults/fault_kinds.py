@@ -23,11 +23,17 @@ class FaultKind:
     proof: str
 
     def found(
-        self, *leaves: LeafPath, certainty: str = "certain", files: Sequence[str] = (), **figures: Any
+        self,
+        *leaves: LeafPath,
+        certainty: str = "certain",
+        files: Sequence[str] = (),
+        place: str = "",
+        **figures: Any,
     ) -> DataFault:
         """Return the fault with its figures. Leaves are named `{0}`, `{1}` in the template."""
         names = [path_text(path) for path in leaves]
-        return DataFault(self.code, certainty, self.evidence.format(*names, **figures), names, [*files], self.mend)
+        evidence = self.evidence.format(*names, place=place, **figures)
+        return DataFault(self.code, certainty, evidence, names, [*files], place, self.mend)
 
 
 KINDS = {

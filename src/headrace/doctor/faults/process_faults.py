@@ -36,6 +36,11 @@ class FirstOfPass(NamedTuple):
         return self.trainer.rank, self.pass_.loader
 
     @property
+    def place(self) -> str:
+        """Where the script iterates over the loader."""
+        return loader_place(self.trainer, self.pass_.loader)
+
+    @property
     def samples(self) -> list[int]:
         """Number of samples in each batch; 0 if unknown."""
         made = self.maker.batches
@@ -60,7 +65,7 @@ def same_draws(session: Session) -> Iterator[DataFault]:
         for name in _generators_alike(one.batches, other.batches):
             if (one.pass_.loader, name) not in found:
                 found.add((one.pass_.loader, name))
-                yield KINDS["same-draws"].found(who=who, generator=name)
+                yield KINDS["same-draws"].found(who=who, generator=name, place=one.place)
 
 
 def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterator[str]:
@@ -88,14 +93,13 @@ def reseeded_order(session: Session) -> Iterator[DataFault]:
             found.add(one.loader)
             passes = f"{one.pass_.number} and {other.pass_.number}"
             what = f"Passes {passes} begin with the same {sum(one.samples)} samples in the same random order"
-            yield KINDS["same-order"].found(certainty=INTENDED, what=what)
+            yield KINDS["same-order"].found(certainty=INTENDED, what=what, place=one.place)
 
 
 def _draws_order(one: FirstOfPass) -> bool:
-    described = next(
-        (each.facts.get("described") for each in one.trainer.loaders if each.number == one.pass_.loader), {}
-    )
-    sampler = order_described(described or {})
+    """Return True for a sampler that draws an order without repeating samples, as far as its description shows."""
+    facts = next((each.facts for each in one.trainer.loaders if each.number == one.pass_.loader), {})
+    sampler = order_described(facts.get("described") or {})
     name, options = short_class(sampler), sampler.get("attributes") or {}
     if name in ("RandomSampler", "SubsetRandomSampler"):
         return not options.get("replacement")
@@ -108,7 +112,7 @@ def worker_duplicates(session: Session) -> Iterator[DataFault]:
         is_stream = all(batch.keys is None for batch in one.batches)
         if is_stream and one.trainer is other.trainer and one.pass_ is other.pass_ and _are_equal(one, other):
             who = f"{one.maker.worker} and {other.maker.worker}"
-            yield KINDS["worker-duplicates"].found(who=who, number=one.pass_.number)
+            yield KINDS["worker-duplicates"].found(who=who, number=one.pass_.number, place=one.place)
             return
 
 
@@ -175,3 +179,9 @@ def _evaluations(session: Session, trainer: Trainer, feeding: set[int]) -> set[i
     later = [one for one in trainer.passes if one.start > begun and one.number not in feeding]
     fetched = set(trainer.fetches.pass_)
     return {one.number for one in later if one.with_grad is False or (is_seen and one.number in fetched)}
+
+
+def loader_place(trainer: Trainer, number: int) -> str:
+    """Return where the script iterates over a loader."""
+    facts = next((loader.facts for loader in trainer.loaders if loader.number == number), {})
+    return f"{facts.get('file')}:{facts.get('line')}"

@@ -16,6 +16,7 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import order_described, short_class
 from .fault_kinds import INTENDED, KINDS
+from .process_faults import loader_place
 
 _LEAST_SAMPLES = 50
 """Minimum number of samples whose order means anything."""
@@ -70,7 +71,7 @@ def same_order(session: Session) -> Iterator[DataFault]:
             is_one = len(epochs) > 1 and len(set(epochs)) == 1 and epochs[0] is not None
             if is_one and any(map(_shuffles_by_epoch, samplers)):
                 what = f"DistributedSampler shuffled {len(epochs)} passes by the same epoch, {epochs[0]}"
-                yield KINDS["same-order"].found(what=what)
+                yield KINDS["same-order"].found(what=what, place=loader_place(trainer, loader.number))
                 return
 
 

@@ -27,7 +27,6 @@ from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session import encode_session
-from headrace.doctor.session.after_run import LoaderTrial
 from headrace.doctor.session.model import Session
 from headrace.errors import UsageError
 
@@ -173,7 +172,7 @@ class Outputs:
         if source is not None:
             again = f"headrace doctor show {shlex.quote(str(source))}"
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
-        failed += _applied(self.apply, prescription, session.loader_trial)
+        failed += _applied(self.apply, session, prescription)
         failed += _drafted(self.draft, session)
         failed += _pictured(self.pictures, session, pictures)
         view = report_view(session, diagnosis, prescription, again=again)
@@ -211,8 +210,19 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
     return []
 
 
-def _applied(path: Path | None, prescription: Prescription | None, trial: LoaderTrial | None) -> list[str]:
-    """Write the patch and return messages to print. The patch is empty if nothing is to be changed."""
+def _applied(path: Path | None, session: Session, prescription: Prescription | None) -> list[str]:
+    """Write the patch and return messages to print. The patch is empty if nothing is to be changed.
+
+    Faults of the data come before remedies of its speed: if any has a patch, the file has these alone.
+    """
+    mends = list(dict.fromkeys(one.patch for one in session.faults if one.patch))
+    if path is not None and mends:
+        if failed := _written("--apply", path, lambda: mends):
+            return failed
+        command = f"patch -p1 -i {shlex.quote(str(path.resolve()))}"
+        print(f"headrace: --apply: {path} mends the data, and applies by `{command}` here", file=sys.stderr)
+        return []
+    trial = session.loader_trial
     patch = "" if prescription is None else prescription.patch
     if path is not None and trial is not None:
         try:
