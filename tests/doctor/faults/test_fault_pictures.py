@@ -97,7 +97,7 @@ def test_equal_files_and_members(folder: Path, tmp_path: Path) -> None:
         *(tmp_path / "broken.png", tmp_path / "gone.png"),
     )
     sheet = sheet_of(fault_pictures([fault], None, {})[0])
-    assert sheet.shape[:2] == (2 * STEP - 4, 2 * STEP - 4)
+    assert sheet.shape[:2] == (2 * 120 - 4, 2 * STEP - 4)  # of two wide pictures
     assert np.array_equal(sheet[:, :160], sheet[:, STEP:])
     assert fault_pictures([duplicated(tmp_path / "gone.png", tmp_path / "broken.png")], None, {}) == {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,11 +69,12 @@ def fault_pictures(faults: Sequence[DataFault], look: Look | None, explained: Ex
 def _sheet(rows: Sequence[Row]) -> bytes:
     """Return rows of pictures as one PNG, of fewer rows if it would be too large; empty without rows."""
     step = SIDE + _GAP
+    tops = [0, *accumulate(max(one.height for one in row) + _GAP for row in rows)]
     for count in range(len(rows), 0, -1):
-        sheet = Image.new("RGB", (max(map(len, rows)) * step - _GAP, count * step - _GAP), "white")
-        for row, pictures in enumerate(rows[:count]):
+        sheet = Image.new("RGB", (max(map(len, rows)) * step - _GAP, tops[count] - _GAP), "white")
+        for top, pictures in zip(tops, rows[:count], strict=False):
             for column, picture in enumerate(pictures):
-                sheet.paste(picture, (column * step, row * step))
+                sheet.paste(picture, (column * step, top))
         file = io.BytesIO()
         sheet.quantize(128).save(file, "PNG", optimize=True)
         if file.tell() <= _MOST_BYTES:

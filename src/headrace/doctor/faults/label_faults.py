@@ -21,6 +21,8 @@ _LEAST_PIXELS = 16
 """Minimum number of invented pixels in all samples, for values that label images hold elsewhere."""
 _LEAST_ALIKE, _LEAST_JUMPS = 0.8, 0.25
 """Of neighbouring pixels of label images: minimum share of equal ones, and of jumps over a value between two others."""
+_ROWS = 256
+"""Rows of a label image whose neighbouring pixels are compared."""
 _MOST_SHOWN = 4
 
 
@@ -40,16 +42,16 @@ def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -
         invented = set[float]().union(*(np.unique(leaf).tolist() for leaf in leaves)) - files
         if are_bytes and not (are_classes and _has_image(look, path, explained)):
             continue
-        what = ""
+        what, how = "", f"{one.by.filter} filter"
         if invented and one.by.filter in _SMOOTH:
             some = ", ".join(f"{value:g}" for value in sorted(invented)[:_MOST_SHOWN])
             what = f"{len(invented)} values that no label image holds, such as {some}"
         elif are_classes and any(placed.is_resampled for placed in one.by.placements):
             pixels = sum(int(invented_pixels(one, place).sum()) for place in range(len(one.seen)))
-            if pixels >= _LEAST_PIXELS:
+            if pixels >= _LEAST_PIXELS:  # of so few values, several filters fit
+                how = "smooth filter"
                 what = f"{pixels:,} pixels of a class that no pixel around them has in the label image"
         if what:
-            how = f"{one.by.filter} filter" if one.by.filter in _SMOOTH else "smooth filter"
             certainty = INTENDED if are_bytes and not _are_numbered(files) else "certain"
             yield KINDS["invented-labels"].found(path, certainty=certainty, what=what, how=how)
 
@@ -101,15 +103,17 @@ def _has_image(look: Look, path: LeafPath, explained: Mapping[LeafPath, LeafExpl
 
 def _are_classes(one: LeafExplanation, files: set[float]) -> bool:
     """Return True if files hold regions of classes: any two meet, whereas levels of a depth map follow each other."""
+    if not 2 < len(files) <= _MOST_CLASSES:
+        return False
     alike, pairs, jumps = 0, 0, 0
     levels = np.array(sorted(files))
     for seen in one.seen:
-        differences = np.abs(np.diff(np.searchsorted(levels, seen.source), axis=1))
+        rows = seen.source[:: max(1, len(seen.source) // _ROWS)]
+        differences = np.abs(np.diff(np.searchsorted(levels, rows), axis=1))
         pairs += differences.size
         alike += int((differences == 0).sum())
         jumps += int((differences > 1).sum())
-    is_even = alike < pairs and alike >= _LEAST_ALIKE * pairs
-    return 2 < len(files) <= _MOST_CLASSES and is_even and jumps >= _LEAST_JUMPS * (pairs - alike)
+    return pairs > alike >= _LEAST_ALIKE * pairs and jumps >= _LEAST_JUMPS * (pairs - alike)
 
 
 def _are_numbered(files: set[float]) -> bool:
