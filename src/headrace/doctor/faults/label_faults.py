@@ -35,8 +35,11 @@ def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -
     for path, one in explained.items():
         if not isinstance(one.by, PictureExplanation | PlaneExplanation) or not one.seen:
             continue
-        leaves, files = [seen.leaf for seen in one.seen], label_values(one)
-        if any(leaf.dtype.kind not in "iu" for leaf in leaves) or not 1 < len(files) <= _MOST_LABELS:
+        leaves, sources = [seen.leaf for seen in one.seen], [seen.source for seen in one.seen]
+        if any(leaf.dtype.kind not in "iu" for leaf in leaves) or any(source.ndim != 2 for source in sources):
+            continue
+        files = label_values(one)
+        if not 1 < len(files) <= _MOST_LABELS:
             continue
         are_bytes, are_classes = any(leaf.dtype == np.uint8 for leaf in leaves), _are_classes(one, files)
         invented = set[float]().union(*(np.unique(leaf).tolist() for leaf in leaves)) - files
@@ -58,7 +61,7 @@ def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -
 
 def label_values(one: LeafExplanation) -> set[float]:
     """Return the values in the label images of a leaf."""
-    return set[float]().union(*(np.unique(seen.source).tolist() for seen in one.seen if seen.source.ndim == 2))
+    return set[float]().union(*(np.unique(seen.source).tolist() for seen in one.seen))
 
 
 def invented_pixels(one: LeafExplanation, place: int) -> Array:
