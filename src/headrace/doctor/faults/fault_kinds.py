@@ -102,7 +102,8 @@ KINDS = {
             "{count} samples of {looked} {what}: {some}.",
             "Remove the repeated rows or files, or use a sampler with weights if they should count more.",
             "rows of the dataset's columns are equal in all columns, the path among them. With `--all`: all files of "
-            "two samples are equal byte by byte, and are not pictures of one colour",
+            "two samples are equal byte by byte, and are not pictures of one colour; `certain` if their labels differ. "
+            "All others are `unless intended`, as to show a class more often",
         ),
         FaultKind(
             "substituted-sample",
