@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from headrace.doctor.explain.look import read_look
+from headrace.doctor.explain.look import Look, read_look
 from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.faults import find_faults
 from headrace.doctor.probe.described_values import described_loader
@@ -55,7 +55,11 @@ def classified(samples: Samples, index: int) -> Any:
     return normalised(opened(samples, index)), samples.targets[index]
 
 
-def codes_of(loader: DataLoader, folder: Path) -> list[str]:
+def looked(loader: DataLoader, folder: Path) -> Look:
     look_at_values(loader, str(folder / "look"))
-    look = read_look(folder / "look")
+    return read_look(folder / "look")
+
+
+def codes_of(loader: DataLoader, folder: Path) -> list[str]:
+    look = looked(loader, folder)
     return [fault.code for fault in find_faults(look, explain_look(look, most_s=60), described_loader(loader, None))]

@@ -12,13 +12,23 @@ from headrace.errors import SessionError
 
 from .adoption import Adoption, adopt, described_loader, loader_trial, script_data
 from .attach import holds_files, run_command
-from .explain.look import Look, read_look
-from .faults import compare_all, find_faults, leaked_split, read_listings
+from .explain.look import LeafPath, Look, read_look
+from .explain.samples import LeafExplanation
+from .faults import (
+    FaultPicture,
+    compare_all,
+    fault_pictures,
+    find_faults,
+    labels_of,
+    leaked_split,
+    loader_place,
+    read_listings,
+)
 from .measure import BOUND, Diagnosis, TrainerView, main_view_of
 from .probe.listed_files import LISTED_FILE
 from .probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
 from .session import SessionFolder, read_session, session_folder
-from .session.after_run import LoaderTrial
+from .session.after_run import DataFault, LoaderTrial
 from .session.model import CommandOutcome, Session, SessionNote
 
 LOOK_S = MOST_S
@@ -43,6 +53,7 @@ class LoaderAdoption:
     compares_all: bool = False
     """True to compare all files that the run's datasets list."""
     adoption: Adoption | None = field(default=None, init=False)
+    look: Look | None = field(default=None, init=False)
 
     @property
     def _look(self) -> Path:
@@ -57,28 +68,40 @@ class LoaderAdoption:
         is_of_run = self._look.exists()
         if not is_of_run and self._is_worth_a_start(session, view):
             self._start_again(session)
-        look: Look | None = None
         if self._look.exists():
             try:
-                look = read_look(self._look)
+                self.look = read_look(self._look)
             except SessionError as error:
                 session.notes.append(SessionNote(NO_LOOK, f"The look at its samples cannot be read: {error}"))
+        look = self.look
         self.adoption = adopt(session, view, look, self.folder.path)
         if self.adoption is not None:
             session.looked_image = self.adoption.recipe.image
             if look is not None:
                 session.faults = find_faults(look, self.adoption.explained, _described(session, view))
         loader = described_loader(view)
+        if loader is not None:
+            for fault in session.faults:
+                fault.place = loader_place(view.trainer, loader.number)
         if self.compares_all and loader is not None:
             self._compare_all(session, view)
         is_leaked = any(one.code == "leaked-split" for one in session.faults)
         if look is not None and loader is not None and not is_leaked:
             session.faults += leaked_split(session, view.trainer, loader.number, look, is_of_run=is_of_run)
 
+    def pictures(self, faults: Sequence[DataFault]) -> dict[int, FaultPicture]:
+        """Return pictures of the faults that `explain` found, by their place."""
+        return fault_pictures(faults, self.look, self._explained)
+
+    @property
+    def _explained(self) -> Mapping[LeafPath, LeafExplanation]:
+        return {} if self.adoption is None else self.adoption.explained
+
     def _compare_all(self, session: Session, view: TrainerView) -> None:
         listed = self.folder.path / LISTED_FILE
         if listed.exists():
-            compared = compare_all(session, view.trainer, read_listings(listed), self.announce)
+            labels = {} if self.look is None else dict(labels_of(self.look, self._explained))
+            compared = compare_all(session, view.trainer, read_listings(listed), labels, self.announce)
             session.faults += compared.faults
             session.notes.append(SessionNote(ALL_FILES, compared.text))
 

@@ -127,6 +127,9 @@ def doctor(
     trace: Trace = None,
     apply: Apply = None,
     draft: Draft = None,
+    pictures: Annotated[
+        Path | None, typer.Option("--pictures", help="Write pictures of faults of the data to this folder.")
+    ] = None,
     fail_above: FailAbove = None,
     format: Form = "terminal",
     verbose: Verbose = False,
@@ -172,7 +175,15 @@ def doctor(
         prove_s=prove_budget if prove else None,
     )
     outputs = Outputs(
-        report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, form=format, verbose=verbose
+        report=report,
+        html=html,
+        json=json,
+        trace=trace,
+        apply=apply,
+        draft=draft,
+        pictures=pictures,
+        form=format,
+        verbose=verbose,
     )
     if check == "resume":
         resumes = asked.command if again is None else shlex.split(again)

@@ -6,12 +6,12 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from headrace.errors import UsageError
 
@@ -30,7 +30,7 @@ from .attach import (
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
-from .faults import resumption, session_faults
+from .faults import FaultPicture, add_patches, resumption, session_faults
 from .machine import MachineSampler
 from .measure import Diagnosis, DiagnosisPlan, PhaseClock, gpu_busy, run_phases
 from .prove import DIGESTS, Prover, remedy_attempts
@@ -105,11 +105,11 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         wait_share, status = None, ended.status
         try:  # after the command has ended, no error may lose its exit status or its evidence
             with progress:
-                reported = _reported(asked, folder, ended, machines, progress, failures)
+                reported = _reported(asked, outputs, folder, ended, machines, progress, failures)
             wait_share = _put_out(outputs, folder, reported)
-            status = 0 if reported[0].outcome.why == "steps" else ended.status  # ended by the doctor
+            status = 0 if reported.session.outcome.why == "steps" else ended.status  # ended by the doctor
             if (asked.checks_data or asked.earlier is not None) and not status:
-                status = FAULTY_DATA if any(one.certainty == "certain" for one in reported[0].faults) else 0
+                status = FAULTY_DATA if any(one.certainty == "certain" for one in reported.session.faults) else 0
         except KeyboardInterrupt:
             folder.is_kept = True
             say(f"interrupted while reporting; the evidence is in {folder.path}")
@@ -294,11 +294,19 @@ def run_sampled(
     return ended, [sampler.machine() for sampler in samplers]
 
 
-Reported = tuple[Session, Diagnosis, Prescription | None]
+class Reported(NamedTuple):
+    """Results of a run that has ended."""
+
+    session: Session
+    diagnosis: Diagnosis
+    prescription: Prescription | None
+    pictures: Mapping[int, FaultPicture]
+    """Of faults of the data, by their place."""
 
 
 def _reported(
     asked: Examination,
+    outputs: Outputs,
     folder: SessionFolder,
     ended: CommandResult,
     machines: list[Machine],
@@ -307,7 +315,8 @@ def _reported(
 ) -> Reported:
     """Return the results of a run that has ended; `progress` shows the current work.
 
-    `failures` are the ends of earlier runs that failed on repeated batches, if any.
+    Pictures are made if an output shows them. `failures` are the ends of earlier runs that failed on repeated batches,
+    if any.
     """
     clock = PhaseClock(folder.clock.now_us, progress.begins)
     ended_us = folder.clock.now_us()
@@ -319,7 +328,11 @@ def _reported(
     if asked.tries_loader:
         with clock.phase("look"):
             _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
+    pictures: Mapping[int, FaultPicture] = {}
+    if outputs.shows_pictures:
+        pictures = _or_none(lambda: adopting.pictures(session.faults), "faults have no pictures: that failed") or {}
     session.faults += session_faults(session)
+    _or_none(lambda: add_patches(session, files_here()), "faults have no patches: that failed", progress)
     if asked.earlier is not None:
         compared = resumption(asked.earlier, session)
         session.faults += [] if compared.fault is None else [compared.fault]
@@ -349,7 +362,7 @@ def _reported(
         with clock.phase("prescribe"):
             prescription = _prescribed(session, diagnosis)
     session.phases = [*run_phases(session, ended_us), *clock.rows]
-    return session, diagnosis, prescription
+    return Reported(session, diagnosis, prescription, pictures)
 
 
 def _prove(
@@ -368,9 +381,9 @@ def _prove(
 
 def _put_out(outputs: Outputs, folder: SessionFolder, reported: Reported) -> float | None:
     """Write the report, and return the data stall as a share of a step."""
-    session, diagnosis, prescription = reported
+    session, diagnosis, prescription, pictures = reported
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
-    say(*outputs.put(session, diagnosis, prescription, saved=saved))
+    say(*outputs.put(session, diagnosis, prescription, saved=saved, pictures=pictures))
     return diagnosis.data_share
 
 

@@ -142,6 +142,64 @@ for epoch in (0, 3):
     train(loader)
 """
 
+ORDERS = """
+class Plain(Noisy):
+    def draw(self, index):
+        return 0
+def loader_of(dataset, **options):
+    return DataLoader(dataset, **{"batch_size": 4, "shuffle": True, **options})
+class Order:
+    def __init__(self, shuffle):
+        self.shuffle, self.seed, self.epoch = shuffle, 0, 0
+    def __len__(self):
+        return 48
+    def __iter__(self):
+        draws = torch.Generator().manual_seed(self.seed + self.epoch)
+        yield from torch.randperm(48, generator=draws).tolist() if self.shuffle else range(48)
+"""
+SAME_ORDERS = {
+    "generator of the loader": """
+generator = torch.Generator()
+loader = loader_of(Plain(), generator=generator)
+for epoch in range(3):
+    generator.manual_seed(0)
+    train(loader)
+""",
+    "global seed": """
+loader = loader_of(Plain(), num_workers=1)
+for epoch in range(2):
+    torch.manual_seed(0)
+    train(loader)
+""",
+    "own sampler": "train(loader_of(Plain(), shuffle=None, sampler=Order(shuffle=True)), passes=2)",
+}
+OTHER_ORDERS = """
+train(loader_of(Plain()), passes=2)
+train(loader_of(Plain(), generator=torch.Generator().manual_seed(0)), passes=2)
+train(loader_of(Plain(), shuffle=False), passes=2)
+train(loader_of(Plain(), shuffle=None, sampler=Order(shuffle=False)), passes=2)
+own = Order(shuffle=True)
+loader = loader_of(Plain(), shuffle=None, sampler=own)
+for own.epoch in range(2):
+    train(loader)
+loader, evaluation = loader_of(Plain()), loader_of(Plain())
+for epoch in range(2):
+    torch.manual_seed(epoch)
+    train(loader)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        for batch in evaluation:
+            model(batch)
+few = torch.utils.data.Subset(Plain(), [5, 6])
+loader = loader_of(few, batch_size=1)
+for epoch in range(3):  # one of two orders
+    torch.manual_seed(0)
+    train(loader)
+loader = loader_of(few, shuffle=None, sampler=torch.utils.data.RandomSampler(few, replacement=True, num_samples=8))
+for epoch in range(3):
+    torch.manual_seed(0)
+    train(loader)
+"""
 SAMPLES = """
 class Numbers(IterableDataset):
     def __init__(self, values=None):
@@ -265,6 +323,20 @@ def test_workers_that_draw_the_same_numbers_or_make_the_same_samples(tmp_path: P
     assert all(name in one.evidence for one, name in zip(draws, drawn, strict=True)), draws
     assert ["in pass" in one.evidence for one in draws] == [False] * 4 + [True]
     assert samples.code == "worker-duplicates"
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("name", SAME_ORDERS)
+def test_a_random_order_that_is_drawn_again(name: str, tmp_path: Path) -> None:
+    (found,) = session_faults(run_of(ORDERS + SAME_ORDERS[name], tmp_path))
+    assert (found.code, found.certainty) == ("same-order", "unless intended")
+    assert "Passes 0 and 1 begin with the same 8 samples" in found.evidence
+
+
+def test_orders_that_differ_or_are_no_random_ones(tmp_path: Path) -> None:
+    session = run_of(ORDERS + OTHER_ORDERS, tmp_path)
+    assert session_faults(session) == []
+    assert len(session.trainers[0].passes) == 20
 
 
 @pytest.mark.long

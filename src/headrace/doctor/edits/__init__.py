@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from .adopted_loader import ADOPTED, is_prefetched
-from .changes import LoaderScript, WantedEdit
-from .loader_call import LoaderCall, argument
-from .script_source import ScriptSource, ScriptSources, TableFacts, dotted, files_here, parsed
+from .changes import ChangedScript, LoaderScript, WantedEdit
+from .loader_call import LoaderCall, argument, iterated, loop_of
+from .script_source import Replacement, ScriptSource, ScriptSources, TableFacts, dotted, files_here, parsed
 
 __all__ = [
     "ADOPTED",
+    "ChangedScript",
     "LoaderCall",
     "LoaderScript",
+    "Replacement",
     "ScriptSource",
     "ScriptSources",
     "TableFacts",
@@ -19,5 +21,7 @@ __all__ = [
     "dotted",
     "files_here",
     "is_prefetched",
+    "iterated",
+    "loop_of",
     "parsed",
 ]

@@ -192,7 +192,7 @@ def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str
     return [*pieces, Replacement(place, place, "".join((line if is_alone else ", ") + text for text in texts))]
 
 
-def _iterated(loop: ast.For) -> ast.expr:
+def iterated(loop: ast.For) -> ast.expr:
     """Return the iterated expression inside `enumerate` or `tqdm`."""
     loader = loop.iter
     while isinstance(loader, ast.Call) and dotted(loader.func) in AROUND and loader.args:
@@ -206,7 +206,7 @@ def with_prefetcher(source: ScriptSource, loop: ast.For, device: str) -> list[Re
     Raises:
         UncertainEditError: It is no plain name, except for `enumerate` or `tqdm`, and so may be no loader.
     """
-    loader = _iterated(loop)
+    loader = iterated(loop)
     if dotted(loader) is None:
         raise UncertainEditError
     wrapped = f'headrace.DevicePrefetcher({source.text_of(loader)}, "{device}")'

@@ -5,7 +5,23 @@ from __future__ import annotations
 from .all_files import compare_all
 from .data_faults import find_faults, session_faults
 from .evaluation_faults import leaked_split
+from .fault_patches import add_patches
+from .fault_pictures import FaultPicture, fault_pictures
 from .listed_samples import read_listings
+from .process_faults import loader_place
 from .resume_faults import resumption
+from .sample_faults import labels_of
 
-__all__ = ["compare_all", "find_faults", "leaked_split", "read_listings", "resumption", "session_faults"]
+__all__ = [
+    "FaultPicture",
+    "add_patches",
+    "compare_all",
+    "fault_pictures",
+    "find_faults",
+    "labels_of",
+    "leaked_split",
+    "loader_place",
+    "read_listings",
+    "resumption",
+    "session_faults",
+]

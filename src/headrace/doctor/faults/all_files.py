@@ -6,30 +6,31 @@ import hashlib
 import io
 import os
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from PIL import Image
 
+from ..explain.look import LeafPath
 from ..quantities import counted, size
 from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import Trainer
-from .evaluation_faults import evaluated_loaders, loader_place
+from .evaluation_faults import evaluated_loaders
 from .fault_kinds import INTENDED, KINDS
 from .listed_samples import Members, Sample, SampleListing, samples_of
-from .process_faults import loaders_that_feed
+from .process_faults import loader_place, loaders_that_feed
 
 _HEAD = 1 << 16
 """Bytes of each file that are compared before the whole."""
 _CHUNK = 1 << 20
 _THREADS = 8
 _TOLD_EVERY_S = 5.0
-_MOST_SHOWN = 4
+_MOST_SHOWN, _MOST_FILES = 4, 6
 Read = TypeVar("Read")
 Group = list[Sample]
 """Different samples that are equal as far as they were compared."""
@@ -44,11 +45,15 @@ class Comparison:
 
 
 def compare_all(
-    session: Session, trainer: Trainer, listings: Sequence[SampleListing], tell: Callable[[str], None]
+    session: Session,
+    trainer: Trainer,
+    listings: Sequence[SampleListing],
+    labels: Mapping[LeafPath, Sequence[Any]],
+    tell: Callable[[str], None],
 ) -> Comparison:
     """Compare all files of the training's loader, the first listing, with each other and with the other loaders' files.
 
-    `tell` shows the progress.
+    `labels` are values of all its samples by leaf, as far as they are known. `tell` shows the progress.
     """
     members = Members()
     training, *others = listings
@@ -61,7 +66,7 @@ def compare_all(
     groups = files.equal_samples(chain(trained, *(samples for _, samples in listed)))
     unknown = [one.dataset for one, samples in listed if not samples]
     found = Comparison(text=_compared(training, len(listed) - len(unknown), unknown, files))
-    found.faults += _duplicates(trained, groups, files.text)
+    found.faults += _duplicates(trained, labels, groups, files.text)
     found.faults += _leaks(session, trainer, trained, listed, groups, files.text)
     return found
 
@@ -77,16 +82,35 @@ def _compared(training: SampleListing, known: int, unknown: Sequence[str], files
     return text + (f" {counted(files.missing, 'more file')}: empty or not found." if files.missing else "")
 
 
-def _duplicates(trained: Sequence[Sample], groups: Iterable[Group], compared: str) -> Iterator[DataFault]:
-    """Yield the training's samples whose files equal another sample's under other names."""
+def _duplicates(
+    trained: Sequence[Sample], labels: Mapping[LeafPath, Sequence[Any]], groups: Iterable[Group], compared: str
+) -> Iterator[DataFault]:
+    """Yield the training's samples whose files equal another sample's under other names.
+
+    Copies may be intended, to show a class more often, unless their labels differ.
+    """
     own = set(trained)
     found = [[one for one in group if one in own] for group in groups]
     again = [group for group in found if len(group) > 1]
-    if again:
-        count = sum(map(len, again)) - len(again)
-        what = f"have the same bytes as another sample's files under other names ({compared} were compared)"
-        some = "; ".join(" = ".join(one[0] for one in group[:_MOST_SHOWN]) for group in again[:_MOST_SHOWN])
-        yield KINDS["duplicate-files"].found(count=count, looked=len(own), what=what, some=some)
+    unlike = [group for group in again if _are_labelled_apart(group, trained, labels)]
+    for some, certainty in ((unlike, "certain"), ([group for group in again if group not in unlike], INTENDED)):
+        if some:
+            what = f"have the same bytes as another sample's files under other names ({compared} were compared)"
+            yield KINDS["duplicate-files"].found(
+                certainty=certainty,
+                count=sum(map(len, some)) - len(some),
+                looked=len(own),
+                what=what + (", and other labels" if some is unlike else ""),
+                some="; ".join(" = ".join(one[0] for one in group[:_MOST_SHOWN]) for group in some[:_MOST_SHOWN]),
+                files=[one[0] for group in some[:_MOST_FILES] for one in group[:2]],
+            )
+
+
+def _are_labelled_apart(group: Group, trained: Sequence[Sample], labels: Mapping[LeafPath, Sequence[Any]]) -> bool:
+    """Return True if samples differ in a label. A value that most samples have for themselves is none."""
+    rows = [place for place, one in enumerate(trained) if one in group]
+    classes = [them for them in labels.values() if len(them) == len(trained) >= 2 * len(set(map(str, them)))]
+    return any(len({str(them[place]) for place in rows}) > 1 for them in classes)
 
 
 def _leaks(
@@ -116,13 +140,14 @@ def _leaks(
         if is_used and listing.number is not None:
             who = f"The evaluation at {loader_place(trainer, listing.number)}"
         share = f"{len(leaked)} of its {counted(len(set(samples)), 'sample')}"
-        pairs = chain.from_iterable((one[0], origins[one][0]) for one in leaked[:_MOST_SHOWN])
+        pairs = [path for one in leaked[:_MOST_FILES] for path in (one[0], origins[one][0])]
         yield KINDS["leaked-split"].found(
             certainty=INTENDED if is_whole or not is_used else "certain",
             who=who,
             what=f"takes {share} from files that the training lists, or from copies equal byte by byte "
             f"({compared} were compared)",
-            some=", ".join(dict.fromkeys(pairs)),
+            some=", ".join(dict.fromkeys(pairs[: 2 * _MOST_SHOWN])),
+            files=pairs,
         )
 
 

@@ -11,8 +11,9 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from .drawn_geometry import misaligned_drawn
 from .evaluation_faults import augmented_evaluation
-from .geometry_faults import ignored_orientation, invented_labels, misaligned
-from .process_faults import same_draws, shared_samples, worker_duplicates
+from .geometry_faults import ignored_orientation, misaligned
+from .label_faults import invented_labels
+from .process_faults import reseeded_order, same_draws, shared_samples, worker_duplicates
 from .range_faults import clipped
 from .sample_faults import (
     attended_padding,
@@ -46,6 +47,7 @@ LOADER_CHECKS: tuple[Callable[[Look, Explained, Mapping[str, Any]], Iterator[Dat
 """Checks that also read the loader's description."""
 SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
     same_order,
+    reseeded_order,
     same_draws,
     worker_duplicates,
     shared_samples,

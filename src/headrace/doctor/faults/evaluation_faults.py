@@ -14,7 +14,7 @@ from ..session.model import Session
 from ..session.trainers import Trainer
 from .fault_kinds import INTENDED, KINDS
 from .listed_samples import names_in, plain_name
-from .process_faults import FirstOfPass, first_of_passes, loaders_that_feed
+from .process_faults import FirstOfPass, first_of_passes, loader_place, loaders_that_feed
 
 _CHANCE = 1e-3
 """Maximum probability that training files of a run are all listed by another run that splits by another seed."""
@@ -128,9 +128,7 @@ def _is_same(path: str, other: str) -> bool:
 
 def _batches(passes: Iterable[FirstOfPass]) -> Iterator[_Batch]:
     for one in passes:
-        made = one.maker.batches
-        samples = dict(zip(zip(made.epoch, made.index, strict=True), made.samples, strict=True))
-        yield from (_Batch(samples.get((batch.epoch, batch.index)) or 0, batch.files) for batch in one.batches)
+        yield from (_Batch(samples, batch.files) for samples, batch in zip(one.samples, one.batches, strict=True))
 
 
 def augmented_evaluation(session: Session) -> Iterator[DataFault]:
@@ -164,9 +162,3 @@ def _drawn_anew(one: FirstOfPass, other: FirstOfPass) -> list[str]:
             if drawn:
                 return drawn
     return []
-
-
-def loader_place(trainer: Trainer, number: int) -> str:
-    """Return where the script iterates over a loader."""
-    facts = next((loader.facts for loader in trainer.loaders if loader.number == number), {})
-    return f"{facts.get('file')}:{facts.get('line')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,18 @@ class FaultKind:
     mend: str
     proof: str
 
-    def found(self, *leaves: LeafPath, certainty: str = "certain", **figures: Any) -> DataFault:
+    def found(
+        self,
+        *leaves: LeafPath,
+        certainty: str = "certain",
+        files: Sequence[str] = (),
+        place: str = "",
+        **figures: Any,
+    ) -> DataFault:
         """Return the fault with its figures. Leaves are named `{0}`, `{1}` in the template."""
         names = [path_text(path) for path in leaves]
-        return DataFault(self.code, certainty, self.evidence.format(*names, **figures), names, self.mend)
+        evidence = self.evidence.format(*names, place=place, **figures)
+        return DataFault(self.code, certainty, evidence, names, [*files], place, self.mend)
 
 
 KINDS = {
@@ -40,10 +49,11 @@ KINDS = {
         ),
         FaultKind(
             "invented-labels",
-            "{0} holds {count} values that no label image holds, such as {some}: labels were resized with a {filter} "
-            "filter.",
+            "{0} holds {what}: labels were resized with a {how}.",
             "Resize labels with the nearest filter: InterpolationMode.NEAREST, cv2.INTER_NEAREST, Image.NEAREST.",
-            "a smooth filter explains an integer leaf, which holds values that its label images do not",
+            "a smooth filter explains an integer leaf, which holds values that its label images do not, or not around "
+            "the pixel. A leaf of bytes counts next to an image of its size, if its files hold regions of several "
+            "classes; `unless intended` if these are not numbered 0, 1, 2, …",
         ),
         FaultKind(
             "channel-order",
@@ -92,7 +102,8 @@ KINDS = {
             "{count} samples of {looked} {what}: {some}.",
             "Remove the repeated rows or files, or use a sampler with weights if they should count more.",
             "rows of the dataset's columns are equal in all columns, the path among them. With `--all`: all files of "
-            "two samples are equal byte by byte, and are not pictures of one colour",
+            "two samples are equal byte by byte, and are not pictures of one colour; `certain` if their labels differ. "
+            "All others are `unless intended`, as to show a class more often",
         ),
         FaultKind(
             "substituted-sample",
@@ -103,9 +114,10 @@ KINDS = {
         ),
         FaultKind(
             "same-order",
-            "DistributedSampler shuffled {count} passes by the same epoch, {epoch}, so each had the same order.",
-            "Call loader.sampler.set_epoch(epoch) at the start of each epoch.",
-            "passes of a DistributedSampler that shuffles, all by one epoch",
+            "{what}: epochs have the same order.",
+            "Call loader.sampler.set_epoch(epoch) at the start of each epoch; seed generators once, before the first.",
+            "passes of a DistributedSampler that shuffles, all by one epoch. `unless intended` for another sampler "
+            "that draws, if the first two batches of two passes have the same keys in the same order",
         ),
         FaultKind(
             "same-draws",

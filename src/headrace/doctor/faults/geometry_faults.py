@@ -1,4 +1,4 @@
-"""Faults of geometry: fields cut differently, interpolated labels, and ignored orientation."""
+"""Faults of geometry: fields cut differently, and ignored orientation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from .fault_kinds import KINDS
 
 _APART = 0.03
 """Minimum distance between windows of two fields, as a share of the image."""
-_SMOOTH = ("triangle", "bicubic", "lanczos", "linear", "area")
 _ORIENTATION = 0x0112
 _MIRRORED, _TRANSPOSED = 2, 5
 """EXIF orientations: a horizontal flip, and the first of those that transpose."""
@@ -31,7 +30,7 @@ def misaligned(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Ite
     for (path, one), (other_path, other) in combinations(placed.items(), 2):
         if not _belong_together(one, other):
             continue
-        apart = [how for how in _differences(one, other) if how]
+        apart = [how for how in differences(one, other) if how]
         if apart:
             yield KINDS["misaligned"].found(
                 path, other_path, how=" and ".join(sorted(set(apart))), count=len(apart), looked=len(one.seen)
@@ -47,9 +46,9 @@ def _belong_together(one: LeafExplanation, other: LeafExplanation) -> bool:
     return PictureExplanation in pair and bool(pair & {MaskExplanation, PlaneExplanation})
 
 
-def _differences(one: LeafExplanation, other: LeafExplanation) -> Iterator[str]:
+def differences(one: LeafExplanation, other: LeafExplanation) -> Iterator[str]:
     """Yield, for each sample, how the geometry of two leaves differs; empty if it does not."""
-    for (first, shown), (second, other_shown) in zip(_shown(one), _shown(other), strict=False):
+    for (first, shown), (second, other_shown) in zip(shown_parts(one), shown_parts(other), strict=False):
         turns = [(each.is_flipped, each.is_upside_down, each.is_transposed) for each in (first, second)]
         if turns[0] != turns[1]:
             yield "flip"
@@ -57,7 +56,7 @@ def _differences(one: LeafExplanation, other: LeafExplanation) -> Iterator[str]:
             yield "window" if np.abs(np.subtract(shown, other_shown)).max() > _APART else ""
 
 
-def _shown(one: LeafExplanation) -> Iterator[tuple[LeafPlacement, tuple[float, ...]]]:
+def shown_parts(one: LeafExplanation) -> Iterator[tuple[LeafPlacement, tuple[float, ...]]]:
     """Yield each sample's placement, and the part of its source that the leaf shows."""
     if isinstance(one.by, PictureExplanation | MaskExplanation | PlaneExplanation):
         for placement, seen in zip(one.by.placements, one.seen, strict=False):
@@ -76,36 +75,25 @@ def _visible(placement: LeafPlacement, leaf: Array, source: Array) -> tuple[floa
     return found[0][0], found[1][0], found[0][1], found[1][1]
 
 
-def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
-    """Yield integer leaves that a smooth filter made from a label image, with values that no file holds."""
-    for path, one in explained.items():
-        by = one.by
-        if not isinstance(by, PictureExplanation | PlaneExplanation) or by.filter not in _SMOOTH or not one.seen:
-            continue
-        leaves = [seen.leaf for seen in one.seen]
-        files = set[float]().union(*(np.unique(seen.source).tolist() for seen in one.seen if seen.source.ndim == 2))
-        if any(leaf.dtype.kind not in "iu" or leaf.dtype == np.uint8 for leaf in leaves) or not 1 < len(files) <= 256:
-            continue
-        invented = set[float]().union(*(np.unique(leaf).tolist() for leaf in leaves)) - files
-        if invented:
-            some = ", ".join(f"{value:g}" for value in sorted(invented)[:_MOST_SHOWN])
-            yield KINDS["invented-labels"].found(path, count=len(invented), some=some, filter=by.filter)
-
-
 def ignored_orientation(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
     """Yield images that are shown as stored, although their files say that they are turned."""
     for path, one in explained.items():
-        if not isinstance(one.by, PictureExplanation) or one.input is None or one.decoding == "exif":
-            continue
-        chosen = spread(look.samples)
-        ignored = {
-            each.index: turn
-            for each, placement in zip(chosen, one.by.placements, strict=False)
-            if not _is_honoured(turn := _orientation(each, one.input), placement)
-        }
+        ignored = ignored_turns(look, one)
         if ignored:
             some = ", ".join(f"sample {index} ({turn})" for index, turn in sorted(ignored.items())[:_MOST_SHOWN])
-            yield KINDS["ignored-orientation"].found(path, count=len(ignored), looked=len(chosen), some=some)
+            looked = len(spread(look.samples))
+            yield KINDS["ignored-orientation"].found(path, count=len(ignored), looked=looked, some=some)
+
+
+def ignored_turns(look: Look, one: LeafExplanation) -> dict[int, int]:
+    """Return the EXIF orientations that an image does not show, by index of the sample."""
+    if not isinstance(one.by, PictureExplanation) or one.input is None or one.decoding == "exif":
+        return {}
+    return {
+        each.index: turn
+        for each, placement in zip(spread(look.samples), one.by.placements, strict=False)
+        if not _is_honoured(turn := _orientation(each, one.input), placement)
+    }
 
 
 def _is_honoured(orientation: int, placement: LeafPlacement) -> bool:

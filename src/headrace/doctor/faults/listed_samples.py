@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 Sample = tuple[str, ...]
-"""Paths of a sample's files. A tar's member has the tar's path before its name."""
+"""Paths of a sample's files. A member of a tar or table has its path before its name."""
 Naming = tuple[str, str]
 """Text before and after a name in a path."""
 _WHOLE: Naming = ("", "")
@@ -33,6 +33,8 @@ class SampleListing:
     """Tars of which the dataset takes each sample."""
     ends: list[str]
     """Extensions of the decoded members."""
+    stored: Mapping[str, Any]
+    """Places of the samples' values in tables, as `probe.stored_bytes` finds them; empty for other datasets."""
     working: str
 
 
@@ -44,7 +46,7 @@ def read_listings(path: Path) -> list[SampleListing]:
 def _listing(one: Mapping[str, Any]) -> SampleListing:
     opened = [(index, [os.path.join(*filter(None, place)) for place in places]) for index, places in one["opened"]]
     tars = one["tars"] or sorted({path for _, places in one["opened"] for path, member in places if member})
-    fields = {name: one[name] for name in ("number", "length", "chosen", "columns", "ends", "working")}
+    fields = {name: one[name] for name in ("number", "length", "chosen", "columns", "ends", "stored", "working")}
     return SampleListing(one["class"], opened=opened, tars=tars, **fields)
 
 
@@ -53,8 +55,17 @@ class Members:
 
     def __init__(self) -> None:
         self.places: dict[str, tuple[str, int, int]] = {}
-        """Tar, first byte and size of each member, by its path."""
+        """Tar or table, first byte and size of each member, by its path."""
         self._read: dict[str, list[str]] = {}
+
+    def put(self, files: Sequence[str], place: Sequence[Any] | None) -> str:
+        """Return a path for a value that is stored in a file; an empty one for a missing value."""
+        if place is None:
+            return ""
+        number, name, begin, size = place
+        path = os.path.join(files[number], f"{name}@{begin}")
+        self.places[path] = files[number], begin, size
+        return path
 
     def of(self, tar: str) -> list[str]:
         """Return the paths of a tar's members; none if it cannot be read."""
@@ -71,6 +82,10 @@ class Members:
 
 def samples_of(listing: SampleListing, members: Members) -> list[Sample]:
     """Return the files of all samples that a loader takes; none if they are not known."""
+    if listing.stored:
+        files, columns = listing.stored["files"], listing.stored["columns"]
+        rows = [tuple(members.put(files, one) for one in places) for places in zip(*columns, strict=True)]
+        return rows if listing.chosen is None else [rows[index] for index in listing.chosen]
     known = {path for tar in listing.tars for path in members.of(tar)}
     kinds = [names for column in listing.columns for names in _named(listing, column, known)]
     kinds = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]

@@ -9,13 +9,17 @@ from typing import NamedTuple
 from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.producers import BatchProducer, FirstBatch
-from ..session.trainers import Trainer, TrainerPass
-from .fault_kinds import KINDS
+from ..session.trainers import Trainer, TrainerPass, order_described, short_class
+from .fault_kinds import INTENDED, KINDS
 
 _BATCHES = 2
 """Number of first batches that each process digests, and that a proof needs."""
 _LEAST_ROWS = 4
 """Minimum number of distinct rows in each batch: equal constants prove nothing."""
+
+
+_LEAST_ORDERED = 8
+"""Minimum number of samples whose random order means anything: 8 have 40,320."""
 
 
 class FirstOfPass(NamedTuple):
@@ -30,6 +34,18 @@ class FirstOfPass(NamedTuple):
     def loader(self) -> tuple[int, int]:
         """Rank, and number of the loader there."""
         return self.trainer.rank, self.pass_.loader
+
+    @property
+    def place(self) -> str:
+        """Where the script iterates over the loader."""
+        return loader_place(self.trainer, self.pass_.loader)
+
+    @property
+    def samples(self) -> list[int]:
+        """Number of samples in each batch; 0 if unknown."""
+        made = self.maker.batches
+        known = dict(zip(zip(made.epoch, made.index, strict=True), made.samples, strict=True))
+        return [known.get((batch.epoch, batch.index)) or 0 for batch in self.batches]
 
 
 def same_draws(session: Session) -> Iterator[DataFault]:
@@ -49,7 +65,7 @@ def same_draws(session: Session) -> Iterator[DataFault]:
         for name in _generators_alike(one.batches, other.batches):
             if (one.pass_.loader, name) not in found:
                 found.add((one.pass_.loader, name))
-                yield KINDS["same-draws"].found(who=who, generator=name)
+                yield KINDS["same-draws"].found(who=who, generator=name, place=one.place)
 
 
 def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterator[str]:
@@ -61,13 +77,42 @@ def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterato
             yield name
 
 
+def reseeded_order(session: Session) -> Iterator[DataFault]:
+    """Yield loaders whose sampler draws the order, and begins two passes with the same samples.
+
+    DistributedSampler is judged by its epochs.
+    """
+    found: set[tuple[int, int]] = set()
+    for one, other in combinations(first_of_passes(session), 2):
+        keys = [batch.keys for batch in one.batches]
+        is_again = one.loader == other.loader and one.maker.worker == other.maker.worker and one.pass_ != other.pass_
+        if not is_again or one.loader in found or keys != [batch.keys for batch in other.batches]:
+            continue
+        is_telling = None not in keys and len(set(keys)) == len(keys) and sum(one.samples) >= _LEAST_ORDERED
+        if is_telling and _draws_order(one):
+            found.add(one.loader)
+            passes = f"{one.pass_.number} and {other.pass_.number}"
+            what = f"Passes {passes} begin with the same {sum(one.samples)} samples in the same random order"
+            yield KINDS["same-order"].found(certainty=INTENDED, what=what, place=one.place)
+
+
+def _draws_order(one: FirstOfPass) -> bool:
+    """Return True for a sampler that draws an order without repeating samples, as far as its description shows."""
+    facts = next((each.facts for each in one.trainer.loaders if each.number == one.pass_.loader), {})
+    sampler = order_described(facts.get("described") or {})
+    name, options = short_class(sampler), sampler.get("attributes") or {}
+    if name in ("RandomSampler", "SubsetRandomSampler"):
+        return not options.get("replacement")
+    return name != "DistributedSampler" and options.get("shuffle") is True
+
+
 def worker_duplicates(session: Session) -> Iterator[DataFault]:
     """Yield a pass over an iterable dataset in which two workers make the same samples."""
     for one, other in combinations(first_of_passes(session), 2):
         is_stream = all(batch.keys is None for batch in one.batches)
         if is_stream and one.trainer is other.trainer and one.pass_ is other.pass_ and _are_equal(one, other):
             who = f"{one.maker.worker} and {other.maker.worker}"
-            yield KINDS["worker-duplicates"].found(who=who, number=one.pass_.number)
+            yield KINDS["worker-duplicates"].found(who=who, number=one.pass_.number, place=one.place)
             return
 
 
@@ -134,3 +179,9 @@ def _evaluations(session: Session, trainer: Trainer, feeding: set[int]) -> set[i
     later = [one for one in trainer.passes if one.start > begun and one.number not in feeding]
     fetched = set(trainer.fetches.pass_)
     return {one.number for one in later if one.with_grad is False or (is_seen and one.number in fetched)}
+
+
+def loader_place(trainer: Trainer, number: int) -> str:
+    """Return where the script iterates over a loader."""
+    facts = next((loader.facts for loader in trainer.loaders if loader.number == number), {})
+    return f"{facts.get('file')}:{facts.get('line')}"

@@ -15,7 +15,8 @@ from ..explain.samples import LeafExplanation, spread
 from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import order_described, short_class
-from .fault_kinds import KINDS
+from .fault_kinds import INTENDED, KINDS
+from .process_faults import loader_place
 
 _LEAST_SAMPLES = 50
 """Minimum number of samples whose order means anything."""
@@ -29,17 +30,21 @@ def class_order(
     """Yield a training order that is the order of the classes: long runs of equal labels."""
     if not _is_sequential(loader):
         return
-    for path, one in explained.items():
-        by = one.by
-        if not isinstance(by, ValueExplanation) or by.kind not in _LABELS or by.column not in look.columns:
-            continue
-        column = look.columns[by.column]
-        labels = column if look.chosen is None else [column[index] for index in look.chosen]
+    for path, labels in labels_of(look, explained):
         classes = len(set(map(str, labels)))
         runs = 1 + sum(one != other for one, other in pairwise(labels))
         expected = len(labels) * (1 - sum(count**2 for count in Counter(map(str, labels)).values()) / len(labels) ** 2)
         if len(labels) >= _LEAST_SAMPLES and classes > 1 and runs <= 2 * classes and runs < expected / 4:
             yield KINDS["class-order"].found(path, runs=runs, classes=classes, looked=len(labels), expected=expected)
+
+
+def labels_of(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[tuple[LeafPath, list[Any]]]:
+    """Yield each leaf that a column explains, and the column's value of each sample that the loader takes."""
+    for path, one in explained.items():
+        by = one.by
+        if isinstance(by, ValueExplanation) and by.kind in _LABELS and by.column in look.columns:
+            column = look.columns[by.column]
+            yield path, list(column) if look.chosen is None else [column[index] for index in look.chosen]
 
 
 def never_visited(
@@ -65,7 +70,8 @@ def same_order(session: Session) -> Iterator[DataFault]:
             epochs = [one.sampler_epoch for one in trainer.passes if one.loader == loader.number]
             is_one = len(epochs) > 1 and len(set(epochs)) == 1 and epochs[0] is not None
             if is_one and any(map(_shuffles_by_epoch, samplers)):
-                yield KINDS["same-order"].found(count=len(epochs), epoch=epochs[0])
+                what = f"DistributedSampler shuffled {len(epochs)} passes by the same epoch, {epochs[0]}"
+                yield KINDS["same-order"].found(what=what, place=loader_place(trainer, loader.number))
                 return
 
 
@@ -98,7 +104,9 @@ def duplicate_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation])
         at = list(look.columns).index(paths[0])
         some = ", ".join(f"{row[at]} ({count} times)" for row, count in list(again.items())[:_MOST_SHOWN])
         what = "are listed several times, with the same file and the same values"
-        yield KINDS["duplicate-files"].found(count=len(again), looked=len(chosen), what=what, some=some)
+        yield KINDS["duplicate-files"].found(
+            certainty=INTENDED, count=len(again), looked=len(chosen), what=what, some=some
+        )
 
 
 def _names_files(look: Look, name: str, column: Sequence[Any]) -> bool:

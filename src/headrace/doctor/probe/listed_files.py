@@ -69,7 +69,7 @@ def write_listed(loaders: list[Any], path: str) -> None:
 
 
 def _listed(dataset: Any, length: int | None, until: float) -> dict[str, Any]:
-    """Return the texts of a dataset by column, the files of a few samples, and tars of which it reads each sample."""
+    """Return the texts of a dataset by column, the files of a few samples, and where it reads each sample's bytes."""
     raw = raw_samples(dataset, length)
     sizes = [length] if length is not None else sequence_lengths(dataset)
     columns = [] if raw else [one for size in sizes for one in found_columns(dataset, size, ColumnBudget())]
@@ -88,6 +88,7 @@ def _listed(dataset: Any, length: int | None, until: float) -> dict[str, Any]:
         "opened": opened,
         "tars": [path for path in raw.files if path.endswith(".tar")] if raw else [],
         "ends": sorted(ends),
+        "stored": raw.places(sorted(ends), until) if raw else {},
         "working": os.getcwd(),
     }
 

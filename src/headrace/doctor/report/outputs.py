@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 from rich.console import Console
 
 from headrace.doctor.adoption import files_beside
 from headrace.doctor.causes import Prescription, is_unsure
+from headrace.doctor.faults import FaultPicture
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import counted
 from headrace.doctor.report.escaping import safe_json
@@ -24,7 +27,6 @@ from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session import encode_session
-from headrace.doctor.session.after_run import LoaderTrial
 from headrace.doctor.session.model import Session
 from headrace.errors import UsageError
 
@@ -94,6 +96,8 @@ class Outputs:
     """File for a diff of all remedies' changes to the user's files."""
     draft: Path | None = None
     """New file for the module with Headrace's Loader."""
+    pictures: Path | None = None
+    """Folder for pictures of faults of the data. The HTML page has them anyway."""
     form: str = "terminal"
     """Format of the printed report: `terminal` or `markdown`."""
     verbose: bool = False
@@ -101,6 +105,10 @@ class Outputs:
     @property
     def json_to_standard_output(self) -> bool:
         return self.json == STANDARD_OUTPUT
+
+    @property
+    def shows_pictures(self) -> bool:
+        return self.html is not None or self.pictures is not None
 
     def console(self) -> Console:
         """Return the report's console. Without a terminal, its width is that of the text file."""
@@ -111,6 +119,11 @@ class Outputs:
 
     def check(self) -> None:
         """Raise UsageError if a file cannot be written, before a run that may take hours."""
+        if self.pictures is not None:
+            try:
+                self.pictures.mkdir(exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"--pictures: expected a folder, got {self.pictures} ({error.strerror})") from error
         files = {
             "--report": self.report,
             "--html": self.html,
@@ -141,23 +154,33 @@ class Outputs:
             os.close(ours)
 
     def put(
-        self, session: Session, diagnosis: Diagnosis, prescription: Prescription | None, *, saved: Path | None
+        self,
+        session: Session,
+        diagnosis: Diagnosis,
+        prescription: Prescription | None,
+        *,
+        saved: Path | None,
+        pictures: Mapping[int, FaultPicture] = MappingProxyType({}),
     ) -> list[str]:
-        """Write everything and return the failures. `saved` is an existing session file."""
+        """Write everything and return the failures. `saved` is an existing session file.
+
+        `pictures` are those of faults, by their place.
+        """
         failed = _written("--json", self._json_path, lambda: [document(session, diagnosis, prescription)])
         source = saved if failed else self._json_path or saved
         again = "run it with --json session.json, then: headrace doctor show session.json"
         if source is not None:
             again = f"headrace doctor show {shlex.quote(str(source))}"
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
-        failed += _applied(self.apply, prescription, session.loader_trial)
+        failed += _applied(self.apply, session, prescription)
         failed += _drafted(self.draft, session)
+        failed += _pictured(self.pictures, session, pictures)
         view = report_view(session, diagnosis, prescription, again=again)
         failed += _written("--report", self.report, lambda: [text(view)])
         if self.html is not None:
             from headrace.doctor.report.html.page import html_page  # jinja2 is needed only here
 
-            failed += _written("--html", self.html, lambda: [html_page(view)])
+            failed += _written("--html", self.html, lambda: [html_page(view, pictures)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
 
         def printed() -> None:
@@ -187,8 +210,19 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
     return []
 
 
-def _applied(path: Path | None, prescription: Prescription | None, trial: LoaderTrial | None) -> list[str]:
-    """Write the patch and return messages to print. The patch is empty if nothing is to be changed."""
+def _applied(path: Path | None, session: Session, prescription: Prescription | None) -> list[str]:
+    """Write the patch and return messages to print. The patch is empty if nothing is to be changed.
+
+    Faults of the data come before remedies of its speed: if any has a patch, the file has these alone.
+    """
+    mends = list(dict.fromkeys(one.patch for one in session.faults if one.patch))
+    if path is not None and mends:
+        if failed := _written("--apply", path, lambda: mends):
+            return failed
+        command = f"patch -p1 -i {shlex.quote(str(path.resolve()))}"
+        print(f"headrace: --apply: {path} mends the data, and applies by `{command}` here", file=sys.stderr)
+        return []
+    trial = session.loader_trial
     patch = "" if prescription is None else prescription.patch
     if path is not None and trial is not None:
         try:
@@ -239,6 +273,22 @@ def _drafted(path: Path | None, session: Session) -> list[str]:
     print(
         f"headrace: --draft: {path} has {marked}; `python {shlex.quote(str(path))}` compares samples", file=sys.stderr
     )
+    return []
+
+
+def _pictured(folder: Path | None, session: Session, pictures: Mapping[int, FaultPicture]) -> list[str]:
+    """Write pictures of faults, `CODE.png` or `CODE-2.png`, and return error messages."""
+    if folder is None:
+        return []
+    codes: Counter[str] = Counter()
+    for place, picture in pictures.items():
+        code = session.faults[place].code
+        codes[code] += 1
+        path = folder / f"{code}-{codes[code]}.png" if codes[code] > 1 else folder / f"{code}.png"
+        try:
+            path.write_bytes(picture.png)
+        except OSError as error:
+            return [f"--pictures: expected a file to write, got {path} ({error.strerror or error})"]
     return []
 
 

@@ -75,6 +75,8 @@ def put_report(page: TerminalPage, view: ReportView, detail: ReportDetail) -> No
     for fault in view.faults:
         page.sentence(f"{fault.code} ({fault.certainty})  {fault.evidence}", lead="  • ")
         page.sentence(fault.mend, lead="    → ")
+        for line in fault.patch.expandtabs().splitlines():
+            page.code(line, indent=5)
     _put_findings(page, view.findings, detail)
     _put_remedies(page, view, detail)
     _put_notes(page, view, detail)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from markupsafe import Markup
 
+from headrace.doctor.faults import FaultPicture
 from headrace.doctor.measure import mean_batches
 from headrace.doctor.quantities import counted
 from headrace.doctor.report.html import tables, timelines
@@ -17,24 +20,32 @@ from headrace.doctor.report.view import ReportView
 
 MOST_BYTES = 1_000_000
 """Size limit of the file in bytes, since it is mailed and opened on phones."""
+MOST_PICTURED = 500_000
+"""Size limit of all pictures in the file, in bytes."""
 TEXT_LIMITS = (1_200, 240, 60)
 """Maximum characters of one text. Smaller limits apply if the file would be too large."""
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
 """Text equivalents of the colours for accessibility."""
 
 
-def html_page(view: ReportView) -> str:
-    """Return a document under 1 MB without scripts or external resources. Pure except for reading its templates."""
+def html_page(view: ReportView, pictures: Mapping[int, FaultPicture] = MappingProxyType({})) -> str:
+    """Return a document under 1 MB without scripts or external resources. Pure except for reading its templates.
+
+    `pictures` are those of the view's faults, by their place; the last are left out if they are too large.
+    """
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     colour = "" if view.waits is None else heat(view.waits)
     training = timelines.training_of(view)
+    embedded = _embedded(pictures)
+    images = "img-src data:; " if embedded else ""
     context = {
         "view": view,
         "heat": colour,
         "badge": _BADGES.get(colour, ""),
         "style": Markup(style),
-        "policy": f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        "policy": f"default-src 'none'; style-src 'sha256-{digest}'; {images}base-uri 'none'; form-action 'none'",
+        "pictures": embedded,
         "training": training,
         "steps": None if training is None else timelines.steps(training),
         "ready": None if training is None else timelines.batches_ready(view.session, training),
@@ -47,3 +58,14 @@ def html_page(view: ReportView) -> str:
         if len(page.encode()) < MOST_BYTES:
             break
     return page
+
+
+def _embedded(pictures: Mapping[int, FaultPicture]) -> dict[int, tuple[Markup, str]]:
+    """Return the address and the text of each picture, the address with the picture itself."""
+    found, left = {}, MOST_PICTURED
+    for place, picture in pictures.items():
+        address = f"data:image/png;base64,{base64.b64encode(picture.png).decode()}"
+        left -= len(address)
+        if left >= 0:
+            found[place] = Markup(address), picture.text
+    return found
