@@ -24,6 +24,7 @@ from headrace.doctor.adoption import Adoption, adopt
 from headrace.doctor.adoption.comparison import verified
 from headrace.doctor.explain.look import Look, read_look
 from headrace.doctor.measure import main_view_of
+from headrace.doctor.probe.raw_samples import raw_samples
 from headrace.doctor.probe.value_look import look_at_values
 
 COUNT = 24
@@ -198,3 +199,33 @@ def test_a_table_of_hugging_face_is_opened_from_its_own_files(tmp_path: Path) ->
     assert recipe.columns["row"] == table._indices.column(0).to_pylist()
     assert "hr.Image(source=" in recipe.fields["pixels"]
     assert compared(look, found) == {"pixels": "same", "target": "same"}
+
+
+SELECTIONS = {
+    "whole": (lambda table: table, None),
+    "slice": (lambda table: table.select(range(5, 12)), list(range(5, 12))),
+    "indices": (lambda table: table.select([3, 1]), [3, 1]),
+    "shuffled slice": (lambda table: table.select(range(2, 18)).select([9, 0]), [11, 2]),
+    "last part of a split": (lambda table: table.train_test_split(0.25, shuffle=False)["test"], list(range(15, 20))),
+    "slices": (
+        lambda table: datasets.concatenate_datasets([table.select(range(15, 20)), table.select(range(2))]),
+        [*range(15, 20), 0, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SELECTIONS)
+def test_rows_of_a_table_are_those_of_its_files(tmp_path: Path, kind: str) -> None:
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    content = {"image": [{"bytes": b"%d" % row, "path": None} for row in range(20)], "label": list(range(20))}
+    datasets.Dataset.from_dict(content, features=features).save_to_disk(tmp_path / "table", num_shards=3)
+    select, expected = SELECTIONS[kind]
+    selected = select(datasets.load_from_disk(str(tmp_path / "table")))
+    found = raw_samples(selected, len(selected))
+    in_files = [
+        row["label"] for path in found.files for row in datasets.Dataset.from_file(path).remove_columns("image")
+    ]
+    rows = found.facts.get("rows", range(len(in_files)))
+    assert [in_files[row] for row in rows] == (list(range(20)) if expected is None else expected)
+    assert [int(found.members(at)["image"]) for at in range(len(selected))] == [in_files[row] for row in rows]
+    assert ("rows" in found.facts) == (expected is not None)

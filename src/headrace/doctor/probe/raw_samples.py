@@ -184,8 +184,9 @@ def spread(length: int, count: int) -> list[int]:
 class _TableRows(RawSamples):
     """Rows of a Hugging Face table in Arrow files, with embedded files."""
 
-    def __init__(self, paths: list[str], table: Any, rows: list[int], is_picked: bool) -> None:
-        super().__init__(list(map(os.path.abspath, paths)), {"rows": rows} if is_picked else {})
+    def __init__(self, paths: list[str], table: Any, rows: list[int], file_rows: list[int] | None) -> None:
+        """`rows`: of the table. `file_rows`: the same in the files, one after the other; None if these are all."""
+        super().__init__(list(map(os.path.abspath, paths)), {} if file_rows is None else {"rows": file_rows})
         self._table, self._rows = table, rows
         kinds = zip(table.schema.names, map(str, table.schema.types))
         self._names = [name for name, kind in kinds if kind in _BYTES or kind.startswith("struct<bytes: binary")]
@@ -215,11 +216,45 @@ def _table_rows(dataset: Any, length: int) -> _TableRows | None:
     own = attributes_of(dataset)
     if not {"_data", "_indices", "_fingerprint"} <= own.keys() or not 0 < length <= _MOST_ROWS:
         return None
-    table, indices = own["_data"].table, own["_indices"]
-    paths = [one["filename"] for one in dataset.cache_files if one["filename"] != getattr(indices, "path", None)]
+    data, indices = own["_data"], own["_indices"]
+    placed = _file_rows(data)
+    if placed is None:
+        return None
+    files, in_files = placed
     rows = list(range(length)) if indices is None else indices.column(0).to_pylist()
-    found = _TableRows(paths, table, rows, indices is not None)
-    return found if paths and found.members(0) else None
+    picked = [in_files[row] for row in rows]
+    is_whole = picked == list(range(sum(files.values())))
+    found = _TableRows(list(files), data.table, rows, None if is_whole else picked)
+    return found if found.members(0) else None
+
+
+_KEEP_ROWS = ("cast", "flatten", "combine_chunks", "rename_columns", "drop", "select", "add_column", "append_column",
+              "remove_column", "set_column", "replace_schema_metadata")  # fmt: skip
+
+
+def _file_rows(data: Any) -> tuple[dict[str, int], list[int]] | None:
+    """Return the number of rows of each Arrow file of a table, and the table's rows, counted through the files.
+
+    A contiguous selection is a table of slices, without indices. None for a table that is not wholly in files.
+    """
+    blocks = [list(each) for each in vars(data).get("blocks", [[data]])]
+    if any(len(each) != 1 or not {"path", "replays"} <= vars(each[0]).keys() for each in blocks):
+        return None
+    files: dict[str, int] = {}
+    starts: dict[str, int] = {}
+    rows: list[int] = []
+    for (block,) in blocks:
+        if block.path not in files:
+            starts[block.path] = sum(files.values())
+            files[block.path] = type(block).from_file(block.path).num_rows
+        first = starts[block.path]
+        for name, arguments, _ in block.replays:
+            if name == "slice":
+                first += arguments[0]
+            elif name not in _KEEP_ROWS:
+                return None
+        rows += range(first, first + block.num_rows)
+    return files, rows
 
 
 INDICES = 8
