@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from loader_data import encode, photograph
-from servers import SECRET, StoreServer
+from servers import SECRET, Answer, StoreServer
 from test_remote_archives import tar_of
 
 import headrace as hr
 from headrace.errors import ChangedError, NotFoundError, UsageError
+from headrace.stores.link import LinkMeter
+from headrace.stores.request_planning import LinkModel
 
 COUNT = 12
 CLASSES = ("cat", "dog", "emu é")
@@ -172,20 +174,71 @@ def test_addresses_in_columns(remote: StoreServer, folder: Path, tmp_path: Path)
     assert [images.read("image", number) for number in range(COUNT)] == PHOTOS
 
 
-@pytest.mark.long
-def test_requests_for_sizes_count(remote: StoreServer) -> None:
+@pytest.mark.parametrize("order", ["global", hr.Windowed(block_samples=3, window_blocks=2)])
+def test_an_image_of_unknown_size_takes_one_request(remote: StoreServer, order: Any) -> None:
     addresses = [f"s3://bucket/{name}" for name in NAMES]
     opened = hr.open({"image": addresses}, store_options=remote.options)
     loader = hr.Loader(
-        opened, {"image": hr.Image()}, view=hr.RandomResizedCrop(16), batch_size=4, output="numpy", threads=2
+        opened,
+        {"image": hr.Image()},
+        view=hr.RandomResizedCrop(16),
+        batch_size=4,
+        shuffle=True,
+        order=order,
+        output="numpy",
+        threads=2,
     )
-    before = len(remote.requests)
-    list(loader)
-    methods = [seen.method for seen in remote.requests[before:]]
-    found = loader.stats().fetch
-    assert found is not None
-    assert methods.count("HEAD") == COUNT - 1  # opening looked at the first
-    assert found.counts.requests == len(methods)
+    remote.requests.clear()
+    local = hr.Loader(
+        hr.open({"image": PHOTOS}),
+        {"image": hr.Image()},
+        view=hr.RandomResizedCrop(16),
+        batch_size=4,
+        shuffle=True,
+        output="numpy",
+    )
+    for epoch in range(2):
+        remote.requests.clear()
+        loader.set_epoch(epoch)
+        local.set_epoch(epoch)
+        found = [batch["image"] for batch in loader]
+        if order == "global":
+            assert all(np.array_equal(*pair) for pair in zip(found, (each["image"] for each in local), strict=True))
+        assert [seen.method for seen in remote.requests] == ["GET"] * COUNT
+        stats = loader.stats().fetch
+        assert stats is not None
+        assert stats.counts.requests == COUNT
+        assert stats.wanted_bytes == sum(map(len, PHOTOS))
+        assert stats.held_bytes == 0
+    remote.fail_first(3, Answer())
+    assert len(list(loader)) == 3
+    remote.objects[NAMES[5]] += b" "
+    with pytest.raises(ChangedError, match="05 x"):
+        list(loader)
+
+
+def test_a_large_image_of_unknown_size_is_read_to_its_end(remote: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LinkMeter, "model", lambda _, streams, now_s: LinkModel(0.1, 1e6, streams))
+    large = encode(photograph(1, 1900, 1400), "PNG")
+    assert len(large) > 4 << 20
+    remote.objects |= {"large/0.png": large, "large/1.jpg": PHOTOS[0], "large/empty.jpg": b""}
+    names = [f"s3://bucket/large/{name}" for name in ("1.jpg", "0.png")]
+    opened = hr.open({"image": names}, store_options=remote.options)
+    remote.requests.clear()
+    (batch,) = hr.Loader(opened, {"image": hr.Image()}, view=hr.Resize((16, 16)), batch_size=2, output="numpy")
+    (same,) = hr.Loader({"image": [PHOTOS[0], large]}, {"image": hr.Image()}, view=hr.Resize((16, 16)), batch_size=2,
+                        output="numpy")  # fmt: skip
+    assert np.array_equal(batch["image"], same["image"])
+    ranges = sorted((seen.key, seen.start, seen.end) for seen in remote.requests if seen.method == "GET")
+    assert ranges == [
+        ("large/0.png", 0, 4 << 20),
+        ("large/0.png", 4 << 20, len(large)),
+        ("large/1.jpg", 0, len(PHOTOS[0])),  # creating the Loader looked at the first
+    ]
+    empty = hr.open({"image": ["s3://bucket/large/empty.jpg", *names]}, store_options=remote.options)
+    assert (
+        len(list(hr.Loader(empty, {"image": hr.Image()}, view=hr.Resize((16, 16)), batch_size=3, output="numpy"))) == 1
+    )
 
 
 def test_signatures_of_addresses_are_not_shown(remote: StoreServer) -> None:

@@ -13,12 +13,20 @@ from headrace.stores.link import MOST_STREAMS, STREAMS
 from headrace.stores.object_store import ListedObject, ListingPage, ObjectPin, ObjectStore
 from headrace.stores.request_engine import RequestEngine, link_model, shared_requests, store_users
 from headrace.stores.request_errors import FailedRequestError, FailureKind, RangeRequest
-from headrace.stores.request_planning import LinkModel, Request, RequestPlan, WantedRanges, plan_requests
+from headrace.stores.request_planning import (
+    LARGEST_REQUEST_BYTES,
+    LinkModel,
+    Request,
+    RequestPlan,
+    WantedRanges,
+    plan_requests,
+)
 from headrace.stores.request_runner import RequestCounts, RequestRunner
 from headrace.stores.retrying import REMOTE_RETRIES, with_remote_retries
 
 __all__ = [
     "HUB_SCHEME",
+    "LARGEST_REQUEST_BYTES",
     "MOST_STREAMS",
     "REMOTE_RETRIES",
     "STREAMS",
