@@ -168,7 +168,11 @@ class HubStore(ObjectStore):
             self._refused(key, claimed, failure)
         return data, _checked(place, found, pin)
 
-    def list(self, prefix: str, resume: str | None = None) -> Iterator[ListingPage]:
+    @property
+    def lists_in_order(self) -> bool:
+        return False
+
+    def list(self, prefix: str, resume: str | None = None, *, chunk: int = 0) -> Iterator[ListingPage]:
         """Yield the files in a folder, with their sizes and content hashes. Raises FailedRequestError.
 
         `resume`: continue after the page with this `resume`.

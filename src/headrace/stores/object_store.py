@@ -270,19 +270,26 @@ class ObjectStore:
             failure = self._explained(failure_of(error))
         raise failure
 
-    def list(self, prefix: str, resume: str | None = None) -> Iterator[ListingPage]:
+    @property
+    def lists_in_order(self) -> bool:
+        """True if listings are expected in the order of the keys: all but directory buckets of S3."""
+        return not self.address.name.endswith("--x-s3")
+
+    def list(self, prefix: str, resume: str | None = None, *, chunk: int = _PAGE_KEYS) -> Iterator[ListingPage]:
         """Yield the objects in a prefix, which ends at a boundary between parts of keys, in the order of their keys.
 
-        `resume`: continue after the page with this `resume`. Raises FailedRequestError after yielding all objects that
-        arrived, and UsageError for a web server, which has no listing.
+        `resume`: continue after the page with this `resume`, or after a key of a store that lists in order. `chunk`:
+        objects that arrive or fail together. Pass 1 after a failure: otherwise all of a chunk has to come without one.
+        Raises FailedRequestError after yielding all objects that arrived, and UsageError for a web server, which has
+        no listing.
         """
         if self.address.is_web:
             raise UsageError(
                 f"{self.address.show(prefix)}: a web server has no listing. Name the files, or write a brace list "
                 f"such as train-{{000..009}}.tar"
             )
-        listed = self._listed(prefix, resume)
-        keys = [] if resume is None else [resume.encode()]
+        listed = self._listed(prefix, resume, chunk)
+        keys = [] if resume is None else [resume]
         is_ordered, failure = True, None
         while failure is None:
             objects: list[ListedObject] = []
@@ -290,21 +297,20 @@ class ObjectStore:
                 objects.extend(islice(listed, _PAGE_KEYS))
             except FailedRequestError as error:
                 failure = error
-            keys = [*keys[-1:], *(each.key.encode() for each in objects)]
+            keys = [*keys[-1:], *(each.key for each in objects)]  # in the order of their bytes, as texts are
             is_ordered = is_ordered and keys == sorted(keys)  # S3's directory buckets have no order to resume by
-            yield ListingPage(objects, keys[-1].decode() if keys and is_ordered else None)
+            yield ListingPage(objects, keys[-1] if keys and is_ordered else None)
             if failure is None and len(objects) < _PAGE_KEYS:
                 return
         raise failure
 
-    def _listed(self, prefix: str, resume: str | None) -> Iterator[ListedObject]:
-        # Chunks of one: obstore drops the objects of a chunk if the request for the rest fails.
+    def _listed(self, prefix: str, resume: str | None, chunk: int) -> Iterator[ListedObject]:
         stream = self._try(
-            lambda obstore, store: obstore.list(store, prefix=prefix or None, offset=resume, chunk_size=1)
+            lambda obstore, store: obstore.list(store, prefix=prefix or None, offset=resume, chunk_size=chunk)
         )
         while (found := self._try(lambda _, __: next(stream, None))) is not None:
             for each in found:
-                if resume is None or each["path"].encode() > resume.encode():  # Azure lists the key `resume` again
+                if resume is None or each["path"] > resume:  # Azure lists the key `resume` again
                     yield ListedObject(each["path"], _pin(each))
 
     def _try(self, request: Any) -> Any:

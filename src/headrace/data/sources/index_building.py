@@ -17,7 +17,8 @@ from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
 from headrace.data.manifest import open_manifest
 from headrace.data.manifest.manifest_table import ROW_SUFFIXES
-from headrace.data.remote.listing import Stores, list_objects, path_of
+from headrace.data.remote.key_ranges import list_objects
+from headrace.data.remote.listing import Stores, path_of
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.file_kind import kind_of, refuse_compressed
 from headrace.data.sources.path_root import open_root
