@@ -16,8 +16,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from headrace.data.archives.archive_scans import note_scan
 from headrace.data.remote.remote_file import ObjectPath
+from headrace.data.storage.strings import Ints
 from headrace.errors import HeadraceError
 from headrace.stores import (
     MOST_STREAMS,
@@ -66,9 +69,10 @@ class _Piece(NamedTuple):
 class HeaderLookahead:
     """Reader for a scan of an object, which requests ahead of the scan."""
 
-    def __init__(self, path: ObjectPath, size: int, engine: RequestEngine) -> None:
-        """Read an object of `size` bytes."""
+    def __init__(self, path: ObjectPath, size: int, engine: RequestEngine, starts: Ints | None = None) -> None:
+        """Read an object of `size` bytes. `starts`: offsets of some headers, as far as known; they may be wrong."""
         self._path, self._size, self._engine = path, size, engine
+        self._starts = starts
         self._stretches: deque[_Stretch] = deque()
         self._ready: dict[int, bytes] = {}
         self._pieces: deque[_Piece] = deque()
@@ -168,10 +172,17 @@ class HeaderLookahead:
         length = -(-headers * distance // _BLOCK) * _BLOCK
         self._next = max(self._next, offset + length)
         while len(self._stretches) < at_once and self._next < self._size:
-            start, stop = self._next // _BLOCK * _BLOCK, self._next + length
+            start, stop = self._start(self._next), self._start(self._next + length)
             follow = partial(self._follow, start=start, stop=min(stop, self._size), distance=distance)
             self._stretches.append(_Stretch(start, stop, self._engine.submit(follow)))
             self._next = stop
+
+    def _start(self, offset: int) -> int:
+        """Return the first place from `offset` on where a stretch may begin: a known header, or any block."""
+        if self._starts is None:
+            return offset // _BLOCK * _BLOCK
+        at = int(np.searchsorted(self._starts, offset))
+        return int(self._starts[at]) if at < len(self._starts) else self._size
 
     def _share(self, streams: int) -> int:
         """Return how many of these streams each scan may use."""
@@ -179,7 +190,7 @@ class HeaderLookahead:
 
     async def _follow(self, runner: RequestRunner, *, start: int, stop: int, distance: int) -> dict[int, bytes]:
         pieces: dict[int, bytes] = {}
-        at = await self._find(runner, start, stop, distance)
+        at = await self._find(runner, start, stop, distance) if self._starts is None else start
         while at is not None and at < stop:
             pieces[at] = data = await self._ask(runner, at, WINDOW_BYTES)
             following = _after(at, data)
@@ -226,10 +237,10 @@ def _near_bytes(link: LinkModel) -> int:
 
 
 @contextmanager
-def scanning(path: ObjectPath, size: int) -> Iterator[HeaderLookahead]:
-    """Yield a reader for a scan of an object of `size` bytes."""
+def scanning(path: ObjectPath, size: int, starts: Ints | None = None) -> Iterator[HeaderLookahead]:
+    """Yield a reader for a scan of an object of `size` bytes. `starts`: as `HeaderLookahead` takes them."""
     with shared_requests(path.store) as engine:
-        ahead = HeaderLookahead(path, size, engine)
+        ahead = HeaderLookahead(path, size, engine, starts)
         try:
             yield ahead
         finally:
