@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headrace.data.archives.archive_scans import ScanBudget, parse_budget
 from headrace.data.class_names import Classes
 from headrace.data.manifest.manifest_columns import check_names
 from headrace.data.remote.listing import Stores
@@ -26,6 +27,7 @@ ARGUMENT_NEEDS = {
     "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
     "cache": "tars, zips or a manifest, whose indices it keeps",
     "index": "tars or zips in a store, whose merged index it is",
+    "index_budget": "tars or zips in a store, whose missing indices it limits the cost of",
     "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
     "length": "an iterable that does not say how many samples it gives",
     "store_options": "addresses in stores, such as s3://bucket/shards/*.tar",
@@ -47,6 +49,7 @@ class OpenArguments:
     columns: Sequence[str] | None = None
     cache: Path | None = None
     index: Path | None = None
+    index_budget: Mapping[str, float] | None = None
     stage: Path | None = None
     length: int | None = None
     store_options: Mapping[str, Any] | None = None
@@ -73,6 +76,7 @@ class OpenArguments:
         length: object = self.length
         if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
             raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")
+        self.scan_budget  # noqa: B018  # checks it
         seconds: object = self.retry_for
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and 0 <= seconds < math.inf):  # type: ignore[operator]
@@ -87,6 +91,11 @@ class OpenArguments:
                     f"{name}: expected none, got {shown(value)}: {subject} is {what}. {name}= needs {needs}. "
                     f"Leave it out"
                 )
+
+    @property
+    def scan_budget(self) -> ScanBudget | None:
+        """`index_budget`. Raises UsageError."""
+        return None if self.index_budget is None else parse_budget(self.index_budget, "index_budget")
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

@@ -63,6 +63,7 @@ def open_dataset(
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
     index: Path | None = None,
+    index_budget: Mapping[str, float] | None = None,
     stage: Path | None = None,
     length: int | None = None,
     store_options: Mapping[str, Any] | None = None,
@@ -108,6 +109,8 @@ def open_dataset(
     `index`: for archives in stores, the address or path of the merged index that `headrace index --to` wrote. It is
     fetched once per node, and a pattern's listing is the only other request. Raises ChangedError if an archive changed
     since.
+    `index_budget`: for archives in stores, what building missing indices may cost: a dict with any of `requests`,
+    `bytes`, `seconds`. Beyond it, a UsageError states the cost. None: unlimited.
     `length`: number of samples of an iterable without `len`; any other number is an error.
     `stage`: folder on a faster file system, such as `/dev/shm/NAME`. Everything is copied there first unless already
     there; one process copies and the others wait. Samples and their identity stay the same, so a state saved without
@@ -127,6 +130,7 @@ def open_dataset(
         columns=columns,
         cache=cache,
         index=index,
+        index_budget=index_budget,
         stage=stage,
         length=length,
         store_options=store_options,
@@ -320,8 +324,15 @@ def _archives(
     archives: ArchiveKind[Any] = ZIP if kind.kind == "zip" else TAR
 
     def open_chosen() -> SampleTable:
-        table = open_archives(archives, paths, classes=given.classes, cache=given.cache_folder, merged=merged)
+        table = open_archives(
+            archives,
+            paths,
+            classes=given.classes,
+            cache=given.cache_folder,
+            merged=merged,
+            budget=given.scan_budget,
+        )
         return table if given.columns is None else choose_columns(table, given.columns)
 
-    takes = ("stage", "classes", "columns", "cache")
+    takes = ("stage", "classes", "columns", "cache", *(() if isinstance(paths[0], str) else ("index_budget",)))
     return OpenableSource(file_name(paths[0]), f"{kind.words} of samples", takes, open_chosen)

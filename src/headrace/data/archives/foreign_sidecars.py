@@ -88,7 +88,7 @@ def listed_members(path: FilePath) -> tuple[Any, ...] | None:
             stacklevel=2,
         )
         return None
-    note_scan(size, 0)
+    note_scan(size, 0, 0)
     names, none = StringColumn.from_list(listed.names), StringColumn.from_list([])
     types = np.full(len(listed.names), tarfile.REGTYPE[0], np.uint8)
     located = (types, listed.offset, listed.size, checks)
@@ -169,7 +169,7 @@ def _checked(path: FilePath, size: int, listed: _Listed, before: int, end: int) 
 
 def _read(path: FilePath, ranges: list[tuple[int, int]]) -> list[bytes]:
     """Return the bytes of ranges of a tar; an object's are requested at once. Raises as reading does."""
-    note_scan(0, sum(stop - start for start, stop in ranges))
+    note_scan(0, sum(stop - start for start, stop in ranges), len(ranges))
     if not isinstance(path, ObjectPath):
         file = open_path(path)
         return [file.read(start, stop - start) for start, stop in ranges]

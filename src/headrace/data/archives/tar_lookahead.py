@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.data.archives.archive_scans import note_scan
+from headrace.data.archives.archive_scans import note_scan, scan_gap_bytes
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.storage.strings import Ints
 from headrace.errors import HeadraceError
@@ -78,19 +78,18 @@ class HeaderLookahead:
         self._pieces: deque[_Piece] = deque()
         self._asked = 0
         self._next = 0
-        self._arrived = 0
-        self._noted = 0
+        self._arrived = self._requests = 0
+        self._noted = (0, 0)
+        self._gap_bytes = scan_gap_bytes()
 
     def growth(self) -> tuple[int, int, int]:
         """Return the smallest and largest request, and the largest gap to read rather than skip."""
         link = self._engine.model()
-        return WINDOW_BYTES, max(WINDOW_BYTES, min(link.request_bytes, _MOST_PIECE_BYTES)), _near_bytes(link)
+        return WINDOW_BYTES, max(WINDOW_BYTES, min(link.request_bytes, _MOST_PIECE_BYTES)), self._near_bytes(link)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return `length` bytes at `offset`, fewer at the end. Raises as reading the object does."""
-        arrived = self._arrived
-        note_scan(offset, arrived - self._noted)
-        self._noted = arrived
+        self._note(offset)
         if length > WINDOW_BYTES:
             return self._read_whole(offset, length)
         self._asked += 1
@@ -106,7 +105,18 @@ class HeaderLookahead:
         for stretch in self._stretches:
             stretch.found.cancel()
         self._drop_pieces()
-        note_scan(self._size, self._arrived - self._noted)
+        self._note(self._size)
+
+    def _note(self, offset: int) -> None:
+        arrived, requests = self._arrived, self._requests
+        note_scan(offset, arrived - self._noted[0], requests - self._noted[1])
+        self._noted = arrived, requests
+
+    def _near_bytes(self, link: LinkModel) -> int:
+        """Return the largest gap between headers to read rather than skip."""
+        if self._gap_bytes is not None:
+            return min(max(self._gap_bytes, WINDOW_BYTES), _MOST_PIECE_BYTES)
+        return min(max(link.gap_bytes, WINDOW_BYTES), MOST_GAP_BYTES)
 
     def _fetch(self, offset: int, length: int) -> Future[bytes]:
         return self._engine.submit(lambda runner: self._ask(runner, offset, length))
@@ -117,6 +127,7 @@ class HeaderLookahead:
             return b""
         data = bytes(await runner.start(Request(self._path, offset, stop, offset)))
         self._arrived += len(data)
+        self._requests += 1
         return data
 
     def _read_whole(self, offset: int, length: int) -> bytes:
@@ -165,7 +176,7 @@ class HeaderLookahead:
     def _go_on(self, offset: int) -> None:
         """Follow headers ahead of the scan, if headers are too far apart to read through."""
         distance = offset // self._asked
-        if self._asked < _ENOUGH or distance <= _near_bytes(self._engine.model()):
+        if self._asked < _ENOUGH or distance <= self._near_bytes(self._engine.model()):
             return
         at_once, (fewest, most) = self._share(MOST_STREAMS), _HEADERS_A_STRETCH
         headers = min(max((self._size - offset) // distance // at_once, fewest), most)
@@ -229,11 +240,6 @@ def _next_header(data: bytes, place: int) -> int | None:
         return None
     has_data = member.isreg() or member.type not in tarfile.SUPPORTED_TYPES or member.type in b"xgXLK"
     return place + _BLOCK + (-(-member.size // _BLOCK) * _BLOCK if has_data else 0)
-
-
-def _near_bytes(link: LinkModel) -> int:
-    """Return the largest gap between headers to read rather than skip."""
-    return min(max(link.gap_bytes, WINDOW_BYTES), MOST_GAP_BYTES)
 
 
 @contextmanager
