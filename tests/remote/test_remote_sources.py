@@ -17,7 +17,7 @@ from servers import SECRET, Answer, StoreServer
 from test_remote_archives import tar_of
 
 import headrace as hr
-from headrace.errors import ChangedError, NotFoundError, UsageError
+from headrace.errors import ChangedError, NotFoundError, ReadError, UsageError
 from headrace.stores.link import LinkMeter
 from headrace.stores.request_planning import LinkModel
 
@@ -294,3 +294,33 @@ def test_a_manifest_in_a_store_names_members_of_tars_there(remote: StoreServer, 
     opened = hr.open("s3://bucket/list.csv", root="s3://bucket/shards/*.tar", store_options=remote.options)
     for mine, other in zip(batches(opened), batches(hr.open(folder / "list.csv")), strict=True):
         assert np.array_equal(mine, other)
+
+
+def test_whole_objects_are_compared_with_their_hash(remote: StoreServer) -> None:
+    """A proxy answers with as many other bytes, and with the object's ETag."""
+    addresses = [f"s3://bucket/{name}" for name in NAMES]
+
+    def opened(**given: Any) -> hr.Dataset:
+        return hr.open({"image": addresses}, store_options=remote.options, **given)
+
+    images = opened(verify=True)
+    damaged = Answer(act="html")
+    remote.fail_first(3, damaged)
+    assert [images.read("image", number) for number in range(COUNT)] == PHOTOS
+    loader = hr.Loader(opened(verify=True), {"image": hr.Image()}, view=hr.CenterCrop(16), batch_size=4, output="numpy")
+    remote.fail_first(3, damaged)
+    assert len(list(loader)) == 3
+    counts = loader.stats().fetch
+    assert counts is not None
+    assert counts.counts.retries == 3
+    assert pickle.loads(pickle.dumps(images)).table.columns.keys() == {"image"}
+    remote.fail_first(100, damaged)
+    assert opened().read("image", 1) != PHOTOS[1]
+    with pytest.raises(ReadError, match=r"01 x\.jpg.* do not have the hash .* at each of 4 attempts"):
+        opened(verify=True).read("image", 1)
+    remote.fault = None
+    remote.objects["t.tar"] = tar_of({"0.jpg": PHOTOS[0]})
+    with pytest.raises(UsageError, match="verify= needs objects in stores that are read whole"):
+        hr.open("s3://bucket/t.tar", store_options=remote.options, verify=True)
+    with pytest.raises(UsageError, match="verify: expected True or False"):
+        opened(verify=1)

@@ -33,7 +33,7 @@ from headrace.data.open_arguments import (
     root_of,
     shown,
 )
-from headrace.data.remote.listing import Listing, Stores, prefix_listing, prefix_path
+from headrace.data.remote.listing import Listing, prefix_listing, prefix_path
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_saved_dataset
 from headrace.data.sources.coco import open_coco
@@ -52,6 +52,7 @@ from headrace.stores import HubStore, is_remote, show_address
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
+_OF_ARCHIVES = tuple(name for name in OF_STORES if name != "verify")
 _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
 
 
@@ -69,6 +70,7 @@ def open_dataset(
     store_options: Mapping[str, Any] | None = None,
     store: Any = None,
     retry_for: float | None = None,
+    verify: bool | None = None,
     **unknown: Any,
 ) -> Dataset:
     """Open the samples at `where` without reading any of them.
@@ -118,7 +120,8 @@ def open_dataset(
 
     `store_options`: options for obstore's store of that kind, such as `endpoint` or `region`, and `anonymous`,
     `profile`. `store`: an obstore store for the bucket instead. `retry_for`: seconds to retry requests that fail for
-    transient reasons (default: 300, or 30 if the store has never answered).
+    transient reasons (default: 300, or 30 if the store has never answered). `verify`: True to compare objects that are
+    read whole, such as images, with their MD5, where the store's ETag is one.
 
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError;
     with `stage` also WriteError (it would not fit, or cannot be written).
@@ -136,6 +139,7 @@ def open_dataset(
         store_options=store_options,
         store=store,
         retry_for=retry_for,
+        verify=verify,
     )
     source = find_source(where, given)  # report errors before anything is copied
     if stage is not None:
@@ -190,7 +194,7 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
     local = next((part for part in parts if not is_remote(part)), None)
     if local is not None:
         raise UsageError(f"expected addresses in stores alone, as others are, got {shown(local)}. Open them apart")
-    stores = Stores(given.store_options, given.store, retry_for_s=given.retry_for)
+    stores = given.stores()
     if len(parts) == 1 and (prefix := prefix_path(stores.path(parts[0]))) is not None:
         return _prefix(prefix_listing(prefix, given.cache_folder), given)
     paths: list[ObjectPath] = [path for part in parts for path in stores.resolve(part)]
@@ -213,7 +217,7 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
             addresses = list(map(str, paths))
         open_images = partial(open_objects, paths, stores, addresses=addresses)
         return OpenableSource(paths[0].name, "an image", OF_STORES, open_images)
-    return _without_stage(_files(paths, first, given))
+    return _without_stage(_files(paths, first, given), first)
 
 
 def _prefix(listing: Listing, given: OpenArguments) -> OpenableSource:
@@ -233,16 +237,17 @@ def _prefix(listing: Listing, given: OpenArguments) -> OpenableSource:
     return OpenableSource(path.name or str(path), "a folder", ("classes", "cache", *OF_STORES), open_table)
 
 
-def _without_stage(source: OpenableSource) -> OpenableSource:
+def _without_stage(source: OpenableSource, kind: FileKind | None = None) -> OpenableSource:
     """Return a source in a store, without `stage`."""
-    takes = (*(name for name in source.takes if name != "stage"), *OF_STORES)
+    of_stores = OF_STORES if kind is None or kind.kind not in ("tar", "zip") else _OF_ARCHIVES
+    takes = (*(name for name in source.takes if name != "stage"), *of_stores)
     return replace(source, takes=tuple(dict.fromkeys(takes)))
 
 
 def _indexed_archives(paths: Sequence[ObjectPath], merged: MergedIndex, given: OpenArguments) -> OpenableSource:
     merged.pin(paths)
     kind = FileKind("zip", "a zip") if merged.format(paths[0]) == ZIP.format else FileKind("tar", "a tar")
-    return replace(_archives(paths, kind, given, merged), takes=("classes", "columns", "cache", *OF_STORES, "index"))
+    return replace(_archives(paths, kind, given, merged), takes=("classes", "columns", "cache", *_OF_ARCHIVES, "index"))
 
 
 def _suffix(path: StoredPath) -> str:

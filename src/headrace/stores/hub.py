@@ -90,6 +90,7 @@ class HubStore(ObjectStore):
         store: Any = None,
         *,
         retry_for_s: float | None = None,
+        verify: bool = False,
     ) -> HubStore:
         """Check the arguments of `open`. Raises UsageError."""
         if store is not None:
@@ -97,12 +98,12 @@ class HubStore(ObjectStore):
         unknown = next((name for name in options or {} if name not in _TAKES), None)
         if unknown is not None:
             raise UsageError(f"store_options: expected {', '.join(_TAKES)} for {address}, got {unknown!r}")
-        return cls(address, dict(options or {}), retry_for_s=retry_for_s)
+        return cls(address, dict(options or {}), retry_for_s=retry_for_s, verify=verify)
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept, left_out = without_credentials(self.options)
         names = tuple(dict.fromkeys((*self.left_out, *left_out)))
-        return HubStore, (self.address, kept, None, names, self.retry_for_s)
+        return HubStore, (self.address, kept, None, names, self.retry_for_s, self.verify)
 
     @property
     def repository(self) -> str:
@@ -148,7 +149,8 @@ class HubStore(ObjectStore):
             data, found = place.web.read(place.key, start, end, None)
         except FailedRequestError as failure:
             self._refused(key, claimed, failure)
-        return data, _checked(place, found, pin)
+        content = _checked(place, found, pin)
+        return self._checked_bytes(data, start, end, content), content
 
     def write(self, key: str, path: str) -> NoReturn:
         """Raise UsageError: a commit is immutable."""
@@ -166,7 +168,8 @@ class HubStore(ObjectStore):
             data, found = await place.web.read_async(place.key, start, end, None, begun)
         except FailedRequestError as failure:
             self._refused(key, claimed, failure)
-        return data, _checked(place, found, pin)
+        content = _checked(place, found, pin)
+        return self._checked_bytes(data, start, end, content), content
 
     @property
     def lists_in_order(self) -> bool:

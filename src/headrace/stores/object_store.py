@@ -7,11 +7,13 @@ a fork, and waiting for them would never end: a forked process loads its own cop
 from __future__ import annotations
 
 import copy
+import hashlib
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import pickle
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +29,12 @@ from headrace.stores.request_errors import FailedRequestError, FailureKind, fail
 
 _PAGE_KEYS = 1000
 _MODULE = "obstore._obstore"
+_HASH = re.compile(r'"[0-9a-f]{32}"|[0-9a-f]{40}|[0-9a-f]{64}')
+"""ETags that are a hash: an MD5 where S3 received an object in one part, unless it is encrypted with SSE-KMS or SSE-C;
+on the Hub git's blob id, or an SHA-256."""
+_NOT_ITS_TAG = (
+    "Upload it again if it is damaged. If its ETag is no MD5, as with SSE-KMS and SSE-C, open without verify=True"
+)
 
 
 class ObjectPin(NamedTuple):
@@ -145,6 +153,8 @@ class ObjectStore:
     """Names of the credentials that stayed in the process that was given them."""
     retry_for_s: float | None = None
     """`retry_for=`: seconds to retry requests; None: not given."""
+    verify: bool = False
+    """`verify=`: True to compare objects that one answer holds with their MD5, where the ETag is one."""
     _connected: dict[str, Any] = field(default_factory=dict, repr=False)
     _hidden_from: ClassVar[tuple[FailureKind, ...]] = (FailureKind.CREDENTIALS,)
     """Kinds of failures with which the store may respond to clients without access to an object."""
@@ -157,10 +167,11 @@ class ObjectStore:
         store: Any = None,
         *,
         retry_for_s: float | None = None,
+        verify: bool = False,
     ) -> ObjectStore:
         """Check the arguments of `open`. Raises UsageError."""
         if store is None:
-            return cls(address, dict(options or {}), retry_for_s=retry_for_s)
+            return cls(address, dict(options or {}), retry_for_s=retry_for_s, verify=verify)
         if options:
             raise UsageError("store_options: expected none beside store=, which has its own. Leave one out")
         if not hasattr(store, "__module__") or not type(store).__module__.startswith("obstore"):
@@ -177,7 +188,7 @@ class ObjectStore:
             given = pickle.dumps(store)
         except Exception:  # a credential provider may not pickle: it serves this process, and a fork raises UsageError
             given = b""
-        made = cls(address, {}, given, retry_for_s=retry_for_s)
+        made = cls(address, {}, given, retry_for_s=retry_for_s, verify=verify)
         made._connected.update(process=os.getpid(), store=store)
         return made
 
@@ -188,7 +199,7 @@ class ObjectStore:
         if self.address.credential is not None or self.address.query is not None:
             left_out = (*left_out, "those of the address")
         names = tuple(dict.fromkeys((*self.left_out, *left_out)))
-        return ObjectStore, (self.address, kept, None, names, self.retry_for_s)
+        return ObjectStore, (self.address, kept, None, names, self.retry_for_s, self.verify)
 
     @property
     def lasting_address(self) -> StoreAddress:
@@ -244,7 +255,7 @@ class ObjectStore:
         def request(obstore: Any, store: Any) -> tuple[memoryview, ObjectPin]:
             answer = obstore.get(store, key, options=_get_options(start, end, pin))
             found = _checked_pin(answer.meta, pin)
-            return _checked_bytes(memoryview(answer.bytes()), start, end, found), found
+            return self._checked_bytes(memoryview(answer.bytes()), start, end, found), found
 
         answered: tuple[memoryview, ObjectPin] = self._try(request)
         return answered
@@ -261,7 +272,7 @@ class ObjectStore:
             answer = await self._obstore().get_async(self._connection(), key, options=_get_options(start, end, pin))
             begun()
             found = _checked_pin(answer.meta, pin)
-            data = _checked_bytes(memoryview(await answer.bytes_async()), start, end, found)
+            data = self._checked_bytes(memoryview(await answer.bytes_async()), start, end, found)
             self.note_answer()
             return data, found
         except UsageError:
@@ -312,6 +323,14 @@ class ObjectStore:
             for each in found:
                 if resume is None or each["path"] > resume:  # Azure lists the key `resume` again
                     yield ListedObject(each["path"], _pin(each))
+
+    def _checked_bytes(self, data: memoryview, start: int, end: int, pin: ObjectPin) -> memoryview:
+        expected = min(end, pin.size) - start
+        if len(data) != expected:
+            raise FailedRequestError(FailureKind.PASSING, f"expected {expected} bytes, got {len(data)}")
+        if self.verify and len(data) == pin.size and _is_other_content(data, pin.etag or ""):
+            raise FailedRequestError(FailureKind.OTHER, f"its bytes do not have the hash {pin.etag}", _NOT_ITS_TAG)
+        return data
 
     def _try(self, request: Any) -> Any:
         try:
@@ -368,8 +387,11 @@ def _checked_pin(meta: Mapping[str, Any], pin: ObjectPin | None) -> ObjectPin:
     return found
 
 
-def _checked_bytes(data: memoryview, start: int, end: int, pin: ObjectPin) -> memoryview:
-    expected = min(end, pin.size) - start
-    if len(data) != expected:
-        raise FailedRequestError(FailureKind.PASSING, f"expected {expected} bytes, got {len(data)}")
-    return data
+def _is_other_content(data: memoryview, tag: str) -> bool:
+    """Return True if an object's ETag is the hash of another content."""
+    if _HASH.fullmatch(tag) is None:
+        return False
+    stated = tag.strip('"')
+    if len(stated) == 40:
+        return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() != stated
+    return hashlib.new("md5" if len(stated) == 32 else "sha256", data, usedforsecurity=False).hexdigest() != stated

@@ -74,9 +74,11 @@ class Stores:
         left_out: tuple[str, ...] = (),
         *,
         retry_for_s: float | None = None,
+        verify: bool = False,
     ) -> None:
-        """Take `store_options=`, `store=` and `retry_for=`, and the names of credentials left in another process."""
+        """Take `store_options=`, `store=`, `retry_for=`, `verify=`, and the credentials left in another process."""
         self._options, self._given, self._left_out, self._retry_for_s = options, store, left_out, retry_for_s
+        self._verify = verify
         self._stores: dict[StoreAddress, ObjectStore] = {}
         self._repositories: dict[StoreAddress, tuple[HubStore, str]] = {}
 
@@ -85,7 +87,7 @@ class Stores:
         kept, left_out = without_credentials(self._options or {})
         given = () if self._given is None else ("store=",)
         names = tuple(dict.fromkeys((*self._left_out, *left_out, *given)))
-        return partial(Stores, retry_for_s=self._retry_for_s), (kept, None, names)
+        return partial(Stores, retry_for_s=self._retry_for_s, verify=self._verify), (kept, None, names)
 
     def path(self, text: str, *, among_others: bool = False) -> ObjectPath:
         """Return the one object at an address. The only request, made once, resolves the commit of a Hub repository.
@@ -104,7 +106,7 @@ class Stores:
             if len(self._stores) >= _MOST_STORES:  # each signed web address has its own connection
                 self._stores.pop(next(iter(list(self._stores))), None)
             given = None if among_others and address.store.is_web else self._given
-            made = ObjectStore.of(address.store, options, given, retry_for_s=self._retry_for_s)
+            made = ObjectStore.of(address.store, options, given, retry_for_s=self._retry_for_s, verify=self._verify)
             store = replace(made, left_out=self._left_out) if self._left_out else made
             self._stores[address.store] = store
         return ObjectPath(store, address.key)
@@ -123,7 +125,9 @@ class Stores:
 
     def _in_repository(self, address: ObjectAddress) -> ObjectPath:
         if address.store not in self._repositories:
-            given = HubStore.of(address.store, self._options, self._given, retry_for_s=self._retry_for_s)
+            given = HubStore.of(
+                address.store, self._options, self._given, retry_for_s=self._retry_for_s, verify=self._verify
+            )
             store, folder = _open_repository(given)
             store = replace(store, left_out=self._left_out) if self._left_out else store
             self._repositories[address.store] = store, folder
