@@ -216,9 +216,9 @@ def test_a_scan_ends_at_its_budget_and_states_the_cost(
 
 def test_a_budget_ends_early_where_the_estimate_is_far_beyond_it() -> None:
     paths = [Stores({"anonymous": True, "region": "r"}).path("s3://bucket/a.tar")]
-    ScanBudget(seconds=30).check(state(100, 5.0), paths)
-    with pytest.raises(UsageError, match=r"got about 500 requests, 0\.00 GB and 50 seconds in all"):
-        ScanBudget(seconds=20).check(state(100, 5.0), paths)
+    ScanBudget(seconds=30).check(state(100, 6.0), paths)
+    with pytest.raises(UsageError, match=r"got about 500 requests, 0\.00 GB and 60 seconds in all"):
+        ScanBudget(seconds=20).check(state(100, 6.0), paths)
     with pytest.raises(UsageError, match="at most 60 requests"):
         ScanBudget(requests=60).check(state(500, 1.0), paths)
 

@@ -76,13 +76,15 @@ class ScanBudget(NamedTuple):
     seconds: float | None = None
 
     def check(self, state: ScanState, paths: Sequence[FilePath]) -> None:
-        """Raise UsageError if scans have reached a limit, or will take more than twice as much as it allows."""
+        """Raise UsageError if scans have reached a limit, or a quarter of it and will take more than twice as much."""
         spent = (state.requests, state.read_bytes, state.wall_s)
         in_all: tuple[float, float, float] = spent
         if state.left_s is not None:
             in_all = (state.expected_requests, state.expected_read_bytes, state.wall_s + state.left_s)
         for name, most, so_far, expected in zip(self._fields, self, spent, in_all, strict=True):
-            if most is not None and state.done < state.archives and (so_far > most or expected > 2 * most):
+            if most is None or state.done == state.archives:
+                continue
+            if so_far > most or (so_far > most / 4 and expected > 2 * most):
                 requests, size, seconds = in_all
                 raise UsageError(
                     f"the budget of indices: expected at most {most:,.0f} {name} for {_named(paths, state)}, got about "

@@ -80,6 +80,8 @@ class HeaderLookahead:
         self._next = 0
         self._arrived = self._requests = 0
         self._noted = (0, 0)
+        self._reached: dict[int, int] = {}
+        """Offset that each stretch has reached, by its start."""
         self._gap_bytes = scan_gap_bytes()
 
     def growth(self) -> tuple[int, int, int]:
@@ -108,8 +110,10 @@ class HeaderLookahead:
         self._note(self._size)
 
     def _note(self, offset: int) -> None:
+        """Record the scan's progress, with what the stretches ahead of it have passed."""
         arrived, requests = self._arrived, self._requests
-        note_scan(offset, arrived - self._noted[0], requests - self._noted[1])
+        ahead = sum(self._reached.get(each.start, each.start) - each.start for each in self._stretches)
+        note_scan(offset + ahead, arrived - self._noted[0], requests - self._noted[1])
         self._noted = arrived, requests
 
     def _near_bytes(self, link: LinkModel) -> int:
@@ -165,6 +169,7 @@ class HeaderLookahead:
         """Take the bytes of the stretches that the scan has reached; a failed stretch has none."""
         while self._stretches and self._stretches[0].start <= offset:
             stretch = self._stretches.popleft()
+            self._reached.pop(stretch.start, None)
             if stretch.stop <= offset:
                 stretch.found.cancel()
                 continue
@@ -204,6 +209,7 @@ class HeaderLookahead:
         at = await self._find(runner, start, stop, distance) if self._starts is None else start
         while at is not None and at < stop:
             pieces[at] = data = await self._ask(runner, at, WINDOW_BYTES)
+            self._reached[start] = at
             following = _after(at, data)
             at = await self._find(runner, at + _BLOCK, stop, distance) if following is None else following
         return pieces
