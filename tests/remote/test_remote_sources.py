@@ -17,7 +17,9 @@ from servers import SECRET, Answer, StoreServer
 from test_remote_archives import tar_of
 
 import headrace as hr
+from headrace.data.remote.listing import Stores
 from headrace.errors import ChangedError, NotFoundError, ReadError, UsageError
+from headrace.fetch.objects import ExpectedSize, NumberedObject
 from headrace.stores.link import LinkMeter
 from headrace.stores.request_planning import LinkModel
 
@@ -215,6 +217,40 @@ def test_an_image_of_unknown_size_takes_one_request(remote: StoreServer, order: 
     remote.objects[NAMES[5]] += b" "
     with pytest.raises(ChangedError, match="05 x"):
         list(loader)
+
+
+def test_images_of_unknown_size_are_cached(remote: StoreServer) -> None:
+    opened = hr.open({"image": [f"s3://bucket/{name}" for name in NAMES]}, store_options=remote.options)
+    loader = hr.Loader(
+        opened, {"image": hr.Image()}, view=hr.CenterCrop(16), batch_size=4, output="numpy", cache="ram:64MB"
+    )
+    first = [batch["image"] for batch in loader]
+    remote.requests.clear()
+    loader.set_epoch(1)
+    assert all(np.array_equal(*pair) for pair in zip(first, (each["image"] for each in loader), strict=True))
+    assert remote.requests == []
+
+
+def test_memory_for_objects_of_unknown_size_is_bounded() -> None:
+    """However large the later ones are, a request reads at most four times what the plan counts."""
+    sizes = ExpectedSize()
+    for _ in range(15):
+        sizes.add(1000)
+        assert sizes.bytes(1 << 20) == 1 << 20, "too few to expect anything of others"
+    sizes.add(1000)
+    assert sizes.bytes(1 << 20) == 64 << 10
+    for _ in range(16):
+        sizes.add(399_000)
+    assert sizes.bytes(1 << 20) == 200_000
+    path = Stores({"region": "r"}).path("s3://bucket/a.jpg")
+    for expected, most in ((200_000, 800_000), (10 << 20, 16 << 20)):
+        request = NumberedObject(0, path, expected).request(3)
+        assert (request.start, request.stop, request.need) == (0, most, 3)
+        assert request.may_end
+        assert request.with_rest
+    for _ in range(99):
+        sizes.add(1 << 30)
+    assert sizes.bytes(1 << 20) == 16 << 20
 
 
 def test_a_large_image_of_unknown_size_is_read_to_its_end(remote: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
