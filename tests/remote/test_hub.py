@@ -33,7 +33,7 @@ from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import ObjectPath, write_object
 from headrace.errors import NotFoundError, ReadError, UsageError
 from headrace.stores import hub as hub_stores
-from headrace.stores import object_store
+from headrace.stores import object_content
 
 SHARDS = {
     f"data/a b/é-{shard}.tar": tar_of(
@@ -406,6 +406,6 @@ def test_files_are_compared_with_their_hashes(hub: HubServer) -> None:
     opened = hr.open("hf://datasets/me/images/*.jpg", store_options={"endpoint": hub.endpoint}, verify=True)
     assert [opened.read("image", at) for at in range(3)] == list(images.values())
     for stated in (hashlib.sha1(b"blob 2\0ab").hexdigest(), hashlib.sha256(b"ab").hexdigest()):
-        assert not object_store._is_other_content(memoryview(b"ab"), stated)
-        assert object_store._is_other_content(memoryview(b"ac"), stated)
-    assert not object_store._is_other_content(memoryview(b"ac"), '"0123-2"')
+        assert not object_content.is_other_content(memoryview(b"ab"), stated)
+        assert object_content.is_other_content(memoryview(b"ac"), stated)
+    assert not object_content.is_other_content(memoryview(b"ac"), '"0123-2"')

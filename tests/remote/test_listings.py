@@ -19,7 +19,8 @@ from headrace.data.remote.key_ranges import list_objects
 from headrace.data.remote.listing import Stores
 from headrace.errors import ChangedError
 from headrace.stores import object_store
-from headrace.stores.object_store import ListedObject, ObjectPin, ObjectStore
+from headrace.stores.object_content import ListedObject, ObjectPin
+from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_errors import FailedRequestError, FailureKind
 
 COUNT, PAGE, FAILS = 200, 7, 5

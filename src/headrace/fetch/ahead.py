@@ -370,21 +370,14 @@ class FetchAhead:
         stored = at.stored()
         named = {at_id: self._objects.numbered(path) for at_id, path in objects.items() if path is not None}
         if stored is None:
-            sizes = {at_id: self._size(of) for at_id, of in named.items()}
+            expected = self._expected_size.bytes(self._engine.model().request_bytes)
+            sizes = {at_id: of.size(expected) for at_id, of in named.items()}
             stored = np.zeros_like(samples), np.array([sizes.get(at_id, 0) for at_id in at.path_id.tolist()], np.int64)
         start, stop = stored
         rows = np.flatnonzero(there)
         numbers = np.array([named[at_id].number for at_id in at.path_id[rows].tolist()], np.int64)
         ranges = WantedRanges(numbers, start[rows], stop[rows], need[rows])
         return WantedPlaces([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))
-
-    def _size(self, of: NumberedObject) -> int:
-        """Return the size of an object, as far as known: its first read states it."""
-        if of.expected_bytes is None and of.path.pin is not None:
-            return of.path.pin.size
-        if of.expected_bytes is None:
-            of.expected_bytes = self._expected_size.bytes(self._engine.model().request_bytes)
-        return of.expected_bytes
 
     def _data(self, part: _Part) -> Any:
         """Wait for a part's bytes, and return them."""

@@ -25,6 +25,14 @@ class NumberedObject:
     expected_bytes: int | None = None
     """Size that plans assume; None: the size is known."""
 
+    def size(self, expected_bytes: int) -> int:
+        """Return the size that plans assume: `expected_bytes` before the object's first read."""
+        if self.expected_bytes is None:
+            if self.path.pin is not None:
+                return self.path.pin.size
+            self.expected_bytes = expected_bytes
+        return self.expected_bytes
+
     def request(self, need: int) -> Request:
         """Return the first request for an object whose size plans assume, usually the only one."""
         assert self.expected_bytes is not None, "ranges of a known size are planned"

@@ -20,7 +20,8 @@ from urllib.parse import quote, urlsplit
 from headrace.errors import UsageError
 from headrace.stores.addresses import HUB_SCHEME, StoreAddress
 from headrace.stores.connections import without_credentials
-from headrace.stores.object_store import ListedObject, ListingPage, ObjectPin, ObjectStore
+from headrace.stores.object_content import ListedObject, ListingPage, ObjectPin
+from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_errors import FailedRequestError, FailureKind, kind_of_status
 
 _TIMEOUT_S = 20.0

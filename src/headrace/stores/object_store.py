@@ -7,77 +7,30 @@ a fork, and waiting for them would never end: a forked process loads its own cop
 from __future__ import annotations
 
 import copy
-import hashlib
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import pickle
-import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from headrace.errors import UsageError
 from headrace.stores.addresses import StoreAddress
 from headrace.stores.connections import connect, without_credentials
+from headrace.stores.object_content import ListedObject, ListingPage, ObjectPin, is_other_content, pin_of_answer
 from headrace.stores.request_errors import FailedRequestError, FailureKind, failure_of
 
 _PAGE_KEYS = 1000
 _MODULE = "obstore._obstore"
-_HASH = re.compile(r'"[0-9a-f]{32}"|[0-9a-f]{40}|[0-9a-f]{64}')
-"""ETags that are a hash: an MD5 where S3 received an object in one part, unless it is encrypted with SSE-KMS or SSE-C;
-on the Hub git's blob id, or an SHA-256."""
 _NOT_ITS_TAG = (
     "Upload it again if it is damaged. If its ETag is no MD5, as with SSE-KMS and SSE-C, open without verify=True"
 )
-
-
-class ObjectPin(NamedTuple):
-    """Content version of an object, as its store states it."""
-
-    size: int
-    etag: str | None
-    version: str | None = None
-    modified: str | None = None
-    """Modification time; used if the store states no ETag."""
-
-    def is_same(self, other: ObjectPin) -> bool:
-        """Return True if both are the same content, as far as the store states."""
-        if self.etag is not None and other.etag is not None:
-            return self.size == other.size and self.etag == other.etag
-        return self.size == other.size and self.modified == other.modified
-
-    @property
-    def match(self) -> str | None:
-        """ETag for an If-Match header; None for a weak ETag, which never matches."""
-        return None if self.etag is None or self.etag.startswith("W/") else self.etag
-
-
-class ListedObject(NamedTuple):
-    """Object in a listing."""
-
-    key: str
-    pin: ObjectPin
-
-
-class ListingPage(NamedTuple):
-    """Part of a listing."""
-
-    objects: Sequence[ListedObject]
-    resume: str | None
-    """Argument of `list` to continue after this page; None if a listing can only start over."""
-
-
-def _pin(meta: Mapping[str, Any]) -> ObjectPin:
-    modified = meta.get("last_modified")
-    # Whole seconds: listings may have fractions, response headers have none.
-    changed = None if modified is None else modified.replace(microsecond=0).isoformat()
-    return ObjectPin(int(meta["size"]), meta.get("e_tag"), meta.get("version"), changed)
 
 
 class _LoadedModule:
@@ -244,7 +197,7 @@ class ObjectStore:
 
     def head(self, key: str) -> ObjectPin:
         """Return the content pin of an object. Raises FailedRequestError."""
-        return _pin(self._try(lambda obstore, store: obstore.head(store, key)))
+        return pin_of_answer(self._try(lambda obstore, store: obstore.head(store, key)))
 
     def read(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
         """Return bytes `start` to `end` (fewer at the object's end), and their content pin.
@@ -322,13 +275,13 @@ class ObjectStore:
         while (found := self._try(lambda _, __: next(stream, None))) is not None:
             for each in found:
                 if resume is None or each["path"] > resume:  # Azure lists the key `resume` again
-                    yield ListedObject(each["path"], _pin(each))
+                    yield ListedObject(each["path"], pin_of_answer(each))
 
     def _checked_bytes(self, data: memoryview, start: int, end: int, pin: ObjectPin) -> memoryview:
         expected = min(end, pin.size) - start
         if len(data) != expected:
             raise FailedRequestError(FailureKind.PASSING, f"expected {expected} bytes, got {len(data)}")
-        if self.verify and len(data) == pin.size and _is_other_content(data, pin.etag or ""):
+        if self.verify and len(data) == pin.size and is_other_content(data, pin.etag or ""):
             raise FailedRequestError(FailureKind.OTHER, f"its bytes do not have the hash {pin.etag}", _NOT_ITS_TAG)
         return data
 
@@ -381,17 +334,7 @@ def _get_options(start: int, end: int, pin: ObjectPin | None) -> dict[str, Any]:
 
 
 def _checked_pin(meta: Mapping[str, Any], pin: ObjectPin | None) -> ObjectPin:
-    found = _pin(meta)
+    found = pin_of_answer(meta)
     if pin is not None and not pin.is_same(found):
         raise FailedRequestError(FailureKind.CHANGED, "another version lies there")
     return found
-
-
-def _is_other_content(data: memoryview, tag: str) -> bool:
-    """Return True if an object's ETag is the hash of another content."""
-    if _HASH.fullmatch(tag) is None:
-        return False
-    stated = tag.strip('"')
-    if len(stated) == 40:
-        return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() != stated
-    return hashlib.new("md5" if len(stated) == 32 else "sha256", data, usedforsecurity=False).hexdigest() != stated

@@ -22,7 +22,8 @@ import numpy as np
 
 from headrace.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.stores.link import MOST_STREAMS, STREAMS, LinkMeter
-from headrace.stores.object_store import ObjectPin, ObjectStore
+from headrace.stores.object_content import ObjectPin
+from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
 from headrace.stores.request_planning import LARGEST_REQUEST_BYTES, LinkModel, Request
 from headrace.stores.request_runner import RangeReader, RequestCounts, RequestRunner
