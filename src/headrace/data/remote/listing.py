@@ -136,7 +136,10 @@ class Stores:
 
     def _matching(self, pattern: ObjectPath) -> list[ObjectPath]:
         matches = _key_pattern(pattern.key)
-        listed = list_beginning(pattern.store, _beginnings(pattern.key))
+        begins = _beginnings(pattern.key)
+        if not any(map(pattern.key.startswith, begins)):  # a key may be the pattern itself
+            begins.append(pattern.key)
+        listed = list_beginning(pattern.store, begins)
         found = [
             path_of(pattern.store, each) for each in listed if each.key == pattern.key or matches.fullmatch(each.key)
         ]
@@ -322,11 +325,8 @@ def _beginnings(pattern: str) -> list[str]:
             return begins
         matches = _key_pattern(pattern[magic.start() : end + 1])
         characters = [each for each in map(chr, range(ord(" "), ord("~") + 1)) if matches.fullmatch(each)]
-        if (
-            pattern[magic.start() + 1] == "!"
-            or not pattern.isascii()
-            or len(begins) * len(characters) > _MOST_BEGINNINGS
-        ):
+        is_plain = pattern[magic.start() + 1] != "!" and pattern.isascii() and pattern.isprintable()
+        if not is_plain or not 0 < len(begins) * len(characters) < _MOST_BEGINNINGS:
             return begins
         begins, at = [each + character for each in begins for character in characters], end + 1
     return begins
