@@ -79,7 +79,7 @@ class _Listing:
         self._changed = threading.Condition()
         self._busy = self._pages = self._cuts = 0
         self._characters: set[str] = set()
-        """Characters in the keys seen, of which cuts are made."""
+        """Characters in the keys seen, of which cuts are made; no part of a key may be empty or a dot."""
         self._stop = Stop()
 
     def objects(self) -> list[ListedObject]:
@@ -137,7 +137,7 @@ class _Listing:
     def _cut(self, keys: _KeyRange, at: str) -> None:
         """Leave the second part of a range, which is listed up to `at`, to an idle thread."""
         with self._changed:
-            self._characters.update(character for character in at if "!" < character <= "~" and character != "/")
+            self._characters.update(each for each in at if "!" < each <= "~" and each not in "/.")
             self._pages += 1
             is_idle = self._busy > 0 and self._busy + len(self._waiting) < _THREADS
             if not is_idle or self._cuts >= self._pages // _PAGES_A_CUT:
