@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import os
 import pickle
@@ -32,6 +33,7 @@ from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import ObjectPath, write_object
 from headrace.errors import NotFoundError, ReadError, UsageError
 from headrace.stores import hub as hub_stores
+from headrace.stores import object_content
 
 SHARDS = {
     f"data/a b/é-{shard}.tar": tar_of(
@@ -394,3 +396,16 @@ def test_the_endpoint_and_the_token_of_the_environment(hub: HubServer, monkeypat
         "print(len(hr.open('hf://datasets/me/set/data/**/*.tar')))"
     )
     assert run_python(program)[:2] == (0, "20\n")
+
+
+def test_files_are_compared_with_their_hashes(hub: HubServer) -> None:
+    images = {f"{at}.jpg": encode(photograph(at, 30, 30), "JPEG") for at in range(2)}
+    images["2.jpg"] = images["0.jpg"] + bytes(1000)  # in LFS
+    hub.datasets["me/images"] = Repository()
+    hub.datasets["me/images"].commit(images)
+    opened = hr.open("hf://datasets/me/images/*.jpg", store_options={"endpoint": hub.endpoint}, verify=True)
+    assert [opened.read("image", at) for at in range(3)] == list(images.values())
+    for stated in (hashlib.sha1(b"blob 2\0ab").hexdigest(), hashlib.sha256(b"ab").hexdigest()):
+        assert not object_content.is_other_content(memoryview(b"ab"), stated)
+        assert object_content.is_other_content(memoryview(b"ac"), stated)
+    assert not object_content.is_other_content(memoryview(b"ac"), '"0123-2"')

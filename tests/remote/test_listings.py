@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,13 @@ from loader_data import encode, photograph
 from servers import Answer, Seen, StoreServer
 
 import headrace as hr
-from headrace.data.remote import listing
-from headrace.data.remote.listing import Stores, list_objects
+from headrace.data.remote import key_ranges, listing
+from headrace.data.remote.key_ranges import list_objects
+from headrace.data.remote.listing import Stores
 from headrace.errors import ChangedError
-from headrace.stores.object_store import ListedObject, ObjectPin, ObjectStore
+from headrace.stores import object_store
+from headrace.stores.object_content import ListedObject, ObjectPin
+from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_errors import FailedRequestError, FailureKind
 
 COUNT, PAGE, FAILS = 200, 7, 5
@@ -68,14 +72,15 @@ def test_a_listing_goes_on_from_the_last_page_that_came(remote: StoreServer, sch
     opened = hr.open(f"{scheme}://bucket/{where}", store_options=options | SCHEMES[scheme])
     assert sorted(opened.keys) == sorted(names(COUNT))
     assert len(failed) >= PAGES // FAILS
-    again = len(failed) // PAGE + 1 if scheme == "az" else 0  # pages for keys that Azure lists again
+    again = FAILS - 1  # pages of the chunk that the first failure ends
+    again += len(failed) // PAGE + 1 if scheme == "az" else 0  # pages for keys that Azure lists again
     assert PAGES + len(failed) <= listings(remote) <= PAGES + len(failed) + again
 
 
 def test_a_listing_without_order_begins_anew(monkeypatch: pytest.MonkeyPatch, remote: StoreServer) -> None:
     begun: list[str | None] = []
 
-    def listed(_: ObjectStore, prefix: str, resume: str | None) -> Iterator[ListedObject]:
+    def listed(_: ObjectStore, prefix: str, resume: str | None, chunk: int) -> Iterator[ListedObject]:
         begun.append(resume)
         for key in ("p/b", "p/c", "p/a", "p/d"):
             yield ListedObject(key, ObjectPin(1, None))
@@ -137,3 +142,61 @@ def test_a_long_listing_is_cached_and_its_age_logged(
     assert pages() == 2
     remote.objects = {name: data + b" " for name, data in remote.objects.items()}  # another upload
     assert pages() == 2
+
+
+@pytest.fixture
+def large(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
+    """Three folders of 300 keys, and pages of 20, which are listed side by side."""
+    monkeypatch.setattr(object_store, "_PAGE_KEYS", 20)
+    monkeypatch.setattr(key_ranges, "_ALONE_OBJECTS", 80)
+    monkeypatch.setattr(ObjectStore.list, "__kwdefaults__", {"chunk": 20})
+    store.page = 20
+    store.objects.update((f"train/{'abz'[number % 3]}/é {number:04}.jpg", b"x") for number in range(900))
+    store.objects |= {f"other/{number}": b"" for number in range(50)}
+    return store
+
+
+def test_a_long_listing_is_cut_into_ranges_and_complete(large: StoreServer) -> None:
+    fails = iter(FAULTS * 2)
+    large.fault = lambda seen: next(fails, None) if "start-after" in seen.query else None
+    store = Stores(large.options).path("s3://bucket/x").store
+    found = list_objects(store, "train")
+    assert [each.key for each in found] == sorted(key for key in large.objects if key.startswith("train/"))
+    assert all(each.pin.size == 1 for each in found)
+    pages, afters = 900 // 20, {seen.query for seen in large.requests if "start-after" in seen.query}
+    assert len(afters) > key_ranges._THREADS / 2, "several ranges"
+    assert listings(large) <= 1.6 * pages + len(FAULTS) * 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "most_pages"),
+    [("train/a/*", 24), ("train/[ab]/*0.jpg", 48), ("train/a/é 00*", 4), ("train/z/é 00[01]*.jpg", 4), ("**/1*", 75)],
+)
+def test_only_keys_that_begin_as_the_pattern_are_listed(large: StoreServer, pattern: str, most_pages: int) -> None:
+    expected = [key for key in sorted(large.objects) if listing._key_pattern(pattern).fullmatch(key)]
+    assert expected
+    found = Stores(large.options).resolve(f"s3://bucket/{pattern}")
+    assert [path.key for path in found] == expected
+    assert listings(large) <= most_pages + 1
+
+
+def test_a_store_without_order_is_listed_anew_in_one_go(large: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = sorted(key for key in large.objects if key.startswith("train/"))
+    shuffled = expected[:90] + expected[90:][::-1]
+
+    def listed(_: ObjectStore, prefix: str, resume: str | None, chunk: int) -> Iterator[ListedObject]:
+        yield from (ListedObject(key, ObjectPin(1, None)) for key in shuffled if resume is None or key > resume)
+
+    monkeypatch.setattr(ObjectStore, "_listed", listed)
+    store = Stores(large.options).path("s3://bucket/x").store
+    assert [each.key for each in list_objects(store, "train")] == expected
+
+
+def test_a_cut_is_between_its_ends() -> None:
+    draw = random.Random(0)
+    for _ in range(2000):
+        low, high = sorted("".join(draw.choices("09/az", k=draw.randint(1, 6))) for _ in range(2))
+        cut = key_ranges.key_between(low, high + "~", sorted(set(low + high) - {"/"}))
+        assert cut is None or low < cut < high + "~"
+    assert key_ranges.key_between("n01/a", "n\U0010ffff", "0123456789") == "n5"
+    assert key_ranges.key_between("n01/a", "n1", "019") == "n09"

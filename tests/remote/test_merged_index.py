@@ -22,6 +22,7 @@ from headrace.data.storage import file_writing
 from headrace.data.storage.file_writing import UnwritableError, partial_file
 from headrace.errors import ChangedError, DatasetError, NotFoundError, ReadError, UsageError
 from headrace.tools.command_line import app
+from headrace.tools.plan_command import Prices, read_prices
 
 INDEX = "s3://bucket/i x/index.headrace"
 TARS = "s3://bucket/tars/*.tar"
@@ -49,6 +50,18 @@ def test_the_command_takes_how_long_requests_are_retried(shards: StoreServer, tm
     done = command("s3://bucket/tars/000.tar", "--endpoint", shards.endpoint, "--retry-for", "0")
     assert done.exit_code == 1, done.output
     assert asked(shards) == ["HEAD tars/000.tar"] * 2, "of the size of all, then of the archive: each once"
+
+
+def test_the_command_takes_a_budget_and_prices(shards: StoreServer, tmp_path: Path) -> None:
+    (tmp_path / "prices.json").write_text('{"request": 4e-7, "egress_gb": 0.02}')
+    assert read_prices(tmp_path / "prices.json").gap_bytes == 20_000
+    assert Prices().gap_bytes == 10**12, "bytes are free"
+    done = command(TARS, "--budget", "requests=1e6,bytes=1e9,seconds=600", "--prices", str(tmp_path / "prices.json"))
+    assert done.exit_code == 0, done.output
+    for wrong in ("seconds", "seconds=soon", "hours=3", "seconds=-1", "seconds=nan"):
+        done = command(TARS, "--budget", wrong)
+        assert done.exit_code != 0
+        assert "--budget: expected some of requests, bytes and seconds" in str(done.exception)
 
 
 @pytest.fixture

@@ -319,6 +319,8 @@ def test_patterns_list_and_braces_do_not(store: StoreServer) -> None:
     for none in ("t[!a]*.tar", "t/00[9-0].tar"):
         with pytest.raises(NotFoundError):
             named(f"s3://bucket/{none}")
+    store.objects |= {"t/b[12].jpg": b"x", "t/b1.jpg": b"x", "t/b3.jpg": b"x"}
+    assert named("s3://bucket/t/b[12].jpg") == ["t/b1.jpg", "t/b[12].jpg"]
     assert named("s3://bucket/*/00?.tar") == ["t/000.tar", "t/001.tar", "u/000.tar"]
     assert all(path.pin is not None for path in stores.resolve("s3://bucket/t/*.tar"))
     with pytest.raises(NotFoundError, match=r"objects that match s3://bucket/t/\*.zip, got none below s3://bucket/t"):

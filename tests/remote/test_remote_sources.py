@@ -13,11 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from loader_data import encode, photograph
-from servers import SECRET, StoreServer
+from servers import SECRET, Answer, StoreServer
 from test_remote_archives import tar_of
 
 import headrace as hr
-from headrace.errors import ChangedError, NotFoundError, UsageError
+from headrace.data.remote.listing import Stores
+from headrace.errors import ChangedError, NotFoundError, ReadError, UsageError
+from headrace.fetch.objects import ExpectedSize, NumberedObject
+from headrace.stores.link import LinkMeter
+from headrace.stores.request_planning import LinkModel
 
 COUNT = 12
 CLASSES = ("cat", "dog", "emu é")
@@ -172,20 +176,105 @@ def test_addresses_in_columns(remote: StoreServer, folder: Path, tmp_path: Path)
     assert [images.read("image", number) for number in range(COUNT)] == PHOTOS
 
 
-@pytest.mark.long
-def test_requests_for_sizes_count(remote: StoreServer) -> None:
+@pytest.mark.parametrize("order", ["global", hr.Windowed(block_samples=3, window_blocks=2)])
+def test_an_image_of_unknown_size_takes_one_request(remote: StoreServer, order: Any) -> None:
     addresses = [f"s3://bucket/{name}" for name in NAMES]
     opened = hr.open({"image": addresses}, store_options=remote.options)
     loader = hr.Loader(
-        opened, {"image": hr.Image()}, view=hr.RandomResizedCrop(16), batch_size=4, output="numpy", threads=2
+        opened,
+        {"image": hr.Image()},
+        view=hr.RandomResizedCrop(16),
+        batch_size=4,
+        shuffle=True,
+        order=order,
+        output="numpy",
+        threads=2,
     )
-    before = len(remote.requests)
-    list(loader)
-    methods = [seen.method for seen in remote.requests[before:]]
-    found = loader.stats().fetch
-    assert found is not None
-    assert methods.count("HEAD") == COUNT - 1  # opening looked at the first
-    assert found.counts.requests == len(methods)
+    remote.requests.clear()
+    local = hr.Loader(
+        hr.open({"image": PHOTOS}),
+        {"image": hr.Image()},
+        view=hr.RandomResizedCrop(16),
+        batch_size=4,
+        shuffle=True,
+        output="numpy",
+    )
+    for epoch in range(2):
+        remote.requests.clear()
+        loader.set_epoch(epoch)
+        local.set_epoch(epoch)
+        found = [batch["image"] for batch in loader]
+        if order == "global":
+            assert all(np.array_equal(*pair) for pair in zip(found, (each["image"] for each in local), strict=True))
+        assert [seen.method for seen in remote.requests] == ["GET"] * COUNT
+        stats = loader.stats().fetch
+        assert stats is not None
+        assert stats.counts.requests == COUNT
+        assert stats.wanted_bytes == sum(map(len, PHOTOS))
+        assert stats.held_bytes == 0
+    remote.fail_first(3, Answer())
+    assert len(list(loader)) == 3
+    remote.objects[NAMES[5]] += b" "
+    with pytest.raises(ChangedError, match="05 x"):
+        list(loader)
+
+
+def test_images_of_unknown_size_are_cached(remote: StoreServer) -> None:
+    opened = hr.open({"image": [f"s3://bucket/{name}" for name in NAMES]}, store_options=remote.options)
+    loader = hr.Loader(
+        opened, {"image": hr.Image()}, view=hr.CenterCrop(16), batch_size=4, output="numpy", cache="ram:64MB"
+    )
+    first = [batch["image"] for batch in loader]
+    remote.requests.clear()
+    loader.set_epoch(1)
+    assert all(np.array_equal(*pair) for pair in zip(first, (each["image"] for each in loader), strict=True))
+    assert remote.requests == []
+
+
+def test_memory_for_objects_of_unknown_size_is_bounded() -> None:
+    """However large the later ones are, a request reads at most four times what the plan counts."""
+    sizes = ExpectedSize()
+    for _ in range(15):
+        sizes.add(1000)
+        assert sizes.bytes(1 << 20) == 1 << 20, "too few to expect anything of others"
+    sizes.add(1000)
+    assert sizes.bytes(1 << 20) == 64 << 10
+    for _ in range(16):
+        sizes.add(399_000)
+    assert sizes.bytes(1 << 20) == 200_000
+    path = Stores({"region": "r"}).path("s3://bucket/a.jpg")
+    for expected, most in ((200_000, 800_000), (10 << 20, 16 << 20)):
+        request = NumberedObject(0, path, expected).request(3)
+        assert (request.start, request.stop, request.need) == (0, most, 3)
+        assert request.may_end
+        assert request.with_rest
+    for _ in range(99):
+        sizes.add(1 << 30)
+    assert sizes.bytes(1 << 20) == 16 << 20
+
+
+def test_a_large_image_of_unknown_size_is_read_to_its_end(remote: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LinkMeter, "model", lambda _, streams, now_s: LinkModel(0.1, 1e6, streams))
+    large = encode(photograph(1, 1900, 1400), "PNG")
+    assert len(large) > 4 << 20
+    remote.objects |= {"large/0.png": large, "large/1.jpg": PHOTOS[0], "large/empty.jpg": b""}
+    names = [f"s3://bucket/large/{name}" for name in ("1.jpg", "0.png")]
+    opened = hr.open({"image": names}, store_options=remote.options)
+    remote.requests.clear()
+    (batch,) = hr.Loader(opened, {"image": hr.Image()}, view=hr.Resize((16, 16)), batch_size=2, output="numpy")
+    (same,) = hr.Loader({"image": [PHOTOS[0], large]}, {"image": hr.Image()}, view=hr.Resize((16, 16)), batch_size=2,
+                        output="numpy")  # fmt: skip
+    assert np.array_equal(batch["image"], same["image"])
+    ranges = sorted((seen.key, seen.start, seen.end) for seen in remote.requests if seen.method == "GET")
+    assert ranges == [
+        ("large/0.png", 0, 4 << 20),
+        ("large/0.png", 4 << 20, len(large)),
+        ("large/1.jpg", 0, len(PHOTOS[0])),  # creating the Loader looked at the first
+    ]
+    empty = hr.open({"image": ["s3://bucket/large/empty.jpg", *names]}, store_options=remote.options)
+    assert (
+        len(list(hr.Loader(empty, {"image": hr.Image()}, view=hr.Resize((16, 16)), batch_size=3, output="numpy"))) == 1
+    )
 
 
 def test_signatures_of_addresses_are_not_shown(remote: StoreServer) -> None:
@@ -241,3 +330,33 @@ def test_a_manifest_in_a_store_names_members_of_tars_there(remote: StoreServer, 
     opened = hr.open("s3://bucket/list.csv", root="s3://bucket/shards/*.tar", store_options=remote.options)
     for mine, other in zip(batches(opened), batches(hr.open(folder / "list.csv")), strict=True):
         assert np.array_equal(mine, other)
+
+
+def test_whole_objects_are_compared_with_their_hash(remote: StoreServer) -> None:
+    """A proxy answers with as many other bytes, and with the object's ETag."""
+    addresses = [f"s3://bucket/{name}" for name in NAMES]
+
+    def opened(**given: Any) -> hr.Dataset:
+        return hr.open({"image": addresses}, store_options=remote.options, **given)
+
+    images = opened(verify=True)
+    damaged = Answer(act="html")
+    remote.fail_first(3, damaged)
+    assert [images.read("image", number) for number in range(COUNT)] == PHOTOS
+    loader = hr.Loader(opened(verify=True), {"image": hr.Image()}, view=hr.CenterCrop(16), batch_size=4, output="numpy")
+    remote.fail_first(3, damaged)
+    assert len(list(loader)) == 3
+    counts = loader.stats().fetch
+    assert counts is not None
+    assert counts.counts.retries >= 3  # the server also closes connections
+    assert pickle.loads(pickle.dumps(images)).table.columns.keys() == {"image"}
+    remote.fail_first(100, damaged)
+    assert opened().read("image", 1) != PHOTOS[1]
+    with pytest.raises(ReadError, match=r"01 x\.jpg.* do not have the hash .* at each of 4 attempts"):
+        opened(verify=True).read("image", 1)
+    remote.fault = None
+    remote.objects["t.tar"] = tar_of({"0.jpg": PHOTOS[0]})
+    with pytest.raises(UsageError, match="verify= needs objects in stores that are read whole"):
+        hr.open("s3://bucket/t.tar", store_options=remote.options, verify=True)
+    with pytest.raises(UsageError, match="verify: expected True or False"):
+        opened(verify=1)

@@ -12,6 +12,7 @@ from servers import StoreServer
 from test_remote_archives import tar_of
 
 import headrace as hr
+from headrace.data.archives import tar_lookahead
 from headrace.data.archives.tar_index import build_tar_index
 from headrace.data.archives.tar_lookahead import HeaderLookahead, _after, _next_header
 from headrace.data.remote.listing import Stores
@@ -94,3 +95,21 @@ def test_headers_far_apart_are_asked_for_side_by_side(
     assert list(opened.keys) == [name.removesuffix(".jpg") for name in data]
     assert most >= 8, "headers are followed in many places"
     assert len(store.requests) < 600 * 1.2
+
+
+def test_what_is_passed_counts_the_headers_found_ahead(
+    store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the time and bytes left are estimated at many times what they are."""
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(LinkMeter, "model", lambda _, streams, now_s: LinkModel(0.001, 1e6, streams))
+    store.objects["t.tar"] = tar_of({f"{number:04}.jpg": bytes(20_000) for number in range(800)})
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(tar_lookahead, "note_scan", lambda offset, size, requests: seen.append((offset, size)))
+    assert len(hr.open("s3://bucket/t.tar", store_options=store.options)) == 800
+    size, read, far = len(store.objects["t.tar"]), 0, 0
+    for offset, more in seen:
+        read, far = read + more, max(far, offset)
+        assert far <= size
+        if far > size / 4:
+            assert read * size / far < 0.5 * size, "a third is read in all"

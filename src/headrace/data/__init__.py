@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from headrace.data.archives.archive_members import NameTable
-from headrace.data.archives.archive_scans import ScanLog, ScanState
+from headrace.data.archives.archive_scans import ScanLog, ScanState, parse_budget
 from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers
 from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
 from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
@@ -34,7 +34,8 @@ from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
 from headrace.data.pillow_images import MOST_PIXEL_BYTES, TooLargeError, apart_formats, open_picture, picture_size
-from headrace.data.remote.listing import Stores, list_objects
+from headrace.data.remote.key_ranges import list_objects
+from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import ObjectPath, write_object
 from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.sizes import image_sizes

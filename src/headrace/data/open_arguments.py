@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headrace.data.archives.archive_scans import ScanBudget, parse_budget
 from headrace.data.class_names import Classes
 from headrace.data.manifest.manifest_columns import check_names
 from headrace.data.remote.listing import Stores
@@ -26,14 +27,16 @@ ARGUMENT_NEEDS = {
     "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
     "cache": "tars, zips or a manifest, whose indices it keeps",
     "index": "tars or zips in a store, whose merged index it is",
+    "index_budget": "tars or zips in a store, whose missing indices it limits the cost of",
     "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
     "length": "an iterable that does not say how many samples it gives",
     "store_options": "addresses in stores, such as s3://bucket/shards/*.tar",
     "store": "addresses in stores, such as s3://bucket/shards/*.tar",
+    "verify": "objects in stores that are read whole, such as images: parts of archives have no checksum",
     "retry_for": "addresses in stores, such as s3://bucket/shards/*.tar",
 }
 """Purpose of each argument, in checking order."""
-OF_STORES = ("store_options", "store", "retry_for")
+OF_STORES = ("store_options", "store", "retry_for", "verify")
 """Arguments for data in stores, or for sources that name such data."""
 _EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
 
@@ -47,11 +50,13 @@ class OpenArguments:
     columns: Sequence[str] | None = None
     cache: Path | None = None
     index: Path | None = None
+    index_budget: Mapping[str, float] | None = None
     stage: Path | None = None
     length: int | None = None
     store_options: Mapping[str, Any] | None = None
     store: Any = None
     retry_for: float | None = None
+    verify: bool | None = None
 
     def check(self) -> None:
         """Raise UsageError for a value that no source takes."""
@@ -73,6 +78,9 @@ class OpenArguments:
         length: object = self.length
         if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
             raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")
+        if self.verify is not None and not isinstance(self.verify, bool):
+            raise UsageError(f"verify: expected True or False, got {self.verify!r}")
+        self.scan_budget  # noqa: B018  # checks it
         seconds: object = self.retry_for
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and 0 <= seconds < math.inf):  # type: ignore[operator]
@@ -87,6 +95,15 @@ class OpenArguments:
                     f"{name}: expected none, got {shown(value)}: {subject} is {what}. {name}= needs {needs}. "
                     f"Leave it out"
                 )
+
+    def stores(self) -> Stores:
+        """Return the stores with the arguments for them."""
+        return Stores(self.store_options, self.store, retry_for_s=self.retry_for, verify=bool(self.verify))
+
+    @property
+    def scan_budget(self) -> ScanBudget | None:
+        """`index_budget`. Raises UsageError."""
+        return None if self.index_budget is None else parse_budget(self.index_budget, "index_budget")
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -119,7 +136,7 @@ def path_of(path: object) -> str:
 def root_of(manifests: Sequence[FilePath], given: OpenArguments) -> PathRoot:
     """Return the root of the paths in files of rows: `root=`, or the folder of the files."""
     folders = {folder_of(path) for path in manifests}
-    stores = Stores(given.store_options, given.store, retry_for_s=given.retry_for)
+    stores = given.stores()
     if given.root is None and len(folders) > 1:
         return FolderRoot(os.path.commonpath(folders), is_common=True, stores=stores)
     return open_root(given.root, manifest=manifests[0], cache=given.cache_folder, stores=stores)

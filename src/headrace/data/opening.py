@@ -33,7 +33,7 @@ from headrace.data.open_arguments import (
     root_of,
     shown,
 )
-from headrace.data.remote.listing import Listing, Stores, prefix_listing, prefix_path
+from headrace.data.remote.listing import Listing, prefix_listing, prefix_path
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_saved_dataset
 from headrace.data.sources.coco import open_coco
@@ -52,6 +52,7 @@ from headrace.stores import HubStore, is_remote, show_address
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
+_OF_ARCHIVES = tuple(name for name in OF_STORES if name != "verify")
 _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
 
 
@@ -63,11 +64,13 @@ def open_dataset(
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
     index: Path | None = None,
+    index_budget: Mapping[str, float] | None = None,
     stage: Path | None = None,
     length: int | None = None,
     store_options: Mapping[str, Any] | None = None,
     store: Any = None,
     retry_for: float | None = None,
+    verify: bool | None = None,
     **unknown: Any,
 ) -> Dataset:
     """Open the samples at `where` without reading any of them.
@@ -108,6 +111,8 @@ def open_dataset(
     `index`: for archives in stores, the address or path of the merged index that `headrace index --to` wrote. It is
     fetched once per node, and a pattern's listing is the only other request. Raises ChangedError if an archive changed
     since.
+    `index_budget`: for archives in stores, what building missing indices may cost: a dict with any of `requests`,
+    `bytes`, `seconds`. Beyond it, a UsageError states the cost. None: unlimited.
     `length`: number of samples of an iterable without `len`; any other number is an error.
     `stage`: folder on a faster file system, such as `/dev/shm/NAME`. Everything is copied there first unless already
     there; one process copies and the others wait. Samples and their identity stay the same, so a state saved without
@@ -115,7 +120,8 @@ def open_dataset(
 
     `store_options`: options for obstore's store of that kind, such as `endpoint` or `region`, and `anonymous`,
     `profile`. `store`: an obstore store for the bucket instead. `retry_for`: seconds to retry requests that fail for
-    transient reasons (default: 300, or 30 if the store has never answered).
+    transient reasons (default: 300, or 30 if the store has never answered). `verify`: True to compare objects that are
+    read whole, such as images, with their MD5, where the store's ETag is one.
 
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError;
     with `stage` also WriteError (it would not fit, or cannot be written).
@@ -127,11 +133,13 @@ def open_dataset(
         columns=columns,
         cache=cache,
         index=index,
+        index_budget=index_budget,
         stage=stage,
         length=length,
         store_options=store_options,
         store=store,
         retry_for=retry_for,
+        verify=verify,
     )
     source = find_source(where, given)  # report errors before anything is copied
     if stage is not None:
@@ -186,7 +194,7 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
     local = next((part for part in parts if not is_remote(part)), None)
     if local is not None:
         raise UsageError(f"expected addresses in stores alone, as others are, got {shown(local)}. Open them apart")
-    stores = Stores(given.store_options, given.store, retry_for_s=given.retry_for)
+    stores = given.stores()
     if len(parts) == 1 and (prefix := prefix_path(stores.path(parts[0]))) is not None:
         return _prefix(prefix_listing(prefix, given.cache_folder), given)
     paths: list[ObjectPath] = [path for part in parts for path in stores.resolve(part)]
@@ -209,7 +217,7 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
             addresses = list(map(str, paths))
         open_images = partial(open_objects, paths, stores, addresses=addresses)
         return OpenableSource(paths[0].name, "an image", OF_STORES, open_images)
-    return _without_stage(_files(paths, first, given))
+    return _without_stage(_files(paths, first, given), first)
 
 
 def _prefix(listing: Listing, given: OpenArguments) -> OpenableSource:
@@ -229,16 +237,17 @@ def _prefix(listing: Listing, given: OpenArguments) -> OpenableSource:
     return OpenableSource(path.name or str(path), "a folder", ("classes", "cache", *OF_STORES), open_table)
 
 
-def _without_stage(source: OpenableSource) -> OpenableSource:
+def _without_stage(source: OpenableSource, kind: FileKind | None = None) -> OpenableSource:
     """Return a source in a store, without `stage`."""
-    takes = (*(name for name in source.takes if name != "stage"), *OF_STORES)
+    of_stores = OF_STORES if kind is None or kind.kind not in ("tar", "zip") else _OF_ARCHIVES
+    takes = (*(name for name in source.takes if name != "stage"), *of_stores)
     return replace(source, takes=tuple(dict.fromkeys(takes)))
 
 
 def _indexed_archives(paths: Sequence[ObjectPath], merged: MergedIndex, given: OpenArguments) -> OpenableSource:
     merged.pin(paths)
     kind = FileKind("zip", "a zip") if merged.format(paths[0]) == ZIP.format else FileKind("tar", "a tar")
-    return replace(_archives(paths, kind, given, merged), takes=("classes", "columns", "cache", *OF_STORES, "index"))
+    return replace(_archives(paths, kind, given, merged), takes=("classes", "columns", "cache", *_OF_ARCHIVES, "index"))
 
 
 def _suffix(path: StoredPath) -> str:
@@ -320,8 +329,15 @@ def _archives(
     archives: ArchiveKind[Any] = ZIP if kind.kind == "zip" else TAR
 
     def open_chosen() -> SampleTable:
-        table = open_archives(archives, paths, classes=given.classes, cache=given.cache_folder, merged=merged)
+        table = open_archives(
+            archives,
+            paths,
+            classes=given.classes,
+            cache=given.cache_folder,
+            merged=merged,
+            budget=given.scan_budget,
+        )
         return table if given.columns is None else choose_columns(table, given.columns)
 
-    takes = ("stage", "classes", "columns", "cache")
+    takes = ("stage", "classes", "columns", "cache", *(() if isinstance(paths[0], str) else ("index_budget",)))
     return OpenableSource(file_name(paths[0]), f"{kind.words} of samples", takes, open_chosen)

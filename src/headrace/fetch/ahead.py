@@ -10,7 +10,8 @@ import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from headrace.data import Dataset, HeldParts
 from headrace.fetch.fetch_stats import FetchStats, WaitClock
-from headrace.fetch.objects import NumberedObject, Objects, ask_sizes, object_bytes, object_of
+from headrace.fetch.objects import ExpectedSize, NumberedObject, Objects, object_of
 from headrace.fetch.read_groups import (
     Ints,
     LocatedGroup,
@@ -114,6 +115,7 @@ class FetchAhead:
         self._read_share = 1.0
         """Ratio of read to wanted bytes in the last round."""
         self._objects = Objects()
+        self._expected_size = ExpectedSize()
         self._lock = threading.Lock()
         self._part_of: dict[Place, _Part | None] = {}
         """Part of each place; None for a cached sample, or one to fetch again."""
@@ -123,7 +125,7 @@ class FetchAhead:
         """Columns with located pages."""
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
-        self._held_bytes = self._wanted_bytes = self._fewest = self._size_requests = 0
+        self._held_bytes = self._wanted_bytes = self._fewest = 0
         self.waits = WaitClock()
         self._engine: RangeFetcher = engine or RequestEngine()  # last: nothing would close it if another step failed
 
@@ -241,7 +243,6 @@ class FetchAhead:
         counts, latency_s = self._engine.counts()
         with self._lock:
             held, wanted, fewest = self._held_bytes, self._wanted_bytes, self._fewest
-            counts = replace(counts, requests=counts.requests + self._size_requests)
         return FetchStats(counts, latency_s, held, wanted, fewest, self.waits.wait_s, self.waits.stall_s)
 
     def _plan_round(self, *, is_needed: bool) -> bool:
@@ -308,16 +309,31 @@ class FetchAhead:
         parts: dict[int, _Part] = {}
         for number in plan.by_need():
             of = self._objects[int(plan.object[number])]
-            requests = list(plan.requests(number, of.path))
-            size = requests[-1].stop - requests[0].start
-            parts[number] = _Part(requests[0].start, size, self._engine.fetch(requests), of)
-        self._wanted_bytes += ranges.bytes
-        self._fewest += plan.fewest
+            is_known = of.expected_bytes is None
+            requests = list(plan.requests(number, of.path)) if is_known else [of.request(int(plan.need[number]))]
+            size = int(plan.stop[number] - plan.start[number])
+            part = parts[number] = _Part(requests[0].start, size, self._engine.fetch(requests), of)
+            if not is_known:
+                part.data.add_done_callback(partial(self._correct, part))
+        with self._lock:
+            self._wanted_bytes += ranges.bytes
+            self._fewest += plan.fewest
         found = [parts[number] for number in plan.part_of.tolist()]
         if self._paged:
             keys = zip(ranges.object.tolist(), ranges.start.tolist(), ranges.stop.tolist(), strict=True)
             self._by_range.update(zip(keys, found, strict=True))
         return found
+
+    def _correct(self, part: _Part, data: Future[Any]) -> None:
+        """Count an object of formerly unknown size with the bytes that it has."""
+        if data.cancelled() or data.exception() is not None:
+            return
+        size = memoryview(data.result()).nbytes
+        with self._lock:
+            more, part.bytes = size - part.bytes, size
+            self._wanted_bytes += more
+            self._held_bytes += more if part.places else 0
+            self._expected_size.add(size)
 
     def _locate(self, group: ReadGroup) -> LocatedGroup:
         wanted, cached = [], set[Place]()
@@ -359,16 +375,13 @@ class FetchAhead:
         if at.packed is not None:
             self._paged.add(column)
         stored = at.stored()
+        named = {at_id: self._objects.numbered(path) for at_id, path in objects.items() if path is not None}
         if stored is None:
-            unknown = [path for path in objects.values() if path is not None and path.pin is None]
-            with self._lock:
-                self._size_requests += len(unknown)
-            ask_sizes(unknown)
-            sizes = np.array([object_bytes(objects[number]) for number in at.path_id.tolist()], np.int64)
-            stored = np.zeros(len(samples), np.int64), sizes
+            expected = self._expected_size.bytes(self._engine.model().request_bytes)
+            sizes = {at_id: of.size(expected) for at_id, of in named.items()}
+            stored = np.zeros_like(samples), np.array([sizes.get(at_id, 0) for at_id in at.path_id.tolist()], np.int64)
         start, stop = stored
         rows = np.flatnonzero(there)
-        named = {at_id: self._objects.numbered(path) for at_id, path in objects.items() if path is not None}
         numbers = np.array([named[at_id].number for at_id in at.path_id[rows].tolist()], np.int64)
         ranges = WantedRanges(numbers, start[rows], stop[rows], need[rows])
         return WantedPlaces([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))

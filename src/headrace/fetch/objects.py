@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from headrace.data import ColumnFiles, ObjectPath
-from headrace.stores import MOST_STREAMS
-from headrace.system import work_through
+from headrace.stores import LARGEST_REQUEST_BYTES, Request
+
+_REQUESTED_SHARE = 4
+"""Requested bytes of an object of unknown size, as a multiple of the expected size: one request is enough for nearly
+all, and memory is bounded."""
+_LEAST_EXPECTED_BYTES = 1 << 16
+_KNOWN_ENOUGH = 16
 
 
 @dataclass(eq=False)
@@ -17,6 +22,22 @@ class NumberedObject:
 
     number: int
     path: ObjectPath
+    expected_bytes: int | None = None
+    """Size that plans assume; None: the size is known."""
+
+    def size(self, expected_bytes: int) -> int:
+        """Return the size that plans assume: `expected_bytes` before the object's first read."""
+        if self.expected_bytes is None:
+            if self.path.pin is not None:
+                return self.path.pin.size
+            self.expected_bytes = expected_bytes
+        return self.expected_bytes
+
+    def request(self, need: int) -> Request:
+        """Return the first request for an object whose size plans assume, usually the only one."""
+        assert self.expected_bytes is not None, "ranges of a known size are planned"
+        stop = min(_REQUESTED_SHARE * self.expected_bytes, LARGEST_REQUEST_BYTES)
+        return Request(self.path, 0, stop, need, may_end=True, with_rest=True)
 
 
 class Objects:
@@ -45,16 +66,19 @@ def object_of(files: ColumnFiles, number: int) -> ObjectPath | None:
     return path
 
 
-def ask_sizes(paths: Sequence[ObjectPath]) -> None:
-    """Request the unknown sizes of objects, several at once. Raises as opening them does."""
+class ExpectedSize:
+    """Expected size of an object whose size is unknown: the mean of the objects read so far."""
 
-    def ask(path: ObjectPath) -> None:
-        path.open().size()
+    def __init__(self) -> None:
+        self._count = self._bytes = 0
 
-    if paths:
-        work_through(paths, ask, name="fetch-sizes", threads=min(MOST_STREAMS, len(paths)))
+    def add(self, size: int) -> None:
+        """Record the size of an object that was read."""
+        self._count += 1
+        self._bytes += size
 
-
-def object_bytes(path: ObjectPath | None) -> int:
-    """Return the size of a whole object in bytes. Raises as opening it does."""
-    return 0 if path is None else path.open().size()
+    def bytes(self, at_first: int) -> int:
+        """Return the expected size; `at_first` before enough objects were read."""
+        if self._count < _KNOWN_ENOUGH:
+            return at_first
+        return min(max(_LEAST_EXPECTED_BYTES, self._bytes // self._count), LARGEST_REQUEST_BYTES)

@@ -10,15 +10,24 @@ from headrace.stores.addresses import HUB_SCHEME, ObjectAddress, StoreAddress, i
 from headrace.stores.connections import without_credentials
 from headrace.stores.hub import HubStore
 from headrace.stores.link import MOST_STREAMS, STREAMS
-from headrace.stores.object_store import ListedObject, ListingPage, ObjectPin, ObjectStore
+from headrace.stores.object_content import ListedObject, ListingPage, ObjectPin
+from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_engine import RequestEngine, link_model, shared_requests, store_users
 from headrace.stores.request_errors import FailedRequestError, FailureKind, RangeRequest
-from headrace.stores.request_planning import LinkModel, Request, RequestPlan, WantedRanges, plan_requests
+from headrace.stores.request_planning import (
+    LARGEST_REQUEST_BYTES,
+    LinkModel,
+    Request,
+    RequestPlan,
+    WantedRanges,
+    plan_requests,
+)
 from headrace.stores.request_runner import RequestCounts, RequestRunner
 from headrace.stores.retrying import REMOTE_RETRIES, with_remote_retries
 
 __all__ = [
     "HUB_SCHEME",
+    "LARGEST_REQUEST_BYTES",
     "MOST_STREAMS",
     "REMOTE_RETRIES",
     "STREAMS",

@@ -20,7 +20,8 @@ from urllib.parse import quote, urlsplit
 from headrace.errors import UsageError
 from headrace.stores.addresses import HUB_SCHEME, StoreAddress
 from headrace.stores.connections import without_credentials
-from headrace.stores.object_store import ListedObject, ListingPage, ObjectPin, ObjectStore
+from headrace.stores.object_content import ListedObject, ListingPage, ObjectPin
+from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_errors import FailedRequestError, FailureKind, kind_of_status
 
 _TIMEOUT_S = 20.0
@@ -90,6 +91,7 @@ class HubStore(ObjectStore):
         store: Any = None,
         *,
         retry_for_s: float | None = None,
+        verify: bool = False,
     ) -> HubStore:
         """Check the arguments of `open`. Raises UsageError."""
         if store is not None:
@@ -97,12 +99,12 @@ class HubStore(ObjectStore):
         unknown = next((name for name in options or {} if name not in _TAKES), None)
         if unknown is not None:
             raise UsageError(f"store_options: expected {', '.join(_TAKES)} for {address}, got {unknown!r}")
-        return cls(address, dict(options or {}), retry_for_s=retry_for_s)
+        return cls(address, dict(options or {}), retry_for_s=retry_for_s, verify=verify)
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept, left_out = without_credentials(self.options)
         names = tuple(dict.fromkeys((*self.left_out, *left_out)))
-        return HubStore, (self.address, kept, None, names, self.retry_for_s)
+        return HubStore, (self.address, kept, None, names, self.retry_for_s, self.verify)
 
     @property
     def repository(self) -> str:
@@ -148,7 +150,8 @@ class HubStore(ObjectStore):
             data, found = place.web.read(place.key, start, end, None)
         except FailedRequestError as failure:
             self._refused(key, claimed, failure)
-        return data, _checked(place, found, pin)
+        content = _checked(place, found, pin)
+        return self._checked_bytes(data, start, end, content), content
 
     def write(self, key: str, path: str) -> NoReturn:
         """Raise UsageError: a commit is immutable."""
@@ -166,9 +169,14 @@ class HubStore(ObjectStore):
             data, found = await place.web.read_async(place.key, start, end, None, begun)
         except FailedRequestError as failure:
             self._refused(key, claimed, failure)
-        return data, _checked(place, found, pin)
+        content = _checked(place, found, pin)
+        return self._checked_bytes(data, start, end, content), content
 
-    def list(self, prefix: str, resume: str | None = None) -> Iterator[ListingPage]:
+    @property
+    def lists_in_order(self) -> bool:
+        return False
+
+    def list(self, prefix: str, resume: str | None = None, *, chunk: int = 0) -> Iterator[ListingPage]:
         """Yield the files in a folder, with their sizes and content hashes. Raises FailedRequestError.
 
         `resume`: continue after the page with this `resume`.

@@ -14,62 +14,23 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from headrace.errors import UsageError
 from headrace.stores.addresses import StoreAddress
 from headrace.stores.connections import connect, without_credentials
+from headrace.stores.object_content import ListedObject, ListingPage, ObjectPin, is_other_content, pin_of_answer
 from headrace.stores.request_errors import FailedRequestError, FailureKind, failure_of
 
 _PAGE_KEYS = 1000
 _MODULE = "obstore._obstore"
-
-
-class ObjectPin(NamedTuple):
-    """Content version of an object, as its store states it."""
-
-    size: int
-    etag: str | None
-    version: str | None = None
-    modified: str | None = None
-    """Modification time; used if the store states no ETag."""
-
-    def is_same(self, other: ObjectPin) -> bool:
-        """Return True if both are the same content, as far as the store states."""
-        if self.etag is not None and other.etag is not None:
-            return self.size == other.size and self.etag == other.etag
-        return self.size == other.size and self.modified == other.modified
-
-    @property
-    def match(self) -> str | None:
-        """ETag for an If-Match header; None for a weak ETag, which never matches."""
-        return None if self.etag is None or self.etag.startswith("W/") else self.etag
-
-
-class ListedObject(NamedTuple):
-    """Object in a listing."""
-
-    key: str
-    pin: ObjectPin
-
-
-class ListingPage(NamedTuple):
-    """Part of a listing."""
-
-    objects: Sequence[ListedObject]
-    resume: str | None
-    """Argument of `list` to continue after this page; None if a listing can only start over."""
-
-
-def _pin(meta: Mapping[str, Any]) -> ObjectPin:
-    modified = meta.get("last_modified")
-    # Whole seconds: listings may have fractions, response headers have none.
-    changed = None if modified is None else modified.replace(microsecond=0).isoformat()
-    return ObjectPin(int(meta["size"]), meta.get("e_tag"), meta.get("version"), changed)
+_NOT_ITS_TAG = (
+    "Upload it again if it is damaged. If its ETag is no MD5, as with SSE-KMS and SSE-C, open without verify=True"
+)
 
 
 class _LoadedModule:
@@ -145,6 +106,8 @@ class ObjectStore:
     """Names of the credentials that stayed in the process that was given them."""
     retry_for_s: float | None = None
     """`retry_for=`: seconds to retry requests; None: not given."""
+    verify: bool = False
+    """`verify=`: True to compare objects that one answer holds with their MD5, where the ETag is one."""
     _connected: dict[str, Any] = field(default_factory=dict, repr=False)
     _hidden_from: ClassVar[tuple[FailureKind, ...]] = (FailureKind.CREDENTIALS,)
     """Kinds of failures with which the store may respond to clients without access to an object."""
@@ -157,10 +120,11 @@ class ObjectStore:
         store: Any = None,
         *,
         retry_for_s: float | None = None,
+        verify: bool = False,
     ) -> ObjectStore:
         """Check the arguments of `open`. Raises UsageError."""
         if store is None:
-            return cls(address, dict(options or {}), retry_for_s=retry_for_s)
+            return cls(address, dict(options or {}), retry_for_s=retry_for_s, verify=verify)
         if options:
             raise UsageError("store_options: expected none beside store=, which has its own. Leave one out")
         if not hasattr(store, "__module__") or not type(store).__module__.startswith("obstore"):
@@ -177,7 +141,7 @@ class ObjectStore:
             given = pickle.dumps(store)
         except Exception:  # a credential provider may not pickle: it serves this process, and a fork raises UsageError
             given = b""
-        made = cls(address, {}, given, retry_for_s=retry_for_s)
+        made = cls(address, {}, given, retry_for_s=retry_for_s, verify=verify)
         made._connected.update(process=os.getpid(), store=store)
         return made
 
@@ -188,7 +152,7 @@ class ObjectStore:
         if self.address.credential is not None or self.address.query is not None:
             left_out = (*left_out, "those of the address")
         names = tuple(dict.fromkeys((*self.left_out, *left_out)))
-        return ObjectStore, (self.address, kept, None, names, self.retry_for_s)
+        return ObjectStore, (self.address, kept, None, names, self.retry_for_s, self.verify)
 
     @property
     def lasting_address(self) -> StoreAddress:
@@ -233,7 +197,7 @@ class ObjectStore:
 
     def head(self, key: str) -> ObjectPin:
         """Return the content pin of an object. Raises FailedRequestError."""
-        return _pin(self._try(lambda obstore, store: obstore.head(store, key)))
+        return pin_of_answer(self._try(lambda obstore, store: obstore.head(store, key)))
 
     def read(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
         """Return bytes `start` to `end` (fewer at the object's end), and their content pin.
@@ -244,7 +208,7 @@ class ObjectStore:
         def request(obstore: Any, store: Any) -> tuple[memoryview, ObjectPin]:
             answer = obstore.get(store, key, options=_get_options(start, end, pin))
             found = _checked_pin(answer.meta, pin)
-            return _checked_bytes(memoryview(answer.bytes()), start, end, found), found
+            return self._checked_bytes(memoryview(answer.bytes()), start, end, found), found
 
         answered: tuple[memoryview, ObjectPin] = self._try(request)
         return answered
@@ -261,7 +225,7 @@ class ObjectStore:
             answer = await self._obstore().get_async(self._connection(), key, options=_get_options(start, end, pin))
             begun()
             found = _checked_pin(answer.meta, pin)
-            data = _checked_bytes(memoryview(await answer.bytes_async()), start, end, found)
+            data = self._checked_bytes(memoryview(await answer.bytes_async()), start, end, found)
             self.note_answer()
             return data, found
         except UsageError:
@@ -270,19 +234,26 @@ class ObjectStore:
             failure = self._explained(failure_of(error))
         raise failure
 
-    def list(self, prefix: str, resume: str | None = None) -> Iterator[ListingPage]:
+    @property
+    def lists_in_order(self) -> bool:
+        """True if listings are expected in the order of the keys: all but directory buckets of S3."""
+        return not self.address.name.endswith("--x-s3")
+
+    def list(self, prefix: str, resume: str | None = None, *, chunk: int = _PAGE_KEYS) -> Iterator[ListingPage]:
         """Yield the objects in a prefix, which ends at a boundary between parts of keys, in the order of their keys.
 
-        `resume`: continue after the page with this `resume`. Raises FailedRequestError after yielding all objects that
-        arrived, and UsageError for a web server, which has no listing.
+        `resume`: continue after the page with this `resume`, or after a key of a store that lists in order. `chunk`:
+        objects that arrive or fail together. Pass 1 after a failure: otherwise all of a chunk has to come without one.
+        Raises FailedRequestError after yielding all objects that arrived, and UsageError for a web server, which has
+        no listing.
         """
         if self.address.is_web:
             raise UsageError(
                 f"{self.address.show(prefix)}: a web server has no listing. Name the files, or write a brace list "
                 f"such as train-{{000..009}}.tar"
             )
-        listed = self._listed(prefix, resume)
-        keys = [] if resume is None else [resume.encode()]
+        listed = self._listed(prefix, resume, chunk)
+        keys = [] if resume is None else [resume]
         is_ordered, failure = True, None
         while failure is None:
             objects: list[ListedObject] = []
@@ -290,22 +261,29 @@ class ObjectStore:
                 objects.extend(islice(listed, _PAGE_KEYS))
             except FailedRequestError as error:
                 failure = error
-            keys = [*keys[-1:], *(each.key.encode() for each in objects)]
+            keys = [*keys[-1:], *(each.key for each in objects)]  # in the order of their bytes, as texts are
             is_ordered = is_ordered and keys == sorted(keys)  # S3's directory buckets have no order to resume by
-            yield ListingPage(objects, keys[-1].decode() if keys and is_ordered else None)
+            yield ListingPage(objects, keys[-1] if keys and is_ordered else None)
             if failure is None and len(objects) < _PAGE_KEYS:
                 return
         raise failure
 
-    def _listed(self, prefix: str, resume: str | None) -> Iterator[ListedObject]:
-        # Chunks of one: obstore drops the objects of a chunk if the request for the rest fails.
+    def _listed(self, prefix: str, resume: str | None, chunk: int) -> Iterator[ListedObject]:
         stream = self._try(
-            lambda obstore, store: obstore.list(store, prefix=prefix or None, offset=resume, chunk_size=1)
+            lambda obstore, store: obstore.list(store, prefix=prefix or None, offset=resume, chunk_size=chunk)
         )
         while (found := self._try(lambda _, __: next(stream, None))) is not None:
             for each in found:
-                if resume is None or each["path"].encode() > resume.encode():  # Azure lists the key `resume` again
-                    yield ListedObject(each["path"], _pin(each))
+                if resume is None or each["path"] > resume:  # Azure lists the key `resume` again
+                    yield ListedObject(each["path"], pin_of_answer(each))
+
+    def _checked_bytes(self, data: memoryview, start: int, end: int, pin: ObjectPin) -> memoryview:
+        expected = min(end, pin.size) - start
+        if len(data) != expected:
+            raise FailedRequestError(FailureKind.PASSING, f"expected {expected} bytes, got {len(data)}")
+        if self.verify and len(data) == pin.size and is_other_content(data, pin.etag or ""):
+            raise FailedRequestError(FailureKind.OTHER, f"its bytes do not have the hash {pin.etag}", _NOT_ITS_TAG)
+        return data
 
     def _try(self, request: Any) -> Any:
         try:
@@ -356,14 +334,7 @@ def _get_options(start: int, end: int, pin: ObjectPin | None) -> dict[str, Any]:
 
 
 def _checked_pin(meta: Mapping[str, Any], pin: ObjectPin | None) -> ObjectPin:
-    found = _pin(meta)
+    found = pin_of_answer(meta)
     if pin is not None and not pin.is_same(found):
         raise FailedRequestError(FailureKind.CHANGED, "another version lies there")
     return found
-
-
-def _checked_bytes(data: memoryview, start: int, end: int, pin: ObjectPin) -> memoryview:
-    expected = min(end, pin.size) - start
-    if len(data) != expected:
-        raise FailedRequestError(FailureKind.PASSING, f"expected {expected} bytes, got {len(data)}")
-    return data

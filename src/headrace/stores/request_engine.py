@@ -22,9 +22,10 @@ import numpy as np
 
 from headrace.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.stores.link import MOST_STREAMS, STREAMS, LinkMeter
-from headrace.stores.object_store import ObjectPin, ObjectStore
+from headrace.stores.object_content import ObjectPin
+from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
-from headrace.stores.request_planning import LinkModel, Request
+from headrace.stores.request_planning import LARGEST_REQUEST_BYTES, LinkModel, Request
 from headrace.stores.request_runner import RangeReader, RequestCounts, RequestRunner
 from headrace.stores.retrying import StoreAttempts
 from headrace.system import THREAD_PREFIX, close_at_exit, close_in_forks
@@ -227,12 +228,24 @@ async def _part(runner: RequestRunner, requests: Sequence[Request]) -> Any:
             answer.cancel()
         raise
     if len(pieces) == 1:
-        return pieces[0]
+        return await _with_rest(runner, wanted[0], pieces[0]) if wanted[0].with_rest else pieces[0]
     whole = np.empty(requests[-1].stop - requests[0].start, np.uint8)
     for request, piece in zip(wanted, pieces, strict=True):
         at = request.start - requests[0].start
         whole[at : at + request.bytes] = np.frombuffer(piece, np.uint8)
     return whole
+
+
+async def _with_rest(runner: RequestRunner, request: Request, piece: Any) -> Any:
+    """Return the bytes of an object to its end, whose size the answer to its first request has stated."""
+    begin, pin = request.start + memoryview(piece).nbytes, request.object.pin
+    if pin is None or pin.size <= begin:
+        return piece
+    rest = [
+        Request(request.object, at, min(at + LARGEST_REQUEST_BYTES, pin.size), request.need)
+        for at in range(begin, pin.size, LARGEST_REQUEST_BYTES)
+    ]
+    return np.concatenate([np.frombuffer(piece, np.uint8), np.frombuffer(await _part(runner, rest), np.uint8)])
 
 
 class _SharedEngine:

@@ -29,7 +29,8 @@ latencies and gaps of 32, 64, 128 and 200 KiB."""
 _STREAM_GAIN = 2.0
 """Bytes in flight, as a multiple of latency x bandwidth. BBR's window has the same gain."""
 _LARGEST_GAP_BYTES = 4 << 20
-_PART_BYTES = 1 << 20, 16 << 20
+LARGEST_REQUEST_BYTES = 16 << 20
+_PART_BYTES = 1 << 20, LARGEST_REQUEST_BYTES
 """Smallest and largest request."""
 _FAST_PART_BYTES, _PART_S = 4 << 20, 0.04
 """A request has at least the bytes that the whole link sends in `_PART_S`, up to this size: it costs the CPU time of
@@ -116,6 +117,8 @@ class Request(NamedTuple):
     """Step that needs the bytes; the lowest comes first."""
     may_end: bool = False
     """True if the object may end before `stop`, since its size is unknown."""
+    with_rest: bool = False
+    """True to read an object that goes on after `stop` to its end, by further requests."""
 
     @property
     def bytes(self) -> int:

@@ -49,6 +49,13 @@ def index(
         float | None,
         typer.Option(min=0, help="Seconds for which failing requests are retried. Default: 300.", show_default=False),
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Most that scans in a store may take: requests=1e6,bytes=20e9,seconds=600, or some of it."),
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="JSON with request and egress_gb (dollars): read what costs least, not fastest.")
+    ] = None,
     json: Json = None,
 ) -> None:
     """Build the indices of archives ahead of training. Existing indices are left alone."""
@@ -64,7 +71,9 @@ def index(
         indexable_paths,
         merge_indices,
         merged_target,
+        parse_budget,
     )
+    from headrace.tools.plan_command import read_prices
 
     console, folder = console_for(json), None if cache is None else str(cache.absolute())
     given = {"endpoint": endpoint, "profile": profile, "anonymous": anonymous or None}
@@ -80,7 +89,14 @@ def index(
             if not errors.is_terminal:
                 log.look(state)
 
-        outcomes = build_indices(files, cache=folder, threads=threads, tick=tick)
+        outcomes = build_indices(
+            files,
+            cache=folder,
+            threads=threads,
+            tick=tick,
+            budget=None if budget is None else parse_budget(_numbers(budget), "--budget"),
+            gap_bytes=None if prices is None else read_prices(prices).gap_bytes,
+        )
     say(console, index_lines(outcomes))
     documents = [
         {"path": one.path, "error": str(one.error)} if isinstance(one, UnindexedFile) else asdict(one)
@@ -95,6 +111,14 @@ def index(
     write_json(json, document)
     if failed:
         raise HeadraceError(f"{len(failed):,} of {len(outcomes):,} files could not be indexed: {failed[0].error}")
+
+
+def _numbers(text: str) -> dict[str, float] | str:
+    """Return the numbers of a text such as `bytes=20e9,seconds=600`; the text if it is none."""
+    try:
+        return {name: float(value) for name, value in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        return text
 
 
 def index_lines(outcomes: Sequence[IndexOutcome]) -> Iterator[str]:

@@ -29,6 +29,11 @@ class Prices:
     egress_gb: float = 0.0
     gpu_hour: float = 3.0
 
+    @property
+    def gap_bytes(self) -> int:
+        """Bytes that cost as much as a request."""
+        return int(min(1e9 * self.request / self.egress_gb, 1e12)) if self.egress_gb else 10**12
+
 
 @dataclass(frozen=True)
 class RunShape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Lock
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.sidecar import identify_archive, sidecar_places
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UsageError
 from headrace.system import Stop, work_through
 
 T = TypeVar("T")
@@ -42,6 +42,8 @@ class ScanState(NamedTuple):
     """Bytes behind the scans' positions, most of them skipped."""
     read_bytes: int
     """Bytes read, prefetched headers included."""
+    requests: int
+    """Requests for these bytes."""
     wall_s: float
     """Time since the first scan began."""
 
@@ -55,19 +57,54 @@ class ScanState(NamedTuple):
     @property
     def expected_read_bytes(self) -> int:
         """Estimated bytes that all scans read in total, extrapolated from the scans so far."""
-        return self.read_bytes * self.total_bytes // max(1, self.passed_bytes)
+        return self._in_all(self.read_bytes)
+
+    @property
+    def expected_requests(self) -> int:
+        """Estimated requests of all scans in total."""
+        return self._in_all(self.requests)
+
+    def _in_all(self, so_far: int) -> int:
+        return so_far * self.total_bytes // max(1, self.passed_bytes)
+
+
+class ScanBudget(NamedTuple):
+    """Limits of what scans of archives without an index may cost; None: unlimited."""
+
+    requests: float | None = None
+    bytes: float | None = None
+    seconds: float | None = None
+
+    def check(self, state: ScanState, paths: Sequence[FilePath]) -> None:
+        """Raise UsageError if scans have reached a limit, or a quarter of it and will take more than twice as much."""
+        spent = (state.requests, state.read_bytes, state.wall_s)
+        in_all: tuple[float, float, float] = spent
+        if state.left_s is not None:
+            in_all = (state.expected_requests, state.expected_read_bytes, state.wall_s + state.left_s)
+        for name, most, so_far, expected in zip(self._fields, self, spent, in_all, strict=True):
+            if most is None or state.done == state.archives:
+                continue
+            if so_far > most or (so_far > most / 4 and expected > 2 * most):
+                requests, size, seconds = in_all
+                raise UsageError(
+                    f"the budget of indices: expected at most {most:,.0f} {name} for {_named(paths, state)}, got about "
+                    f"{requests:,.0f} requests, {size / 1e9:,.2f} GB and {seconds:,.0f} seconds in all. {state.done:,} "
+                    f"of them are indexed by now, and stay so. {_ADVICE}. Or raise the budget"
+                )
 
 
 class ScanProgress:
     """Sizes of archives, and the progress of their scans. Thread-safe."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, gap_bytes: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`gap_bytes`: largest gap between headers that is read to save a request; None: as the link makes it."""
+        self.gap_bytes = gap_bytes
         self.stop = Stop()
         """Event that ends the scans soon after it is set."""
         self._clock, self._lock = clock, Lock()
         self._sizes: dict[str, int] = {}
         self._passed: dict[str, int] = {}
-        self._done = self._read_bytes = 0
+        self._done = self._read_bytes = self._requests = 0
         self._began_s: float | None = None
 
     def expect(self, paths: Sequence[FilePath], *, cache: str | None) -> None:
@@ -97,11 +134,12 @@ class ScanProgress:
                     self._passed[name] = self._sizes[name]
                     self._done += 1
 
-    def reached(self, name: str, offset: int, read_bytes: int) -> None:
-        """Record that a scan has passed `offset` bytes and read `read_bytes` more. Raises Stopped if `stop` is set."""
+    def reached(self, name: str, offset: int, read_bytes: int, requests: int) -> None:
+        """Record that a scan has passed `offset` bytes and read more. Raises Stopped if `stop` is set."""
         self.stop.check()
         with self._lock:
             self._read_bytes += read_bytes
+            self._requests += requests
             if name in self._sizes:
                 self._passed[name] = max(self._passed.get(name, 0), min(offset, self._sizes[name]))
 
@@ -109,18 +147,24 @@ class ScanProgress:
         with self._lock:
             wall_s = 0.0 if self._began_s is None else self._clock() - self._began_s
             total, passed = sum(self._sizes.values()), sum(self._passed.values())
-            return ScanState(len(self._sizes), self._done, total, passed, self._read_bytes, wall_s)
+            return ScanState(len(self._sizes), self._done, total, passed, self._read_bytes, self._requests, wall_s)
 
 
 _scan: ContextVar[tuple[ScanProgress, str] | None] = ContextVar("scan", default=None)
 
 
-def note_scan(offset: int, read_bytes: int) -> None:
-    """Record that this thread's scan has passed `offset` bytes and read `read_bytes` more."""
+def note_scan(offset: int, read_bytes: int, requests: int) -> None:
+    """Record that this thread's scan has passed `offset` bytes and read `read_bytes` more by `requests`."""
     scan = _scan.get()
     if scan is not None:
         progress, name = scan
-        progress.reached(name, offset, read_bytes)
+        progress.reached(name, offset, read_bytes, requests)
+
+
+def scan_gap_bytes() -> int | None:
+    """Return `gap_bytes` of this thread's scan."""
+    scan = _scan.get()
+    return None if scan is None else scan[0].gap_bytes
 
 
 def indexing_threads(paths: Sequence[FilePath]) -> int:
@@ -128,10 +172,17 @@ def indexing_threads(paths: Sequence[FilePath]) -> int:
     return _INDEXING_THREADS if all(isinstance(path, str) for path in paths) else _REMOTE_INDEXING_THREADS
 
 
-def open_each(paths: Sequence[FilePath], open_one: Callable[[FilePath], T], *, cache: str | None) -> list[T]:
+def open_each(
+    paths: Sequence[FilePath],
+    open_one: Callable[[FilePath], T],
+    *,
+    cache: str | None,
+    budget: ScanBudget | None = None,
+) -> list[T]:
     """Return `open_one` of each archive, in order, several at once.
 
-    If scanning objects without an index takes long, log records report the time left. Raises the first error.
+    If scanning objects without an index takes long, log records report the time left. Raises the first error, and
+    UsageError if that takes more than `budget`.
     """
     if len(paths) == 1 and isinstance(paths[0], str):
         return [open_one(paths[0])]
@@ -139,6 +190,12 @@ def open_each(paths: Sequence[FilePath], open_one: Callable[[FilePath], T], *, c
     remote = [path for path in paths if not isinstance(path, str)]
     progress.expect(remote, cache=cache)
     log = ScanLog(remote)
+
+    def tick() -> None:
+        state = progress.state()
+        log.look(state)
+        if budget is not None:
+            budget.check(state, remote)
 
     def work(number: int) -> None:
         with progress.scan(paths[number]):
@@ -151,7 +208,7 @@ def open_each(paths: Sequence[FilePath], open_one: Callable[[FilePath], T], *, c
         threads=min(indexing_threads(paths), len(paths)),
         one_is_here=not progress.state().archives,
         stop=progress.stop,
-        tick=lambda: log.look(progress.state()),
+        tick=tick,
     )
     return [found[number] for number in range(len(paths))]
 
@@ -181,10 +238,26 @@ class ScanLog:
         self._next_s = state.wall_s + _AGAIN_S
 
     def _text(self, state: ScanState, left_s: float) -> str:
-        first, last = self._paths[0], self._paths[-1]
-        where = f"{first}" if len(self._paths) == 1 else f"{first} … {last}"
         return (
-            f"indexing {state.archives:,} archives without an index, {where}: {state.passed_bytes / 1e9:.2f} of "
+            f"indexing {_named(self._paths, state)}: {state.passed_bytes / 1e9:.2f} of "
             f"{state.total_bytes / 1e9:.2f} GB scanned, about {left_s:.0f} s left, "
             f"{state.expected_read_bytes / 1e9:.2f} GB to read in all"
         )
+
+
+def parse_budget(given: object, name: str) -> ScanBudget:
+    """Return a budget given as a mapping from limits to numbers. Raises UsageError, which calls it `name`."""
+    is_number = isinstance(given, Mapping) and all(
+        isinstance(each, int | float) and not isinstance(each, bool) and each > 0 for each in given.values()
+    )
+    if not isinstance(given, Mapping) or not given or set(given) - set(ScanBudget._fields) or not is_number:
+        raise UsageError(
+            f"{name}: expected some of requests, bytes and seconds with numbers above 0, such as "
+            f"{{'seconds': 600, 'bytes': 20e9}}, got {given!r}"
+        )
+    return ScanBudget(**given)
+
+
+def _named(paths: Sequence[FilePath], state: ScanState) -> str:
+    where = f"{paths[0]}" if len(paths) == 1 else f"{paths[0]} … {paths[-1]}"
+    return f"{state.archives:,} archives without an index, {where}"

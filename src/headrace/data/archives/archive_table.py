@@ -20,7 +20,7 @@ from headrace.data.archives.archive_columns import (
     archive_files,
 )
 from headrace.data.archives.archive_index import ArchiveKind, SampleIndex
-from headrace.data.archives.archive_scans import open_each
+from headrace.data.archives.archive_scans import ScanBudget, open_each
 from headrace.data.archives.merged_index import MergedIndex
 from headrace.data.class_names import Classes, names_text, renumbering
 from headrace.data.columns import Column, ValueColumn
@@ -48,17 +48,19 @@ def open_archives(
     classes: Classes | None,
     cache: str | None,
     merged: MergedIndex | None = None,
+    budget: ScanBudget | None = None,
 ) -> SampleTable:
     """Return the samples of archives (absolute paths) in the given order, and within each archive in its order.
 
-    `merged`: their merged index; otherwise indices are next to the archives or in the cache folder.
+    `merged`: their merged index; otherwise indices are next to the archives or in the cache folder. `budget`: limits of
+    what building missing ones may cost in a store; UsageError if they do not suffice.
 
     `classes`: select only images in a first-level folder, which names the class; it replaces a column `label`. A list
     of names selects only images in these folders, and numbers classes in its order.
 
     Raises ReadError, EmptyDatasetError, or DatasetError (damaged, of another kind).
     """
-    indices = _open_indices(kind, paths, cache, merged)
+    indices = _open_indices(kind, paths, cache, merged, budget)
     skipped = sum((Counter(dict(index.samples.skipped)) for index in indices), Counter[str]())
     samples = ArchiveSamples(
         tuple(index.members.names.strings for index in indices), tuple(index.samples for index in indices)
@@ -84,11 +86,15 @@ def open_archives(
 
 
 def _open_indices(
-    kind: ArchiveKind[Any], paths: Sequence[FilePath], cache: str | None, merged: MergedIndex | None
+    kind: ArchiveKind[Any],
+    paths: Sequence[FilePath],
+    cache: str | None,
+    merged: MergedIndex | None,
+    budget: ScanBudget | None,
 ) -> list[SampleIndex[Any]]:
     if merged is not None:
         return [kind.open_index(path, cache=cache, merged=merged) for path in paths]
-    return open_each(paths, lambda path: kind.open_index(path, cache=cache), cache=cache)
+    return open_each(paths, lambda path: kind.open_index(path, cache=cache), cache=cache, budget=budget)
 
 
 def _source(kind: ArchiveKind[Any], paths: Sequence[FilePath]) -> str:

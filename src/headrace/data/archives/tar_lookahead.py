@@ -16,8 +16,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from headrace.data.archives.archive_scans import note_scan
+import numpy as np
+
+from headrace.data.archives.archive_scans import note_scan, scan_gap_bytes
 from headrace.data.remote.remote_file import ObjectPath
+from headrace.data.storage.strings import Ints
 from headrace.errors import HeadraceError
 from headrace.stores import (
     MOST_STREAMS,
@@ -66,27 +69,29 @@ class _Piece(NamedTuple):
 class HeaderLookahead:
     """Reader for a scan of an object, which requests ahead of the scan."""
 
-    def __init__(self, path: ObjectPath, size: int, engine: RequestEngine) -> None:
-        """Read an object of `size` bytes."""
+    def __init__(self, path: ObjectPath, size: int, engine: RequestEngine, starts: Ints | None = None) -> None:
+        """Read an object of `size` bytes. `starts`: offsets of some headers, as far as known; they may be wrong."""
         self._path, self._size, self._engine = path, size, engine
+        self._starts = starts
         self._stretches: deque[_Stretch] = deque()
         self._ready: dict[int, bytes] = {}
         self._pieces: deque[_Piece] = deque()
         self._asked = 0
         self._next = 0
-        self._arrived = 0
-        self._noted = 0
+        self._arrived = self._requests = 0
+        self._noted = (0, 0)
+        self._reached: dict[int, int] = {}
+        """Offset that each stretch has reached, by its start."""
+        self._gap_bytes = scan_gap_bytes()
 
     def growth(self) -> tuple[int, int, int]:
         """Return the smallest and largest request, and the largest gap to read rather than skip."""
         link = self._engine.model()
-        return WINDOW_BYTES, max(WINDOW_BYTES, min(link.request_bytes, _MOST_PIECE_BYTES)), _near_bytes(link)
+        return WINDOW_BYTES, max(WINDOW_BYTES, min(link.request_bytes, _MOST_PIECE_BYTES)), self._near_bytes(link)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return `length` bytes at `offset`, fewer at the end. Raises as reading the object does."""
-        arrived = self._arrived
-        note_scan(offset, arrived - self._noted)
-        self._noted = arrived
+        self._note(offset)
         if length > WINDOW_BYTES:
             return self._read_whole(offset, length)
         self._asked += 1
@@ -102,7 +107,20 @@ class HeaderLookahead:
         for stretch in self._stretches:
             stretch.found.cancel()
         self._drop_pieces()
-        note_scan(self._size, self._arrived - self._noted)
+        self._note(self._size)
+
+    def _note(self, offset: int) -> None:
+        """Record the scan's progress, with what the stretches ahead of it have passed."""
+        arrived, requests = self._arrived, self._requests
+        ahead = sum(self._reached.get(each.start, each.start) - each.start for each in self._stretches)
+        note_scan(offset + ahead, arrived - self._noted[0], requests - self._noted[1])
+        self._noted = arrived, requests
+
+    def _near_bytes(self, link: LinkModel) -> int:
+        """Return the largest gap between headers to read rather than skip."""
+        if self._gap_bytes is not None:
+            return min(max(self._gap_bytes, WINDOW_BYTES), _MOST_PIECE_BYTES)
+        return min(max(link.gap_bytes, WINDOW_BYTES), MOST_GAP_BYTES)
 
     def _fetch(self, offset: int, length: int) -> Future[bytes]:
         return self._engine.submit(lambda runner: self._ask(runner, offset, length))
@@ -113,6 +131,7 @@ class HeaderLookahead:
             return b""
         data = bytes(await runner.start(Request(self._path, offset, stop, offset)))
         self._arrived += len(data)
+        self._requests += 1
         return data
 
     def _read_whole(self, offset: int, length: int) -> bytes:
@@ -150,6 +169,7 @@ class HeaderLookahead:
         """Take the bytes of the stretches that the scan has reached; a failed stretch has none."""
         while self._stretches and self._stretches[0].start <= offset:
             stretch = self._stretches.popleft()
+            self._reached.pop(stretch.start, None)
             if stretch.stop <= offset:
                 stretch.found.cancel()
                 continue
@@ -161,17 +181,24 @@ class HeaderLookahead:
     def _go_on(self, offset: int) -> None:
         """Follow headers ahead of the scan, if headers are too far apart to read through."""
         distance = offset // self._asked
-        if self._asked < _ENOUGH or distance <= _near_bytes(self._engine.model()):
+        if self._asked < _ENOUGH or distance <= self._near_bytes(self._engine.model()):
             return
         at_once, (fewest, most) = self._share(MOST_STREAMS), _HEADERS_A_STRETCH
         headers = min(max((self._size - offset) // distance // at_once, fewest), most)
         length = -(-headers * distance // _BLOCK) * _BLOCK
         self._next = max(self._next, offset + length)
         while len(self._stretches) < at_once and self._next < self._size:
-            start, stop = self._next // _BLOCK * _BLOCK, self._next + length
+            start, stop = self._start(self._next), self._start(self._next + length)
             follow = partial(self._follow, start=start, stop=min(stop, self._size), distance=distance)
             self._stretches.append(_Stretch(start, stop, self._engine.submit(follow)))
             self._next = stop
+
+    def _start(self, offset: int) -> int:
+        """Return the first place from `offset` on where a stretch may begin: a known header, or any block."""
+        if self._starts is None:
+            return offset // _BLOCK * _BLOCK
+        at = int(np.searchsorted(self._starts, offset))
+        return int(self._starts[at]) if at < len(self._starts) else self._size
 
     def _share(self, streams: int) -> int:
         """Return how many of these streams each scan may use."""
@@ -179,9 +206,10 @@ class HeaderLookahead:
 
     async def _follow(self, runner: RequestRunner, *, start: int, stop: int, distance: int) -> dict[int, bytes]:
         pieces: dict[int, bytes] = {}
-        at = await self._find(runner, start, stop, distance)
+        at = await self._find(runner, start, stop, distance) if self._starts is None else start
         while at is not None and at < stop:
             pieces[at] = data = await self._ask(runner, at, WINDOW_BYTES)
+            self._reached[start] = at
             following = _after(at, data)
             at = await self._find(runner, at + _BLOCK, stop, distance) if following is None else following
         return pieces
@@ -220,16 +248,11 @@ def _next_header(data: bytes, place: int) -> int | None:
     return place + _BLOCK + (-(-member.size // _BLOCK) * _BLOCK if has_data else 0)
 
 
-def _near_bytes(link: LinkModel) -> int:
-    """Return the largest gap between headers to read rather than skip."""
-    return min(max(link.gap_bytes, WINDOW_BYTES), MOST_GAP_BYTES)
-
-
 @contextmanager
-def scanning(path: ObjectPath, size: int) -> Iterator[HeaderLookahead]:
-    """Yield a reader for a scan of an object of `size` bytes."""
+def scanning(path: ObjectPath, size: int, starts: Ints | None = None) -> Iterator[HeaderLookahead]:
+    """Yield a reader for a scan of an object of `size` bytes. `starts`: as `HeaderLookahead` takes them."""
     with shared_requests(path.store) as engine:
-        ahead = HeaderLookahead(path, size, engine)
+        ahead = HeaderLookahead(path, size, engine, starts)
         try:
             yield ahead
         finally:

@@ -29,20 +29,14 @@ class BulkPart:
     """First byte of the part in the object."""
     answer: Future[Any]
     """Buffer with the part."""
-    whole: ObjectPath | None = None
-    """Object that the part holds completely; None: a range."""
+    is_whole: bool = False
+    """True if the part is all of the object."""
     unpacked: dict[int, Any] = field(default_factory=dict)
     """Unpacked values of the part, for a column of packed values."""
 
     def data(self) -> memoryview:
         """Wait for the bytes. Raises as reading the object does."""
-        data = memoryview(self.answer.result())  # each attempt of a request has a deadline
-        left = 0 if self.whole is None or self.whole.pin is None else self.whole.pin.size - len(data)
-        if self.whole is None or left <= 0:
-            return data
-        self.answer = Future()
-        self.answer.set_result(b"".join([data, self.whole.open().read(len(data), left)]))
-        return memoryview(self.answer.result())
+        return memoryview(self.answer.result())  # each attempt of a request has a deadline
 
     def over(self, file: ReadableFile) -> ReadableFile:
         """Return the object as an open file that reads this part from memory."""
@@ -68,7 +62,7 @@ class HeldFile(ReadableFile):
 
     def read(self, offset: int, length: int) -> bytes:
         data, start = self._part.data(), offset - self._part.first
-        if self._part.whole is None and (start < 0 or start + length > len(data)):
+        if not self._part.is_whole and (start < 0 or start + length > len(data)):
             return self._file.read(offset, length)
         return bytes(data[start : start + length])
 
@@ -206,12 +200,12 @@ _LastPart: TypeAlias = tuple[_RangeKey | None, BulkPart | None]
 
 def _ask(engine: RequestEngine, positions: Ints, ranges: _Ranges, last: _LastPart) -> list[BulkPart | None]:
     if ranges.stop is None:
-        is_whole = ranges.most_bytes is None
+        whole = ranges.most_bytes is None
         stop = ranges.most_bytes or engine.model().request_bytes  # usually all of an object
         return [
             None
             if path is None
-            else BulkPart(0, engine.fetch([Request(path, 0, stop, need, may_end=True)]), path if is_whole else None)
+            else BulkPart(0, engine.fetch([Request(path, 0, stop, need, may_end=True, with_rest=whole)]), whole)
             for path, need in zip(ranges.objects, positions.tolist(), strict=True)
         ]
     found: list[BulkPart | None] = [None] * len(ranges.objects)

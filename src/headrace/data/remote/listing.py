@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace.data.remote.key_ranges import list_beginning, list_objects
 from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file
 from headrace.data.storage.paths import brace_parts
@@ -33,10 +34,8 @@ from headrace.data.storage.strings import Ints, StringColumn
 from headrace.errors import NotFoundError
 from headrace.stores import (
     HUB_SCHEME,
-    FailedRequestError,
     HubStore,
     ListedObject,
-    ListingPage,
     ObjectAddress,
     ObjectStore,
     RangeRequest,
@@ -58,6 +57,8 @@ _FEW_OBJECTS = 10_000
 _CACHED_FOR_S = 24 * 3600
 _LOOKED_AT = 8
 """Objects of a cached listing that are checked: enough to notice that a prefix was rewritten."""
+_MOST_BEGINNINGS = 100
+"""Texts with which the keys of one pattern may begin; each takes a request."""
 _MOST_ROWS = 100_000
 """Objects in a prefix that may all be files of rows."""
 _log = logging.getLogger("headrace")
@@ -73,9 +74,11 @@ class Stores:
         left_out: tuple[str, ...] = (),
         *,
         retry_for_s: float | None = None,
+        verify: bool = False,
     ) -> None:
-        """Take `store_options=`, `store=` and `retry_for=`, and the names of credentials left in another process."""
+        """Take `store_options=`, `store=`, `retry_for=`, `verify=`, and the credentials left in another process."""
         self._options, self._given, self._left_out, self._retry_for_s = options, store, left_out, retry_for_s
+        self._verify = verify
         self._stores: dict[StoreAddress, ObjectStore] = {}
         self._repositories: dict[StoreAddress, tuple[HubStore, str]] = {}
 
@@ -84,7 +87,7 @@ class Stores:
         kept, left_out = without_credentials(self._options or {})
         given = () if self._given is None else ("store=",)
         names = tuple(dict.fromkeys((*self._left_out, *left_out, *given)))
-        return partial(Stores, retry_for_s=self._retry_for_s), (kept, None, names)
+        return partial(Stores, retry_for_s=self._retry_for_s, verify=self._verify), (kept, None, names)
 
     def path(self, text: str, *, among_others: bool = False) -> ObjectPath:
         """Return the one object at an address. The only request, made once, resolves the commit of a Hub repository.
@@ -103,7 +106,7 @@ class Stores:
             if len(self._stores) >= _MOST_STORES:  # each signed web address has its own connection
                 self._stores.pop(next(iter(list(self._stores))), None)
             given = None if among_others and address.store.is_web else self._given
-            made = ObjectStore.of(address.store, options, given, retry_for_s=self._retry_for_s)
+            made = ObjectStore.of(address.store, options, given, retry_for_s=self._retry_for_s, verify=self._verify)
             store = replace(made, left_out=self._left_out) if self._left_out else made
             self._stores[address.store] = store
         return ObjectPath(store, address.key)
@@ -111,8 +114,8 @@ class Stores:
     def resolve(self, text: str) -> list[ObjectPath]:
         """Return the objects that an address names: braces in the given order, globs in the order of their keys.
 
-        Only globs are listed, by one listing of the prefix before the first `*`, `?` or `[`. Raises UsageError,
-        ReadError, and NotFoundError if no object matches.
+        Only globs are listed: the keys that begin as the pattern does before the first `*`, `?` or large `[…]`. Raises
+        UsageError, ReadError, and NotFoundError if no object matches.
         """
         found: list[ObjectPath] = []
         for part in brace_parts(text):
@@ -122,7 +125,9 @@ class Stores:
 
     def _in_repository(self, address: ObjectAddress) -> ObjectPath:
         if address.store not in self._repositories:
-            given = HubStore.of(address.store, self._options, self._given, retry_for_s=self._retry_for_s)
+            given = HubStore.of(
+                address.store, self._options, self._given, retry_for_s=self._retry_for_s, verify=self._verify
+            )
             store, folder = _open_repository(given)
             store = replace(store, left_out=self._left_out) if self._left_out else store
             self._repositories[address.store] = store, folder
@@ -130,16 +135,16 @@ class Stores:
         return ObjectPath(store, "/".join(filter(None, (folder, address.key))))
 
     def _matching(self, pattern: ObjectPath) -> list[ObjectPath]:
-        magic = _MAGIC.search(pattern.key)
-        assert magic is not None
-        prefix = pattern.key[: magic.start()].rpartition("/")[0]
         matches = _key_pattern(pattern.key)
-        listed = list_objects(pattern.store, prefix)
+        begins = _beginnings(pattern.key)
+        if not any(map(pattern.key.startswith, begins)):  # a key may be the pattern itself
+            begins.append(pattern.key)
+        listed = list_beginning(pattern.store, begins)
         found = [
             path_of(pattern.store, each) for each in listed if each.key == pattern.key or matches.fullmatch(each.key)
         ]
         if not found:
-            below = pattern.store.address.show(prefix)
+            below = pattern.store.address.show(_MAGIC.split(pattern.key)[0].rpartition("/")[0])
             raise NotFoundError(f"expected objects that match {pattern}, got none below {below}. Check the address")
         return found
 
@@ -306,41 +311,25 @@ def path_of(store: ObjectStore, listed: ListedObject) -> ObjectPath:
     return ObjectPath(store, listed.key, {"pin": listed.pin})
 
 
-def list_objects(store: ObjectStore, prefix: str, *, most: int | None = None) -> list[ListedObject]:
-    """Return the objects in a prefix, sorted bytewise by key, without placeholders for folders.
-
-    A failed page is requested again, after the pages so far, however many there are. `most`: stop once there are more
-    objects. Raises UsageError for a web server, ReadError.
-    """
-    request = RangeRequest(store.address.show(prefix), verb="listed")
-    found: list[ListedObject] = []
-    resume: str | None = None
-    pages = store.list(prefix)
-
-    def attempt() -> ListingPage | None:
-        nonlocal pages
-        try:
-            return next(pages, None)
-        except FailedRequestError:
-            if resume is None:
-                found.clear()
-            pages = store.list(prefix, resume)
-            raise
-
-    while (page := with_remote_retries(store, request, attempt)) is not None:
-        found += (each for each in page.objects if not each.key.endswith("/") and _below(each.key, prefix))
-        resume = page.resume
-        if most is not None and len(found) > most:
-            break
-    return sorted(found, key=lambda each: each.key.encode())
-
-
-def _below(key: str, prefix: str) -> bool:
-    return not prefix or key.startswith(prefix.rstrip("/") + "/")
-
-
 def _is_pattern(path: ObjectPath) -> bool:
     return _MAGIC.search(path.key) is not None
+
+
+def _beginnings(pattern: str) -> list[str]:
+    """Return the texts with which keys that match begin: few classes such as `[0-4]` are written out."""
+    begins, at = [""], 0
+    while magic := _MAGIC.search(pattern, at):
+        begins = [each + pattern[at : magic.start()] for each in begins]
+        end = pattern.find("]", magic.start() + 2)
+        if magic[0] != "[" or end < 0:
+            return begins
+        matches = _key_pattern(pattern[magic.start() : end + 1])
+        characters = [each for each in map(chr, range(ord(" "), ord("~") + 1)) if matches.fullmatch(each)]
+        is_plain = pattern[magic.start() + 1] != "!" and pattern.isascii() and pattern.isprintable()
+        if not is_plain or not 0 < len(begins) * len(characters) < _MOST_BEGINNINGS:
+            return begins
+        begins, at = [each + character for each in begins for character in characters], end + 1
+    return begins
 
 
 def _key_pattern(pattern: str) -> re.Pattern[str]:

@@ -13,6 +13,7 @@ from headrace.data.storage.file_writing import no_room, scratch_file, write_all
 from headrace.data.storage.open_file import DescriptorOwner, OpenFile, ReadableFile
 from headrace.errors import ChangedError, NotFoundError
 from headrace.stores import (
+    LARGEST_REQUEST_BYTES,
     FailedRequestError,
     FailureKind,
     ObjectPin,
@@ -23,9 +24,7 @@ from headrace.stores import (
     with_remote_retries,
 )
 
-_LARGEST_REQUEST_BYTES = 16 << 20
-"""Longer reads take several requests, each with its own deadline."""
-_COPIED_AT_ONCE_BYTES = 8 * _LARGEST_REQUEST_BYTES
+_COPIED_AT_ONCE_BYTES = 8 * LARGEST_REQUEST_BYTES
 _OF_TIME = b"@"
 """Prefix of tags for stores that state a modification time but no ETag."""
 
@@ -150,13 +149,13 @@ class RemoteFile(ReadableFile):
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes; fewer only at the end. Raises ReadError, NotFoundError or ChangedError."""
-        known = min(self._clamp(offset, length), _LARGEST_REQUEST_BYTES)
+        known = min(self._clamp(offset, length), LARGEST_REQUEST_BYTES)
         first = self._request(offset, offset + known) if known > 0 else memoryview(b"")
         done = len(first)
         rest = self._clamp(offset + done, length - done) if done else 0  # the first read pinned the size
         if rest <= 0:
             return bytes(first)
-        edges = [*range(offset + done, offset + done + rest, _LARGEST_REQUEST_BYTES), offset + done + rest]
+        edges = [*range(offset + done, offset + done + rest, LARGEST_REQUEST_BYTES), offset + done + rest]
         with shared_requests(self.of.store) as requests:
             rest_of_it = requests.fetch([Request(self.of, low, high, 0) for low, high in pairwise(edges)])
             return b"".join([first, rest_of_it.result()])  # each attempt of a request has a deadline
@@ -165,7 +164,7 @@ class RemoteFile(ReadableFile):
         """Fill `buffer` up to the object's end, and return the number of bytes. Raises as `read` does."""
         done = 0
         while (known := self._clamp(offset + done, len(buffer) - done)) > 0:
-            part = self._request(offset + done, offset + done + min(known, _LARGEST_REQUEST_BYTES))
+            part = self._request(offset + done, offset + done + min(known, LARGEST_REQUEST_BYTES))
             buffer[done : done + len(part)] = part
             done += len(part)
         return done

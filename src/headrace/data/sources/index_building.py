@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.data.archives.archive_index import ArchiveKind
-from headrace.data.archives.archive_scans import ScanProgress, ScanState, indexing_threads
+from headrace.data.archives.archive_scans import ScanBudget, ScanProgress, ScanState, indexing_threads
 from headrace.data.archives.merged_index import MergedFile, check_merged_target, write_merged_index
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
 from headrace.data.manifest import open_manifest
 from headrace.data.manifest.manifest_table import ROW_SUFFIXES
-from headrace.data.remote.listing import Stores, list_objects, path_of
+from headrace.data.remote.key_ranges import list_objects
+from headrace.data.remote.listing import Stores, path_of
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.file_kind import kind_of, refuse_compressed
 from headrace.data.sources.path_root import open_root
@@ -87,16 +88,18 @@ def build_indices(
     cache: str | None,
     threads: int | None = None,
     tick: Callable[[ScanState], None] | None = None,
+    budget: ScanBudget | None = None,
+    gap_bytes: int | None = None,
 ) -> list[IndexOutcome]:
     """Build the missing indices, several at once, and return the outcome for each file, in the order of `paths`.
 
     `threads`: files at once; None: 8, or 32 for objects, since a scan waits for the disk or the store, not the CPU.
     `tick` is called periodically with the progress of the scans. A file that cannot be indexed does not stop the
-    others.
+    others. Raises UsageError if scans in stores exceed `budget`. `gap_bytes`: as `ScanProgress` takes it.
     """
     done: dict[int, IndexOutcome] = {}
     threads = indexing_threads(paths) if threads is None else threads
-    progress = ScanProgress()
+    progress = ScanProgress(gap_bytes=gap_bytes)
     progress.expect(paths, cache=cache)
 
     def work(number: int) -> None:
@@ -105,6 +108,13 @@ def build_indices(
                 done[number] = index_file(paths[number], cache=cache)
         except HeadraceError as error:
             done[number] = UnindexedFile(str(paths[number]), error)
+
+    def look() -> None:
+        state = progress.state()
+        if tick is not None:
+            tick(state)
+        if budget is not None:
+            budget.check(state, paths)
 
     with warnings.catch_warnings():
         # Elsewhere, an index that cannot be cached is a warning; here, the index is all that the caller wants.
@@ -116,7 +126,7 @@ def build_indices(
             threads=min(threads, len(paths)),
             one_is_here=all(isinstance(path, str) for path in paths),
             stop=progress.stop,
-            tick=None if tick is None else lambda: tick(progress.state()),
+            tick=look,
         )
     return [done[number] for number in range(len(paths))]
 
