@@ -149,3 +149,15 @@ def test_a_selection_counts_its_own_samples(dataset: hr.Dataset) -> None:
 )
 def test_the_least_bytes_of_pixels(field: Any, cut: str, size: tuple[int, int] | None, expected: int) -> None:
     assert least_bytes(field, cut, size) == expected
+
+
+@pytest.mark.parametrize("order", ["global", hr.Windowed(block_samples=8, window_blocks=24, lanes=8)])
+def test_four_ranks_of_a_node_read_no_more_than_one(dataset: hr.Dataset, store: StoreServer, order: Any) -> None:
+    """Ranks take samples of their own, and in windows with whole lanes blocks of their own."""
+    read = []
+    for ranks in (1, 4):
+        store.requests.clear()
+        for rank in range(ranks):
+            list(loader(dataset, order=order, batch_size=16 // ranks, rank=rank, world_size=ranks))
+        read.append(store.bytes_read())
+    assert read[1] <= 1.05 * read[0]
