@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from headrace.data import Dataset, HeldParts
 from headrace.fetch.fetch_stats import FetchStats, WaitClock
-from headrace.fetch.objects import NumberedObject, Objects, ask_sizes, object_bytes, object_of
+from headrace.fetch.objects import Objects, ask_sizes, object_bytes, object_of
+from headrace.fetch.parts import FetchCancelled, Part, RangeFetcher
 from headrace.fetch.read_groups import (
     Ints,
     LocatedGroup,
@@ -32,9 +33,6 @@ from headrace.fetch.read_groups import (
 from headrace.fetch.sharing import SharedCache, SharedFetching
 from headrace.plan import EpochPlan, ReadGroup
 from headrace.stores import (
-    LinkModel,
-    Request,
-    RequestCounts,
     RequestEngine,
     RequestPlan,
     WantedRanges,
@@ -50,36 +48,6 @@ _MOST_PLACES = 1 << 16
 
 Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
 """Function that returns the samples, by base id, whose bytes of a column are cached and need not be read."""
-
-
-class RangeFetcher(Protocol):
-    """Fetcher of the parts of objects: a `RequestEngine`, or a stand-in that only counts."""
-
-    def model(self) -> LinkModel: ...
-
-    def fetch(self, requests: Sequence[Request]) -> Future[Any]: ...
-
-    def counts(self) -> tuple[RequestCounts, dict[float, float | None]]: ...
-
-    def close(self) -> None: ...
-
-
-class FetchCancelled(Exception):  # noqa: N818  # how a pass ends, no error
-    """Signal that the pass was closed while bytes were on their way."""
-
-
-@dataclass(eq=False)
-class _Part:
-    """Part of an object, in memory or on its way."""
-
-    first: int
-    bytes: int
-    data: Future[Any]
-    of: NumberedObject
-    places: int = 0
-    """Number of places in this part that a step begun or planned uses."""
-    unpacked: dict[int, Any] = field(default_factory=dict)
-    """Decoded contents of the part, for a column of packed values."""
 
 
 class FetchAhead:
@@ -116,9 +84,9 @@ class FetchAhead:
         """Ratio of read to wanted bytes in the last round."""
         self._objects = Objects()
         self._lock = threading.Lock()
-        self._part_of: dict[Place, _Part | None] = {}
+        self._part_of: dict[Place, Part | None] = {}
         """Part of each place; None for a cached sample, or one to fetch again."""
-        self._by_range: WeakValueDictionary[tuple[int, int, int], _Part] = WeakValueDictionary()
+        self._by_range: WeakValueDictionary[tuple[int, int, int], Part] = WeakValueDictionary()
         """Parts by the pages in them, as (object, start, stop), for columns whose samples share pages."""
         self._paged: set[str] = set()
         """Columns with located pages."""
@@ -319,7 +287,7 @@ class FetchAhead:
                 break
         return found
 
-    def _keep(self, found: ReadRound, parts: list[_Part]) -> None:
+    def _keep(self, found: ReadRound, parts: list[Part]) -> None:
         """Record the part of each new sample of a round, and the steps that use each sample."""
         with self._lock:
             for group in found.groups:
@@ -334,20 +302,20 @@ class FetchAhead:
                     self._uses[place] += 1
             self._held_bytes += sum(part.bytes for part in set(parts))
         if self._shared is not None:
-            of_part: defaultdict[_Part, list[Place]] = defaultdict(list)
+            of_part: defaultdict[Part, list[Place]] = defaultdict(list)
             for place, part in zip(found.fresh(), parts, strict=True):
                 of_part[part].append(place)
             for part, places in of_part.items():
                 self._shared.hand_out(places, part)
 
-    def _fetch(self, ranges: WantedRanges, plan: RequestPlan) -> list[_Part]:
+    def _fetch(self, ranges: WantedRanges, plan: RequestPlan) -> list[Part]:
         """Request ranges, and return the part that will hold each range."""
-        parts: dict[int, _Part] = {}
+        parts: dict[int, Part] = {}
         for number in plan.by_need():
             of = self._objects[int(plan.object[number])]
             requests = list(plan.requests(number, of.path))
             size = requests[-1].stop - requests[0].start
-            parts[number] = _Part(requests[0].start, size, self._engine.fetch(requests), of)
+            parts[number] = Part(requests[0].start, size, self._engine.fetch(requests), of)
         self._wanted_bytes += ranges.bytes
         self._fewest += plan.fewest
         found = [parts[number] for number in plan.part_of.tolist()]
@@ -410,7 +378,7 @@ class FetchAhead:
         ranges = WantedRanges(numbers, start[rows], stop[rows], need[rows])
         return WantedPlaces([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))
 
-    def _data(self, part: _Part) -> Any:
+    def _data(self, part: Part) -> Any:
         """Wait for a part's bytes, and return them."""
         if part.data.done() and not part.data.cancelled():
             return part.data.result()

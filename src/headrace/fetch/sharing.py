@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.data import HeldParts
+from headrace.fetch.parts import Part
 from headrace.fetch.read_groups import Ints, LocatedGroup, Place
 
 
@@ -35,14 +36,6 @@ class SharedCache(Protocol):
         """Store samples soon, and drop their claims. `held` returns their bytes, or raises if there are none."""
 
     def close(self) -> None: ...
-
-
-class FetchedPart(Protocol):
-    """Part of an object, in memory or on its way."""
-
-    first: int
-    data: Future[Any]
-    unpacked: dict[int, Any]
 
 
 class SharedFetching:
@@ -85,12 +78,12 @@ class SharedFetching:
         with self._lock:
             self._coming.difference_update(places)
 
-    def hand_out(self, places: Iterable[Place], part: FetchedPart) -> None:
+    def hand_out(self, places: Iterable[Place], part: Part) -> None:
         """Store the samples of a part for others once its bytes arrive."""
         for column, samples in _columns(places):
             part.data.add_done_callback(partial(self._arrived, column, samples, part))
 
-    def _arrived(self, column: str, samples: Ints, part: FetchedPart, _: Future[Any]) -> None:
+    def _arrived(self, column: str, samples: Ints, part: Part, _: Future[Any]) -> None:
         self._cache.store(column, samples, partial(_held, part, len(samples)))
 
     def close(self) -> None:
@@ -101,7 +94,7 @@ class SharedFetching:
             return [place for place in places if place in self._coming]
 
 
-def _held(part: FetchedPart, count: int) -> HeldParts:
+def _held(part: Part, count: int) -> HeldParts:
     return HeldParts([part.data.result(0)], [part.first], np.zeros(count, np.int64), [part.unpacked])
 
 
