@@ -4,7 +4,7 @@
 
 Simulated, for a node of N with a cache of c % of the data, over the second half of the epochs:
 
-    keep first   what came first is kept, nothing is dropped: the Loader's cache on one node
+    keep first   what came first is kept, nothing is dropped; on one node, the Loader's cache hits as often
     LRU          the least recently used is dropped
     by plan      what the plan reads last is dropped: the Loader's cache on several nodes, by the Loader's own code
     Belady       the bound: each decision knows all that will be read

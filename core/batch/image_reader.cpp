@@ -48,7 +48,12 @@ Image image_of(const Store::Item& cached) {
 
 std::span<const std::uint8_t> ImageReader::read(Job& job, const Ranges& ranges, const CacheUse& cache, int sample) {
     const std::int64_t since = now_ns();
-    std::span<const std::uint8_t> bytes = read_cached(job, cache, sample);
+    std::span<const std::uint8_t> bytes;
+    if (ranges.held_part(static_cast<std::size_t>(sample)) == nullptr) {
+        bytes = read_cached(job, cache, sample);
+    } else if (cache.cut == Cut::file) {
+        cache.store->miss();  // bytes in memory need neither a copy nor a check
+    }
     if (bytes.data() == nullptr) {
         bytes = reader_.read(ranges, sample, limits_.max_file_bytes, job);
         if (cache.cut == Cut::file && job.may_keep(sample)) cache.store->put(job.entry_of(cache, sample), {&bytes, 1});

@@ -58,6 +58,8 @@ public:
 
     // Finds the entry with a number below entries(). An absent entry counts as a miss.
     std::optional<Item> find(std::uint64_t index);
+    // Counts an entry as missed that its reader did not look up.
+    void miss() { add(misses_, 1); }
     // Like find(), but uncounted.
     std::optional<Item> peek(std::uint64_t index);
     // Reads a found entry into parts of item.bytes in total. If the data is corrupt, drops the entry, counts a miss and

@@ -13,7 +13,7 @@ from virtual_time import MadeStore, content, reset, run_virtually
 
 from headrace.errors import HeadraceError, ReadError
 from headrace.stores import FailedRequestError, FailureKind, request_engine
-from headrace.stores.link import Overtaking
+from headrace.stores.link import Overtaking, streams_of_rank
 from headrace.stores.request_engine import RequestEngine
 from headrace.stores.request_planning import Request
 from headrace.stores.request_runner import RequestRunner
@@ -397,3 +397,19 @@ def test_a_fork_has_no_loop_and_leaves_that_of_the_thread_alone(loops: list[asyn
     finally:
         busy.close()
         idle.close()
+
+
+@pytest.mark.parametrize(("ranks", "streams"), [(1, (32, 128)), (2, (32, 128)), (8, (8, 32)), (512, (1, 1))])
+def test_the_ranks_of_a_node_share_its_requests(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, streams: tuple[int, int]
+) -> None:
+    assert streams_of_rank(ranks) == streams
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    store = MadeStore(lambda _: 1000.0)
+    engine = RequestEngine(store)
+    try:
+        engine.fetch([Request(1, at, at + 1, 0) for at in range(200)])
+        assert eventually(lambda: len(store.seen) == streams[0])
+        assert engine.model().streams == streams[0]
+    finally:
+        engine.close()

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace.cache.claims import Claims
 from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, size_text
 from headrace.data import PARTIAL_SUFFIX, UnwritableError, partial_file
 from headrace.errors import SharedMemoryError, UsageError, WriteError
@@ -263,6 +264,7 @@ class Store:
         self._identity = identity
         self._reuses = reuses
         descriptor, self._hand_out = open_file(spec, identity, reuses=reuses)
+        self._descriptor = descriptor
         try:
             self._native: _core.Store | None = _core.Store(
                 descriptor, entries=identity.entries, limit_bytes=spec.limit_bytes, reuses=reuses
@@ -291,6 +293,14 @@ class Store:
         if self._native is None:
             raise ValueError("this cache is closed")
         return self._native
+
+    def claims(self) -> Claims | None:
+        """Return a new owner of claims on entries, which the caller closes; None if the system has no such locks."""
+        assert self._native is not None
+        try:
+            return Claims(self._descriptor)
+        except OSError:
+            return None
 
     @property
     def limit_bytes(self) -> int:

@@ -1,7 +1,8 @@
 """Prefetch of bytes from remote objects: the plan shows which samples the next steps need."""
 
-from headrace.fetch.ahead import FetchAhead, FetchCancelled
+from headrace.fetch.ahead import FetchAhead
 from headrace.fetch.fetch_stats import FetchStats
+from headrace.fetch.parts import FetchCancelled
 from headrace.fetch.read_forecast import ReadForecast, forecast
 from headrace.fetch.read_groups import check_window_memory
 

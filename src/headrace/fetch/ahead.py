@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,7 +19,8 @@ from numpy.typing import NDArray
 
 from headrace.data import Dataset, HeldParts
 from headrace.fetch.fetch_stats import FetchStats, WaitClock
-from headrace.fetch.objects import ExpectedSize, NumberedObject, Objects, object_of
+from headrace.fetch.objects import ExpectedSize, Objects, object_of
+from headrace.fetch.parts import FetchCancelled, Part, RangeFetcher
 from headrace.fetch.read_groups import (
     Ints,
     LocatedGroup,
@@ -32,11 +32,9 @@ from headrace.fetch.read_groups import (
     report_global_order,
     samples_apart,
 )
+from headrace.fetch.sharing import SharedCache, SharedFetching
 from headrace.plan import EpochPlan, ReadGroup
 from headrace.stores import (
-    LinkModel,
-    Request,
-    RequestCounts,
     RequestEngine,
     RequestPlan,
     WantedRanges,
@@ -54,36 +52,6 @@ Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
 """Function that returns the samples, by base id, whose bytes of a column are cached and need not be read."""
 
 
-class RangeFetcher(Protocol):
-    """Fetcher of the parts of objects: a `RequestEngine`, or a stand-in that only counts."""
-
-    def model(self) -> LinkModel: ...
-
-    def fetch(self, requests: Sequence[Request]) -> Future[Any]: ...
-
-    def counts(self) -> tuple[RequestCounts, dict[float, float | None]]: ...
-
-    def close(self) -> None: ...
-
-
-class FetchCancelled(Exception):  # noqa: N818  # how a pass ends, no error
-    """Signal that the pass was closed while bytes were on their way."""
-
-
-@dataclass(eq=False)
-class _Part:
-    """Part of an object, in memory or on its way."""
-
-    first: int
-    bytes: int
-    data: Future[Any]
-    of: NumberedObject
-    places: int = 0
-    """Number of places in this part that a step begun or planned uses."""
-    unpacked: dict[int, Any] = field(default_factory=dict)
-    """Decoded contents of the part, for a column of packed values."""
-
-
 class FetchAhead:
     """Remote bytes of one pass. One thread begins and ends steps, in order; any thread requests bytes."""
 
@@ -97,15 +65,19 @@ class FetchAhead:
         first_step: int,
         limit_bytes: int,
         cached: Cached | None = None,
+        shared: SharedCache | None = None,
         engine: RangeFetcher | None = None,
     ) -> None:
-        """Fetch these columns from `first_step` on, except `cached` samples. Closing also closes the engine.
+        """Fetch these columns from `first_step` on, except `cached` samples, and those that others fetch into `shared`.
+
+        Closing also closes the engine and `shared`.
 
         At most `limit_bytes` are in memory or on their way. The step that begins may need more than is left of them.
         Then only its own samples, or its windows, are fetched, without the bytes between samples.
         """
         self._dataset, self._columns = dataset, tuple(columns)
         self._limit, self._cached = limit_bytes, cached
+        self._shared = None if shared is None else SharedFetching(shared)
         self._groups, self._alone = groups_of(plan, epoch, first_step)
         self._unreported = samples_apart(plan) if epoch == 0 else 0
         """Samples of an epoch of the global order, until its reads are reported."""
@@ -117,9 +89,9 @@ class FetchAhead:
         self._objects = Objects()
         self._expected_size = ExpectedSize()
         self._lock = threading.Lock()
-        self._part_of: dict[Place, _Part | None] = {}
+        self._part_of: dict[Place, Part | None] = {}
         """Part of each place; None for a cached sample, or one to fetch again."""
-        self._by_range: WeakValueDictionary[tuple[int, int, int], _Part] = WeakValueDictionary()
+        self._by_range: WeakValueDictionary[tuple[int, int, int], Part] = WeakValueDictionary()
         """Parts by the pages in them, as (object, start, stop), for columns whose samples share pages."""
         self._paged: set[str] = set()
         """Columns with located pages."""
@@ -139,19 +111,32 @@ class FetchAhead:
         epoch: int,
         first_step: int,
         cached: Cached | None = None,
+        shared: SharedCache | None = None,
     ) -> FetchAhead | None:
         """Return a prefetcher for the remote ones of these columns; None if all files are on this machine."""
         remote = [column for column in columns if dataset.files(column).is_remote]
         if not remote:
             return None
         limit = memory_limit(dataset, plan)
-        return cls(dataset, remote, plan, epoch=epoch, first_step=first_step, limit_bytes=limit, cached=cached)
+        return cls(
+            dataset,
+            remote,
+            plan,
+            epoch=epoch,
+            first_step=first_step,
+            limit_bytes=limit,
+            cached=cached,
+            shared=shared,
+        )
 
     def is_there(self, step: int) -> bool:
         """Return True if all bytes that a step needs have arrived; False for a step that is not planned yet."""
         with self._lock:
-            parts = [self._part_of[place] for place in self._steps.get(step, ())]
-        return self.is_planned(step) and all(part is None or part.data.done() for part in parts)
+            places = list(self._steps.get(step, ()))
+            parts = [self._part_of[place] for place in places]
+        if not self.is_planned(step) or not all(part is None or part.data.done() for part in parts):
+            return False
+        return self._shared is None or not self._shared.is_coming(places)
 
     def is_planned(self, step: int) -> bool:
         """Return True if all bytes that a step needs are requested or cached."""
@@ -182,7 +167,8 @@ class FetchAhead:
     def end(self, step: int) -> None:
         """Release the bytes of a step once all its samples are decoded."""
         with self._lock:
-            for place in self._steps.pop(step, ()):
+            places = self._steps.pop(step, [])
+            for place in places:
                 self._uses[place] -= 1
                 if self._uses[place]:
                     continue
@@ -191,6 +177,8 @@ class FetchAhead:
                 if part is not None:
                     part.places -= 1
                     self._held_bytes -= 0 if part.places else part.bytes
+        if self._shared is not None:
+            self._shared.forget(places)
 
     def held(self, column: str, samples: Ints, *, all_of_them: bool = False) -> HeldParts | None:
         """Return the bytes of the samples at these positions; samples that are in no step are fetched now.
@@ -204,7 +192,7 @@ class FetchAhead:
         with self._lock:
             known = {place: self._part_of[place] for place in places if place in self._part_of}
         parts = {place: part for place, part in known.items() if part is not None}
-        skipped = {} if all_of_them else known
+        skipped = set() if all_of_them else known.keys() - self._overdue(known)
         rows = [row for row, place in enumerate(places) if place not in parts and place not in skipped]
         missing = np.array(rows, np.int64)
         if len(missing):
@@ -220,6 +208,13 @@ class FetchAhead:
             np.array(held_in, np.int64),
             [part.unpacked for part in found],
         )
+
+    def _overdue(self, places: Iterable[Place]) -> set[Place]:
+        """Wait for the bytes that other passes fetch, and return the places that have to be fetched here."""
+        if self._shared is None or not self._shared.is_coming(places):
+            return set() if self._shared is None else self._shared.overdue(places)
+        with self.waits.batch_waits():
+            return self._shared.overdue(places)
 
     def forget(self, sample: int) -> bool:
         """Release a sample's bytes, so that the next request fetches them again.
@@ -238,6 +233,8 @@ class FetchAhead:
     def close(self) -> None:
         """End the thread and release everything. Threads that wait for bytes get FetchCancelled."""
         self._engine.close()
+        if self._shared is not None:
+            self._shared.close()
 
     def stats(self) -> FetchStats:
         counts, latency_s = self._engine.counts()
@@ -255,13 +252,13 @@ class FetchAhead:
         ranges = found.ranges()
         plan = plan_requests(ranges, link)
         while plan.bytes > room and len(found.groups) > 1:
-            self._put_back.extendleft(reversed(found.cut(int(len(found.groups) * room / plan.bytes))))
+            self._return(found.cut(int(len(found.groups) * room / plan.bytes)))
             ranges = found.ranges()
             plan = plan_requests(ranges, link)
         if plan.bytes > room:
             plan = plan_requests(ranges, link, gap_bytes=0)
             if plan.bytes > room and not is_needed:
-                self._put_back.extendleft(reversed(found.groups))
+                self._return(found.groups)
                 return False
         if self._unreported and len(ranges):
             report_global_order(self._unreported, ranges, plan)
@@ -270,6 +267,12 @@ class FetchAhead:
         self._alone = max(0, self._alone - len(found.groups))
         self._read_share = max(1.0, plan.bytes / max(1, ranges.bytes))
         return True
+
+    def _return(self, groups: list[LocatedGroup]) -> None:
+        """Put groups back that memory has no room for."""
+        if self._shared is not None:
+            self._shared.unclaim(groups, self._part_of)
+        self._put_back.extendleft(reversed(groups))
 
     def _next_round(self) -> ReadRound:
         """Take unplanned groups: as many as are expected to read a round's share of the memory."""
@@ -283,13 +286,15 @@ class FetchAhead:
                 assert self._next is not None
                 group = self._locate(self._next)
                 self._next = next(self._groups, None)
+            if self._shared is not None:
+                self._shared.claim(group, self._part_of)
             wanted_bytes += found.add(group, self._part_of)
             places += group.count
             if self._alone:
                 break
         return found
 
-    def _keep(self, found: ReadRound, parts: list[_Part]) -> None:
+    def _keep(self, found: ReadRound, parts: list[Part]) -> None:
         """Record the part of each new sample of a round, and the steps that use each sample."""
         with self._lock:
             for group in found.groups:
@@ -303,16 +308,22 @@ class FetchAhead:
                     self._steps[step].append(place)
                     self._uses[place] += 1
             self._held_bytes += sum(part.bytes for part in set(parts))
+        if self._shared is not None:
+            of_part: defaultdict[Part, list[Place]] = defaultdict(list)
+            for place, part in zip(found.fresh(), parts, strict=True):
+                of_part[part].append(place)
+            for part, places in of_part.items():
+                self._shared.hand_out(places, part)
 
-    def _fetch(self, ranges: WantedRanges, plan: RequestPlan) -> list[_Part]:
+    def _fetch(self, ranges: WantedRanges, plan: RequestPlan) -> list[Part]:
         """Request ranges, and return the part that will hold each range."""
-        parts: dict[int, _Part] = {}
+        parts: dict[int, Part] = {}
         for number in plan.by_need():
             of = self._objects[int(plan.object[number])]
             is_known = of.expected_bytes is None
             requests = list(plan.requests(number, of.path)) if is_known else [of.request(int(plan.need[number]))]
             size = int(plan.stop[number] - plan.start[number])
-            part = parts[number] = _Part(requests[0].start, size, self._engine.fetch(requests), of)
+            part = parts[number] = Part(requests[0].start, size, self._engine.fetch(requests), of)
             if not is_known:
                 part.data.add_done_callback(partial(self._correct, part))
         with self._lock:
@@ -324,7 +335,7 @@ class FetchAhead:
             self._by_range.update(zip(keys, found, strict=True))
         return found
 
-    def _correct(self, part: _Part, data: Future[Any]) -> None:
+    def _correct(self, part: Part, data: Future[Any]) -> None:
         """Count an object of formerly unknown size with the bytes that it has."""
         if data.cancelled() or data.exception() is not None:
             return
@@ -386,7 +397,7 @@ class FetchAhead:
         ranges = WantedRanges(numbers, start[rows], stop[rows], need[rows])
         return WantedPlaces([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))
 
-    def _data(self, part: _Part) -> Any:
+    def _data(self, part: Part) -> Any:
         """Wait for a part's bytes, and return them."""
         if part.data.done() and not part.data.cancelled():
             return part.data.result()

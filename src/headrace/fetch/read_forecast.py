@@ -49,11 +49,13 @@ def forecast(
     link: LinkModel,
     *,
     cached_share: float = 0.0,
+    nodes: int = 1,
     steps: int | None = None,
 ) -> ReadForecast:
     """Plan the reads of a rank from the middle of an epoch on, for `steps`, or at least 64 and two windows.
 
-    `link` decides how ranges become requests. `cached_share`: part of the samples, drawn at random, that a cache holds.
+    `link` decides how ranges become requests. `cached_share`: part of the samples that a node's cache holds: the
+    first of the dataset on one node, drawn at random on several.
     Raises UsageError if no column is in a store, or if no listing or index states the sizes.
     """
     remote = [column for column in columns if dataset.files(column).is_remote]
@@ -71,7 +73,7 @@ def forecast(
         epoch=_EPOCH,
         first_step=first,
         limit_bytes=limit,
-        cached=_RandomCache(len(dataset.table), cached_share) if cached_share else None,
+        cached=_PartCached(len(dataset.table), cached_share, nodes > 1) if cached_share else None,
         engine=engine,
     )
     if steps is None:
@@ -112,12 +114,14 @@ class _CountingEngine:
 
 
 @dataclass(frozen=True)
-class _RandomCache:
-    """Cache that holds a part of the samples, drawn at random."""
+class _PartCached:
+    """Cache that holds a part of the samples."""
 
     samples: int
     share: float
+    is_random: bool
 
     def __call__(self, _: str, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        held: NDArray[np.bool_] = _core.permute(self.samples, _EPOCH, ids) < self.share * self.samples
+        places = _core.permute(self.samples, _EPOCH, ids) if self.is_random else ids
+        held: NDArray[np.bool_] = places < self.share * self.samples
         return held

@@ -244,10 +244,7 @@ class Assembly:
 
     def _keeps(self, rows: BatchRows) -> NDArray[np.uint8] | None:
         """Return a flag per row, 1 if the cache should store the row; None for all rows."""
-        cache = self._cache
-        if cache is None or cache.eviction is None:
-            return None
-        return cache.eviction.keeps(rows.base_ids, epoch=rows.plan.epoch, step=rows.plan.step)
+        return None if self._cache is None else self._cache.keeps(rows)
 
     def _cached(self, field: str) -> tuple[_core.Store, int, str] | None:
         cache = self._cache

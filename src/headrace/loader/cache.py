@@ -28,6 +28,8 @@ from headrace.fields import (
     from_entries,
     to_entries,
 )
+from headrace.loader.batch_values import BatchRows
+from headrace.loader.cache_admission import Admission, least_bytes, samples_that_fit
 from headrace.loader.cache_eviction import CacheEviction
 from headrace.loader.decoding.arrays import Ints
 from headrace.loader.decoding.pixels import core_options, decoded_with, own_program
@@ -136,6 +138,8 @@ class EpochCache:
 
     eviction: CacheEviction | None = None
     """Eviction in favour of samples that the node reads earlier; None if nothing is evicted, as on one node."""
+    admission: Admission | None = None
+    """Samples to store; None: all, as long as there is room."""
 
     def place(self, field: str) -> tuple[_core.Store, int, str]:
         """Return the place of a field in the cache: the store, the field's first entry, and its cut."""
@@ -150,6 +154,12 @@ class EpochCache:
             found &= native.has_many(base_ids + first).view(np.bool_)
         return found
 
+    def keeps(self, rows: BatchRows) -> NDArray[np.uint8] | None:
+        """Return a flag per row, 1 to store it; None for all rows."""
+        if self.eviction is not None:
+            return self.eviction.keeps(rows.base_ids, epoch=rows.plan.epoch, step=rows.plan.step)
+        return None if self.admission is None else self.admission.keeps(rows.samples)
+
     def tokens(self, text: ResolvedText) -> TokenCache | None:
         """Return the token cache of a text field; None if its ids are not cached."""
         first = self.first_tokens.get(text.name)
@@ -157,7 +167,10 @@ class EpochCache:
 
     def stats(self) -> CacheStats:
         evicted = 0 if self.eviction is None else self.eviction.evicted
-        return replace(self.store.stats(), cuts=self.words, evicted=evicted)
+        found = replace(self.store.stats(), cuts=self.words, evicted=evicted)
+        if self.admission is None or found.limit_bytes - found.used_bytes > self.admission.spare_bytes:
+            return found
+        return replace(found, stopped=found.stopped or "full")
 
 
 def open_cache(
@@ -234,7 +247,13 @@ def open_cache(
         eviction = CacheEviction(uses, fields=len(cuts), length=length, steps=plan.steps)
         what.append("reused")  # another file layout than on one node, in a separate file
     store = Store(spec, identity_of(entries, what, stamp), reuses=eviction is not None)
-    return EpochCache(store, cuts, words, length, of, first_tokens, eviction)
+    admission = None
+    if eviction is None:
+        kept = [(field, cuts[name], views[name].output_size) for name, field, _ in images if name in cuts]
+        pixel_bytes = sum(least_bytes(*each) for each in kept if each[1] != "file")
+        files_of = [of[name] for name, cut in cuts.items() if cut == "file"]
+        admission = samples_that_fit(dataset, plan, files_of, pixel_bytes, room_bytes=store.native.room_bytes)
+    return EpochCache(store, cuts, words, length, of, first_tokens, eviction, admission)
 
 
 def _content_stamp(dataset: Dataset, files: ByteColumn, length: int) -> list[Any]:

@@ -28,6 +28,7 @@ from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.cache import EpochCache
 from headrace.loader.map_stage import LastStages, MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
+from headrace.loader.shared_fetches import SharedFetches
 from headrace.loader.stats import STAGES, StageStats, Stats
 from headrace.loader.user_functions import DecodedBatch
 from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
@@ -140,6 +141,9 @@ class Runner:
             memory = memory if workers.memory is None else workers.memory
         self._engine = engine_of(recipe, self._tuned.setting.threads)
         undo.callback(self._engine.close)
+        shared = SharedFetches.of(recipe.dataset, self._cache, recipe.limits)
+        if shared is not None:
+            undo.callback(shared.close)
         self._ahead = FetchAhead.of(
             recipe.dataset,
             recipe.read_columns,
@@ -147,6 +151,7 @@ class Runner:
             epoch=self._epoch,
             first_step=self._first_step,
             cached=None if self._cache is None else self._cache.has_all,
+            shared=shared,
         )
         if self._ahead is not None:
             undo.callback(self._ahead.close)

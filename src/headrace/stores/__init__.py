@@ -9,7 +9,7 @@ from __future__ import annotations
 from headrace.stores.addresses import HUB_SCHEME, ObjectAddress, StoreAddress, is_remote, parse_address, show_address
 from headrace.stores.connections import without_credentials
 from headrace.stores.hub import HubStore
-from headrace.stores.link import MOST_STREAMS, STREAMS
+from headrace.stores.link import MOST_STREAMS, STREAMS, streams_of_rank
 from headrace.stores.object_content import ListedObject, ListingPage, ObjectPin
 from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_engine import RequestEngine, link_model, shared_requests, store_users
@@ -55,6 +55,7 @@ __all__ = [
     "shared_requests",
     "show_address",
     "store_users",
+    "streams_of_rank",
     "with_remote_retries",
     "without_credentials",
 ]

@@ -18,6 +18,8 @@ STREAMS = 32
 """Minimum of requests in flight, also before the link is measured. With fewer, reads wait longer at equal CPU time."""
 MOST_STREAMS = 128
 """Maximum of requests in flight, for long latency and small requests. Each has its own connection."""
+_NODE_STREAMS = 64, 256
+"""Minimum and maximum of requests in flight of all ranks of a node, which share its link: those of two ranks."""
 _KEPT = 256
 """Latest responses that quantiles cover, since links change."""
 _ENOUGH = 16
@@ -37,6 +39,12 @@ _OVERTAKEN = 8
 _DEADLINE_FACTOR = 20.0
 _LEAST_DEADLINE_S = 10.0
 _MOST_DEADLINE_S = 60.0
+
+
+def streams_of_rank(ranks: int) -> tuple[int, int]:
+    """Return the minimum and maximum of requests in flight for one of a node's ranks."""
+    fewest, most = (max(1, each // ranks) for each in _NODE_STREAMS)
+    return min(STREAMS, fewest), min(MOST_STREAMS, most)
 
 
 class LinkMeter:

@@ -21,14 +21,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from headrace.errors import ChangedError, HeadraceError, NotFoundError
-from headrace.stores.link import MOST_STREAMS, STREAMS, LinkMeter
+from headrace.stores.link import LinkMeter, streams_of_rank
 from headrace.stores.object_content import ObjectPin
 from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
 from headrace.stores.request_planning import LARGEST_REQUEST_BYTES, LinkModel, Request
 from headrace.stores.request_runner import RangeReader, RequestCounts, RequestRunner
 from headrace.stores.retrying import StoreAttempts
-from headrace.system import THREAD_PREFIX, close_at_exit, close_in_forks
+from headrace.system import THREAD_PREFIX, close_at_exit, close_in_forks, local_ranks
 
 _QUANTILES = (0.5, 0.95, 0.99)
 
@@ -108,11 +108,18 @@ class RequestEngine:
     """Thread that runs requests for others, until it is closed. Futures of a closed thread are cancelled."""
 
     def __init__(
-        self, reader: RangeReader | None = None, *, streams: int = STREAMS, link: LinkMeter | None = None
+        self, reader: RangeReader | None = None, *, streams: int | None = None, link: LinkMeter | None = None
     ) -> None:
-        """Start the thread. `link`: measurements to begin with and to continue."""
+        """Start the thread.
+
+        `streams`: requests in flight before the link is measured; default: this rank's part of the node's. `link`:
+        measurements to begin with and to continue.
+        """
+        fewest, most = streams_of_rank(local_ranks())
         self._loop = _ThreadLoop()
-        self._runner = RequestRunner(reader or ObjectReader(), streams=streams, most_streams=MOST_STREAMS, link=link)
+        self._runner = RequestRunner(
+            reader or ObjectReader(), streams=fewest if streams is None else streams, most_streams=most, link=link
+        )
         self._futures: set[Future[Any]] = set()
         self._ending = threading.Lock()
         """Lock held from the first `close` on."""
@@ -297,5 +304,6 @@ def store_users(store: ObjectStore) -> int:
 
 def link_model(store: ObjectStore) -> LinkModel:
     """Return the model of the link to a store, from all shared requests so far."""
+    streams, _ = streams_of_rank(local_ranks())
     with _lock:
-        return _shared.setdefault(store, _SharedEngine()).link.model(STREAMS, time.monotonic())
+        return _shared.setdefault(store, _SharedEngine()).link.model(streams, time.monotonic())

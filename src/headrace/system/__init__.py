@@ -21,6 +21,7 @@ from headrace.system.resources import (
     available_cores,
     available_to_rank,
     default_threads,
+    local_ranks,
     memory,
     share_cores,
 )

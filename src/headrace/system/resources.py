@@ -47,7 +47,7 @@ def available_bytes(root: Path = _ROOT) -> int | None:
 def available_to_rank(root: Path = _ROOT) -> int | None:
     """Return this rank's share of the memory available on the node; None if unknown."""
     available = available_bytes(root)
-    return None if available is None else available // _ranks_of_node()
+    return None if available is None else available // local_ranks()
 
 
 def available_cores(root: Path = _ROOT) -> int:
@@ -59,7 +59,7 @@ def available_cores(root: Path = _ROOT) -> int:
 
 def default_threads() -> int:
     """Return the available cores, divided by the ranks of this node and by the threads that share them."""
-    return max(1, available_cores() // _ranks_of_node() // _sharing.threads)
+    return max(1, available_cores() // local_ranks() // _sharing.threads)
 
 
 def share_cores(threads: int) -> None:
@@ -74,7 +74,7 @@ class _Sharing(threading.local):
 _sharing = _Sharing()
 
 
-def _ranks_of_node() -> int:
+def local_ranks() -> int:
     """Return LOCAL_WORLD_SIZE, as torchrun sets it."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, int(ranks) if ranks.isdigit() else 1)

@@ -149,17 +149,18 @@ def bill_of(dataset: Dataset, order: ShuffleOrder, shape: RunShape, prices: Pric
     from headrace.fetch import forecast
     from headrace.loader import Loader
     from headrace.plan import UniformPlan
-    from headrace.stores import STREAMS, LinkModel
+    from headrace.stores import LinkModel, streams_of_rank
 
     loader = Loader(
         dataset, batch_size=shape.batch, shuffle=True, order=order, rank=shape.ranks // 2, world_size=shape.ranks
     )
-    link = LinkModel(shape.latency_s, shape.bandwidth / shape.ranks_per_node, STREAMS)
+    link = LinkModel(shape.latency_s, shape.bandwidth / shape.ranks_per_node, streams_of_rank(shape.ranks_per_node)[0])
     columns, plan = loader._feed.recipe.read_columns, loader._feed.recipe.plan
     assert isinstance(plan, UniformPlan), "no argument asks for another"
     first = forecast(dataset, columns, plan, link)
+    nodes = -(-shape.ranks // shape.ranks_per_node)
     share = min(1.0, shape.cache_bytes / (first.sample_bytes * len(dataset)))
-    later = forecast(dataset, columns, plan, link, cached_share=share) if share else first
+    later = forecast(dataset, columns, plan, link, cached_share=share, nodes=nodes) if share else first
     samples = len(dataset)
     requests = samples * (first.requests + (shape.epochs - 1) * later.requests)
     read_bytes = samples * (first.read_bytes + (shape.epochs - 1) * later.read_bytes)
