@@ -113,7 +113,7 @@ def test_files_are_indexed_side_by_side_and_a_bad_one_keeps_no_other_from_it(mak
     paths = [str(make_tar(f"{number}.tar", MEMBERS)) for number in range(6)]
     Path(paths[2]).write_bytes(b"no tar at all" * 100)
     seen = []
-    outcomes = build_indices(paths, cache=None, threads=3, tick=lambda done: seen.append(len(done)))
+    outcomes = build_indices(paths, cache=None, threads=3, tick=lambda state: seen.append(state.done))
     assert [outcome.path for outcome in outcomes] == paths
     assert [isinstance(outcome, IndexedFile) for outcome in outcomes] == [True, True, False, True, True, True]
     assert isinstance(outcomes[2], UnindexedFile)
