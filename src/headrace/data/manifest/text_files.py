@@ -7,7 +7,7 @@ import csv
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeAlias
 
@@ -150,9 +150,9 @@ class DelimitedText:
         self.name = name
         self._delimiter = delimiter
         self.rows = self._lines = 0
-        rows = self._rows_and_lines()
-        first, line = next(rows, (None, 0))
-        second, _ = next(rows, ([], 0))
+        with closing(self._rows_and_lines()) as rows:
+            first, line = next(rows, (None, 0))
+            second, _ = next(rows, ([], 0))
         if first is None:
             raise EmptyDatasetError(f"{self.name}: expected a row a sample, got an empty file. Check the path")
         if not first:
@@ -250,13 +250,14 @@ class DelimitedText:
     def _line_of(self, row: int | None) -> int:
         """Return the line in which a row begins, counted from 0 with the header; None: the last row."""
         found = 1
-        for number, (_, line) in enumerate(self._rows_and_lines()):
-            found = line
-            if number == row:
-                break
+        with closing(self._rows_and_lines()) as rows:
+            for number, (_, line) in enumerate(rows):
+                found = line
+                if number == row:
+                    break
         return found
 
-    def _rows_and_lines(self) -> Iterator[tuple[list[str], int]]:
+    def _rows_and_lines(self) -> Generator[tuple[list[str], int], None, None]:
         """Yield each row, and the line in which it begins, as Python's csv module parses them.
 
         A row with a field that is too long for the csv module is yielded empty, as the last row.
