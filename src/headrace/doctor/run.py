@@ -301,7 +301,7 @@ class Reported(NamedTuple):
     diagnosis: Diagnosis
     prescription: Prescription | None
     pictures: Mapping[int, FaultPicture]
-    """Of faults of the data, by their place."""
+    """Pictures of faults of the data, by the place of the fault."""
 
 
 def _reported(

@@ -336,5 +336,5 @@ def _get_options(start: int, end: int, pin: ObjectPin | None) -> dict[str, Any]:
 def _checked_pin(meta: Mapping[str, Any], pin: ObjectPin | None) -> ObjectPin:
     found = pin_of_answer(meta)
     if pin is not None and not pin.is_same(found):
-        raise FailedRequestError(FailureKind.CHANGED, "another version lies there")
+        raise FailedRequestError(FailureKind.CHANGED, "the store holds another version")
     return found

@@ -83,7 +83,7 @@ _TRANSPORT_WORDS = {
 _BY_CLASS = {
     "FileNotFoundError": (FailureKind.MISSING, "not found"),
     "NotFoundError": (FailureKind.MISSING, "not found"),
-    "PreconditionError": (FailureKind.CHANGED, "another version lies there"),
+    "PreconditionError": (FailureKind.CHANGED, "the store holds another version"),
     "PermissionDeniedError": (FailureKind.CREDENTIALS, "permission denied"),
     "UnauthenticatedError": (FailureKind.CREDENTIALS, "not authenticated"),
 }

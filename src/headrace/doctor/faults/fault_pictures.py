@@ -41,7 +41,7 @@ class FaultPicture(NamedTuple):
 
     png: bytes
     text: str
-    """What its columns show."""
+    """Caption: the content of its columns."""
 
 
 class _Drawing(NamedTuple):

@@ -20,7 +20,7 @@ _MOST_LABELS, _MOST_CLASSES = 256, 64
 _LEAST_PIXELS = 16
 """Minimum number of invented pixels in all samples, for values that label images hold elsewhere."""
 _LEAST_ALIKE, _LEAST_JUMPS = 0.8, 0.25
-"""Of neighbouring pixels of label images: minimum share of equal ones, and of jumps over a value between two others."""
+"""Minimum shares of a label image's pairs of neighbouring pixels: equal pairs, and jumps over a value in between."""
 _ROWS = 256
 """Rows of a label image whose neighbouring pixels are compared."""
 _MOST_SHOWN = 4

@@ -37,7 +37,7 @@ class FirstOfPass(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the script iterates over the loader."""
+        """Line of the script that iterates over the loader."""
         return loader_place(self.trainer, self.pass_.loader)
 
     @property
