@@ -17,7 +17,7 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -92,7 +92,7 @@ def pack(
     begun_s = time.monotonic()
     reader, folder = SampleReader(dataset, ImageConverter(options)), PackFolder.of(to, store_options)
     expect_target(reader, folder)
-    with folder.locked(number, parts), sample_pool(reader, threads) as pool:
+    with folder.locked(number, parts), sample_pool(dataset, reader.files, threads) as pool:
         plan = found_plan(reader, folder) or write_plan(reader, folder, pool)
         mine = range(number, plan.shards, parts)
         missing = plan.missing(folder, mine)
@@ -111,9 +111,11 @@ def pack(
     return plan.report(folder, mine, written=len(missing), begun_s=begun_s)
 
 
-def sample_pool(reader: SampleReader, threads: int | None, *, cores: int | None = None) -> ThreadPoolExecutor:
-    """Return the threads that convert samples. Default: one per core, several if the source is in a store."""
-    is_stored = any(reader.dataset.files(name).is_remote for name in reader.files)
+def sample_pool(
+    dataset: Dataset, columns: Iterable[str], threads: int | None, *, cores: int | None = None
+) -> ThreadPoolExecutor:
+    """Return the threads that read columns of files and work on them. Default: one per core, several for a store."""
+    is_stored = any(dataset.files(name).is_remote for name in columns)
     per_core = _READS_PER_CORE if is_stored else 1
     return ThreadPoolExecutor(threads or (cores or default_threads()) * per_core, "headrace-pack")
 

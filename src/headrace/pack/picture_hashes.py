@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import TypeAlias
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from headrace.data import Dataset
 from headrace.dropins import ImageReader
 from headrace.errors import DatasetError, HeadraceError, ReadError
-from headrace.system import default_threads
+from headrace.pack.packing import sample_pool
 from headrace.views import Resize
 
 Hashes: TypeAlias = "NDArray[np.uint64]"
@@ -33,8 +32,6 @@ _LUMA = (0.299, 0.587, 0.114)
 _ONES = np.array([number.bit_count() for number in range(1 << 16)], np.uint8)
 """Set bits of each 16-bit number."""
 _AT_ONCE = 256
-_READS_PER_CORE = 8
-"""Pictures in parallel per core if they are in a store."""
 
 
 def near_duplicates(dataset: Dataset, column: str, *, threads: int | None = None) -> list[list[int]]:
@@ -56,9 +53,8 @@ def near_duplicates(dataset: Dataset, column: str, *, threads: int | None = None
     def hashes(first: int) -> list[int | None]:
         return [hash_of(index) for index in range(first, min(first + _AT_ONCE, len(dataset)))]
 
-    at_once = threads or default_threads() * (_READS_PER_CORE if dataset.files(column).is_remote else 1)
     alike: defaultdict[int, list[int]] = defaultdict(list)
-    with ThreadPoolExecutor(at_once, "headrace-hash") as pool:
+    with sample_pool(dataset, [column], threads) as pool:
         found = chain.from_iterable(pool.map(hashes, range(0, len(dataset), _AT_ONCE)))
         for index, number in enumerate(found):
             if number is not None:

@@ -50,7 +50,7 @@ def pack_on_ray(
     with folder.locked(0, 1), _connected(address) as ray:
         plan = found_plan(reader, folder)
         if plan is None:
-            with sample_pool(reader, None) as pool:
+            with sample_pool(dataset, reader.files, None) as pool:
                 plan = write_plan(reader, folder, pool)
         shards = range(plan.shards)
         missing = plan.missing(folder, shards)
@@ -112,7 +112,7 @@ def _write_missing(job: bytes, shard: int) -> int:
         plan = found_plan(reader, folder)
         if plan is None:
             raise NotFoundError(f"{folder}: expected the plan that the driver wrote, got none")
-        with sample_pool(reader, None, cores=1) as pool:
+        with sample_pool(dataset, files, None, cores=1) as pool:
             return write_shard(reader, plan.order_of(shard), folder, shard_name(shard), pool, lambda *_: None)
 
 
