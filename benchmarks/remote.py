@@ -1,6 +1,7 @@
 """A Loader over a store with latency beside the same tars on this machine, and beside other loaders over that store.
 
     python benchmarks/remote.py PHOTOS [--peers PYTHON] [--only PART …] [--tars 100] [--members 100] [--rounds 1]
+                                [--threads 1]
 
 nginx serves the tars on loopback (install nginx-light) behind the tests' LinkProxy, which adds the latency; both run on
 the same cores as what is measured, and their CPU time is stated. Each run is a process of its own, runs are
@@ -63,7 +64,12 @@ class Bench:
         else:
             self.proxy.change(over)
             spec |= {"source": f"s3://{BUCKET}/{pattern(self.args.tars)}", "endpoint": self.proxy.endpoint}
-        spec = {"indices": str(self.scratch / "indices"), "window_blocks": self.args.window_blocks, **spec}
+        spec = {
+            "indices": str(self.scratch / "indices"),
+            "window_blocks": self.args.window_blocks,
+            "threads": self.args.threads,
+            **spec,
+        }
         before, nginx_s = self.proxy.counts(), self.nginx.cpu_s()
         found = last_line([sys.executable, str(HERE / "remote_run.py"), json.dumps(spec)])
         passed = self.proxy.counts().since(before)
@@ -285,6 +291,7 @@ def main():
     ask.add_argument("--members", type=int, default=100)
     ask.add_argument("--rounds", type=int, default=1, help="interleaved; medians are printed")
     ask.add_argument("--window-blocks", type=int, default=32)
+    ask.add_argument("--threads", type=int, help="threads that decode; with 1, another core fetches and serves")
     ask.add_argument("--data", type=Path, help="folder that keeps the tars for the next run")
     args = ask.parse_args()
     with tempfile.TemporaryDirectory() as folder:

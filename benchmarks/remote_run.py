@@ -35,6 +35,8 @@ class Run:
     """Epochs before those that count: they fill the cache."""
     epochs: int = 1
     hedge: bool = True
+    threads: int | None = None
+    """Threads that decode; None: the Loader's own choice."""
     samples: int | None = None
     """Only so many of the dataset's."""
     steps: int | None = None
@@ -140,6 +142,7 @@ def main():
         remainder="wrap",
         output="numpy",
         cache=run.cache,
+        threads=run.threads,
         **options,
     )
     for _ in range(run.warm_epochs):

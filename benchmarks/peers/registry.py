@@ -53,6 +53,23 @@ PEERS = (
         variant="tar",
         form="a tar and its index",
     ),
+    *(
+        Peer(
+            f"headrace-pack-{variant}",
+            "headrace",
+            ("headrace", "torch"),
+            f"The same from a pack of {form}, resized beforehand to a short side of 256.",
+            variant=variant,
+            form=f"tars of {form}, short side 256",
+            decoded=decoded,
+            start_up=False,
+        )
+        for variant, form, decoded in (
+            ("jpeg", "JPEGs, quality 90", False),
+            ("yuv420", "component planes", True),
+            ("raw", "pixels", True),
+        )
+    ),
     Peer(
         "torchvision-v1",
         "torchvision",
