@@ -18,10 +18,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.errors import DatasetError, HeadraceError, NotFoundError, ReadError, UsageError, WriteError
 from headrace.pack import Form, PackOptions, describe, merge, pack, try_out, verify
+from headrace.tools.command_line import app
 
 SMALL = 200_000
 """Bytes of a shard that make several of the photographs."""
@@ -301,6 +303,22 @@ def test_one_sample_and_a_command_line(photos: Path, tmp_path: Path) -> None:
         document = json.loads(done.stdout)
     assert document["shards"] == 1
     assert os.listdir(tmp_path / "pack")
+
+
+def test_images_that_look_alike_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for seed in range(6):
+        blobs = np.random.default_rng(seed).integers(0, 256, (8, 9, 3), np.uint8)
+        whole = Image.fromarray(blobs).resize((320, 240), Image.Resampling.BICUBIC)
+        whole.save(tmp_path / f"in/{seed}.jpg", quality=92)
+        if seed == 3:
+            whole.resize((200, 150)).save(tmp_path / "in/3-small.jpg", quality=60)
+            turned = Image.Exif()
+            turned[0x0112] = 3
+            whole.rotate(180).save(tmp_path / "in/3-turned.jpg", exif=turned)
+    pack(hr.open(tmp_path / "in"), tmp_path / "pack", PackOptions())
+    done = CliRunner().invoke(app, ["info", str(tmp_path / "pack"), "--near-duplicates", "--json", "-"])
+    assert json.loads(done.stdout)["near_duplicates"] == [["3-small", "3-turned", "3"]]
 
 
 def _jpeg() -> bytes:

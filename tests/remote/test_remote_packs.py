@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.errors import HeadraceError, NotFoundError, UsageError
-from headrace.pack import PackOptions, describe, merge, pack, verify
+from headrace.pack import PackOptions, describe, merge, open_pack, pack, verify
 from headrace.tools.command_line import app
 
 OPTIONS = PackOptions(max_shard_bytes=200_000)
@@ -133,6 +133,7 @@ def test_the_commands_take_addresses(
         assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "out.json").read_text())["shards"] == len(local) // 2
     assert objects_of(source) == local
+    assert list(open_pack(to).keys) == list(hr.open(source.address("packed/shard-*.tar")).keys)
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     done = CliRunner().invoke(app, ["merge", to, "--endpoint", source.endpoint], catch_exceptions=False)
     assert f"{to}: all {len(local) // 2} shards, indexed" in done.output

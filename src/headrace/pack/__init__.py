@@ -7,8 +7,8 @@ import from here.
 from __future__ import annotations
 
 from headrace.pack.conversion import DENSE, Form, PackOptions
-from headrace.pack.packing import PackReport, pack
-from headrace.pack.picture_hashes import near_duplicates
+from headrace.pack.pack_folder import open_pack
+from headrace.pack.packing import PackReport, pack, sample_pool
 from headrace.pack.ray_driver import pack_on_ray
 from headrace.pack.trial import TrialReport, try_out
 from headrace.pack.verification import PackSummary, describe, merge, verify

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from headrace.data import (
+    Dataset,
     FilePath,
     ObjectPath,
     Stores,
@@ -29,6 +30,7 @@ from headrace.data import (
     write_object,
     writing,
 )
+from headrace.data import open as open_dataset
 from headrace.errors import NotFoundError, UsageError, WriteError
 from headrace.stores import HUB_SCHEME, is_remote, parse_address
 
@@ -141,6 +143,14 @@ class PackFolder:
             yield
         finally:
             os.close(descriptor)
+
+
+def open_pack(where: str | os.PathLike[str], *, store_options: Mapping[str, Any] | None = None) -> Dataset:
+    """Open the complete shards of a pack, in a store by their merged index if it is there. Raises HeadraceError."""
+    folder = PackFolder.of(where, store_options)
+    has_index = folder.stores is not None and INDEX in folder.names()
+    index = f"{folder}/{INDEX}" if has_index else None
+    return open_dataset(f"{folder}/shard-*.tar", index=index, store_options=store_options or None)
 
 
 def _write_object(path: ObjectPath, write: Callable[[BinaryIO], None]) -> None:

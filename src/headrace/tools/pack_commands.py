@@ -145,12 +145,13 @@ def info(
 
 def _alike_in(folder: str, stores: dict[str, str]) -> list[list[str]]:
     """Return the keys of each group of images that look alike. Raises UsageError for a pack without images."""
-    from headrace.data import open as open_dataset
-    from headrace.pack import near_duplicates
+    from headrace.pack import open_pack
+    from headrace.tools.peek_survey import near_duplicates, survey
 
-    dataset = open_dataset(f"{folder.rstrip('/')}/shard-*.tar", store_options=stores or None)
-    groups = near_duplicates(dataset, "image")
-    return [[dataset.key(index) for index in group] for group in groups]
+    dataset = open_pack(folder, store_options=stores)
+    dataset.expect_files("image")
+    seen = [(each.key, each.fingerprint) for each in survey(dataset, "image", range(len(dataset))) if each.fingerprint]
+    return [[seen[place][0] for place in group] for group in near_duplicates([print_ for _, print_ in seen])]
 
 
 def merge(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None, json: Json = None) -> None:

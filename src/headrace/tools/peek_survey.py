@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,7 +13,8 @@ from headrace._core import Limits
 from headrace.data import Dataset, open_picture
 from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError, SampleError
-from headrace.system import THREAD_PREFIX, default_threads
+from headrace.pack import sample_pool
+from headrace.system import default_threads
 from headrace.views import Resize
 
 ROWS, COLUMNS = 8, 9
@@ -41,7 +41,7 @@ class Fingerprint:
 
 
 _WINDOW = 64
-"""Samples in flight per thread: enough to keep it busy, few enough to stop quickly."""
+"""Samples in flight per core: enough to keep it busy, few enough to stop quickly."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,13 @@ class PeekedSample:
 
 
 def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[PeekedSample]:
-    """Survey the image in `column` of each sample, in order, with one thread per core.
+    """Survey the image in `column` of each sample, in order, with one thread per core, or several for a store.
 
     A sample that cannot be read or decoded yields a result with an `error` instead of raising.
     """
-    reader = ImageReader(view=Resize((ROWS, COLUMNS)), mode="L", output="numpy")
-    threads = default_threads()
-    with ThreadPoolExecutor(threads, thread_name_prefix=f"{THREAD_PREFIX}peek") as pool:
-        for start in range(0, len(positions), window := threads * _WINDOW):
+    reader = ImageReader(view=Resize((ROWS, COLUMNS)), mode="L", output="numpy", exif=True)
+    with sample_pool(dataset, [column], None) as pool:
+        for start in range(0, len(positions), window := default_threads() * _WINDOW):
             part = positions[start : start + window]
             yield from pool.map(lambda position: _look(dataset, column, position, reader), part)
 
