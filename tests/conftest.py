@@ -19,6 +19,7 @@ from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -173,6 +174,22 @@ def ray_folder() -> Iterator[Path]:
             if f"RAY_TMPDIR={folder}\0".encode() in environment.read_bytes():
                 os.kill(int(environment.parent.name), signal.SIGKILL)
     rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def ray_nodes() -> Iterator[Any]:
+    """Ray cluster of two nodes of one core, and a head without cores. Its start takes 8 s, so all tests share it."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    memory = {"object_store_memory": 100 << 20}
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **memory})
+    try:
+        for _ in range(2):
+            found.add_node(num_cpus=1, **memory)
+        yield found
+    finally:
+        found.shutdown()
 
 
 @pytest.fixture(scope="session")

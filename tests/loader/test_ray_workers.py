@@ -30,19 +30,10 @@ FIELDS = {"image": hr.Image(), "label": hr.Label(), "key": hr.Key()}
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    from ray.cluster_utils import Cluster
-
-    memory = {"object_store_memory": 100 << 20}
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **memory})
-    try:
-        for _ in range(2):
-            found.add_node(num_cpus=1, **memory)
-        ray.init(address=found.address, log_to_driver=False, logging_level="error")
-        yield found
-    finally:
-        ray.shutdown()
-        found.shutdown()
+def cluster(ray_nodes):
+    ray.init(address=ray_nodes.address, log_to_driver=False, logging_level="error")
+    yield ray_nodes
+    ray.shutdown()
 
 
 @pytest.fixture(autouse=True)

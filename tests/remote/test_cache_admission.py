@@ -20,9 +20,9 @@ from headrace.loader.cache_admission import Admission, least_bytes, samples_that
 from headrace.plan import UniformPlan
 from headrace.stores import LinkModel
 
-TARS, MEMBERS = 4, 400
+TARS, MEMBERS = 4, 200
 SAMPLES = TARS * MEMBERS
-EPOCHS = 4
+EPOCHS = 3
 
 
 def tar_of(part: int) -> bytes:
