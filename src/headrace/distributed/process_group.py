@@ -42,7 +42,7 @@ _running = threading.Lock()
 
 
 def place_of(environment: Mapping[str, str]) -> tuple[int, int, int] | None:
-    """Return rank, world size and local rank by torchrun's variables, else those of MPI or SLURM; None without any.
+    """Return rank, world size and local rank by the variables of torchrun, MPI or SLURM; None without any.
 
     Raises UsageError if some of them are missing, are not ints, or do not fit together.
     """

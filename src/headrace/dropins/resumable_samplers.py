@@ -175,7 +175,7 @@ class ResumableSampler(PlannedSampler[int]):
     any world size with the same global batch, a step has the same samples over all ranks.
 
     `remainder` is "wrap" or "drop": the sampler does not know the batch boundaries, and only equal numbers of samples
-    keep the ranks in step. Other arguments and errors are those of ResumableBatchSampler.
+    keep the ranks in step. Other arguments and errors: as for ResumableBatchSampler.
     """
 
     def __init__(

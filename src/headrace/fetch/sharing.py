@@ -18,7 +18,7 @@ from headrace.fetch.read_groups import Ints, LocatedGroup, Place
 
 
 class SharedCache(Protocol):
-    """Cache whose users fetch each sample once. Positions are those of the dataset."""
+    """Cache whose users fetch each sample once. Positions are in the dataset."""
 
     def take(self, column: str, samples: Ints) -> NDArray[np.bool_]:
         """Claim samples, and return a flag for each that is not to be fetched, since another pass does or did."""

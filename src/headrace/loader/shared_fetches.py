@@ -30,7 +30,7 @@ _LOOK_AGAIN_S = 0.005
 
 
 class SharedFetches:
-    """Claims of one pass, and the thread that stores what arrives. Positions are those of the dataset."""
+    """Claims of one pass, and the thread that stores what arrives. Positions are in the dataset."""
 
     def __init__(self, dataset: Dataset, cache: EpochCache, claims: Claims, limits: Limits) -> None:
         self._dataset, self._cache, self._claims, self._limits = dataset, cache, claims, limits
@@ -113,7 +113,7 @@ class SharedFetches:
         return ids
 
     def _entries(self, column: str, samples: Ints) -> Ints:
-        """Return the entries of a column's first field, which stand for those of all its fields."""
+        """Return the entries of a column's first field, which stand for all its fields."""
         return self._ids(samples) + self._cache.place(self._fields[column][0])[1]
 
     def _store_all(self) -> None:

@@ -18,7 +18,7 @@ from headrace.loader.user_functions import DecodedBatch
 
 
 class StepMaker:
-    """Maker of whole batches from one step each, without a cache and without prefetch. One thread uses it."""
+    """Producer of whole batches from one step each, without a cache and without prefetch. One thread uses it."""
 
     def __init__(self, recipe: Recipe, memory: BatchMemory, bad: BadSamples) -> None:
         self._recipe = recipe

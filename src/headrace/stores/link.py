@@ -19,7 +19,7 @@ STREAMS = 32
 MOST_STREAMS = 128
 """Maximum of requests in flight, for long latency and small requests. Each has its own connection."""
 _NODE_STREAMS = 64, 256
-"""Minimum and maximum of requests in flight of all ranks of a node, which share its link: those of two ranks."""
+"""Minimum and maximum of requests in flight of all ranks of a node, which share its link: as many as two ranks had."""
 _KEPT = 256
 """Latest responses that quantiles cover, since links change."""
 _ENOUGH = 16

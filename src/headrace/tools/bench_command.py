@@ -76,7 +76,7 @@ def bench(
     step: Step = 0.0,
     json: Json = None,
 ) -> None:
-    """Headrace beside torch's DataLoader with Pillow, or a loader of yours, on your own files, at equal cores."""
+    """Compare Headrace with torch's DataLoader and Pillow, or your own loader, on your files and equal cores."""
     from headrace.errors import UsageError
     from headrace.system import available_cores
     from headrace.tools.bench.settings import BenchSettings

@@ -25,7 +25,7 @@ _LISTED = "torch.stack([torch.as_tensor(each) for each in batch[{name!r}]])"
 
 
 class ValueFields:
-    """Maker of value fields, which are added to a draft."""
+    """Builder of value fields, which are added to a draft."""
 
     def __init__(self, draft: RecipeDraft) -> None:
         self._draft = draft

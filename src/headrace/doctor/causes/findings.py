@@ -126,7 +126,7 @@ def machine_findings(session: Session) -> list[Finding]:
 def wait_findings(view: TrainerView) -> Iterator[Finding]:
     """Yield causes of the loop's wait. The weight is the wait's share of a step times the cause's share of the wait.
 
-    Times are those of the CPU. A GPU that is still behind does not wait for all of them.
+    Times are CPU times. A GPU that is still behind does not wait for all of them.
     """
     share = view.wait_share or 0.0
     each = f"of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}"

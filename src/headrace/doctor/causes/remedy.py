@@ -105,7 +105,7 @@ class ProofOutcome:
     recommended: bool
     """False if the remedy broke the run, changed its samples, or gained nothing."""
     disturbed_by: float | None = None
-    """Additional cores that other programs kept busy compared with the measured run, negative for fewer; None if the
+    """Additional cores that other programs used compared with the measured run, negative for fewer; None if the
     difference is too small to prevent a comparison."""
     is_slower: bool = False
     """True if the whole interval is above the step of both runs without remedies. A mean alone may be noise."""
@@ -269,7 +269,7 @@ def outcomes(
         proofs: Proofs of one session.
         predict: Function that predicts the remedies with the given codes together.
         before_us: Mean steps of the runs without any remedy.
-        others_cores: Cores that other programs kept busy in the last of these runs.
+        others_cores: Cores that other programs used in the last of these runs.
     """
     found = []
     shorter_us, longer_us = min(before_us), max(before_us)

@@ -200,7 +200,7 @@ def _with_storage(case: Case, count: int, free: Prediction) -> tuple[Prediction,
     """Widen a prediction for storage that may not scale, and return the sentence that explains it.
 
     A run shows storage throughput only for its own number of readers. If reading is a large part of the work, the
-    prediction lies between full scaling and none.
+    prediction is between full scaling and none.
     """
     now, share = case.recorded, waiting_share(case, "read", "remote")
     if now is None or count <= case.workers or share < OFTEN_WAITING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ Sample = tuple[str, ...]
 Naming = tuple[str, str]
 """Text before and after a name in a path."""
 _WHOLE: Naming = ("", "")
+_ABOVE = re.compile(r"^(?:\.\./|/)+")
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def names_in(path: str) -> Iterator[tuple[str, str, str]]:
 
 def plain_name(text: str) -> str:
     """Return a text of a column as `names_in` yields it."""
-    return os.path.normpath(text).lstrip("./") if text else "/"
+    return _ABOVE.sub("", os.path.normpath(text)) if text else "/"
 
 
 def _by_key(known: Collection[str], ends: Collection[str]) -> list[Sample]:

@@ -128,7 +128,7 @@ def shared_samples(session: Session) -> Iterator[DataFault]:
 
 
 def _are_equal(one: FirstOfPass, other: FirstOfPass) -> bool:
-    """Return True if all values of two processes are equal, and tell their samples apart."""
+    """Return True if all values of two processes are equal, and identify their samples."""
     pairs = zip(one.batches, other.batches, strict=True)
     return all(first.leaves == second.leaves for first, second in pairs) and _is_telling(
         [each.leaves for each in one.batches]
@@ -136,7 +136,7 @@ def _are_equal(one: FirstOfPass, other: FirstOfPass) -> bool:
 
 
 def _is_telling(batches: Sequence[Sequence[tuple[str, str, int]]]) -> bool:
-    """Return True if the leaves of two batches are complete, and tell their samples apart."""
+    """Return True if the leaves of two batches are complete, and identify their samples."""
     if not all(digest for leaves in batches for _, digest, _ in leaves):
         return False
     first, second = ({path: digest for path, digest, rows in leaves if rows >= _LEAST_ROWS} for leaves in batches)

@@ -195,7 +195,7 @@ def _file_of(descriptor: int) -> tuple[int, int]:
 
 
 class LastRecords:
-    """Last records of a process: how it ends, as far as the process itself can tell. Written once per process."""
+    """Last records of a process: how it ends, as far as the process itself knows. Written once per process."""
 
     def __init__(self, evidence: EvidenceFile, clock: SessionClock) -> None:
         self._evidence = evidence

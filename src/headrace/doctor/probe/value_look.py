@@ -223,7 +223,7 @@ def _columns(
 ) -> list[dict[str, Any]]:
     """Write the complete columns of a dataset, and return their names, lengths and positions.
 
-    For a stream, the lengths are those of its own sequences.
+    For a stream, these are the lengths of its own sequences.
     """
     until, left = min(until, time.monotonic() + MOST_COLUMNS_S), MOST_COLUMN_BYTES
     found: list[dict[str, Any]] = []

@@ -164,7 +164,7 @@ class Outputs:
     ) -> list[str]:
         """Write everything and return the failures. `saved` is an existing session file.
 
-        `pictures` are those of faults, by their place.
+        `pictures` show faults, by their place.
         """
         failed = _written("--json", self._json_path, lambda: [document(session, diagnosis, prescription)])
         source = saved if failed else self._json_path or saved

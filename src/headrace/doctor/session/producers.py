@@ -133,7 +133,7 @@ class ObservedCall:
 
 @dataclass
 class OutputLeaf:
-    """Value inside a batch: where it lies, what it is, and the range of its numbers."""
+    """Value inside a batch: its place, what it is, and the range of its numbers."""
 
     path: str = told("keys and positions, such as `0`, `image` or `meta.id`; empty for the whole")
     kind: str = told(

@@ -120,7 +120,7 @@ class MadeStep:
 
 
 class StepSource:
-    """Maker of steps that notes bad samples and errors instead of raising them. One thread uses it."""
+    """Producer of steps that notes bad samples and errors instead of raising them. One thread uses it."""
 
     def __init__(self, recipe: Recipe, memory: BatchMemory) -> None:
         self._began = time.perf_counter()

@@ -72,7 +72,7 @@ def headrace_batch_sizes(
 ) -> Iterator[int]:
     """Open the dataset, load one long epoch over at most `most` images, and yield each batch's size while it is alive.
 
-    `threads` None: the settings' number. The other arguments are those of `Loader` and `Image`.
+    `threads` None: the settings' number. The other arguments: as in `Loader` and `Image`.
     """
     import headrace as hr
 

@@ -210,7 +210,7 @@ def install_aiohttp(counter: RequestCounter, client: Any) -> None:
 
 
 def install_httpx(counter: RequestCounter, client: Any) -> None:
-    """Count httpx requests, including those of its asynchronous client."""
+    """Count httpx requests, also of its asynchronous client."""
 
     def send(original: Function, its_client: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         begun = time.monotonic_ns()

@@ -31,7 +31,7 @@ _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green"
 def html_page(view: ReportView, pictures: Mapping[int, FaultPicture] = MappingProxyType({})) -> str:
     """Return a document under 1 MB without scripts or external resources. Pure except for reading its templates.
 
-    `pictures` are those of the view's faults, by their place; the last are left out if they are too large.
+    `pictures` show the view's faults, by their place; the last are left out if they are too large.
     """
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
