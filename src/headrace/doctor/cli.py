@@ -1,4 +1,4 @@
-"""`headrace doctor`: its options and commands. The work is in run.py and report/."""
+"""`headrace doctor`: its options and commands. The work is in run.py, saved_sessions.py and report/."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def show(
 ) -> None:
     """Render a saved session again, without running anything."""
     from .report import Outputs
-    from .run import show_again, watch_run
+    from .saved_sessions import show_again, watch_run
 
     if watch:
         raise typer.Exit(_or_failed(lambda: watch_run(session, port)))
@@ -237,7 +237,7 @@ def merge(
 ) -> None:
     """Join the sessions of several nodes into one, and report on all ranks together."""
     from .report import Outputs
-    from .run import show_merged
+    from .saved_sessions import show_merged
 
     outputs = Outputs(report=report, html=html, json=json, trace=trace, form=format, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_merged(sessions, outputs, fail_above=fail_above)))
@@ -263,7 +263,7 @@ def restore_files(
     session: Annotated[Path, typer.Argument(help="The folder of a session whose doctor was killed.")],
 ) -> None:
     """Put back what a command changed whose doctor was killed before it could."""
-    from .run import restore_again
+    from .saved_sessions import restore_again
 
     raise typer.Exit(_or_failed(lambda: restore_again(session)))
 

@@ -9,16 +9,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
-
-from headrace.errors import UsageError
 
 from .adopting import LOOK_S, LoaderAdoption
 from .adoption import EXPECTED_S, survey_of
 from .attach import (
-    DOCTOR_FAILED,
     FAULTY_DATA,
     CommandResult,
     exit_status,
@@ -34,8 +30,8 @@ from .faults import FaultPicture, add_patches, resumption, session_faults
 from .machine import MachineSampler
 from .measure import Diagnosis, DiagnosisPlan, PhaseClock, gpu_busy, run_phases
 from .prove import DIGESTS, Prover, remedy_attempts
-from .report import Outputs, RunStatus, UnreadConsole, document, report_view, write_whole
-from .session import SESSION_FILE, FailedReplay, SessionFolder, merged, read_session, saved_session, session_folder
+from .report import Outputs, RunStatus, UnreadConsole, document, write_whole
+from .session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
@@ -135,92 +131,6 @@ def examine_resume(asked: Examination, again: list[str], outputs: Outputs) -> in
         say(f"the first command ended with status {ended.status}: its resume is not checked")
         return ended.status
     return examine(replace(asked, command=again, earlier=earlier), outputs)
-
-
-def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:
-    """Render a saved session and return the exit status.
-
-    Raises:
-        SessionError: The file is no session.
-        UsageError: An output cannot be written.
-    """
-    outputs.check()
-    return _shown(saved_session(path), path, outputs, fail_above)
-
-
-def show_merged(paths: Sequence[Path], outputs: Outputs, *, fail_above: float | None) -> int:
-    """Merge the sessions of one training's nodes, render them as one, and return the exit status.
-
-    Raises:
-        SessionError: A file is no session, or they are not of one training.
-        UsageError: An output cannot be written.
-    """
-    outputs.check()
-    return _shown(merged([saved_session(path) for path in paths]), None, outputs, fail_above)
-
-
-def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: float | None) -> int:
-    try:
-        diagnosis = diagnose(session)
-        say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=saved))
-    except Exception:
-        which = "" if saved is None else f"{saved}: "
-        say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
-        say(traceback.format_exc())
-        return DOCTOR_FAILED
-    return exit_status(None, wait_share=diagnosis.data_share, fail_above=fail_above)
-
-
-def watch_run(folder: Path, port: int) -> int:
-    """Serve the HTML report of a running command, only on this machine, until Ctrl-C; return the exit status.
-
-    Raises:
-        UsageError: The folder belongs to no run with `--keep`, or the port is taken.
-    """
-    from .report.html.live_page import LivePageServer  # jinja2 is needed only here
-
-    try:
-        with LivePageServer(partial(live_page, folder), port) as server:
-            live_page(folder)
-            say(f"the report as it grows: {server.url} (Ctrl-C ends this view, not the run)")
-            with suppress(KeyboardInterrupt):
-                server.serve_forever()
-    except OSError as error:
-        raise UsageError(f"--watch: expected a free port on {port}, got none ({error.strerror})") from error
-    return 0
-
-
-def live_page(folder: Path) -> str:
-    """Return the HTML report of a run's evidence so far, or of its session after the end.
-
-    Raises:
-        UsageError: The folder belongs to no run with `--keep`.
-    """
-    from .report.html.page import html_page
-
-    saved = folder / SESSION_FILE
-    if saved.exists():
-        session = saved_session(saved)
-    else:
-        try:
-            session = read_session(folder, outcome=CommandOutcome([], None, "running", 0), mode="measure")
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"--watch: expected the folder of a run that was started with --keep, got {folder} ({error})"
-            ) from error
-    diagnosis = diagnose(session)
-    return html_page(report_view(session, diagnosis, prescribe(session, diagnosis) if saved.exists() else None))
-
-
-def restore_again(session: Path) -> int:
-    """Restore files changed by a run whose doctor was killed, and return the exit status.
-
-    Raises:
-        UsageError: There is nothing to restore.
-    """
-    put_back = restore_session(session)
-    say(*([text for _, text in put_back] or ["every file was as before"]))
-    return DOCTOR_FAILED if "not-put-back" in dict(put_back) else 0
 
 
 def restore_unfinished() -> None:
@@ -354,13 +264,13 @@ def _reported(
                 progress,
             )
     with clock.phase("prescribe"):
-        prescription = _prescribed(session, diagnosis)
+        prescription = prescribed(session, diagnosis)
     if prescription is not None and not prescription.stop and asked.prove_s is not None and ended.why == "finished":
         with clock.phase("prove"):
             _prove(asked, folder, session, prescription, progress)
         diagnosis = diagnose(session)  # two unchanged runs show the noise of figures
         with clock.phase("prescribe"):
-            prescription = _prescribed(session, diagnosis)
+            prescription = prescribed(session, diagnosis)
     session.phases = [*run_phases(session, ended_us), *clock.rows]
     return Reported(session, diagnosis, prescription, pictures)
 
@@ -408,7 +318,8 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
     )
 
 
-def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
+def prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
+    """Return the remedies, or None after reporting a fault."""
     return _or_none(lambda: prescribe(session, diagnosis, files_here()), "no remedies: their computation failed")
 
 

@@ -14,7 +14,7 @@ from made_sessions import MadeRun, made_session, simulate, write_settings
 
 from headrace.doctor.report import document
 from headrace.doctor.report.html.live_page import REFRESH_S, LivePageServer
-from headrace.doctor.run import live_page, watch_run
+from headrace.doctor.saved_sessions import live_page, watch_run
 from headrace.errors import UsageError
 
 
