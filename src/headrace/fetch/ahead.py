@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.data import Dataset, HeldParts
 from headrace.fetch.fetch_stats import FetchStats, WaitClock
-from headrace.fetch.objects import ExpectedSize, Objects, object_of
 from headrace.fetch.parts import FetchCancelled, Part, RangeFetcher
 from headrace.fetch.read_groups import (
     Ints,
@@ -32,8 +30,9 @@ from headrace.fetch.read_groups import (
     report_global_order,
     samples_apart,
 )
+from headrace.fetch.sample_locator import Cached, SampleLocator
 from headrace.fetch.sharing import SharedCache, SharedFetching
-from headrace.plan import EpochPlan, ReadGroup
+from headrace.plan import EpochPlan
 from headrace.stores import (
     RequestEngine,
     RequestPlan,
@@ -47,9 +46,6 @@ _ROUNDS = 4
 """Number of rounds that share the memory: while one is used up, others are on their way."""
 _MOST_PLACES = 1 << 16
 """Maximum places (column, sample) planned ahead. Cached samples take no memory for bytes, but time to look up."""
-
-Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
-"""Function that returns the samples, by base id, whose bytes of a column are cached and need not be read."""
 
 
 class FetchAhead:
@@ -75,8 +71,7 @@ class FetchAhead:
         At most `limit_bytes` are in memory or on their way. The step that begins may need more than is left of them.
         Then only its own samples, or its windows, are fetched, without the bytes between samples.
         """
-        self._dataset, self._columns = dataset, tuple(columns)
-        self._limit, self._cached = limit_bytes, cached
+        self._columns, self._limit = tuple(columns), limit_bytes
         self._shared = None if shared is None else SharedFetching(shared)
         self._groups, self._alone = groups_of(plan, epoch, first_step)
         self._unreported = samples_apart(plan) if epoch == 0 else 0
@@ -86,20 +81,17 @@ class FetchAhead:
         """Groups before the next one that memory had no room for."""
         self._read_share = 1.0
         """Ratio of read to wanted bytes in the last round."""
-        self._objects = Objects()
-        self._expected_size = ExpectedSize()
         self._lock = threading.Lock()
         self._part_of: dict[Place, Part | None] = {}
         """Part of each place; None for a cached sample, or one to fetch again."""
         self._by_range: WeakValueDictionary[tuple[int, int, int], Part] = WeakValueDictionary()
         """Parts by the pages in them, as (object, start, stop), for columns whose samples share pages."""
-        self._paged: set[str] = set()
-        """Columns with located pages."""
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
         self._held_bytes = self._wanted_bytes = self._fewest = 0
         self.waits = WaitClock()
-        self._engine: RangeFetcher = engine or RequestEngine()  # last: nothing would close it if another step failed
+        self._engine: RangeFetcher = engine or RequestEngine()  # after all that may fail
+        self._locator = SampleLocator(dataset, columns, cached, self._engine)
 
     @classmethod
     def of(
@@ -196,7 +188,7 @@ class FetchAhead:
         rows = [row for row, place in enumerate(places) if place not in parts and place not in skipped]
         missing = np.array(rows, np.int64)
         if len(missing):
-            wanted = self._wanted(column, samples[missing], np.full(len(missing), _NOW))
+            wanted = self._locator.wanted(column, samples[missing], np.full(len(missing), _NOW))
             plan = plan_requests(wanted.ranges, self._engine.model())
             parts |= zip(wanted.places, self._fetch(wanted.ranges, plan), strict=True)
         numbers = {part: number for number, part in enumerate(dict.fromkeys(parts.values()))}
@@ -284,7 +276,9 @@ class FetchAhead:
                 group = self._put_back.popleft()
             else:
                 assert self._next is not None
-                group = self._locate(self._next)
+                group = self._locator.group(self._next)
+                for wanted in group.wanted:
+                    self._share(wanted)
                 self._next = next(self._groups, None)
             if self._shared is not None:
                 self._shared.claim(group, self._part_of)
@@ -319,7 +313,7 @@ class FetchAhead:
         """Request ranges, and return the part that will hold each range."""
         parts: dict[int, Part] = {}
         for number in plan.by_need():
-            of = self._objects[int(plan.object[number])]
+            of = self._locator.objects[int(plan.object[number])]
             is_known = of.expected_bytes is None
             requests = list(plan.requests(number, of.path)) if is_known else [of.request(int(plan.need[number]))]
             size = int(plan.stop[number] - plan.start[number])
@@ -330,7 +324,7 @@ class FetchAhead:
             self._wanted_bytes += ranges.bytes
             self._fewest += plan.fewest
         found = [parts[number] for number in plan.part_of.tolist()]
-        if self._paged:
+        if self._locator.has_pages:
             keys = zip(ranges.object.tolist(), ranges.start.tolist(), ranges.stop.tolist(), strict=True)
             self._by_range.update(zip(keys, found, strict=True))
         return found
@@ -344,20 +338,12 @@ class FetchAhead:
             more, part.bytes = size - part.bytes, size
             self._wanted_bytes += more
             self._held_bytes += more if part.places else 0
-            self._expected_size.add(size)
-
-    def _locate(self, group: ReadGroup) -> LocatedGroup:
-        wanted, cached = [], set[Place]()
-        for column in self._columns:
-            found = self._wanted(column, group.samples, group.steps)
-            if column in self._paged:
-                self._share(found)
-            wanted.append(found)
-            cached.update(self._cached_places(column, found.places))
-        return LocatedGroup(group.first_step, wanted, cached)
+            self._locator.expected_size.add(size)
 
     def _share(self, wanted: WantedPlaces) -> None:
         """Give samples the parts that hold their pages for others, so that these are not fetched again."""
+        if not self._locator.has_pages:
+            return
         ranges = wanted.ranges
         keys = zip(ranges.object.tolist(), ranges.start.tolist(), ranges.stop.tolist(), strict=True)
         with self._lock:
@@ -366,36 +352,6 @@ class FetchAhead:
                 if part is not None and part.places and place not in self._part_of:
                     self._part_of[place] = part
                     part.places += 1
-
-    def _cached_places(self, column: str, places: list[Place]) -> list[Place]:
-        """Return the places that need not be fetched, unless they turn out to be damaged."""
-        if self._cached is None or not places:
-            return []
-        samples = np.array([sample for _, sample in places], np.int64)
-        ids = samples if self._dataset.base_ids is None else self._dataset.base_ids[samples]
-        return [places[row] for row in np.flatnonzero(self._cached(column, ids)).tolist()]
-
-    def _wanted(self, column: str, samples: Ints, need: Ints) -> WantedPlaces:
-        """Locate the samples that exist, with the headers that the core checks before their data."""
-        at = self._dataset.locate(column, samples)
-        files = self._dataset.files(column) if at.files is None else at.files
-        objects = {number: object_of(files, number) for number in np.unique(at.path_id).tolist()}
-        there = np.array([objects[number] is not None for number in at.path_id.tolist()], bool)
-        if at.length is not None:
-            there &= at.length >= 0
-        if at.packed is not None:
-            self._paged.add(column)
-        stored = at.stored()
-        named = {at_id: self._objects.numbered(path) for at_id, path in objects.items() if path is not None}
-        if stored is None:
-            expected = self._expected_size.bytes(self._engine.model().request_bytes)
-            sizes = {at_id: of.size(expected) for at_id, of in named.items()}
-            stored = np.zeros_like(samples), np.array([sizes.get(at_id, 0) for at_id in at.path_id.tolist()], np.int64)
-        start, stop = stored
-        rows = np.flatnonzero(there)
-        numbers = np.array([named[at_id].number for at_id in at.path_id[rows].tolist()], np.int64)
-        ranges = WantedRanges(numbers, start[rows], stop[rows], need[rows])
-        return WantedPlaces([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))
 
     def _data(self, part: Part) -> Any:
         """Wait for a part's bytes, and return them."""
