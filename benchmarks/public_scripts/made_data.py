@@ -64,16 +64,16 @@ def write_rows(path: Path, rows: list[list[object]], delimiter: str = ",") -> No
 
 
 def class_folders(
-    photos: Photos, folder: Path, *, classes: int = 4, count: int = SAMPLES, ending: str = ".jpg"
+    photos: Photos, folder: Path, *, classes: int = 4, count: int = SAMPLES, ending: str = ".jpg", begin: int = 0
 ) -> None:
-    for number in range(count):
+    for number in range(begin, begin + count):
         save(photos.picture(number), folder / f"n{number % classes:08d}" / f"photo_{number:05d}{ending}")
 
 
 def splits(photos: Photos, folder: Path) -> None:
-    """Write class folders for training, and fewer for validation."""
+    """Write class folders for training, and fewer of other photographs for validation."""
     class_folders(photos, folder / "train")
-    class_folders(photos, folder / "val", count=8)
+    class_folders(photos, folder / "val", count=8, begin=SAMPLES)
 
 
 def flat(photos: Photos, folder: Path, count: int = SAMPLES, ending: str = ".jpg", size=None, begin: int = 0) -> None:

@@ -3,6 +3,7 @@
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON [--clones FOLDER] [--work FOLDER] [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --doctor [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --prove [NAME ...]
+    python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --check [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/accuracy.md
 
 Each script of `scripts.py` is checked out at its commit, from FOLDER/OWNER+NAME where clones lie there, else by
@@ -14,6 +15,8 @@ looked at, and each of its arrays is compared with the script's.
 
 Printed is a row for each leaf of a sample: what it is, what it is made of, by how many levels 99 % of its pixels may
 differ, how the Loader's compares, and why the recipe leaves it where it does.
+
+`--check` looks for faults of the data alone, and prints each that is found.
 
 `--prove` runs those that `--doctor` found exact once more, with the Loader put into a run of its own, and prints the
 step of two runs without changes, the predicted and the measured one with the Loader, and their difference. It takes 2
@@ -202,6 +205,15 @@ def proved(script: Script, root: Path, args: argparse.Namespace) -> dict:
     return said
 
 
+def checked(script: Script, root: Path, args: argparse.Namespace) -> None:
+    """Look for faults of the script's data, and print them."""
+    said, session = diagnosed(script, root, args, DOCTOR_S, "--check", "data")
+    faults = session.get("faults", [])
+    print(f"{script.name}: {said['doctor_s']:.0f} s, {len(faults)} faults {said.get('failed', '')[:200]}", flush=True)
+    for fault in faults:
+        print(f"  {fault['code']} ({fault['certainty']}): {fault['evidence'][:300]}", flush=True)
+
+
 PROVED_HEADS = (
     "| script | a step | again | predicted | proved | difference | proved is in the interval |\n"
     "|---|---|---|---|---|---|---|"
@@ -307,6 +319,7 @@ def main() -> None:
     ask.add_argument("--again", action="store_true", help="explain the looks that lie below --work")
     ask.add_argument("--doctor", action="store_true")
     ask.add_argument("--prove", action="store_true")
+    ask.add_argument("--check", action="store_true")
     ask.add_argument("--markdown", type=Path)
     args = ask.parse_intermixed_args()
     work = args.work or Path(tempfile.mkdtemp())
@@ -320,6 +333,9 @@ def main() -> None:
         if args.names and script.name not in args.names:
             continue
         root = checked_out(script, args.clones, work)
+        if args.check:
+            checked(script, root, args)
+            continue
         if args.prove:
             if args.names or _found(root.parent / "doctor.json").get("degree") == "exact":
                 print(proved_row(script, proved(script, root, args)), flush=True)
