@@ -204,14 +204,14 @@ def gopro_patches(photos: Photos, data: Path, code: Path) -> None:
 
 def div2k(photos: Photos, data: Path, code: Path) -> None:
     made.flat(photos, code / "data/DIV2K_train_HR", ending=".png")
-    made.flat(photos, code / "data/DIV2K_valid_HR", 15, ".png")
+    made.flat(photos, code / "data/DIV2K_valid_HR", 15, ".png", begin=made.SAMPLES)
     for name in ("epochs", "statistics"):
         (code / name).mkdir()
 
 
 def berkeley(photos: Photos, data: Path, code: Path) -> None:
-    for split in ("train", "test"):
-        made.flat(photos, code / "dataset/BSDS300/images" / split, size=(481, 321))
+    for split, begin in (("train", 0), ("test", made.SAMPLES)):
+        made.flat(photos, code / "dataset/BSDS300/images" / split, size=(481, 321), begin=begin)
 
 
 def aligned(photos: Photos, data: Path, code: Path) -> None:

@@ -135,6 +135,7 @@ IDLE_S = 20.0
 """Idle time after which a process ends."""
 _GRACE_S = 5.0
 """Time after its deadline at which a process ends by itself if its parent has not ended it."""
+_EXIT_S = 1.0
 _LONGEST_WAIT_S = 1e6
 """Longest wait that poll() and timers accept; a deadline may be later, or infinite."""
 _START = """
@@ -190,9 +191,12 @@ class _DecoderProcess:
         """Drop a process of a fork's parent, so that its garbage collection raises no warning."""
         self._process.returncode = 0
 
-    @property
     def why_ended(self) -> str:
-        code = self._process.wait()
+        """Return how a process ended that has closed its connection. It may take a moment to exit by itself."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_S)
+        self.end()
+        code = self._process.returncode
         return f"its decoder was ended by signal {-code}" if code < 0 else f"its decoder ended with status {code}"
 
 
@@ -251,9 +255,9 @@ def _asked(request: dict[str, Any], data: bytes, deadline_s: float) -> tuple[dic
     try:
         answer = process.ask(request, data, deadline_s)
     except EOFError:
-        process.end()
+        why = process.why_ended()
         if is_fresh:
-            raise ValueError(f"expected an image, got bytes at which {process.why_ended}") from None
+            raise ValueError(f"expected an image, got bytes at which {why}") from None
         # A waiting process may have ended from idleness or lack of memory. The image is not at fault.
         return _asked(request, data, deadline_s)
     except BaseException:
