@@ -73,7 +73,8 @@ def test_bytes_of_all_archives_are_counted(shards: StoreServer) -> None:
     last = seen[-1]
     assert (last.archives, last.done) == (2, 2), "one has an index, and one is missing"
     assert (last.total_bytes, last.passed_bytes) == (size, size)
-    assert last.read_bytes == shards.bytes_read()
+    unused = shards.bytes_read() - last.read_bytes
+    assert 0 <= unused <= 4 * 4096, "only second requests for a header, under load"
     assert all(one.passed_bytes <= other.passed_bytes for one, other in pairwise(seen))
     assert sum(seen.method == "HEAD" for seen in shards.requests) == 3 + 2, "sizes once; the missing one is asked again"
 
