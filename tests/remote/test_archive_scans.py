@@ -18,7 +18,7 @@ from headrace.data.archives.archive_scans import ScanBudget, ScanLog, ScanProgre
 from headrace.data.remote.listing import Stores
 from headrace.data.sources.index_building import UnindexedFile, build_indices
 from headrace.errors import NotFoundError, UsageError
-from headrace.stores.link import STREAMS, LinkMeter
+from headrace.stores.link import STREAMS, HedgeBudget, LinkMeter
 from headrace.stores.request_planning import LinkModel
 from headrace.system import work_through
 
@@ -61,7 +61,8 @@ def shards(store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return store
 
 
-def test_bytes_of_all_archives_are_counted(shards: StoreServer) -> None:
+def test_bytes_of_all_archives_are_counted(shards: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HedgeBudget, "take", lambda _: False)  # a busy machine is slow enough for second requests
     stores = Stores(shards.options)
     hr.open("s3://bucket/0.tar", store_options=shards.options)
     seen: list[ScanState] = []
@@ -73,8 +74,7 @@ def test_bytes_of_all_archives_are_counted(shards: StoreServer) -> None:
     last = seen[-1]
     assert (last.archives, last.done) == (2, 2), "one has an index, and one is missing"
     assert (last.total_bytes, last.passed_bytes) == (size, size)
-    unused = shards.bytes_read() - last.read_bytes
-    assert 0 <= unused <= 4 * 4096, "only second requests for a header, under load"
+    assert last.read_bytes == shards.bytes_read()
     assert all(one.passed_bytes <= other.passed_bytes for one, other in pairwise(seen))
     assert sum(seen.method == "HEAD" for seen in shards.requests) == 3 + 2, "sizes once; the missing one is asked again"
 

@@ -9,11 +9,13 @@ guesses wrong, which costs requests but never members.
 from __future__ import annotations
 
 import tarfile
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +80,10 @@ class HeaderLookahead:
         self._pieces: deque[_Piece] = deque()
         self._asked = 0
         self._next = 0
-        self._arrived = self._requests = 0
+        self._lock = Lock()
+        self._is_closed = False
+        self._sent = self._arrived = (0, 0)
+        """Bytes and number of the requests. The store also answers those that a cancelled stretch waits for no more."""
         self._noted = (0, 0)
         self._reached: dict[int, int] = {}
         """Offset that each stretch has reached, by its start."""
@@ -91,7 +96,7 @@ class HeaderLookahead:
 
     def read(self, offset: int, length: int) -> bytes:
         """Return `length` bytes at `offset`, fewer at the end. Raises as reading the object does."""
-        self._note(offset)
+        self._note(offset, self._arrived)
         if length > WINDOW_BYTES:
             return self._read_whole(offset, length)
         self._asked += 1
@@ -104,17 +109,18 @@ class HeaderLookahead:
 
     def close(self) -> None:
         """Drop all requests."""
+        with self._lock:
+            self._is_closed = True
         for stretch in self._stretches:
             stretch.found.cancel()
         self._drop_pieces()
-        self._note(self._size)
+        self._note(self._size, self._sent)
 
-    def _note(self, offset: int) -> None:
+    def _note(self, offset: int, spent: tuple[int, int]) -> None:
         """Record the scan's progress, with what the stretches ahead of it have passed."""
-        arrived, requests = self._arrived, self._requests
         ahead = sum(self._reached.get(each.start, each.start) - each.start for each in self._stretches)
-        note_scan(offset + ahead, arrived - self._noted[0], requests - self._noted[1])
-        self._noted = arrived, requests
+        note_scan(offset + ahead, spent[0] - self._noted[0], spent[1] - self._noted[1])
+        self._noted = spent
 
     def _near_bytes(self, link: LinkModel) -> int:
         """Return the largest gap between headers to read rather than skip."""
@@ -129,9 +135,12 @@ class HeaderLookahead:
         stop = min(offset + length, self._size)
         if offset >= stop:
             return b""
+        with self._lock:
+            if self._is_closed:
+                raise CancelledError
+            self._sent = self._sent[0] + stop - offset, self._sent[1] + 1
         data = bytes(await runner.start(Request(self._path, offset, stop, offset)))
-        self._arrived += len(data)
-        self._requests += 1
+        self._arrived = self._arrived[0] + len(data), self._arrived[1] + 1
         return data
 
     def _read_whole(self, offset: int, length: int) -> bytes:
