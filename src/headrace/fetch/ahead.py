@@ -277,8 +277,9 @@ class FetchAhead:
             else:
                 assert self._next is not None
                 group = self._locator.group(self._next)
-                for wanted in group.wanted:
-                    self._share(wanted)
+                for column, wanted in zip(self._columns, group.wanted, strict=True):
+                    if column in self._locator.paged:
+                        self._share(wanted)
                 self._next = next(self._groups, None)
             if self._shared is not None:
                 self._shared.claim(group, self._part_of)
@@ -324,7 +325,7 @@ class FetchAhead:
             self._wanted_bytes += ranges.bytes
             self._fewest += plan.fewest
         found = [parts[number] for number in plan.part_of.tolist()]
-        if self._locator.has_pages:
+        if self._locator.paged:
             keys = zip(ranges.object.tolist(), ranges.start.tolist(), ranges.stop.tolist(), strict=True)
             self._by_range.update(zip(keys, found, strict=True))
         return found
@@ -342,8 +343,6 @@ class FetchAhead:
 
     def _share(self, wanted: WantedPlaces) -> None:
         """Give samples the parts that hold their pages for others, so that these are not fetched again."""
-        if not self._locator.has_pages:
-            return
         ranges = wanted.ranges
         keys = zip(ranges.object.tolist(), ranges.start.tolist(), ranges.stop.tolist(), strict=True)
         with self._lock:

@@ -27,8 +27,8 @@ class SampleLocator:
         self._dataset, self._columns, self._cached, self._engine = dataset, tuple(columns), cached, engine
         self.objects = Objects()
         self.expected_size = ExpectedSize()
-        self.has_pages = False
-        """True if samples of a column share pages."""
+        self.paged: set[str] = set()
+        """Columns with located pages."""
 
     def group(self, group: ReadGroup) -> LocatedGroup:
         """Locate the samples of a group in all columns."""
@@ -48,7 +48,7 @@ class SampleLocator:
         if at.length is not None:
             there &= at.length >= 0
         if at.packed is not None:
-            self.has_pages = True
+            self.paged.add(column)
         stored = at.stored()
         named = {at_id: self.objects.numbered(path) for at_id, path in objects.items() if path is not None}
         if stored is None:
