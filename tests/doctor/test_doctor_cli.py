@@ -94,7 +94,7 @@ def test_every_option_arrives(asked: Asked, tmp_path: Path) -> None:
         (["--fail-above", "0.05", "--", "x"], "expected a share such as 5%, got '0.05'"),
         (["--fail-above", "101%", "--", "x"], "expected a share such as 5%, got '101%'"),
         (["--verbose", "show", "x"], "expected --verbose behind show, got it before"),
-        (["--verbose", "restore", "x"], "expected no options, got --verbose"),
+        (["--verbose", "compare", "x", "y"], "expected no options, got --verbose"),
     ],
 )
 def test_what_makes_no_sense_is_refused(asked: Asked, arguments: list[str], says: str) -> None:

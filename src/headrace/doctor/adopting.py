@@ -11,7 +11,7 @@ from typing import Any
 from headrace.errors import SessionError
 
 from .adoption import Adoption, adopt, described_loader, loader_trial, script_data
-from .attach import holds_files, run_command
+from .attach import run_command
 from .explain.look import LeafPath, Look, read_look
 from .explain.samples import LeafExplanation
 from .faults import (
@@ -123,10 +123,6 @@ class LoaderAdoption:
             told = read_session(again.path, outcome=outcome, mode="measure").notes
             session.notes += [note for note in told if note.code in (NO_LOOK, "unlisted")]
             session.notes += _cut_short(again.path, session.notes)
-            notes = [SessionNote(code, text) for code, text in ended.put_back]
-            session.notes += [note for note in notes if note not in session.notes]
-            if holds_files(again.path):
-                self.announce(f"files that could not be restored, or whose author is unknown, are left in {again.path}")
 
     def trial(self, session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
         """Try the Loader on the run's files; None if there is none to try."""

@@ -258,24 +258,13 @@ def compare(
     raise typer.Exit(_or_failed(lambda: show_compared(before, after, format)))
 
 
-@app.command(name="restore")
-def restore_files(
-    session: Annotated[Path, typer.Argument(help="The folder of a session whose doctor was killed.")],
-) -> None:
-    """Put back what a command changed whose doctor was killed before it could."""
-    from .saved_sessions import restore_again
-
-    raise typer.Exit(_or_failed(lambda: restore_again(session)))
-
-
 def _refuse_options_before_command(ctx: typer.Context) -> None:
     for name in ctx.params:
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             option = "--" + name.replace("_", "-")
-            usage = {"restore": "restore FOLDER", "compare": "compare BEFORE AFTER"}.get(ctx.invoked_subcommand or "")
-            if usage is not None:
-                ctx.fail(f"expected no options, got {option}: headrace doctor {usage}")
+            if ctx.invoked_subcommand == "compare":
+                ctx.fail(f"expected no options, got {option}: headrace doctor compare BEFORE AFTER")
             ctx.fail(f"expected {option} behind show, got it before: headrace doctor show {option} … session.json")
 
 

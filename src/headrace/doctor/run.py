@@ -18,11 +18,7 @@ from .attach import (
     FAULTY_DATA,
     CommandResult,
     exit_status,
-    holds_files,
-    is_undone,
-    restore_session,
     run_command,
-    unfinished_sessions,
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
@@ -75,8 +71,6 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         UsageError: An output cannot be written; the command is not started.
     """
     outputs.check()
-    if not asked.observe:
-        restore_unfinished()
     with session_folder(
         asked.keep,
         observe=asked.observe,
@@ -113,8 +107,6 @@ def examine(asked: Examination, outputs: Outputs) -> int:
             folder.is_kept = True
             say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
             say(traceback.format_exc())
-    if asked.keep is None and holds_files(folder.path):
-        say(f"files that could not be restored, or whose author is unknown, are left in {folder.path}")
     return exit_status(status, wait_share=wait_share, fail_above=asked.fail_above)
 
 
@@ -131,14 +123,6 @@ def examine_resume(asked: Examination, again: list[str], outputs: Outputs) -> in
         say(f"the first command ended with status {ended.status}: its resume is not checked")
         return ended.status
     return examine(replace(asked, command=again, earlier=earlier), outputs)
-
-
-def restore_unfinished() -> None:
-    """Restore files that an earlier doctor's command changed in this folder, before they change again."""
-    for session in unfinished_sessions(os.path.realpath(os.getcwd())):
-        put_back = restore_session(session)
-        say(f"an earlier doctor was killed in this folder; its command's changes are undone: {session}")
-        say(*(text for _, text in put_back))
 
 
 def _announced_run(
@@ -160,11 +144,8 @@ def _announced_run(
 
 
 def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedReplay | None:
-    """Return how the script failed in a replay window that measured nothing; None if it did not.
-
-    None also if files could not be restored: another run could overwrite them.
-    """
-    if ended.why != "failed" or not folder.settings.replay or not is_undone(folder.path):
+    """Return how the script failed in a replay window that measured nothing; None if it did not."""
+    if ended.why != "failed" or not folder.settings.replay:
         return None
     outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
     try:
@@ -199,7 +180,6 @@ def run_sampled(
             on_line=progress.relay if asked.live and progress is not None and progress.draws else None,
             below=None if asked.observe and not asked.live else progress,
             on_start=lambda pid: samplers.append(MachineSampler(folder.clock, pid).start()),
-            keep_written=folder.is_kept,
         )
     return ended, [sampler.machine() for sampler in samplers]
 
@@ -286,7 +266,6 @@ def _prove(
     _or_none(lambda: prover.prove(attempts), "remedies were not all tried: that failed", progress)
     session.proofs = [one for one in prover.proofs if one.remedies]
     session.control = next((one for one in prover.proofs if not one.remedies), None)
-    session.notes += [note for note in prover.notes if note not in session.notes]
 
 
 def _put_out(outputs: Outputs, folder: SessionFolder, reported: Reported) -> float | None:
@@ -305,7 +284,6 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         fate = fates.get(process.fate, f"was {process.fate}")
         text = f"{shlex.join(_texts(process.command))} outlived the command and {fate}"
         notes.append(SessionNote("leftover", text, process.pid))
-    notes += [SessionNote(code, text) for code, text in ended.put_back]
     return read_session(
         folder.path,
         outcome=CommandOutcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),

@@ -1,4 +1,4 @@
-"""Reports of sessions that are saved, merged or still running, and repair after a killed doctor."""
+"""Reports of sessions that are saved, merged or still running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.errors import UsageError
 
-from .attach import DOCTOR_FAILED, exit_status, restore_session
+from .attach import DOCTOR_FAILED, exit_status
 from .causes import diagnose, prescribe
 from .report import Outputs, report_view
 from .run import prescribed, say
@@ -91,14 +91,3 @@ def live_page(folder: Path) -> str:
             ) from error
     diagnosis = diagnose(session)
     return html_page(report_view(session, diagnosis, prescribe(session, diagnosis) if saved.exists() else None))
-
-
-def restore_again(session: Path) -> int:
-    """Restore files changed by a run whose doctor was killed, and return the exit status.
-
-    Raises:
-        UsageError: There is nothing to restore.
-    """
-    put_back = restore_session(session)
-    say(*([text for _, text in put_back] or ["every file was as before"]))
-    return DOCTOR_FAILED if "not-put-back" in dict(put_back) else 0

@@ -28,7 +28,7 @@ from .prove import (
 )
 from .quantities import percent
 from .report import Outputs, Paste, TuneReport
-from .run import Examination, restore_unfinished, run_sampled, say, session_of
+from .run import Examination, run_sampled, say, session_of
 from .session import session_folder
 from .session.model import Session
 
@@ -48,15 +48,12 @@ def tune(
     """Measure the unchanged command, predict, run it with faster candidates, and return a proposal.
 
     `steps` are measured in each of at most `most_runs` runs, including the first. All runs together take at most
-    `most_s`, except for the first, which always completes its steps. Files and code stay unchanged:
-    docs/doctor/attach.md.
+    `most_s`, except for the first, which always completes its steps.
 
     Raises:
-        UsageError: Another doctor measures in this folder.
         TuneError: The command fails, or has no DataLoader to tune.
     """
     began = time.monotonic()
-    restore_unfinished()
     with session_folder(steps=steps, replay=REPLAY_STEPS, digests=DIGESTS) as folder:
         examination = Examination(command=command, steps=steps)
         ended, machines = run_sampled(examination, folder, outputs)
@@ -66,11 +63,7 @@ def tune(
         prover = Prover.of(session, command, folder.settings, say, left_s, steps=steps, option="--max-seconds")
         assert prover is not None  # a tunable loader implies measured steps
         prover.prove(search.attempts(prover))
-    files = [text for _, text in ended.put_back]
-    files += [note.text for note in prover.notes if note.text not in files]
-    if folder.is_kept:
-        files.append(f"left in {folder.path}: what could not be put back")
-    return report_of(command, search, files=files, seconds=time.monotonic() - began)
+    return report_of(command, search, seconds=time.monotonic() - began)
 
 
 def tuned_loader(session: Session, diagnosis: Diagnosis, sources: ScriptSources) -> TunedLoader:
@@ -98,7 +91,7 @@ def tuned_loader(session: Session, diagnosis: Diagnosis, sources: ScriptSources)
     return TunedLoader(case)
 
 
-def report_of(command: list[str], search: SettingSearch, *, files: list[str], seconds: float) -> TuneReport:
+def report_of(command: list[str], search: SettingSearch, *, seconds: float) -> TuneReport:
     """Return the proposal with its evidence."""
     loader, runs, choice = search.loader, search.runs, chosen(search.runs)
     predictions, present, host = loader.predictions, loader.present, loader.case.host
@@ -116,7 +109,6 @@ def report_of(command: list[str], search: SettingSearch, *, files: list[str], se
         ended=search.ended,
         paste=paste(loader.case, choice, present),
         notes=[*not_paying(choice, search), *loader.left_out(), *_reach(loader.case)],
-        files=files,
         seconds=seconds,
         runs=[(asdict(one), outcome) for one, outcome in zip(runs, judged, strict=True)],
         grid=[(asdict(one), made) for one, made in predictions.items()],

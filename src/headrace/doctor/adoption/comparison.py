@@ -17,7 +17,7 @@ import numpy.typing as npt
 import headrace as hr
 from headrace.errors import UsageError
 
-from ..attach import hands_off_here
+from ..attach import trackers_offline
 from ..explain.look import Look, LookedSample, path_text, read_look
 from ..probe.value_look import LOOK_FILE, look_at_values
 from ..session import session_folder
@@ -94,10 +94,10 @@ def compare_with_script(
     """Load the same few samples both ways, print and return the differences, one row per array of the batch.
 
     The script runs up to its first pass over a DataLoader with a dataset of class `dataset`; with `launched`, as the
-    only rank of a launcher. Its trackers are offline, and its writes to the current folder are undone. Raises
-    UsageError if the script does not get there, already trains from a Loader, or a doctor measures in the folder.
+    only rank of a launcher. Its trackers are offline. Raises UsageError if the script does not get there, or
+    already trains from a Loader.
     """
-    with session_folder(None) as folder, hands_off_here(folder.settings):
+    with session_folder(None) as folder, trackers_offline(folder.settings):
         with patch.dict(os.environ, only_rank() if launched else {}):
             theirs = script_loader(script, dataset)
         if isinstance(theirs, hr.Loader):

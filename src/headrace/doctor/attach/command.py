@@ -16,7 +16,6 @@ from pathlib import Path
 
 from headrace.doctor.probe import ProbeSettings
 
-from .hands_off import Notes, hands_off
 from .injection import TRACKERS, MissedProcess, UnreachedWatch, offline_environment, probe_environment
 from .process_tree import Descendants, Leftover, Patience, ProcessGroup, adopting_orphans, end_leftovers
 from .relay import BelowOutput, ControllingTerminal, OnLine, OutputRelay, SignalRelay
@@ -55,8 +54,6 @@ class CommandResult:
     """Last lines of its output, if relayed; or the reason why it could not be started."""
     missed: list[MissedProcess] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
-    put_back: Notes = field(default_factory=list)
-    """Notes about the user's files."""
 
 
 def run_command(
@@ -71,12 +68,11 @@ def run_command(
     variables: Mapping[str, str] | None = None,
     reads: bool = True,
     most_s: float | None = None,
-    keep_written: bool = False,
 ) -> CommandResult:
     """Run `command` until it and its child processes have ended. docs/doctor/attach.md describes the effects.
 
     Call this in the main thread, whose signals it takes over meanwhile, after writing the settings. If they name a
-    scratch folder, the current folder is left as it was: docs/doctor/attach.md.
+    scratch folder, experiment trackers are offline and write there.
 
     Args:
         command: The command, by argument.
@@ -89,14 +85,9 @@ def run_command(
         variables: Environment variables that differ from ours.
         reads: True to pass on our standard input; otherwise it is empty.
         most_s: Time limit in seconds.
-        keep_written: Move the files it creates to the session's folder instead of deleting them.
-
-    Raises:
-        UsageError: Another doctor measures in the current folder.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopting_orphans())
-        put_back = stack.enter_context(hands_off(settings, keep=keep_written))
         running = _Running(settings, OutputRelay(on_line, below=below) if relay else None, below)
         stack.callback(running.close)
         stack.enter_context(running.signals)
@@ -112,7 +103,7 @@ def run_command(
             on_start(running.pid)
         running.wait(most_s)
         leftovers = running.clear(patience or Patience())
-        return running.ended(command, leftovers, put_back)
+        return running.ended(command, leftovers)
 
 
 class _Running:
@@ -166,10 +157,8 @@ class _Running:
         requests = self.signals.requests
         return end_leftovers(self._descendants, patience, self._pause, lambda: self.signals.requests > requests)
 
-    def ended(self, command: list[str], leftovers: list[Leftover], put_back: Callable[[], Notes]) -> CommandResult:
-        """Restore files while no signal can end this process, and signals still have a command to go to."""
+    def ended(self, command: list[str], leftovers: list[Leftover]) -> CommandResult:
         assert self._process is not None
-        report = put_back()
         code = self._process.wait()
         is_interrupted = self.signals.requests or code in (-signal.SIGINT, 128 + signal.SIGINT)
         why = "interrupted" if is_interrupted else "failed" if code else "finished"
@@ -183,7 +172,6 @@ class _Running:
             last_lines=[] if self._relay is None else self._relay.last.lines(),
             missed=list(self._unreached.missed.values()),
             leftovers=leftovers,
-            put_back=report,
         )
 
     def close(self) -> None:

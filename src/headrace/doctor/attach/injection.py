@@ -7,10 +7,14 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from unittest.mock import patch
+
+from headrace.doctor.probe import ProbeSettings
 
 from .process_tree import Descendants, command_line, mapped_files, process_environment
 
@@ -52,6 +56,13 @@ def offline_environment(inherited: Mapping[str, str], folder: Path) -> dict[str,
     environment.update(dict.fromkeys(_TRACKER_FOLDERS, str(folder)))
     environment.update(dict.fromkeys(_TRACKER_ADDRESSES, (folder / "mlflow").as_uri()))
     return environment
+
+
+@contextmanager
+def trackers_offline(settings: ProbeSettings) -> Iterator[None]:
+    """Take the trackers of this process offline in the context; they write to the scratch folder of the settings."""
+    with patch.dict(os.environ, offline_environment(os.environ, Path(settings.scratch) / TRACKERS), clear=True):
+        yield
 
 
 def end_fork_server() -> None:

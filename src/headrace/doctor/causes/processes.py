@@ -58,15 +58,6 @@ NOTES = {
     ),
     "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
     "thread-died": ("An exception ended a thread", "Look at its traceback, among the notes."),
-    "not-put-back": (
-        "A file differs from before the run",
-        "Look at the file that is named: the session's folder has a copy of what it was.",
-    ),
-    "unseen-write": (
-        "Files changed during the run, and no Python process reported it",
-        "Look at the files that are named: they stay as the run left them.",
-    ),
-    "not-listed": ("Changes of other programs were not looked for", "Look at what the command writes by itself."),
     "no-replay": (
         "The same batches were not trained on again",
         "The time that a step takes without waiting for data was not measured.",
@@ -84,7 +75,7 @@ NOTES = {
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """Meaning of a note and advice, by code."""
-PLAIN = frozenset(("put-back", "enough", "long-enough", "all-files"))
+PLAIN = frozenset(("enough", "long-enough", "all-files"))
 """Codes of notes that need no action."""
 
 FREEZE = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .training.step_limit import SETTLING_STEPS, observed_steps, replayed_steps
 
 __all__ = [
-    "KEYS", "MOST_HASHES", "SETTINGS_FILE", "SETTLING_STEPS", "UNDO", "ProbeSettings", "SessionClock", "active",
+    "KEYS", "MOST_HASHES", "SETTINGS_FILE", "SETTLING_STEPS", "ProbeSettings", "SessionClock", "active",
     "boot_id", "index_of", "observed_steps", "replayed_steps", "start", "start_when_needed", "stop", "tar_info",
     "without_credentials",
 ]  # fmt: skip
@@ -39,8 +39,6 @@ _HOMES = {
 }
 """Module of each name that the doctor uses from the probe. Each module is imported on first use."""
 
-UNDO = os.path.join("scratch", "undo", "owner")
-"""File in the session folder that exists if the run can be undone."""
 _active: Probe | None = None
 _fork_is_watched = False
 
@@ -90,10 +88,6 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
     from .imports import ImportTrigger
 
     begun_ns, process = time.monotonic_ns(), os.getpid()
-    if os.path.exists(os.path.join(folder, UNDO)):
-        from . import hands_off
-
-        hands_off.start(folder)
 
     def begun() -> int | None:
         return begun_ns if os.getpid() == process else None
@@ -142,9 +136,6 @@ def stop() -> None:
     if _active is not None:
         _active.detach()
         _active = None
-    hands_off = sys.modules.get(f"{__name__}.hands_off")
-    if hands_off is not None:
-        hands_off.stop()
 
 
 def _forked() -> None:

@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from .evidence_file import EvidenceFile
-from .hooks.lifecycle import SAVES
 from .patches import Fault, HookGuard, Patches
 from .sample_digests import keep_keys, next_keys
 from .training.received_batches import ATTRIBUTE
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
 MOST_BATCHES = 20_000
 """Maximum number of recorded batches."""
-SAVE_MODULES = ("torch.serialization", "safetensors")
-"""Modules whose first function in `SAVES` writes a checkpoint."""
+SAVES = {"torch.serialization": ("save", "f"), "safetensors": ("serialize_file", "filename")}
+"""Functions that write a checkpoint, by module, with the name of their second argument: the file."""
 
 
 class BatchOrder:
@@ -34,7 +33,7 @@ class BatchOrder:
 
     def hooks(self, patches: Patches) -> list[tuple[str, Callable[[ModuleType], object]]]:
         """Return the modules to hook, and the function that installs each hook."""
-        saves = [(module, partial(self._watch, patches, *SAVES[module][0])) for module in SAVE_MODULES]
+        saves = [(module, partial(self._watch, patches, *call)) for module, call in SAVES.items()]
         return [("torch.utils.data.dataloader", partial(self._install, patches)), *saves]
 
     def _install(self, patches: Patches, dataloader: ModuleType) -> None:
@@ -42,10 +41,10 @@ class BatchOrder:
         patches.around(iterator, "_next_index", self._next_index)
         patches.around(iterator, "__next__", self._next)
 
-    def _watch(self, patches: Patches, name: str, how: int, file_of: Callable[..., Any], module: ModuleType) -> None:
+    def _watch(self, patches: Patches, name: str, argument: str, module: ModuleType) -> None:
         def save(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            self._save(file_of, args, kwargs)
+            self._save(args[1] if len(args) > 1 else kwargs.get(argument))
             return result
 
         patches.around(module, name, save)
@@ -68,9 +67,8 @@ class BatchOrder:
             self._taken += 1
             self._evidence.write(("drawn", pass_.number, self._training.steps.number, keys))
 
-    def _note(self, file_of: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _note(self, file: Any) -> None:
         """Note a checkpoint. Lightning writes into memory first; so may code that saves none."""
-        file = file_of(*args, **kwargs)
         is_file = isinstance(file, (str, os.PathLike)) or hasattr(file, "name")
         if (self._taken, is_file) != self._saved:
             self._saved = self._taken, is_file

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..probe import ProbeSettings
 from ..session.after_run import Proof
-from ..session.model import Session, SessionNote
+from ..session.model import Session
 from .baseline import (
     DIGESTS,
     FEWEST_STEPS,
@@ -63,7 +63,6 @@ class Prover:
     clock: Callable[[], float] = time.monotonic
     proofs: list[Proof] = field(default_factory=list)
     """Proofs so far, retained on an interruption."""
-    notes: list[SessionNote] = field(default_factory=list)
     """Notes on user files that the runs left changed."""
     is_repeatable: bool | None = None
     """True if two runs have the same samples, by the unchanged run, or else by any other with the same samples."""
@@ -150,12 +149,9 @@ class Prover:
         what = " + ".join(one.remedies) or "it once more without remedies"
         try:
             self.announce(f"trying {what}{one.place}: about {expected_s:.0f} s; at most {left_s:.0f} s for all")
-            trial = self.run(TrialRequest(one.changes, steps, warmup, patience_s(expected_s, left_s)))
+            return self.run(TrialRequest(one.changes, steps, warmup, patience_s(expected_s, left_s)))
         except KeyboardInterrupt:  # before the command began, or after its end
             return Trial("interrupted")
-        found = [SessionNote(code, text) for code, text in trial.put_back]
-        self.notes += [note for note in found if note not in self.notes]
-        return trial
 
     def _compared(self, one: Attempt, trial: Trial) -> str | None:
         """Compare a run's samples with the measured run's, as in `Proof.samples`.

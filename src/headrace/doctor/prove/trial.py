@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.system import ControlGroups
 
-from ..attach import CommandResult, Notes, Patience, holds_files, run_command
+from ..attach import CommandResult, Patience, run_command
 from ..causes import failed_process
 from ..machine import Cores, Kernel
 from ..probe import KEYS, ProbeSettings, boot_id
@@ -94,8 +94,6 @@ class Trial:
     duration_us: int = 0
     steps: list[int] = field(default_factory=list)
     samples: ComparedSamples = field(default_factory=ComparedSamples)
-    put_back: Notes = field(default_factory=list)
-    """Notes about the user's files."""
     others_cores: float | None = None
     """Cores used by other programs, as in `Proof`."""
 
@@ -120,20 +118,18 @@ def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str]
 def attempt(command: list[str], like: ProbeSettings, order: TrialRequest, run_it: Execute = execute) -> Trial:
     """Run `command` with the settings of the measured run, `like`, changed by `order`.
 
-    Its staged files and evidence are always removed; user files that exist nowhere else remain.
+    Its staged files and evidence are removed.
     """
     unknown = sorted(set(order.changes) - KEYS)
     if unknown:
         return Trial("not applied", f"this version knows no way to apply {', '.join(unknown)}")
-    # By this prefix, the next doctor finds files that a killed doctor has not restored.
     folder = Path(tempfile.mkdtemp(prefix="headrace-doctor-proof-"))
     try:
         return _run(command, like, folder, order, run_it)
     except StagingError as error:
         return Trial("not applied", f"staging: {error}")
     finally:
-        if not holds_files(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequest, run_it: Execute) -> Trial:
@@ -165,7 +161,7 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
     why, detail = _verdict(session, ended, order.changes)
     steps = step_durations(session) if why == "measured" else []
     duration_us = round((time.monotonic() - begun) * 1e6)
-    return Trial(why, detail, duration_us, steps, ComparedSamples.of(session), ended.put_back, others_cores)
+    return Trial(why, detail, duration_us, steps, ComparedSamples.of(session), others_cores)
 
 
 def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) -> tuple[str, str]:

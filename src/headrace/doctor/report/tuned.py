@@ -46,8 +46,6 @@ class TuneReport:
     paste: Paste
     notes: Sequence[str]
     """Notes on options that do not pay, on omissions, and on other places where the choice applies."""
-    files: Sequence[str] = ()
-    """Notes on files that the command changed."""
     seconds: float
     runs: Sequence[tuple[dict[str, Any], ProofOutcome]]
     """Arguments and outcome of each run, the unchanged command first."""
@@ -95,11 +93,10 @@ def show_tuning(result: TuneReport, console: Console) -> None:
     untried = f"{counted(len(result.grid) - tried, 'further setting')} judged by prediction alone"
     runs = f"{counted(tried, 'run')} in {duration(result.seconds * 1e6)}"
     page.sentence(f"{runs}; {untried}. {_ENDINGS.get(result.ended, '')}", lead="  ", style="dim")
-    for title, texts in (("What does not pay, or was left alone", result.notes), ("Files of yours", result.files)):
-        if texts:
-            page.heading(title)
-            for text in texts:
-                page.sentence(text, lead="  • ")
+    if result.notes:
+        page.heading("What does not pay, or was left alone")
+        for text in result.notes:
+            page.sentence(text, lead="  • ")
     if result.paste.diff:
         page.heading("The change")
         for line in result.paste.diff.splitlines():

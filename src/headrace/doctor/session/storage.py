@@ -13,14 +13,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace.doctor.attach import holds_files
 from headrace.doctor.probe import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
 from headrace.errors import SessionError, UsageError
 
 from .model import FORMAT, VERSION, Session
 
 SCRATCH = "scratch"
-"""Subfolder of a session for a run with changes that are undone."""
+"""Subfolder of a measured run's session for what the run writes, but the user does not get."""
 SESSION_FILE = "session.json"
 
 _Kind = TypeVar("_Kind")
@@ -49,7 +48,7 @@ class SessionFolder:
 def session_folder(keep: Path | None = None, **given: Any) -> Iterator[SessionFolder]:
     """Create a session's folder and write its settings: those `given`, as `ProbeSettings` names them, unless None.
 
-    Without `keep`, the folder is temporary and deleted at the end, unless it holds the only copy of user files. Raises
+    Without `keep`, the folder is temporary and deleted at the end. Raises
     UsageError if `keep` already holds a session or cannot be created.
     """
     path = _new_folder(keep)
@@ -67,7 +66,6 @@ def session_folder(keep: Path | None = None, **given: Any) -> Iterator[SessionFo
             ) from error
         yield folder
     finally:
-        folder.is_kept |= holds_files(path)
         if not folder.is_kept:
             shutil.rmtree(path, ignore_errors=True)  # a process that outlives the command may still write to the folder
 

@@ -18,8 +18,8 @@ from headrace.tools.bench.against import factory_of
 def named_loader(name: str, option: str) -> Iterator[Any]:
     """Yield the loader of `MODULE:FUNCTION`, `SCRIPT.py ARGUMENT…`, `-m MODULE ARGUMENT…` or `DRAFT.py`.
 
-    A script runs up to its first training pass over a DataLoader, with its trackers offline; what it writes into the
-    current folder is undone at the end. Raises UsageError or HeadraceError, which name the option.
+    A script runs up to its first training pass over a DataLoader, with its trackers offline. Raises
+    UsageError or HeadraceError, which name the option.
     """
     words = shlex.split(name)
     if not words or not (words[0] == "-m" or words[0].endswith(".py")):
@@ -32,10 +32,10 @@ def named_loader(name: str, option: str) -> Iterator[Any]:
         yield _DraftedLoader(module["make_loader"](), module["batches"])
         return
     from headrace.doctor.adoption import script_loader
-    from headrace.doctor.attach import hands_off_here
+    from headrace.doctor.attach import trackers_offline
     from headrace.doctor.session import session_folder
 
-    with session_folder(None) as folder, hands_off_here(folder.settings):
+    with session_folder(None) as folder, trackers_offline(folder.settings):
         yield script_loader(words)
 
 

@@ -63,7 +63,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
         *(_hook(module, loop_calls.install_writers, patches, training) for module in loop_calls.WRITERS),
         _hook("torch", training_calls.install_backward, patches, training),
         _hook("torch", training_calls.install_collectives, patches, training),
-        *(_hook(module, lifecycle.install_saves, patches, saves) for module, saves in lifecycle.SAVES.items()),
         _hook("torch.utils.data.dataloader", dataloader.install_dataloader, *loaders),
         _hook("torchdata.stateful_dataloader.stateful_dataloader", dataloader.install_stateful, *loaders),
         _hook("torch.amp.grad_scaler", training_calls.install_scaler, patches, training),

@@ -14,9 +14,7 @@ import traceback
 from types import ModuleType
 from typing import Any, Callable
 
-from .. import hands_off
 from ..evidence_file import EvidenceFile, LastRecords, traceback_text
-from ..hands_off import EMPTY, WRITE, UndoJournal
 from ..patches import Fault, Function, Patches
 from ..settings import SessionClock
 
@@ -149,50 +147,3 @@ def _asked(ask: Callable[[], Any]) -> Any:
         return ask()
     except Exception:
         return None
-
-
-SAVES: dict[str, list[tuple[str, int, Function]]] = {
-    "torch.serialization": [("save", EMPTY, lambda obj, f, *_, **__: f)],
-    "torch.jit._serialization": [("save", EMPTY, lambda obj, f, *_, **__: f)],
-    "torch.jit._script": [  # of a scripted module, and of the copy in the class of a traced one
-        ("RecursiveScriptModule.save", EMPTY, lambda self, f, *_, **__: f),
-        ("ScriptModule.save", EMPTY, lambda self, f, *_, **__: f),
-    ],
-    "torch.package.package_exporter": [("PackageExporter.__init__", EMPTY, lambda self, f, *_, **__: f)],
-    # Called by the `save_file` of each framework.
-    "safetensors": [("serialize_file", EMPTY, lambda tensor_dict, filename, *_, **__: filename)],
-    "cv2": [("imwrite", EMPTY, lambda filename, *_, **__: filename)],
-    "h5py._hl.files": [
-        ("File.__init__", EMPTY, lambda self, name, mode="r", *_, **__: name if mode == "w" else None),
-        ("File.__init__", WRITE, lambda self, name, mode="r", *_, **__: None if mode in ("r", "w") else name),
-    ],
-}
-"""Functions that write files without audit events, by module, with the kind of change, and how to get the path.
-
-The path is None if nothing is saved. The undo journal learns of these files from hooks. Files are written to their own
-place rather than redirected: scripts rename, copy, list and reload saved files in many ways.
-"""
-
-
-def install_saves(patches: Patches, saves: list[tuple[str, int, Function]], module: ModuleType) -> None:
-    """Report the path to the journal before each call that saves."""
-    if hands_off.active() is None:
-        return
-
-    def tell(journal: UndoJournal, how: int, path_of: Function, args: Any, kwargs: Any) -> None:
-        try:
-            path = path_of(*args, **kwargs)
-        except TypeError:  # invalid arguments: the original reports them
-            return
-        if isinstance(path, (str, bytes, os.PathLike)):
-            journal.saves(path, how)
-
-    def save(how: int, path_of: Function, original: Function, *args: Any, **kwargs: Any) -> Any:
-        journal = hands_off.active()
-        if journal is not None:
-            journal.guarded(tell, journal, how, path_of, args, kwargs)
-        return original(*args, **kwargs)
-
-    for path, how, path_of in saves:
-        *outer, name = path.split(".")
-        patches.around(getattr(module, outer[0]) if outer else module, name, functools.partial(save, how, path_of))
