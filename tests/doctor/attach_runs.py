@@ -39,10 +39,10 @@ sys.exit(ended.status)
 """
 
 
-def begin_session(folder: Path) -> ProbeSettings:
-    """Of a run that nobody ends but itself."""
+def begin_session(folder: Path, *, observe: bool = True) -> ProbeSettings:
+    """Of a run that nobody ends but itself, or of one that is only measured."""
     origin_us, wall_us = time.monotonic_ns() // 1000, time.time_ns() // 1000
-    settings = ProbeSettings(str(folder), origin_us, wall_us, boot_id(), observe=True)
+    settings = ProbeSettings(str(folder), origin_us, wall_us, boot_id(), observe=observe)
     settings.write()
     return settings
 
@@ -57,9 +57,11 @@ def python(source: str, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def doctor(command: list[str], folder: Path, *, relay: bool = True, **options: Any) -> Iterator[subprocess.Popen[str]]:
+def doctor(
+    command: list[str], folder: Path, *, relay: bool = True, observe: bool = True, **options: Any
+) -> Iterator[subprocess.Popen[str]]:
     """In a process, and a session, of its own. Whatever a test does, nothing of it is left."""
-    begin_session(folder)
+    begin_session(folder, observe=observe)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("start_new_session", True)
     process = subprocess.Popen(

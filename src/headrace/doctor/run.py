@@ -18,7 +18,9 @@ from .attach import (
     FAULTY_DATA,
     CommandResult,
     exit_status,
+    list_folder,
     run_command,
+    written_text,
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
@@ -173,6 +175,8 @@ def run_sampled(
         if progress is not None:
             stack.callback(progress.hide)
         stack.callback(lambda: [sampler.stop() for sampler in samplers])
+        root, session = os.getcwd(), os.path.abspath(folder.path)
+        before = None if asked.observe else list_folder(root, session)
         ended = run_command(
             asked.command,
             folder.settings,
@@ -181,7 +185,8 @@ def run_sampled(
             below=None if asked.observe and not asked.live else progress,
             on_start=lambda pid: samplers.append(MachineSampler(folder.clock, pid).start()),
         )
-    return ended, [sampler.machine() for sampler in samplers]
+    wrote = "" if asked.observe else written_text(root, before, list_folder(root, session))
+    return replace(ended, wrote=wrote), [sampler.machine() for sampler in samplers]
 
 
 class Reported(NamedTuple):
@@ -284,6 +289,7 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         fate = fates.get(process.fate, f"was {process.fate}")
         text = f"{shlex.join(_texts(process.command))} outlived the command and {fate}"
         notes.append(SessionNote("leftover", text, process.pid))
+    notes += [SessionNote("wrote", ended.wrote)] if ended.wrote else []
     return read_session(
         folder.path,
         outcome=CommandOutcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),

@@ -126,6 +126,18 @@ def test_a_second_request_terminates_and_a_third_kills(tmp_path):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_measured_command_that_does_not_end_on_request_is_ended(signum, tmp_path):
+    with doctor(python(STUBBORN), tmp_path, observe=False) as process:
+        heard(process, "ready")
+        heard(process, "child")
+        process.send_signal(signum)
+        assert heard(process, "asked") == ["to", "end"]
+        said = ended(process)
+    assert (said["status"], said["why"]) == (128 + signal.SIGKILL, "interrupted")
+    assert said["leftovers"] == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_comes_before_the_command_is_not_lost(signum):
     with closing(ProcessGroup()) as group, SignalRelay(group.signal, lambda _: None, lambda: None) as signals:
         signal.raise_signal(signum)

@@ -91,6 +91,13 @@ def test_a_command_that_fails_is_quoted() -> None:
     assert left(status=1, why="failed").detail == "last line"
 
 
+def test_a_command_that_does_not_run_twice_in_one_folder_refutes_no_remedy() -> None:
+    error = ["error", 20, "Traceback\nFileExistsError: [Errno 17] File exists: 'runs/1'"]
+    trial = left(APPLIED, error, status=1, why="failed", run=MadeRun(steps=30))
+    assert (trial.why, trial.steps) == ("not applied", [])
+    assert "runs/1" in trial.detail
+
+
 @pytest.mark.parametrize(("why", "detail"), [("interrupted", ""), ("timed out", "after 12 s")])
 def test_a_command_that_was_ended_says_so(why: str, detail: str) -> None:
     trial = left(APPLIED, status=137, why=why, run=MadeRun(steps=30))
@@ -114,7 +121,7 @@ def test_it_runs_with_the_settings_of_the_measured_run() -> None:
     assert (seen.warmup, seen.steps, seen.replay, seen.drain_s, seen.ranges) == (5, 20, 0, 0.0, False)
     assert seen.changes == CHANGES
     assert seen.digests > 0
-    assert seen.scratch == f"{seen.folder}/scratch"  # of its own
+    assert (seen.scratch, seen.proves) == (f"{seen.folder}/scratch", True)  # of its own
 
 
 def test_samples_are_those_of_its_digests() -> None:

@@ -21,6 +21,8 @@ from .process_tree import Descendants, Leftover, Patience, ProcessGroup, adoptin
 from .relay import BelowOutput, ControllingTerminal, OnLine, OutputRelay, SignalRelay
 
 LOOK_S = 0.2
+ENDS_S = ((1.5, signal.SIGTERM), (3.0, signal.SIGKILL))
+"""Seconds after a request to end, and what a measured command that goes on gets then: its report is due."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as in shells
 FAILED_ABOVE = 100
 """Exit status if steps wait longer than `--fail-above` allows."""
@@ -54,6 +56,8 @@ class CommandResult:
     """Last lines of its output, if relayed; or the reason why it could not be started."""
     missed: list[MissedProcess] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
+    wrote: str = ""
+    """What a measured command created, changed and removed in the working directory."""
 
 
 def run_command(
@@ -124,6 +128,9 @@ class _Running:
         self._end = self._start
         self._next_look = 0.0
         self._was_late = False
+        self._patient_requests = int(settings.observe)
+        """Requests to end that may take as long as the command likes: an observed run saves the user's own weights."""
+        self._ends = list(ENDS_S)
 
     @property
     def pid(self) -> int:
@@ -143,9 +150,12 @@ class _Running:
         self.signals.started(self.pid)
 
     def wait(self, most_s: float | None) -> None:
-        """Wait until the command ends, or is killed after `most_s`. It stays a zombie until `ended`."""
+        """Wait until the command ends, or is killed after `most_s` or `ENDS_S`. It stays a zombie until `ended`."""
         while not self._has_ended():
             self._pause(LOOK_S)
+            asked_s = self.signals.asked_s[self._patient_requests :]
+            while asked_s and self._ends and time.monotonic() - asked_s[0] > self._ends[0][0]:
+                self._descendants.signal_all(self._ends.pop(0)[1])
             if most_s is not None and time.monotonic() - self._start > most_s:
                 self._was_late = True
                 self._descendants.signal_all(signal.SIGKILL)
@@ -154,7 +164,7 @@ class _Running:
 
     def clear(self, patience: Patience) -> list[Leftover]:
         """Wait for its other processes, and end those that remain."""
-        requests = self.signals.requests
+        requests = self.signals.requests if self._patient_requests else 0
         return end_leftovers(self._descendants, patience, self._pause, lambda: self.signals.requests > requests)
 
     def ended(self, command: list[str], leftovers: list[Leftover]) -> CommandResult:

@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import termios
+import time
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
@@ -191,8 +192,8 @@ class SignalRelay:
         self._command: int | None = None
         self._early: list[int] = []
         self._before: dict[int, Any] = {}
-        self.requests = 0
-        """Number of requests to end."""
+        self.asked_s: list[float] = []
+        """Times of the requests to end, by time.monotonic()."""
 
     def __enter__(self) -> SignalRelay:
         self._reader, self._writer = socket.socketpair()
@@ -217,6 +218,11 @@ class SignalRelay:
         """Descriptor that becomes readable."""
         return self._reader.fileno()
 
+    @property
+    def requests(self) -> int:
+        """Number of requests to end."""
+        return len(self.asked_s)
+
     def started(self, command: int) -> None:
         """Forward signals to this process from now on, beginning with those that came before its start."""
         self._command = command
@@ -236,7 +242,7 @@ class SignalRelay:
             self._pass_on(signum, self._command)
 
     def _pass_on(self, signum: int, command: int) -> None:
-        self.requests += signum in TO_END
+        self.asked_s += [time.monotonic()] if signum in TO_END else []
         if signum == signal.SIGWINCH:
             self._resize()
         if signum in TO_END and self.requests > 1:

@@ -75,7 +75,7 @@ NOTES = {
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """Meaning of a note and advice, by code."""
-PLAIN = frozenset(("enough", "long-enough", "all-files"))
+PLAIN = frozenset(("wrote", "scratch-saves", "enough", "long-enough", "all-files"))
 """Codes of notes that need no action."""
 
 FREEZE = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from .batch_order import BatchOrder
 from .hooks import hooks_of
 from .probe import Probe
 from .sample_digests import BatchDigests, RandomDraws
+from .scratch_saves import ScratchSaves
 
 
 def attach(probe: Probe) -> None:
@@ -25,6 +27,13 @@ def attach(probe: Probe) -> None:
         order = BatchOrder(probe.training.state, probe.evidence, probe.clock, probe.fault)
         for module, install in order.hooks(probe.patches):
             probe.when_imported(module, install)
+    if probe.settings.scratch:
+        saves = ScratchSaves(os.path.join(probe.settings.scratch, "saves"), probe.note, probe.fault)
+        probe.training.replay.before_copies.append(saves.begin)
+        for module, install in saves.hooks(probe.patches):
+            probe.when_imported(module, install)
+        if probe.settings.proves:
+            saves.begin()
     _inject(probe, "BENEATH")
     for module, install in hooks_of(probe):
         probe.when_imported(module, install)

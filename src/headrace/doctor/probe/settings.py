@@ -44,7 +44,9 @@ class ProbeSettings:
     drain_s: float = 0.0
     """Maximum duration of the drain, in seconds."""
     scratch: str = ""
-    """Folder that receives the run's checkpoints and tracker files; empty: they are written as usual."""
+    """Folder for tracker files, and for checkpoints from the first repeated batch on; empty: they go where they go."""
+    proves: bool = False
+    """True if the run is one of a proof: its checkpoints go to the scratch folder from the start."""
     changes: dict[str, Any] = field(default_factory=dict)
     """Remedies to inject, from docs/doctor/remedies.md."""
     look_s: float = 0.0

@@ -149,6 +149,7 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
             ranges=False,
             replay=0,
             drain_s=0.0,
+            proves=True,
             changes={**order.changes, **({"staging": pairs} if pairs else {})},
             digests=DIGESTS,
         )
@@ -171,6 +172,8 @@ def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) ->
     if session.outcome.status:
         failed = failed_process(session)
         lines = session.outcome.last_lines if failed is None else (failed.error or "").splitlines()
+        if lines and lines[-1].startswith("FileExistsError"):  # what the measured run wrote stays
+            return "not applied", f"the command does not run twice in one folder: {lines[-1]}"
         return "broke", "\n".join(lines[-DETAIL_LINES:])
     refused = [f"{key}: {why}" for key in changes if (why := _why_not_applied(session, key))]
     if refused:

@@ -42,6 +42,8 @@ class LoopReplay:
         """Loaders by number; their iterators are held."""
         self.schedulers: WeakSet[Any] = WeakSet()
         """Learning rate schedulers that raise beyond their end."""
+        self.before_copies: list[Callable[[], None]] = []
+        """Functions to call once, before the first copy is delivered."""
         self._passes = 0
         """Number of passes begun before the replay; only these are replayed."""
         self._most_gets = 0
@@ -181,6 +183,8 @@ class LoopReplay:
         return ReplayIterator(self, known.pass_, loader, take)
 
     def copy(self, pass_: ObservedPass) -> Any:
+        while self.before_copies:
+            self.before_copies.pop()()
         return self.loaders[pass_.loader].cached.next()  # type: ignore[union-attr]  # `hold` has left out others
 
     def closed(self) -> None:
