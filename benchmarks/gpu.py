@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 PAGE = ROOT / "docs" / "benchmarks" / "gpu.md"
 LIMIT_S = 570.0
-DOCTOR = ("--steps", "40", "--format", "markdown", "--")
+DOCTOR = ("--steps", "40", "--")
 
 
 @dataclass(frozen=True)

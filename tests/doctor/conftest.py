@@ -60,7 +60,7 @@ def temporary() -> Iterator[Path]:
 def odd(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
     """A run whose keys are hostile, with every output that there is, and which a hostile error ends."""
     folder = tmp_path_factory.mktemp("odd")
-    outputs = ("--trace", str(folder / "trace.json"), "--report", str(folder / "report.txt"))
+    outputs = ("--report", str(folder / "report.txt"))
     outputs += ("--html", str(folder / "report.html"))
     kept = folder / "kept"
     return KeptRun(observe(python("hostile.py", "odd-texts"), folder, *outputs, "--keep", str(kept)), kept)

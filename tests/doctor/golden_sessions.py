@@ -35,7 +35,6 @@ from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report import report_view, text
 from headrace.doctor.report.html.page import html_page
-from headrace.doctor.report.trace import trace
 from headrace.doctor.session import read_session
 from headrace.doctor.session.model import Session, SessionNote
 from headrace.doctor.session.storage import decode_session, encode_session
@@ -121,10 +120,10 @@ def sources(name: str) -> ScriptSources:
 
 
 def reports(name: str, session: Session) -> list[str]:
-    """Return the reports of a recording's session: verdict, text, HTML page and trace."""
+    """Return the reports of a recording's session: verdict, text and HTML page."""
     diagnosis, prescription = prescribed(name, session)
     view = report_view(session, diagnosis, prescription)
-    return [diagnosis.verdict.text, text(view), html_page(view), "".join(trace(session, diagnosis))]
+    return [diagnosis.verdict.text, text(view), html_page(view)]
 
 
 def expected(name: str) -> dict[str, Any]:

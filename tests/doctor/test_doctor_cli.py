@@ -61,7 +61,7 @@ def test_a_command_named_show_is_a_command(asked: Asked) -> None:
 
 def test_every_option_arrives(asked: Asked, tmp_path: Path) -> None:
     options = ["--warmup", "3", "--observe", "--live", "--ranges", "--keep", str(tmp_path / "k")]
-    files = ["--report", "r.txt", "--html", "r.html", "--json", "-", "--trace", "t.json", "--apply", "a.diff"]
+    files = ["--report", "r.txt", "--html", "r.html", "--json", "-", "--apply", "a.diff"]
     files += ["--fail-above", "2.5%", "-v"]
     invoke(*options, *files, "--", "x")
     examination, outputs = asked[0]
@@ -72,7 +72,6 @@ def test_every_option_arrives(asked: Asked, tmp_path: Path) -> None:
         report=Path("r.txt"),
         html=Path("r.html"),
         json="-",
-        trace=Path("t.json"),
         apply=Path("a.diff"),
         verbose=True,
     )
@@ -146,15 +145,14 @@ def saved(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_show_renders_a_saved_session_again(saved: Path, tmp_path: Path) -> None:
-    report, trace, again = tmp_path / "r.txt", tmp_path / "t.json", tmp_path / "again.json"
+    report, again = tmp_path / "r.txt", tmp_path / "again.json"
     page = tmp_path / "r.html"
-    files = ["--report", str(report), "--html", str(page), "--trace", str(trace), "--json", str(again)]
+    files = ["--report", str(report), "--html", str(page), "--json", str(again)]
     result = invoke("show", str(saved), *files)
     assert result.exit_code == 0
     assert "data wait" in result.stdout
     assert f"headrace doctor show {again}" in re.sub(r"\s+", " ", result.stdout)
     assert "data wait" in report.read_text()
-    assert "traceEvents" in trace.read_text()
     assert f"headrace doctor show {again}" in page.read_text(encoding="utf-8")
     assert CliRunner().invoke(app, ["doctor", "show", str(again)]).stdout.splitlines()[0] in result.stdout
 

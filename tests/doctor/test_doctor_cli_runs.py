@@ -74,7 +74,7 @@ def test_without_a_wait_there_is_nothing_to_judge() -> None:
     assert examine(Examination(python("pass"), fail_above=0.05), Outputs()) == DOCTOR_FAILED
 
 
-@pytest.mark.parametrize("option", ["report", "html", "json", "trace"])
+@pytest.mark.parametrize("option", ["report", "html", "json"])
 def test_a_file_that_cannot_be_written_is_refused_before_the_command_runs(option: str, tmp_path: Path) -> None:
     witness = tmp_path / "ran"
     where = tmp_path / "nowhere" / "x"
@@ -107,29 +107,26 @@ def test_where_there_is_no_room_for_evidence_nothing_is_started(
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which takes nothing")
 def test_a_full_disk_is_named_and_leaves_the_rest_be(capfd: Out) -> None:
     full = Path("/dev/full")
-    assert (
-        examine(Examination(python("raise SystemExit(4)")), Outputs(report=full, html=full, json=str(full), trace=full))
-        == 4
-    )
+    assert examine(Examination(python("raise SystemExit(4)")), Outputs(report=full, html=full, json=str(full))) == 4
     captured = capfd.readouterr()
-    for option in ("--report", "--html", "--json", "--trace"):
+    for option in ("--report", "--html", "--json"):
         said = f"headrace: {option}: expected a file to write, got /dev/full (No space left on device)"
         assert said in captured.err
     assert "exit status 4" in captured.out
 
 
 def test_no_half_of_a_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Out) -> None:
-    def half(*_: object) -> object:
-        yield "x" * 100_000
+    def half(path: Path, _: object) -> None:
+        path.write_text("x" * 100_000)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headrace.doctor.report.outputs.trace", half)
-    kept = tmp_path / "trace.json"
+    monkeypatch.setattr("headrace.doctor.report.outputs._write", half)
+    kept = tmp_path / "report.txt"
     kept.write_text("older")
-    examine(Examination(python("pass")), Outputs(trace=kept))
+    examine(Examination(python("pass")), Outputs(report=kept))
     assert kept.read_text() == "older"
-    assert [path.name for path in tmp_path.iterdir() if "trace" in path.name] == ["trace.json"]
-    assert "--trace: " in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir() if "report" in path.name] == ["report.txt"]
+    assert "--report: " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["read_session", "diagnose"])
@@ -215,10 +212,9 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 def test_hostile_arguments_reach_the_command_and_come_back_harmless(tmp_path: Path, capfd: Out) -> None:
     evil = ["a\nb", "\x1b[2J", "[red]x", "\udcff", "\u202egnp", ""]
     source = f"import os, sys; open({str(tmp_path / 'got')!r}, 'wb').write(b'|'.join(map(os.fsencode, sys.argv[1:])))"
-    examine(Examination([*python(source), *evil]), Outputs(json=str(tmp_path / "s.json"), trace=tmp_path / "t.json"))
+    examine(Examination([*python(source), *evil]), Outputs(json=str(tmp_path / "s.json")))
     assert (tmp_path / "got").read_bytes() == b"|".join(map(os.fsencode, evil))
     out = capfd.readouterr().out
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert decode_session((tmp_path / "s.json").read_bytes()).outcome.command[-4:-2] == ["[red]x", "\\xff"]
-    json.loads((tmp_path / "t.json").read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sys
@@ -68,12 +67,6 @@ def test_hostile_texts_come_again_from_a_saved_session(odd):
     assert shown.returncode == 0, shown.stderr
     assert not CONTROLS.intersection(shown.stdout)
     assert "[bold red]x[/]" in shown.stdout
-
-
-def test_hostile_texts_leave_the_trace_a_json_document(odd):
-    data = (odd.folder.parent / "trace.json").read_bytes()
-    assert json.loads(data)
-    assert not CONTROLS.intersection(data.decode("ascii").replace("\n", ""))
 
 
 def test_hostile_texts_are_only_read_on_the_page(odd):

@@ -1,7 +1,3 @@
 """Doctor for data stalls: it reports what a training script waits for, and leaves the script unchanged."""
 
 from __future__ import annotations
-
-from headrace.doctor.notebook import Watch, watch
-
-__all__ = ["Watch", "watch"]

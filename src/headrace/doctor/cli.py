@@ -58,7 +58,6 @@ Json = Annotated[
     str | None,
     typer.Option("--json", help="Write the session and its diagnosis to this file; - for standard output."),
 ]
-Trace = Annotated[Path | None, typer.Option("--trace", help="Write a trace for ui.perfetto.dev to this file.")]
 Apply = Annotated[
     Path | None,
     typer.Option("--apply", help="Write what remedies change in your files to this file: patch -p1 < FILE."),
@@ -72,10 +71,6 @@ FailAbove = Annotated[
     typer.Option(
         "--fail-above", parser=_share, metavar="SHARE", help="Exit with status 100 if steps wait longer for data."
     ),
-]
-Form = Annotated[
-    Literal["terminal", "markdown"],
-    typer.Option("--format", help="Print the report for a terminal, or as Markdown for a pull request."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print everything, not only what fits a screen.")]
 
@@ -124,14 +119,12 @@ def doctor(
     report: Report = None,
     html: Html = None,
     json: Json = None,
-    trace: Trace = None,
     apply: Apply = None,
     draft: Draft = None,
     pictures: Annotated[
         Path | None, typer.Option("--pictures", help="Write pictures of faults of the data to this folder.")
     ] = None,
     fail_above: FailAbove = None,
-    format: Form = "terminal",
     verbose: Verbose = False,
 ) -> None:
     """Say what an unmodified training command waits for.
@@ -178,11 +171,9 @@ def doctor(
         report=report,
         html=html,
         json=json,
-        trace=trace,
         apply=apply,
         draft=draft,
         pictures=pictures,
-        form=format,
         verbose=verbose,
     )
     if check == "resume":
@@ -193,33 +184,21 @@ def doctor(
 
 @app.command()
 def show(
-    session: Annotated[
-        Path, typer.Argument(help="A session that the doctor wrote; with --watch, the --keep folder of a run.")
-    ],
+    session: Annotated[Path, typer.Argument(help="A session that the doctor wrote.")],
     *,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Serve the report of a run that goes on to a browser.")
-    ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --watch; any by default.")] = 0,
     report: Report = None,
     html: Html = None,
     json: Json = None,
-    trace: Trace = None,
     apply: Apply = None,
     draft: Draft = None,
     fail_above: FailAbove = None,
-    format: Form = "terminal",
     verbose: Verbose = False,
 ) -> None:
     """Render a saved session again, without running anything."""
     from .report import Outputs
-    from .saved_sessions import show_again, watch_run
+    from .saved_sessions import show_again
 
-    if watch:
-        raise typer.Exit(_or_failed(lambda: watch_run(session, port)))
-    outputs = Outputs(
-        report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, form=format, verbose=verbose
-    )
+    outputs = Outputs(report=report, html=html, json=json, apply=apply, draft=draft, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
 
 
@@ -230,16 +209,14 @@ def merge(
     report: Report = None,
     html: Html = None,
     json: Json = None,
-    trace: Trace = None,
     fail_above: FailAbove = None,
-    format: Form = "terminal",
     verbose: Verbose = False,
 ) -> None:
     """Join the sessions of several nodes into one, and report on all ranks together."""
     from .report import Outputs
     from .saved_sessions import show_merged
 
-    outputs = Outputs(report=report, html=html, json=json, trace=trace, form=format, verbose=verbose)
+    outputs = Outputs(report=report, html=html, json=json, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_merged(sessions, outputs, fail_above=fail_above)))
 
 
@@ -248,9 +225,7 @@ def compare(
     before: Annotated[Path, typer.Argument(help="A session that the doctor wrote: --json, or --keep.")],
     after: Annotated[Path, typer.Argument(help="Another session of the same training.")],
     *,
-    format: Annotated[
-        Literal["terminal", "markdown", "json"], typer.Option("--format", help="Output format.")
-    ] = "terminal",
+    format: Annotated[Literal["terminal", "json"], typer.Option("--format", help="Output format.")] = "terminal",
 ) -> None:
     """Say what changed between two runs, beyond noise, and which part of a step it came from."""
     from .comparison import show_compared

@@ -20,7 +20,7 @@ from headrace.errors import SessionError
 from .causes import DISTURBING, LEAST_GAIN, interval
 from .measure import BOUND, ORDER, WAIT, Join, TrainerView, batch_stages, host_of, main_view_of, step_parts, whole_fact
 from .quantities import ABSENT, duration, number, percent
-from .report import TerminalPage, TerminalRow, escaped, safe_json, table, versions
+from .report import TerminalPage, TerminalRow, safe_json, versions
 from .session import saved_session
 from .session.model import Session
 from .session.trainers import LOADER_FACTS
@@ -236,19 +236,8 @@ def show_comparison(compared: RunComparison, console: Console) -> None:
     page.show(console)
 
 
-def comparison_markdown(compared: RunComparison) -> str:
-    lines = [f"**{escaped(compared.verdict)}**", ""]
-    lines += [f"- {escaped(doubt)}" for doubt in compared.doubts] + [""] * bool(compared.doubts)
-    for title, times in compared.sections:
-        if times:
-            lines += table((title, "before", "after", "change", ""), list(rows(times)), right=3)
-    if compared.settings:
-        lines += table(("Set otherwise", "before", "after"), compared.settings)
-    return "\n".join(lines).rstrip() + "\n"
-
-
 def show_compared(before: Path, after: Path, form: str) -> int:
-    """Compare two saved sessions, print the result as `terminal`, `markdown` or `json`, and return the exit status.
+    """Compare two saved sessions, print the result as `terminal` or `json`, and return the exit status.
 
     Raises SessionError if one cannot be read, or has no steps.
     """
@@ -256,8 +245,7 @@ def show_compared(before: Path, after: Path, form: str) -> int:
     if form == "terminal":
         show_comparison(compared, Console())
     else:
-        pieces = comparison_markdown(compared) if form == "markdown" else comparison_json(compared)
-        sys.stdout.write(pieces)
+        sys.stdout.write(comparison_json(compared))
     return 0
 
 

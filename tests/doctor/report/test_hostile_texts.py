@@ -1,4 +1,4 @@
-"""Texts of the user's data can do no more than be seen: on a terminal, in the JSON, in the trace, on the HTML page."""
+"""Texts of the user's data can do no more than be seen: on a terminal, in the JSON, on the HTML page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from report_pages import printed
 from headrace.doctor.report.escaping import safe, safe_json
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import document
-from headrace.doctor.report.trace import trace
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.storage import decode_session
 
@@ -63,15 +62,6 @@ def test_in_the_json_which_reads_back_the_same(name: str) -> None:
     assert _dangerous(shown[:-1]) == []
     assert decode_session(shown.encode()) == session
     assert json.loads(shown)["diagnosis"]["verdict"]["text"] == HOSTILE[name]
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_in_the_trace(name: str) -> None:
-    session, diagnosis = _spoilt(made_session(), HOSTILE[name]), _spoilt(made_ranks(), HOSTILE[name])
-    shown = "".join(trace(session, diagnosis))
-    assert _dangerous(shown.replace("\n", "")) == []
-    for event in json.loads(shown)["traceEvents"]:
-        assert _dangerous(json.dumps(event, ensure_ascii=False)) == []
 
 
 @pytest.mark.one_in(8)

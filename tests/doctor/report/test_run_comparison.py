@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from dataclasses import replace
 
-import markdown as markdown_library
 import pytest
 from made_prescriptions import made
-from made_reports import made_diagnosis, made_prescription
-from made_reports import made_session as reported_session
 from made_sessions import MadeRun
 from typer.testing import CliRunner
 
 from headrace.doctor.cli import app
-from headrace.doctor.comparison import compare, comparison_markdown
-from headrace.doctor.report import document, markdown
-from headrace.doctor.report.escaping import safe
-from headrace.doctor.report.view import report_view
-from headrace.doctor.session.model import CommandOutcome
+from headrace.doctor.comparison import compare
+from headrace.doctor.report import document
 from headrace.errors import SessionError
 
 SLOW = MadeRun(steps=60, stages={"decode:PIL.Image.load": 32_000, "collate:default": 2_000})
@@ -93,57 +86,10 @@ def test_the_command_prints_each_form(sessions, tmp_path):
     for name, session in zip(("a", "b"), sessions, strict=True):
         paths.append(tmp_path / f"{name}.json")
         paths[-1].write_text(document(session, None))
-    for form in ("terminal", "markdown", "json"):
+    for form in ("terminal", "json"):
         done = CliRunner().invoke(app, ["compare", *map(str, paths), "--format", form])
         assert done.exit_code == 0, done.output
         assert "as fast" in " ".join(done.output.split())
     assert json.loads(done.output)["parts"][0]["name"] == "data wait"
     missing = CliRunner().invoke(app, ["compare", str(paths[0]), str(tmp_path / "none.json")])
     assert missing.exit_code == 125
-
-
-def shown(text: str) -> str:
-    """What a reader of rendered Markdown sees, by an independent renderer."""
-    return html.unescape(NOT_TEXT.sub(" ", markdown_library.markdown(text, extensions=["tables"])))
-
-
-def cells(text: str) -> list[list[str]]:
-    page = markdown_library.markdown(text, extensions=["tables"])
-    rows = re.findall("<tr>(.*?)</tr>", page, re.DOTALL)
-    return [
-        [html.unescape(NOT_TEXT.sub("", one)) for one in re.findall("<t[dh].*?>(.*?)</t[dh]>", row)] for row in rows
-    ]
-
-
-def test_markdown_renders_as_tables(sessions):
-    compared = compare(*sessions)
-    found = cells(comparison_markdown(compared))
-    assert ["Step", "before", "after", "change", ""] in found
-    assert any(row[0] == "decode:PIL.Image.load" and row[1:4] == ["8.0 ms", "3.0 ms", "-5.0 ms"] for row in found)
-
-
-def test_a_report_as_markdown():
-    diagnosis, prescription = made_diagnosis(), made_prescription()
-    text = markdown(report_view(reported_session(), diagnosis, prescription))
-    assert diagnosis.verdict.text.rstrip(".") in shown(text)
-    found = cells(text)
-    budget = diagnosis.budgets[0]
-    parts = {part.name for part in budget.parts}
-    assert [row[0] for row in found if row[0] in parts] == [part.name for part in budget.parts if part.us]
-    titles = {row[0].lower() for row in found}
-    assert {one.title.lower() for one in prescription.remedies if one.helps} <= titles
-
-
-@pytest.mark.parametrize(
-    "evil", ["<script>alert(1)</script>", "*bold* [x](javascript:y)", "a_b_c **x**", "\x1b[31m\n# x"]
-)
-def test_foreign_texts_stay_texts_in_markdown(sessions, evil):
-    outcome = CommandOutcome([evil], 0, "finished", 1_000)
-    after = replace(sessions[1], outcome=outcome)
-    for text in (comparison_markdown(compare(sessions[0], after)), markdown(report_view(after, made_diagnosis()))):
-        page = markdown_library.markdown(text, extensions=["tables"])
-        assert "<script" not in page
-        assert "<a " not in page
-        assert "<h1" not in page
-        assert "\x1b" not in text
-    assert any(safe(evil) in row for row in cells(comparison_markdown(compare(sessions[0], after))))

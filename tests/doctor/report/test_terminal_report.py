@@ -15,7 +15,6 @@ from rich.console import Console
 
 from headrace.doctor.causes.remedy import Edit, Prescription
 from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, Statement, StepBudget
-from headrace.doctor.report.markdown import markdown
 from headrace.doctor.report.terminal import text
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
@@ -35,11 +34,6 @@ def test_looks_as_it_was_agreed(what: str, name: str, width: int, encoding: str,
     diagnosis = made_ranks() if verbose and prescription is None else made_diagnosis()
     shown = printed(made_session(), diagnosis, prescription, width=width, encoding=encoding, verbose=verbose)
     assert shown == (GOLDEN / f"{what}-{name}.txt").read_text(encoding="utf-8")
-
-
-def test_markdown_looks_as_it_was_agreed() -> None:
-    shown = markdown(report_view(made_session(), made_diagnosis(), made_prescription()))
-    assert shown == (GOLDEN / "report.md").read_text(encoding="utf-8")
 
 
 def test_fits_a_terminal_of_forty_lines() -> None:

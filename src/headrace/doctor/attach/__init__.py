@@ -1,6 +1,7 @@
 """Run a command with the probe in every Python process that it starts."""
 
 from .command import DOCTOR_FAILED, FAULTY_DATA, CommandResult, exit_status, run_command
-from .injection import end_fork_server, probe_environment, trackers_offline
+from .injection import probe_environment, trackers_offline
 from .process_tree import Leftover, Patience, ProcessStat, parse_process_stat, process_stat
 from .relay import BelowOutput
+from .written_files import list_folder, written_text

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -63,20 +61,6 @@ def trackers_offline(settings: ProbeSettings) -> Iterator[None]:
     """Take the trackers of this process offline in the context; they write to the scratch folder of the settings."""
     with patch.dict(os.environ, offline_environment(os.environ, Path(settings.scratch) / TRACKERS), clear=True):
         yield
-
-
-def end_fork_server() -> None:
-    """End Python's fork server, so that the next worker starts one with the environment of that time.
-
-    A fork server passes its own environment and loaded modules to each worker. A server with workers is left alone,
-    since they end with it. Python has no public function for this; if the private one is missing, nothing happens.
-    """
-    module = sys.modules.get("multiprocessing.forkserver")
-    if module is None or multiprocessing.active_children():
-        return
-    stop = getattr(getattr(module, "_forkserver", None), "_stop", None)
-    if stop is not None:
-        stop()
 
 
 @dataclass(frozen=True)

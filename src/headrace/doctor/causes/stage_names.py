@@ -165,7 +165,7 @@ def source_advice(view: TrainerView, cause: str) -> str:
     if category(cause) in OF_STORAGE and view.batch_production:
         library = _streaming_library(view.loader(view.batch_production[0].loader))
     if library not in LIBRARIES:
-        return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
+        return LOOK.get(category(cause), "Look at the stage in the HTML page.")
     loader = next((one for one in view.trainer.loaders if label.startswith(f"{one.facts.get('source')}, ")), None)
     settings = (loader.facts.get("settings") if loader is not None else None) or {}
 

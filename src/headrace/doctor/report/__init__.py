@@ -1,10 +1,9 @@
-"""Reports of a diagnosis: terminal, plain text, HTML, JSON, Perfetto trace and a live view."""
+"""Reports of a diagnosis: terminal, plain text, HTML, JSON and a live view."""
 
 from __future__ import annotations
 
 from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.live import RunStatus
-from headrace.doctor.report.markdown import escaped, markdown, table
 from headrace.doctor.report.outputs import Outputs, UnreadConsole, document, write_whole
 from headrace.doctor.report.run_text import versions
 from headrace.doctor.report.terminal import show, text

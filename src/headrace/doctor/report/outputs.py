@@ -22,9 +22,7 @@ from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import counted
 from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.first_screen import first_screen
-from headrace.doctor.report.markdown import markdown
 from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
-from headrace.doctor.report.trace import trace
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session import encode_session
 from headrace.doctor.session.model import Session
@@ -91,15 +89,12 @@ class Outputs:
     html: Path | None = None
     json: str | None = None
     """Path of the session file. With `-`, JSON goes to standard output and everything else to standard error."""
-    trace: Path | None = None
     apply: Path | None = None
     """File for a diff of all remedies' changes to the user's files."""
     draft: Path | None = None
     """New file for the module with Headrace's Loader."""
     pictures: Path | None = None
     """Folder for pictures of faults of the data. The HTML page has them anyway."""
-    form: str = "terminal"
-    """Format of the printed report: `terminal` or `markdown`."""
     verbose: bool = False
 
     @property
@@ -128,7 +123,6 @@ class Outputs:
             "--report": self.report,
             "--html": self.html,
             "--json": self._json_path,
-            "--trace": self.trace,
             "--apply": self.apply,
             "--draft": self.draft,
         }
@@ -171,7 +165,6 @@ class Outputs:
         again = "run it with --json session.json, then: headrace doctor show session.json"
         if source is not None:
             again = f"headrace doctor show {shlex.quote(str(source))}"
-        failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
         failed += _applied(self.apply, session, prescription)
         failed += _drafted(self.draft, session)
         failed += _pictured(self.pictures, session, pictures)
@@ -182,14 +175,7 @@ class Outputs:
 
             failed += _written("--html", self.html, lambda: [html_page(view, pictures)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
-
-        def printed() -> None:
-            if self.form == "markdown":
-                console.file.write(markdown(view))
-            else:
-                show(view, console, verbose=self.verbose)
-
-        failed += _printed("the report", descriptor, printed)
+        failed += _printed("the report", descriptor, lambda: show(view, console, verbose=self.verbose))
         if self.json_to_standard_output:
             failed += _printed("--json -", 1, lambda: _print_json(document(session, diagnosis, prescription)))
         return failed

@@ -12,8 +12,6 @@ from headrace.doctor.report.first_screen import FirstScreen
 from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, interval, part_line
 from headrace.doctor.report.terminal_layout import (
     ALL,
-    CELL,
-    CELL_WITH_REMEDIES,
     SCREEN,
     SCREEN_WITH_REMEDIES,
     ReportDetail,
@@ -34,11 +32,10 @@ TITLE = 0.38
 """Maximum share of the page's width for titles next to figures."""
 
 
-def show(view: ReportView, console: Console, *, verbose: bool = False, in_cell: bool = False) -> None:
+def show(view: ReportView, console: Console, *, verbose: bool = False) -> None:
     """Print the report with the console's width and colours, in ASCII if the console supports nothing else."""
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
-    detail, with_remedies = (CELL, CELL_WITH_REMEDIES) if in_cell else (SCREEN, SCREEN_WITH_REMEDIES)
-    put_report(page, view, ALL if verbose else with_remedies if view.remedies.helps else detail)
+    put_report(page, view, ALL if verbose else SCREEN_WITH_REMEDIES if view.remedies.helps else SCREEN)
     page.show(console)
 
 

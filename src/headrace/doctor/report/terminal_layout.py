@@ -135,7 +135,7 @@ class TerminalPage:
         self._put(Padding(grid, (0, 0, 0, indent)))
 
     def show(self, console: Console) -> None:
-        """Print the page in one piece: a notebook turns each print into a separate block."""
+        """Print the page in one piece."""
         console.print(Text("\n").join(self.lines), soft_wrap=True, highlight=False)
 
     def shown(self, text: str) -> str:
@@ -200,7 +200,4 @@ class ReportDetail:
 SCREEN = ReportDetail()
 SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, stages=2, slow=0, notes=1)
 """Variant that leaves room for remedies."""
-CELL = replace(SCREEN, rest="watch(verbose=True)")
-"""Variant for a notebook cell, which scrolls."""
-CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, findings=1, reasons=1, rest=CELL.rest)
 ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))

@@ -97,7 +97,7 @@ class CommandOutcome:
     """Exit status of the command, and why it ended."""
 
     command: list[str] = told("by argument")
-    status: int | None = told("its exit status; 128 + n after signal n; `null` while it runs, or in a notebook")
+    status: int | None = told("its exit status; 128 + n after signal n; `null` while it runs")
     why: str = told("`finished`, `steps` (the doctor ended it), `failed`, `not found`, `interrupted`, `running`")
     duration: Duration = told("of the whole run")
     last_lines: list[str] = listed("of its output")
@@ -108,10 +108,7 @@ class Session:
     """Everything measured in one diagnosis."""
 
     created: str = told("ISO 8601, UTC")
-    mode: str = told(
-        "`measure` (the doctor ended the run after its steps), `observe` (the whole run), `watch` (part of a process, "
-        "from a notebook)"
-    )
+    mode: str = told("`measure` (the doctor ended the run after its steps) or `observe` (the whole run)")
     headrace: str = told("version of the doctor")
     warmup: int | None = told("steps requested before the measured ones; `null`: as many as emptied the prefetch queue")
     steps: int = told("steps requested to be measured")
