@@ -88,7 +88,7 @@ class FetchAhead:
         """Parts by the pages in them, as (object, start, stop), for columns whose samples share pages."""
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
-        self._held_bytes = self._wanted_bytes = self._fewest = 0
+        self._held_bytes = self._wanted_bytes = 0
         self.waits = WaitClock()
         self._engine: RangeFetcher = engine or RequestEngine()  # after all that may fail
         self._locator = SampleLocator(dataset, columns, cached, self._engine)
@@ -231,8 +231,8 @@ class FetchAhead:
     def stats(self) -> FetchStats:
         counts, latency_s = self._engine.counts()
         with self._lock:
-            held, wanted, fewest = self._held_bytes, self._wanted_bytes, self._fewest
-        return FetchStats(counts, latency_s, held, wanted, fewest, self.waits.wait_s, self.waits.stall_s)
+            held, wanted = self._held_bytes, self._wanted_bytes
+        return FetchStats(counts, latency_s, held, wanted, self.waits.wait_s, self.waits.stall_s)
 
     def _plan_round(self, *, is_needed: bool) -> bool:
         """Plan the requests of as many next steps as fit together. Return True if any fit.
@@ -323,7 +323,6 @@ class FetchAhead:
                 part.data.add_done_callback(partial(self._correct, part))
         with self._lock:
             self._wanted_bytes += ranges.bytes
-            self._fewest += plan.fewest
         found = [parts[number] for number in plan.part_of.tolist()]
         if self._locator.paged:
             keys = zip(ranges.object.tolist(), ranges.start.tolist(), ranges.stop.tolist(), strict=True)
