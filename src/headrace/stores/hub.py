@@ -131,7 +131,7 @@ class HubStore(ObjectStore):
             lambda hub: self._api(hub).dataset_info(self.repository, revision=self.revision, timeout=_TIMEOUT_S)
         )
         address = StoreAddress(HUB_SCHEME, f"datasets/{info.id}@{info.sha}")
-        return replace(self, address=address, _connected={"answered": True})
+        return replace(self, address=address, _connected={"answered": {"found"}})
 
     def renew(self, before: int) -> None:
         """Do nothing: each request reads the token, and refused addresses are forgotten."""
@@ -150,8 +150,7 @@ class HubStore(ObjectStore):
             data, found = place.web.read(place.key, start, end, None)
         except FailedRequestError as failure:
             self._refused(key, claimed, failure)
-        content = _checked(place, found, pin)
-        return self._checked_bytes(data, start, end, content), content
+        return self._checked_read(place, data, start, end, found, pin)
 
     def write(self, key: str, path: str) -> NoReturn:
         """Raise UsageError: a commit is immutable."""
@@ -169,7 +168,13 @@ class HubStore(ObjectStore):
             data, found = await place.web.read_async(place.key, start, end, None, begun)
         except FailedRequestError as failure:
             self._refused(key, claimed, failure)
+        return self._checked_read(place, data, start, end, found, pin)
+
+    def _checked_read(
+        self, place: _Place, data: memoryview, start: int, end: int, found: ObjectPin, pin: ObjectPin | None
+    ) -> tuple[memoryview, ObjectPin]:
         content = _checked(place, found, pin)
+        self.note_answer("read")
         return self._checked_bytes(data, start, end, content), content
 
     @property
@@ -192,6 +197,7 @@ class HubStore(ObjectStore):
                 if failure.kind is FailureKind.MISSING and prefix and url == first:
                     return
                 raise
+            self.note_answer("listed")
             yield page
             url = page.resume
 
@@ -291,7 +297,7 @@ class HubStore(ObjectStore):
         hub = _library()
         try:
             answer = request(hub)
-            self.note_answer()
+            self.note_answer("found")
             return answer
         except (UsageError, FailedRequestError):
             raise
