@@ -25,7 +25,7 @@ import headrace as hr
 from headrace.errors import UsageError
 from headrace.fetch import forecast, read_groups
 from headrace.stores import LinkModel
-from headrace.stores.link import LinkMeter
+from headrace.stores.link import HedgeBudget, LinkMeter
 from headrace.tools.command_line import app
 from headrace.tools.plan_command import Prices, RunShape, bill_of, read_prices
 
@@ -67,7 +67,7 @@ def tars_of(each: int) -> dict[str, bytes]:
 
 
 def parquet_of(each: int) -> dict[str, bytes]:
-    found, values = {}, list(PHOTOS.values())
+    found, values = {}, [data + bytes(60_000) for data in PHOTOS.values()]  # below 1 MB, files are decoded at opening
     for first in range(0, MANY, each):
         out = io.BytesIO()
         table = pa.table({"image": pa.array(values[first : first + each], pa.binary())})
@@ -101,6 +101,10 @@ def test_a_bill_is_what_the_server_counts(
 ) -> None:
     """Of one rank and two, of two epochs, without a cache and with one of all or half of the bytes."""
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
+    # A store on loopback is measured while a run plans its first rounds, and answers late on a busy machine.
+    monkeypatch.setattr(LinkModel, "gap_bytes", 30_000)
+    monkeypatch.setattr(LinkModel, "request_bytes", 1 << 20)
+    monkeypatch.setattr(HedgeBudget, "take", lambda _: False)
     make, where = LAYOUTS[layout]
     store.objects.update(make())
     dataset = hr.open(f"s3://bucket/{where}", store_options=store.options)
@@ -116,7 +120,7 @@ def test_a_bill_is_what_the_server_counts(
         counted = len(store.requests)
         shape = replace(SHAPE, epochs=2, ranks=ranks, batch=5, ranks_per_node=ranks, cache_bytes=cache_bytes)
         bill = bill_of(dataset, order, shape, Prices())
-        assert bill.requests == pytest.approx(counted, rel=0.15), (ranks, share)
+        assert bill.requests == pytest.approx(counted, rel=0.15, abs=3), (ranks, share)
 
 
 def test_a_report_of_loose_objects_promises_nothing(
