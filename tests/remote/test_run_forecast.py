@@ -99,7 +99,7 @@ LAYOUTS: dict[str, tuple[Callable[[], dict[str, bytes]], str]] = {
 def test_a_bill_is_what_the_server_counts(
     layout: str, order: Any, store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one rank and two, of two epochs, without a cache and with one of all or half of the bytes."""
+    """Of one rank and two, without a cache and, in two epochs, with one of all or half of the bytes."""
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
     # A store on loopback is measured while a run plans its first rounds, and answers late on a busy machine.
     monkeypatch.setattr(LinkModel, "gap_bytes", 30_000)
@@ -107,20 +107,21 @@ def test_a_bill_is_what_the_server_counts(
     monkeypatch.setattr(HedgeBudget, "take", lambda _: False)
     make, where = LAYOUTS[layout]
     store.objects.update(make())
-    dataset = hr.open(f"s3://bucket/{where}", store_options=store.options)
-    stored = sum(map(len, PHOTOS.values()))
-    for ranks, share in ((1, 0.0), (2, 0.0), (1, 1.0), (1, 0.5)):
-        cache_bytes = int(stored * share * 1.5 if share == 1 else stored * share)
+    stored = sum(map(len, PHOTOS.values())) * (4 if layout == "parquet" else 1)
+    # After an epoch, a process knows the values in parquet's pages, and leaves out those that are cached.
+    for ranks, share in ((1, 0.0), (2, 0.0), (1, 1.0), (1, 0.5))[: 3 if layout == "parquet" else 4]:
+        dataset = hr.open(f"s3://bucket/{where}", store_options=store.options)
+        cache_bytes, epochs = int(stored * share * (1.5 if share == 1 else 1)), 2 if share else 1
+        shape = replace(SHAPE, epochs=epochs, ranks=ranks, batch=5, ranks_per_node=ranks, cache_bytes=cache_bytes)
+        bill = bill_of(dataset, order, shape, Prices())
         store.requests.clear()
         for rank in range(ranks):
             cache = {"cache": f"ram:{cache_bytes // 1000}KB"} if share else {}
             read = loader(dataset, fields={"image": hr.Image()}, order=order, rank=rank, world_size=ranks, **cache)
-            for _ in range(2):
+            read.set_epoch(2 - epochs)
+            for _ in range(epochs):
                 assert sum(len(batch["image"]) for batch in read) == MANY // ranks
-        counted = len(store.requests)
-        shape = replace(SHAPE, epochs=2, ranks=ranks, batch=5, ranks_per_node=ranks, cache_bytes=cache_bytes)
-        bill = bill_of(dataset, order, shape, Prices())
-        assert bill.requests == pytest.approx(counted, rel=0.15, abs=3), (ranks, share)
+        assert bill.requests == pytest.approx(len(store.requests), rel=0.15, abs=3), (ranks, share)
 
 
 def test_a_report_of_loose_objects_promises_nothing(

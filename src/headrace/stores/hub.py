@@ -150,7 +150,8 @@ class HubStore(ObjectStore):
             data, found = place.web.read(place.key, start, end, None)
         except FailedRequestError as failure:
             self._refused(key, claimed, failure)
-        return self._checked_read(place, data, start, end, found, pin)
+        content = _checked(place, found, pin)
+        return self._checked_bytes(data, start, end, content), content
 
     def write(self, key: str, path: str) -> NoReturn:
         """Raise UsageError: a commit is immutable."""
@@ -168,13 +169,7 @@ class HubStore(ObjectStore):
             data, found = await place.web.read_async(place.key, start, end, None, begun)
         except FailedRequestError as failure:
             self._refused(key, claimed, failure)
-        return self._checked_read(place, data, start, end, found, pin)
-
-    def _checked_read(
-        self, place: _Place, data: memoryview, start: int, end: int, found: ObjectPin, pin: ObjectPin | None
-    ) -> tuple[memoryview, ObjectPin]:
         content = _checked(place, found, pin)
-        self.note_answer("read")
         return self._checked_bytes(data, start, end, content), content
 
     @property

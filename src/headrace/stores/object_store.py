@@ -240,9 +240,7 @@ class ObjectStore:
             answer = await self._obstore().get_async(self._connection(), key, options=_get_options(start, end, pin))
             begun()
             found = _checked_pin(answer.meta, pin)
-            data = self._checked_bytes(memoryview(await answer.bytes_async()), start, end, found)
-            self.note_answer("read")
-            return data, found
+            return self._checked_bytes(memoryview(await answer.bytes_async()), start, end, found), found
         except UsageError:
             raise
         except Exception as error:
@@ -304,6 +302,7 @@ class ObjectStore:
             raise FailedRequestError(FailureKind.PASSING, f"expected {expected} bytes, got {len(data)}")
         if self.verify and len(data) == pin.size and is_other_content(data, pin.etag or ""):
             raise FailedRequestError(FailureKind.OTHER, f"its bytes do not have the hash {pin.etag}", _NOT_ITS_TAG)
+        self.note_answer("read")
         return data
 
     def _try(self, verb: str, request: Any) -> Any:
