@@ -108,20 +108,25 @@ def test_a_bill_is_what_the_server_counts(
     make, where = LAYOUTS[layout]
     store.objects.update(make())
     stored = sum(map(len, PHOTOS.values())) * (4 if layout == "parquet" else 1)
-    # After an epoch, a process knows the values in parquet's pages, and leaves out those that are cached.
-    for ranks, share in ((1, 0.0), (2, 0.0), (1, 1.0), (1, 0.5))[: 3 if layout == "parquet" else 4]:
+    # Of so few samples, a cache of half of them does not hold exactly the first, which matters where neighbours join.
+    cases = ((1, 0.0), (2, 0.0), (1, 1.0), (1, 0.5))[: 4 if layout in ("many tars", "loose objects") else 3]
+    for ranks, share in cases:
         dataset = hr.open(f"s3://bucket/{where}", store_options=store.options)
         cache_bytes, epochs = int(stored * share * (1.5 if share == 1 else 1)), 2 if share else 1
         shape = replace(SHAPE, epochs=epochs, ranks=ranks, batch=5, ranks_per_node=ranks, cache_bytes=cache_bytes)
         bill = bill_of(dataset, order, shape, Prices())
-        store.requests.clear()
+        counted = 0
         for rank in range(ranks):
+            # A process of its own: one that has read parquet's pages knows the values in them, and reads less.
+            dataset = hr.open(f"s3://bucket/{where}", store_options=store.options)
+            store.requests.clear()
             cache = {"cache": f"ram:{cache_bytes // 1000}KB"} if share else {}
             read = loader(dataset, fields={"image": hr.Image()}, order=order, rank=rank, world_size=ranks, **cache)
             read.set_epoch(2 - epochs)
             for _ in range(epochs):
                 assert sum(len(batch["image"]) for batch in read) == MANY // ranks
-        assert bill.requests == pytest.approx(len(store.requests), rel=0.15, abs=3), (ranks, share)
+            counted += len(store.requests)
+        assert bill.requests == pytest.approx(counted, rel=0.15, abs=3), (ranks, share)
 
 
 def test_a_report_of_loose_objects_promises_nothing(
