@@ -108,7 +108,6 @@ def epoch(loader, steps, step_s):
         counts = stats.fetch.counts
         found |= {
             "requests": counts.requests,
-            "fewest": stats.fetch.fewest_requests,
             "fetched_mb": counts.bytes / 1e6,
             "wanted_mb": stats.fetch.wanted_bytes / 1e6,
             "hedges": counts.hedges,

@@ -246,7 +246,9 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
 
 
 def _error(code: str) -> bytes:
-    """Return what S3 answers: it repeats who asked."""
+    """Return what S3 answers: it repeats who asked. Without a code, as to a HEAD, there is no body."""
+    if not code:
+        return b""
     return f"<Error><Code>{code}</Code><Message>m</Message><AWSAccessKeyId>{KEY_ID}</AWSAccessKeyId></Error>".encode()
 
 

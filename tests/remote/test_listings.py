@@ -17,7 +17,7 @@ import headrace as hr
 from headrace.data.remote import key_ranges, listing
 from headrace.data.remote.key_ranges import list_objects
 from headrace.data.remote.listing import Stores
-from headrace.errors import ChangedError
+from headrace.errors import ChangedError, ReadError
 from headrace.stores import object_store
 from headrace.stores.object_content import ListedObject, ObjectPin
 from headrace.stores.object_store import ObjectStore
@@ -144,6 +144,29 @@ def test_a_long_listing_is_cached_and_its_age_logged(
     assert pages() == 2
 
 
+@pytest.mark.parametrize("where", ["train/", "train/**/*.jpg"])
+@pytest.mark.parametrize("status", [503, 0])
+def test_a_page_that_keeps_failing_ends_the_listing(remote: StoreServer, where: str, status: int) -> None:
+    """Pages that came before it are no progress of a later attempt."""
+    answer = Answer(status) if status else Answer(act="reset")
+    remote.fault = lambda seen: answer if is_listing(seen) and "dog" in seen.query else None
+    with pytest.raises(ReadError, match=r"s3://bucket/train/: could not be listed: .* at each of \d+ attempts"):
+        hr.open(f"s3://bucket/{where}", store_options=remote.options, retry_for=0.5)
+
+
+ODD_KEYS = ("train/cat//x.jpg", "train//x.jpg", "train/./x.jpg", "train/cat/../x.jpg", "train/a\x01b.jpg")
+
+
+@pytest.mark.parametrize("where", ["train/", "train/**/*.jpg"])
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_a_key_that_no_request_can_name_is_named(remote: StoreServer, where: str, key: str) -> None:
+    remote.objects[key] = PHOTO
+    with pytest.raises(ReadError) as caught:
+        hr.open(f"s3://bucket/{where}", store_options=remote.options, retry_for=5)
+    assert repr(key) in str(caught.value)
+    assert listings(remote) <= PAGES + 4 * 2
+
+
 @pytest.fixture
 def large(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     """Three folders of 300 keys, and pages of 20, which are listed side by side."""
@@ -190,6 +213,26 @@ def test_a_store_without_order_is_listed_anew_in_one_go(large: StoreServer, monk
     monkeypatch.setattr(ObjectStore, "_listed", listed)
     store = Stores(large.options).path("s3://bucket/x").store
     assert [each.key for each in list_objects(store, "train")] == expected
+
+
+def test_a_range_that_keeps_failing_ends_a_listing_of_several_threads(large: StoreServer) -> None:
+    large.fault = lambda seen: Answer(503) if "z%2F" in seen.query else None
+    store = Stores(large.options, retry_for_s=0.5).path("s3://bucket/x").store
+    with pytest.raises(ReadError, match="could not be listed"):
+        list_objects(store, "train")
+
+
+def test_pages_that_come_again_are_no_progress(monkeypatch: pytest.MonkeyPatch, large: StoreServer) -> None:
+    """A listing without order begins anew, and fails at the same place each time."""
+
+    def listed(_: ObjectStore, prefix: str, resume: str | None, chunk: int) -> Iterator[ListedObject]:
+        yield from (ListedObject(f"p/{key}", ObjectPin(1, None)) for key in range(45, 0, -1))
+        raise FailedRequestError(FailureKind.PASSING, "the store answers 503")
+
+    monkeypatch.setattr(ObjectStore, "_listed", listed)
+    store = Stores(large.options, retry_for_s=0.5).path("s3://bucket/p").store
+    with pytest.raises(ReadError, match="could not be listed"):
+        list_objects(store, "p")
 
 
 def test_a_cut_is_between_its_ends() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import random
 import threading
@@ -200,6 +201,41 @@ def test_credentials_of_the_environment_are_renewed_in_mid_epoch(
     valid.append("NEWKEY")
     assert_same(batches, here)
     assert_same(ours, second_epoch(local))
+
+
+@pytest.mark.parametrize("answer", [Answer(400, ""), Answer(403, ""), Answer(403, "AccessDenied")], ids=str)
+@pytest.mark.parametrize("come", [True, False], ids=["new keys come late", "none come"])
+def test_credentials_that_lapse_are_asked_for_until_the_budget_ends(
+    local: hr.Dataset,
+    store: StoreServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Answer,
+    come: bool,
+) -> None:
+    for name, value in (("ACCESS_KEY_ID", "OLDKEY"), ("SECRET_ACCESS_KEY", SECRET), ("ENDPOINT", store.endpoint)):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    store.objects |= CONTENT
+    retry_for = 60 if come else 0.5
+    data = hr.open("s3://bucket/shards/*.tar", cache=tmp_path / "indices", retry_for=retry_for)
+    list(loader(data))  # so that reads have been accepted
+    refused: list[Seen] = []
+
+    def fault(seen: Seen) -> Answer | None:
+        if "NEWKEY" in seen.headers["authorization"]:
+            return None
+        refused.append(seen)
+        if come and len(refused) == 60:
+            os.environ["AWS_ACCESS_KEY_ID"] = "NEWKEY"  # monkeypatch restores it
+        return answer
+
+    store.fault = fault
+    if come:
+        assert_same(loader(data), loader(local))
+        assert len(refused) >= 60
+    else:
+        with pytest.raises(ReadError, match="accepted earlier requests: the credentials have expired"):
+            list(loader(data))
 
 
 def test_credentials_of_a_provider_are_renewed_in_mid_epoch(

@@ -137,18 +137,18 @@ def test_pauses_grow_with_jitter_and_nothing_begins_after_the_budget() -> None:
     passing = FailedRequestError(FailureKind.PASSING, "reset")
     begun = attempts_s(RetryPolicy(), passing)
     pauses = [later - before for before, later in pairwise(begun)]
-    assert all(0.5 <= pause / mean <= 1.5 for pause, mean in zip(pauses[:5], (0.1, 0.3, 0.9, 2.7, 8.0), strict=True))
-    assert max(pauses) <= 12
-    assert 288 < begun[-1] <= 300
-    assert 228 < attempts_s(RetryPolicy(), passing, took_s=60)[-1] <= 300
+    assert all(0.5 <= pause / mean <= 1.5 for pause, mean in zip(pauses[:5], (0.05, 0.1, 0.2, 0.4, 0.8), strict=True))
+    assert max(pauses) <= 1.5
+    assert begun[-1] == pytest.approx(300)
+    assert 239 < attempts_s(RetryPolicy(), passing, took_s=60)[-1] <= 300
     assert attempts_s(RetryPolicy(retry_for_s=0), passing) == [0]
 
 
 def test_a_store_that_never_answered_is_given_up_sooner(store: StoreServer) -> None:
     for reason in ("no connection (Connection refused)", "no complete answer in time", "no whole answer within 10 s"):
         silent = FailedRequestError(FailureKind.PASSING, reason)
-        assert 10 < attempts_s(RetryPolicy(), silent)[-1] <= 30
-        assert attempts_s(RetryPolicy(unanswered_s=300), silent)[-1] > 288
+        assert attempts_s(RetryPolicy(), silent)[-1] == pytest.approx(30)
+        assert attempts_s(RetryPolicy(unanswered_s=300), silent)[-1] == pytest.approx(300)
     path = opened(store)
     assert RetryPolicy().of(path.store).unanswered_s == 30
     path.open().read(0, 1)
@@ -174,8 +174,9 @@ def test_an_outage_is_logged_once_and_ends_with_the_next_answer(
     for outage in (1, 2):
         for _ in range(2):
             attempts = StoreAttempts(path.store, 100.0, is_known=True)
+            assert attempts.after(gone, 101.0) is not None
             assert attempts.after(gone, 109.0) is not None
-            assert attempts.after(gone, 111.0) is not None
+            assert attempts.after(gone, 112.0) is not None
         assert [record.levelname for record in caplog.records] == ["WARNING"] * outage
         path.open().read(0, 1)
 
@@ -278,7 +279,7 @@ def test_a_fork_reads_with_a_connection_of_its_own(store: StoreServer) -> None:
 
 
 def test_credentials_stay_in_their_process(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = opened(store)
+    path = opened(store, retry_for_s=0.5)
     sent = pickle.dumps(path)
     assert KEY_ID.encode() not in sent
     assert SECRET.encode() not in sent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,8 +54,9 @@ def test_what_may_pass_is_tried_again_with_longer_pauses() -> None:
     assert found == [content(0, 0, 100)]
     assert runner.counts.retries == 3
     pauses = [later[0] - before[0] for before, later in zip(store.seen[:-1], store.seen[1:], strict=True)]
-    assert 0.05 <= pauses[0] <= 0.15 < pauses[1] <= 0.45 <= pauses[2]
-    assert took_s < 2
+    for pause_s, mean_s in zip(pauses, (0.05, 0.1, 0.2), strict=True):
+        assert 0.5 <= pause_s / mean_s <= 1.5
+    assert took_s < 1
 
 
 def test_a_store_that_stays_away_is_an_error_that_names_the_range_and_the_attempts() -> None:
@@ -63,6 +65,37 @@ def test_a_store_that_stays_away_is_an_error_that_names_the_range_and_the_attemp
     assert isinstance(found[0], ReadError)
     assert str(found[0]) == f"object 0 [0, 100): connection reset, at {len(store.seen)} attempts"
     assert 280 < took_s <= 300
+
+
+@pytest.mark.parametrize("reason", ["connection reset", "503 SlowDown"])
+@pytest.mark.parametrize("count", [1, 400])
+def test_one_request_probes_a_store_that_is_away_and_its_answer_releases_the_others(reason: str, count: int) -> None:
+    gone = FailedRequestError(FailureKind.PASSING, reason)
+    begun, ended = 0.2, 4.2
+
+    def answer(_: int) -> Any:
+        now_s = asyncio.get_running_loop().time()
+        return (0.02, gone) if count == 1 or begun < now_s < ended else 0.02
+
+    def once(at: int) -> Any:
+        return (0.02, gone) if asyncio.get_running_loop().time() < 4.0 else 0.02
+
+    store = MadeStore(once if count == 1 else answer)
+    (found, _), took_s = run_virtually(run(store, requests(count), streams=8))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(count)]
+    assert took_s < 6.0 + count / 8 * 0.02
+    probes = [time_s for time_s, *_ in store.seen if begun + 2 < time_s < ended]
+    assert len(probes) <= 3
+
+
+def test_a_store_that_throttles_at_random_keeps_streams_busy() -> None:
+    """Halving by each throttled answer would leave one stream, for 27 times the time."""
+    draw, refused = random.Random(1), FailedRequestError(FailureKind.PASSING, "503 SlowDown")
+    store = MadeStore(lambda _: (0.02, refused) if draw.random() < 0.3 else 0.02)
+    (found, runner), took_s = run_virtually(run(store, requests(800), streams=16))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(800)]
+    assert runner.counts.throttled < 0.5 * 800
+    assert took_s < 4 * 800 / 16 * 0.02
 
 
 def test_what_stays_wrong_is_raised_at_once() -> None:
@@ -96,7 +129,7 @@ def test_nothing_is_waited_for_beyond_its_deadline() -> None:
     (found, _), took_s = run_virtually(run(store, requests(1)))
     assert "no whole answer within 60 s, at 7 attempts" in str(found[0])
     begun = [time_s for time_s, *_ in store.seen]
-    assert begun == pytest.approx([0, 10, 30, 71, 134, 202, 270], abs=12)  # twice as long each time, up to a minute
+    assert begun == pytest.approx([0, 10, 36, 83, 151, 219, 287], abs=12)  # twice as long each time, up to a minute
     assert took_s < 360
 
 
@@ -218,7 +251,7 @@ def test_a_store_that_asks_for_fewer_requests_gets_fewer() -> None:
     begun = {round(time_s, 2): 0 for time_s in after}
     for time_s in after:
         begun[round(time_s, 2)] += 1
-    assert max(begun.values()) <= 16  # never all 32 at once again so soon
+    assert max(begun.values()) <= 20  # never all 32 at once again so soon
 
 
 @pytest.mark.long

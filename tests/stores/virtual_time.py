@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError, ReadError
 from headrace.stores import FailedRequestError, FailureKind
+from headrace.stores.request_errors import Outage
 from headrace.stores.request_planning import Request
-from headrace.stores.retrying import RetryPolicy
+from headrace.stores.retrying import NextAttempt, RetryPolicy
 
 T = TypeVar("T")
 
@@ -63,6 +64,7 @@ class MadeStore:
         self.seen: list[tuple[float, int, int, int]] = []
         """Time, object, start and stop of each request."""
         self.under_way = self.most_under_way = self.renewed = 0
+        self.outage = Outage()
 
     async def read_range(self, number: int, start: int, stop: int, begun: Callable[[], None]) -> bytes:
         answer, body_s = self._answer(len(self.seen)), self._body_s(len(self.seen))
@@ -78,22 +80,24 @@ class MadeStore:
             self.under_way -= 1
         if isinstance(what, Exception):
             raise what
+        ended, self.outage = self.outage, Outage()
+        ended.over.set_result(None)
         return what
 
     def attempts(self, number: int, now_s: float) -> MadeAttempts:
         return MadeAttempts(self, now_s)
 
-    def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
+    def failed(self, request: Request, failure: FailedRequestError, attempts: MadeAttempts) -> HeadraceError:
         where = f"object {request.object} [{request.start}, {request.stop})"
-        return ReadError(f"{where}: {failure.reason}, at {attempts} attempts")
+        return ReadError(f"{where}: {failure.reason}, at {attempts.count} attempts")
 
 
 class MadeAttempts:
     """Attempts at one request to a `MadeStore`, by the policy of all stores."""
 
     def __init__(self, store: MadeStore, now_s: float) -> None:
-        self._store, self._connection = store, 0
-        self._attempts = RetryPolicy(unanswered_s=300).begin(now_s, random.Random(1))
+        self._store, self._connection, self._draw = store, 0, random.Random(1)
+        self._attempts = RetryPolicy(unanswered_s=300).begin(now_s, self._draw)
 
     @property
     def count(self) -> int:
@@ -102,12 +106,14 @@ class MadeAttempts:
     def start(self) -> None:
         self._connection = self._store.renewed
 
-    def after(self, failure: FailedRequestError, now_s: float) -> float | None:
-        following = self._attempts.after(failure, now_s)
+    def after(self, failure: FailedRequestError, now_s: float) -> NextAttempt | None:
+        outage = self._store.outage
+        turn_s = outage.turn_s(now_s, self._draw) if failure.kind is FailureKind.PASSING else None
+        following = self._attempts.after(failure, now_s, turn_s=turn_s)
         if following is None:
             return None
         self._store.renewed += following.renews and self._connection == self._store.renewed
-        return following.pause_s
+        return following if turn_s is None else following._replace(recovered=outage.over)
 
 
 def content(number: int, start: int, stop: int) -> bytes:

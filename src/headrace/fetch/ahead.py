@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any
@@ -27,8 +27,6 @@ from headrace.fetch.read_groups import (
     WantedPlaces,
     groups_of,
     memory_limit,
-    report_global_order,
-    samples_apart,
 )
 from headrace.fetch.sample_locator import Cached, SampleLocator
 from headrace.fetch.sharing import SharedCache, SharedFetching
@@ -63,6 +61,8 @@ class FetchAhead:
         cached: Cached | None = None,
         shared: SharedCache | None = None,
         engine: RangeFetcher | None = None,
+        first_apart: bool = True,
+        report: Callable[[int, WantedRanges, RequestPlan], None] | None = None,
     ) -> None:
         """Fetch these columns from `first_step` on, except `cached` samples, and those that others fetch into `shared`.
 
@@ -70,12 +70,16 @@ class FetchAhead:
 
         At most `limit_bytes` are in memory or on their way. The step that begins may need more than is left of them.
         Then only its own samples, or its windows, are fetched, without the bytes between samples.
+
+        `first_apart`: True if the first steps of a window are fetched sample by sample. `report`: function to call
+        once, with the samples of the first round, their ranges and the requests for them.
         """
         self._columns, self._limit = tuple(columns), limit_bytes
         self._shared = None if shared is None else SharedFetching(shared)
-        self._groups, self._alone = groups_of(plan, epoch, first_step)
-        self._unreported = samples_apart(plan) if epoch == 0 else 0
-        """Samples of an epoch of the global order, until its reads are reported."""
+        self._groups, self._alone = groups_of(plan, epoch, first_step, first_apart=first_apart)
+        self._report = report
+        self.places = 0
+        """Places that were planned to be fetched."""
         self._next = next(self._groups, None)
         self._put_back: deque[LocatedGroup] = deque()
         """Groups before the next one that memory had no room for."""
@@ -88,7 +92,7 @@ class FetchAhead:
         """Parts by the pages in them, as (object, start, stop), for columns whose samples share pages."""
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
-        self._held_bytes = self._wanted_bytes = self._fewest = 0
+        self._held_bytes = self._wanted_bytes = 0
         self.waits = WaitClock()
         self._engine: RangeFetcher = engine or RequestEngine()  # after all that may fail
         self._locator = SampleLocator(dataset, columns, cached, self._engine)
@@ -109,16 +113,18 @@ class FetchAhead:
         remote = [column for column in columns if dataset.files(column).is_remote]
         if not remote:
             return None
-        limit = memory_limit(dataset, plan)
+        from headrace.fetch.read_forecast import global_order_report  # it plans by this class
+
         return cls(
             dataset,
             remote,
             plan,
             epoch=epoch,
             first_step=first_step,
-            limit_bytes=limit,
+            limit_bytes=memory_limit(dataset, plan),
             cached=cached,
             shared=shared,
+            report=global_order_report(dataset, remote, plan) if (epoch, first_step) == (0, 0) else None,
         )
 
     def is_there(self, step: int) -> bool:
@@ -231,8 +237,8 @@ class FetchAhead:
     def stats(self) -> FetchStats:
         counts, latency_s = self._engine.counts()
         with self._lock:
-            held, wanted, fewest = self._held_bytes, self._wanted_bytes, self._fewest
-        return FetchStats(counts, latency_s, held, wanted, fewest, self.waits.wait_s, self.waits.stall_s)
+            held, wanted = self._held_bytes, self._wanted_bytes
+        return FetchStats(counts, latency_s, held, wanted, self.waits.wait_s, self.waits.stall_s)
 
     def _plan_round(self, *, is_needed: bool) -> bool:
         """Plan the requests of as many next steps as fit together. Return True if any fit.
@@ -252,10 +258,11 @@ class FetchAhead:
             if plan.bytes > room and not is_needed:
                 self._return(found.groups)
                 return False
-        if self._unreported and len(ranges):
-            report_global_order(self._unreported, ranges, plan)
-            self._unreported = 0
         self._keep(found, self._fetch(ranges, plan))
+        self.places += len(ranges)
+        if self._report is not None and len(ranges):
+            self._report(-(-len(ranges) // len(self._columns)), ranges, plan)
+            self._report = None
         self._alone = max(0, self._alone - len(found.groups))
         self._read_share = max(1.0, plan.bytes / max(1, ranges.bytes))
         return True
@@ -323,7 +330,6 @@ class FetchAhead:
                 part.data.add_done_callback(partial(self._correct, part))
         with self._lock:
             self._wanted_bytes += ranges.bytes
-            self._fewest += plan.fewest
         found = [parts[number] for number in plan.part_of.tolist()]
         if self._locator.paged:
             keys = zip(ranges.object.tolist(), ranges.start.tolist(), ranges.stop.tolist(), strict=True)

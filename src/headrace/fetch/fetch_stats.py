@@ -22,8 +22,6 @@ class FetchStats:
     """Bytes in memory or on their way, now."""
     wanted_bytes: int
     """Bytes of the samples themselves. Fetched bytes beyond them are gaps between samples."""
-    fewest_requests: int
-    """Minimum number of requests for the samples, planned round by round over this link."""
     wait_s: float
     """Time in which no batch could begin because its bytes were missing. High: decoding idles, though the consumer may
     have ready batches."""

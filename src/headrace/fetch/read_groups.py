@@ -15,7 +15,7 @@ from headrace.data import Dataset
 from headrace.errors import UsageError
 from headrace.fetch.objects import NumberedObject
 from headrace.plan import EpochPlan, ReadGroup, UniformPlan, mean_sample_bytes, reads_by_step
-from headrace.stores import RequestPlan, WantedRanges
+from headrace.stores import WantedRanges
 from headrace.system import available_to_rank
 
 _log = logging.getLogger("headrace")
@@ -26,8 +26,6 @@ _MEMORY_SHARE = 8
 _WINDOWS = 2
 """Windows in memory: batches are made from one while the next is on its way. A part of a window is released with its
 last sample, which is near the window's end."""
-_NOTABLE = 4
-"""Requests of the global order, as a multiple of those in windows, from which they are reported."""
 _FIRST_SHARE = 16
 """Share (1/n) of the first window whose samples are fetched one by one."""
 
@@ -106,16 +104,18 @@ class ReadRound:
         return WantedRanges.joined([wanted.ranges for wanted in chain.from_iterable(self._fetched)])
 
 
-def groups_of(plan: EpochPlan, epoch: int, first_step: int) -> tuple[Iterator[ReadGroup], int]:
+def groups_of(
+    plan: EpochPlan, epoch: int, first_step: int, *, first_apart: bool = True
+) -> tuple[Iterator[ReadGroup], int]:
     """Return the groups to plan together, in order, and how many of the first groups are requested separately.
 
-    The first steps of a window come before the window, sample by sample. The first batch needs a part of each block,
-    and would otherwise wait for half of the window.
+    `first_apart`: the first steps of a window come before the window, sample by sample. The first batch needs a part of
+    each block, and would otherwise wait for half of the window.
     """
     if not isinstance(plan, UniformPlan):
         return reads_by_step(plan, epoch, first_step), 0
     groups = plan.reads(epoch, first_step)
-    if not plan.window_samples:
+    if not plan.window_samples or not first_apart:
         return groups, 0
     steps = max(1, plan.window_samples // (_FIRST_SHARE * plan.batch_size))
     first = list(islice(reads_by_step(plan, epoch, first_step), steps))
@@ -167,27 +167,6 @@ def _report_shared_lanes(plan: EpochPlan) -> None:
             window.lanes,
             -(-plan.world_size // window.lanes),
             plan.world_size,
-        )
-
-
-def samples_apart(plan: EpochPlan) -> int:
-    """Return the samples of an epoch on the first rank of a shuffled run without windows, else 0."""
-    is_global = isinstance(plan, UniformPlan) and plan.shuffle and not plan.window_samples
-    return plan.length if is_global and plan.rank == 0 else 0
-
-
-def report_global_order(samples: int, ranges: WantedRanges, plan: RequestPlan) -> None:
-    """Log what an epoch of the global order reads, by its first round, and what windows would read."""
-    epoch = samples / len(ranges)
-    requests, windowed = epoch * plan.request_count, epoch * ranges.bytes / plan.request_bytes
-    if requests > _NOTABLE * max(1.0, windowed):
-        _log.warning(
-            "order: the global order takes some %s requests and %.1f GB for an epoch of %.1f GB; order='windowed' "
-            "takes about %s requests, and reads little more than the samples. `headrace plan` prints both",
-            f"{requests:,.0f}",
-            epoch * plan.bytes / 1e9,
-            epoch * ranges.bytes / 1e9,
-            f"{windowed:,.0f}",
         )
 
 

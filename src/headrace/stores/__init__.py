@@ -9,7 +9,7 @@ from __future__ import annotations
 from headrace.stores.addresses import HUB_SCHEME, ObjectAddress, StoreAddress, is_remote, parse_address, show_address
 from headrace.stores.connections import without_credentials
 from headrace.stores.hub import HubStore
-from headrace.stores.link import MOST_STREAMS, STREAMS, streams_of_rank
+from headrace.stores.link import MOST_STREAMS, STREAMS, LinkMeter, streams_of_rank
 from headrace.stores.object_content import ListedObject, ListingPage, ObjectPin
 from headrace.stores.object_store import ObjectStore
 from headrace.stores.request_engine import RequestEngine, link_model, shared_requests, store_users
@@ -34,6 +34,7 @@ __all__ = [
     "FailedRequestError",
     "FailureKind",
     "HubStore",
+    "LinkMeter",
     "LinkModel",
     "ListedObject",
     "ListingPage",

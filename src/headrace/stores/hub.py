@@ -131,7 +131,7 @@ class HubStore(ObjectStore):
             lambda hub: self._api(hub).dataset_info(self.repository, revision=self.revision, timeout=_TIMEOUT_S)
         )
         address = StoreAddress(HUB_SCHEME, f"datasets/{info.id}@{info.sha}")
-        return replace(self, address=address, _connected={"answered": True})
+        return replace(self, address=address, _connected={"answered": {"found"}})
 
     def renew(self, before: int) -> None:
         """Do nothing: each request reads the token, and refused addresses are forgotten."""
@@ -192,6 +192,7 @@ class HubStore(ObjectStore):
                 if failure.kind is FailureKind.MISSING and prefix and url == first:
                     return
                 raise
+            self.note_answer("listed")
             yield page
             url = page.resume
 
@@ -291,7 +292,7 @@ class HubStore(ObjectStore):
         hub = _library()
         try:
             answer = request(hub)
-            self.note_answer()
+            self.note_answer("found")
             return answer
         except (UsageError, FailedRequestError):
             raise

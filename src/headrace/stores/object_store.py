@@ -14,7 +14,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ from headrace.errors import UsageError
 from headrace.stores.addresses import StoreAddress
 from headrace.stores.connections import connect, without_credentials
 from headrace.stores.object_content import ListedObject, ListingPage, ObjectPin, is_other_content, pin_of_answer
-from headrace.stores.request_errors import FailedRequestError, FailureKind, failure_of
+from headrace.stores.request_errors import FailedRequestError, FailureKind, Outage, failure_of
 
 _PAGE_KEYS = 1000
 _MODULE = "obstore._obstore"
@@ -160,26 +160,41 @@ class ObjectStore:
         return self.address
 
     @property
-    def has_answered(self) -> bool:
-        """True once a request to the store succeeded in this process or its parents."""
-        return "answered" in self._connected
+    def answered(self) -> Set[str]:
+        """Kinds of requests that succeeded in this process or its parents, by the verbs of `RangeRequest`."""
+        found: set[str] = self._connected.setdefault("answered", set())
+        return found
 
-    def note_answer(self) -> None:
+    def note_answer(self, verb: str) -> None:
         """Record a response, which ends an outage."""
-        self._connected["answered"] = True
-        self._connected.pop("outage", None)
+        self._connected.setdefault("answered", set()).add(verb)
+        self.end_outage()
 
-    def report_outage(self) -> bool:
-        """Return True if the outage is not reported yet, and mark it as reported."""
-        is_new = "outage" not in self._connected
-        self._connected["outage"] = True
-        return is_new
+    @property
+    def outage(self) -> Outage:
+        """Outage of the requests that fail now."""
+        found: Outage = self._connected.setdefault("outage", Outage())
+        return found
+
+    def end_outage(self) -> None:
+        """Release the requests that wait for the end of an outage."""
+        outage: Outage | None = self._connected.pop("outage", None)  # atomic: one thread gets it
+        if outage is not None:
+            outage.over.set_result(None)
 
     @property
     def connections(self) -> int:
         """Number of times that the connection was renewed."""
         count: int = self._connected.get("renewed", 0)
         return count
+
+    @property
+    def rereads_credentials(self) -> bool:
+        """True if other credentials may come: from the environment, a profile or a provider."""
+        if self.given is not None:
+            return getattr(self._connection(), "credential_provider", None) is not None
+        static = set(without_credentials(self.options)[1]) - {"credential_provider"}
+        return not (static or self.address.is_web or self.options.get("anonymous"))
 
     def renew(self, before: int) -> None:
         """Connect again at the next request, which rereads the environment or the profile.
@@ -197,7 +212,7 @@ class ObjectStore:
 
     def head(self, key: str) -> ObjectPin:
         """Return the content pin of an object. Raises FailedRequestError."""
-        return pin_of_answer(self._try(lambda obstore, store: obstore.head(store, key)))
+        return pin_of_answer(self._try("found", lambda obstore, store: obstore.head(store, key)))
 
     def read(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
         """Return bytes `start` to `end` (fewer at the object's end), and their content pin.
@@ -210,12 +225,12 @@ class ObjectStore:
             found = _checked_pin(answer.meta, pin)
             return self._checked_bytes(memoryview(answer.bytes()), start, end, found), found
 
-        answered: tuple[memoryview, ObjectPin] = self._try(request)
+        answered: tuple[memoryview, ObjectPin] = self._try("read", request)
         return answered
 
     def write(self, key: str, path: str) -> None:
         """Write the file at `path` as an object, replacing any previous one. Raises FailedRequestError."""
-        self._try(lambda obstore, store: obstore.put(store, key, Path(path)))
+        self._try("written", lambda obstore, store: obstore.put(store, key, Path(path)))
 
     async def read_async(
         self, key: str, start: int, end: int, pin: ObjectPin | None, begun: Callable[[], None]
@@ -225,9 +240,7 @@ class ObjectStore:
             answer = await self._obstore().get_async(self._connection(), key, options=_get_options(start, end, pin))
             begun()
             found = _checked_pin(answer.meta, pin)
-            data = self._checked_bytes(memoryview(await answer.bytes_async()), start, end, found)
-            self.note_answer()
-            return data, found
+            return self._checked_bytes(memoryview(await answer.bytes_async()), start, end, found), found
         except UsageError:
             raise
         except Exception as error:
@@ -254,7 +267,7 @@ class ObjectStore:
             )
         listed = self._listed(prefix, resume, chunk)
         keys = [] if resume is None else [resume]
-        is_ordered, failure = True, None
+        is_ordered, failure = self.lists_in_order, None
         while failure is None:
             objects: list[ListedObject] = []
             try:
@@ -263,16 +276,22 @@ class ObjectStore:
                 failure = error
             keys = [*keys[-1:], *(each.key for each in objects)]  # in the order of their bytes, as texts are
             is_ordered = is_ordered and keys == sorted(keys)  # S3's directory buckets have no order to resume by
-            yield ListingPage(objects, keys[-1] if keys and is_ordered else None)
+            if objects:  # an empty page before a failure would count as progress
+                yield ListingPage(objects, keys[-1] if is_ordered else None)
             if failure is None and len(objects) < _PAGE_KEYS:
                 return
         raise failure
 
     def _listed(self, prefix: str, resume: str | None, chunk: int) -> Iterator[ListedObject]:
-        stream = self._try(
-            lambda obstore, store: obstore.list(store, prefix=prefix or None, offset=resume, chunk_size=chunk)
-        )
-        while (found := self._try(lambda _, __: next(stream, None))) is not None:
+        stream = None
+
+        def following(obstore: Any, store: Any) -> Any:
+            nonlocal stream
+            if stream is None:  # without any request yet
+                stream = obstore.list(store, prefix=prefix or None, offset=resume, chunk_size=chunk)
+            return next(stream, None)
+
+        while (found := self._try("listed", following)) is not None:
             for each in found:
                 if resume is None or each["path"] > resume:  # Azure lists the key `resume` again
                     yield ListedObject(each["path"], pin_of_answer(each))
@@ -283,12 +302,13 @@ class ObjectStore:
             raise FailedRequestError(FailureKind.PASSING, f"expected {expected} bytes, got {len(data)}")
         if self.verify and len(data) == pin.size and is_other_content(data, pin.etag or ""):
             raise FailedRequestError(FailureKind.OTHER, f"its bytes do not have the hash {pin.etag}", _NOT_ITS_TAG)
+        self.note_answer("read")
         return data
 
-    def _try(self, request: Any) -> Any:
+    def _try(self, verb: str, request: Any) -> Any:
         try:
             answer = request(self._obstore(), self._connection())
-            self.note_answer()
+            self.note_answer(verb)
             return answer
         except UsageError:
             raise
@@ -321,7 +341,13 @@ class ObjectStore:
                 f"{self.address}: expected a store= that can be pickled, since this process was forked. Give "
                 f"store_options=, or set the credentials in the environment"
             )
-        store = connect(self.address, self.options) if self.given is None else pickle.loads(self.given)
+        try:
+            store = connect(self.address, self.options) if self.given is None else pickle.loads(self.given)
+        except Exception as error:
+            if not self.connections:
+                raise
+            why = f"its credentials could not be read again ({type(error).__name__})"  # a file that is being written
+            raise FailedRequestError(FailureKind.CREDENTIALS, why) from None
         self._connected.update(process=os.getpid(), store=store)
         return store
 

@@ -24,7 +24,7 @@ from headrace.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.stores.link import LinkMeter, streams_of_rank
 from headrace.stores.object_content import ObjectPin
 from headrace.stores.object_store import ObjectStore
-from headrace.stores.request_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
+from headrace.stores.request_errors import FailedRequestError, FailureKind, RangeRequest
 from headrace.stores.request_planning import LARGEST_REQUEST_BYTES, LinkModel, Request
 from headrace.stores.request_runner import RangeReader, RequestCounts, RequestRunner
 from headrace.stores.retrying import StoreAttempts
@@ -72,8 +72,8 @@ class ObjectReader:
     def attempts(self, object: StoredObject, now_s: float) -> StoreAttempts:
         return StoreAttempts(object.store, now_s, is_known=object.pin is not None)
 
-    def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
-        error = remote_error(failure, RangeRequest(str(request.object), request.start, request.stop), attempts=attempts)
+    def failed(self, request: Request, failure: FailedRequestError, attempts: StoreAttempts) -> HeadraceError:
+        error = attempts.error(failure, RangeRequest(str(request.object), request.start, request.stop))
         if isinstance(error, ChangedError | NotFoundError):
             request.object.outdated()
         return error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import random
 import re
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, ReadError
@@ -88,6 +90,53 @@ _BY_CLASS = {
     "UnauthenticatedError": (FailureKind.CREDENTIALS, "not authenticated"),
 }
 _FIRST_WORDS = 160
+_KEY = re.compile(r'Path "(.*?)"(?: contained|:)', re.DOTALL)
+_ODD_KEY = (
+    "Rename or remove it: no part of a key may be empty, '.' or '..', or have control characters. Or open the prefixes "
+    "beside it, or a list of the objects"
+)
+
+
+_PROBED_AFTER_S, _MOST_PROBE_S = 1.0, 8.0
+_PROBE_SHARE = 4
+"""A store is probed after each 1/n of an outage's length so far: that is what the outage costs in addition."""
+_PROBE_JITTER = 0.75, 1.25
+_REPORTED_AFTER_S = 10.0
+
+
+class Outage:
+    """Time from a store's first failed request to its next answer. Any thread may call it.
+
+    After a second, requests take turns: a single one probes the store, and its answer releases all others.
+    """
+
+    def __init__(self) -> None:
+        self.over: Future[None] = Future()
+        """Future that is done once the store answers."""
+        self._began_s: float | None = None
+        self._turn_s = 0.0
+        """Latest turn."""
+        self._is_reported = False
+
+    def length_s(self, now_s: float) -> float:
+        """Return the seconds since the first failure, which is now if there was none."""
+        self._began_s = now_s if self._began_s is None else self._began_s
+        return now_s - self._began_s
+
+    def turn_s(self, now_s: float, draw: random.Random) -> float | None:
+        """Return the pause of a failed request before its turn; None while each may have its own."""
+        length_s = self.length_s(now_s)
+        if length_s < _PROBED_AFTER_S:
+            return None
+        each_s = min(max(_PROBED_AFTER_S, length_s / _PROBE_SHARE), _MOST_PROBE_S)
+        self._turn_s = max(now_s, self._turn_s) + each_s * draw.uniform(*_PROBE_JITTER)
+        return self._turn_s - now_s
+
+    def is_reported_at(self, now_s: float) -> bool:
+        """Return True once, after ten seconds: the outage is to be logged."""
+        is_due = not self._is_reported and self.length_s(now_s) >= _REPORTED_AFTER_S
+        self._is_reported = self._is_reported or is_due
+        return is_due
 
 
 class FailedRequestError(Exception):
@@ -135,10 +184,12 @@ def failure_of(error: BaseException) -> FailedRequestError:
     status, code = _STATUS.search(text), _CODE.search(text)
     if status is not None:
         words = " ".join(filter(None, (status[1], (status[2] or "").strip(), code and f"({code[1]})")))
-        kind = _CODE_KINDS.get(code[1]) if code is not None else None
-        return FailedRequestError(
-            kind_of_status(int(status[1])) if kind is None else kind, f"the store answers {words}"
-        )
+        kind = kind_of_status(int(status[1]))
+        if code is not None:
+            kind = _CODE_KINDS.get(code[1], kind)
+        elif status[1] == "400":  # S3's answer without a body to a HEAD with an expired token
+            kind = FailureKind.CREDENTIALS
+        return FailedRequestError(kind, f"the store answers {words}")
     wrong = next((why for name, why in _WRONG_RANGES.items() if re.search(rf"\b{name}\b", text)), None)
     if wrong is not None:
         return FailedRequestError(FailureKind.RANGES, wrong)
@@ -156,6 +207,10 @@ def failure_of(error: BaseException) -> FailedRequestError:
         return FailedRequestError(
             FailureKind.OTHER, "the bucket is in another region: give store_options={'region': …}"
         )
+    if type(error).__name__ == "InvalidPathError":
+        named = _KEY.search(text)
+        key = "a key" if named is None else f"the key {named[1]!r}"
+        return FailedRequestError(FailureKind.OTHER, f"it lists {key}, which no request can name", _ODD_KEY)
     if "edential" in text and "query" not in text:  # no credential provider has credentials
         return FailedRequestError(FailureKind.CREDENTIALS, "no credentials could be had")
     first = show_address(text.partition("\n")[0].partition("<")[0])[:_FIRST_WORDS].rstrip()

@@ -138,8 +138,6 @@ class RequestPlan:
     """Part of each wanted range, in the given order."""
     request_bytes: int
     """Maximum size of a request: a larger part takes several."""
-    fewest: int
-    """Lower bound on requests: runs of ranges joined across the link's gap, each in requests of maximum size."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -150,7 +148,7 @@ class RequestPlan:
 
     @property
     def request_count(self) -> int:
-        return _requests_of(self.stop - self.start, self.request_bytes)
+        return int(np.maximum(1, -(-(self.stop - self.start) // self.request_bytes)).sum())
 
     def by_need(self) -> list[int]:
         """Return the parts' numbers in order of need."""
@@ -175,10 +173,8 @@ def plan_requests(wanted: WantedRanges, link: LinkModel, *, gap_bytes: int | Non
     """
     order, first = _runs(wanted, link.gap_bytes if gap_bytes is None else gap_bytes)
     start, stop = wanted.start[order], wanted.stop[order]
-    fewest = 0
     if len(first):
         size = np.maximum.reduceat(stop, first) - start[first]
-        fewest = _requests_of(size, link.request_bytes)
         too_large = np.flatnonzero(size > link.request_bytes)
         if len(too_large):
             ends = np.append(first[1:], len(order))
@@ -189,7 +185,7 @@ def plan_requests(wanted: WantedRanges, link: LinkModel, *, gap_bytes: int | Non
     part_of = np.empty(len(order), np.int64)
     part_of[order] = np.cumsum(part)
     if not len(first):
-        return RequestPlan(_NONE, _NONE, _NONE, _NONE, part_of, link.request_bytes, fewest)
+        return RequestPlan(_NONE, _NONE, _NONE, _NONE, part_of, link.request_bytes)
     return RequestPlan(
         wanted.object[order][first],
         start[first],
@@ -197,13 +193,7 @@ def plan_requests(wanted: WantedRanges, link: LinkModel, *, gap_bytes: int | Non
         np.minimum.reduceat(wanted.need[order], first),
         part_of,
         link.request_bytes,
-        fewest,
     )
-
-
-def _requests_of(size: Ints, most: int) -> int:
-    """Return how many requests of at most `most` bytes parts of these sizes take."""
-    return int(np.maximum(1, -(-size // most)).sum())
 
 
 def _runs(wanted: WantedRanges, gap_bytes: int) -> tuple[Ints, Ints]:

@@ -16,6 +16,7 @@ from headrace.errors import HeadraceError
 from headrace.stores.link import STREAMS, HedgeBudget, LinkMeter, Overtaking, StreamLimit
 from headrace.stores.request_errors import FailedRequestError, FailureKind
 from headrace.stores.request_planning import LinkModel, Request
+from headrace.stores.retrying import NextAttempt
 
 _LOOK_AGAIN_S = 0.05
 """Minimum time before a request is checked (again), on a link not yet measured, or if other requests are late too."""
@@ -35,8 +36,8 @@ class Attempts(Protocol):
     def start(self) -> None:
         """Record that the next attempt begins."""
 
-    def after(self, failure: FailedRequestError, now_s: float) -> float | None:
-        """Return the pause before the next attempt, in seconds; None if there is no next attempt."""
+    def after(self, failure: FailedRequestError, now_s: float) -> NextAttempt | None:
+        """Return the next attempt; None if there is none."""
 
 
 class RangeReader(Protocol):
@@ -51,7 +52,7 @@ class RangeReader(Protocol):
     def attempts(self, object: Any, now_s: float) -> Attempts:
         """Return the attempts at a range of an object. The first attempt begins now."""
 
-    def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
+    def failed(self, request: Request, failure: FailedRequestError, attempts: Any) -> HeadraceError:
         """Return the error for a request that failed for good; it names the object and the remedy."""
 
 
@@ -111,6 +112,8 @@ class RequestRunner:
         self._beginning, self._ending = Overtaking(), Overtaking()
         self._waiting: list[_Waiting] = []
         self._running: set[asyncio.Task[None]] = set()
+        self._paused = 0
+        """Running requests that a store throttled, and that leave their streams to others until the next attempt."""
         self._turn = 0
 
     def model(self, now_s: float) -> LinkModel:
@@ -136,7 +139,7 @@ class RequestRunner:
     def _begin(self) -> None:
         """Start as many waiting requests as there are free streams."""
         loop = asyncio.get_running_loop()
-        while self._waiting and len(self._running) < self._limit.now:
+        while self._waiting and len(self._running) - self._paused < self._limit.now:
             each = heapq.heappop(self._waiting)
             if each.done.cancelled():
                 continue
@@ -178,11 +181,22 @@ class RequestRunner:
             if failure.is_throttling:
                 self.counts.throttled += 1
                 self._limit.throttled()
-            pause_s = attempts.after(failure, loop.time())
-            if pause_s is None:
-                raise self._reader.failed(request, failure, attempts.count)
+            following = attempts.after(failure, loop.time())
+            if following is None:
+                raise self._reader.failed(request, failure, attempts)
             self.counts.retries += 1
-            await asyncio.sleep(pause_s)
+            await self._pause(following, leaves=failure.is_throttling)
+
+    async def _pause(self, following: NextAttempt, *, leaves: bool) -> None:
+        if following.recovered is not None:
+            await asyncio.wait([asyncio.wrap_future(following.recovered)], timeout=following.pause_s)
+            return
+        self._paused += leaves
+        self._begin()
+        try:
+            await asyncio.sleep(following.pause_s)
+        finally:
+            self._paused -= leaves
 
     async def _hedged(self, request: Request, attempt: int) -> Any:
         """Return the first of up to three answers to the same request.

@@ -136,6 +136,6 @@ def fetch_facts(step: int, each: int) -> dict[str, Any]:
     fetch = {f"fetch_{name}": count * step for name, count in counts.items()}
     return {
         "consumer_wait_s": 0.06 * step,
-        "fetch": {**fetch, "fewest_requests": 40 * step},
+        "fetch": fetch,
         "fetch_latency_s": {"0.5": 0.021, "0.95": 0.03, "0.99": None},
     }

@@ -164,13 +164,20 @@ class _Listing:
             try:
                 return next(keys.pages, None)
             except FailedRequestError:
-                if keys.after is None:
-                    keys.found.clear()
                 keys.pages = self._store.list(keys.folder, keys.after, chunk=1)
+                if keys.found and keys.after is None:  # pages that come again are no progress
+                    keys.found.clear()
+                    keys.pages = _in_one(keys.pages)
                 raise
 
-        while (page := with_remote_retries(self._store, request, attempt)) is not None:
-            yield page
+        def page() -> ListingPage | None:
+            return with_remote_retries(self._store, request, attempt, is_known=keys.after is not None)
+
+        yield from iter(page, None)
+
+
+def _in_one(pages: Iterator[ListingPage]) -> Iterator[ListingPage]:
+    yield ListingPage([each for page in pages for each in page.objects], None)
 
 
 def key_between(low: str, high: str, characters: Sequence[str]) -> str | None:

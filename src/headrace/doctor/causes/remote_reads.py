@@ -167,8 +167,6 @@ def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
     waited = fetch["fetch_stall_seconds"] / max(sums.figures["consumer_wait_s"], 1e-9)
     each = f", {size(bytes_ / requests)} each" if requests else ""
     figures = [f"{counted(round(requests), 'request')}{each}, {size(bytes_)}"]
-    if fetch["fewest_requests"]:
-        figures.append(f"{number(requests / fetch['fewest_requests'])} × the fewest that there could be")
     if fetch["fetch_retries"]:
         figures.append(f"{counted(round(fetch['fetch_retries']), 'retry')}, {fetch['fetch_throttled']:.0f} throttled")
     median_s, most_s = sums.latency_s.get("0.5"), sums.latency_s.get("0.99")

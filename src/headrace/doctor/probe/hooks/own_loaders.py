@@ -105,7 +105,7 @@ class _Feeds:
         facts["stages"] = {name: [stage.items, stage.busy_s] for name, stage in stats.stages.items()}
         fetch = getattr(stats, "fetch", None)  # of files in an object store
         if fetch is not None:
-            facts["fetch"] = {**fetch.totals(), "fewest_requests": fetch.fewest_requests}
+            facts["fetch"] = fetch.totals()
             facts["fetch_latency_s"] = {str(quantile): value for quantile, value in fetch.latency_s.items()}
         self._training.evidence.write(("feed", pass_.number, self._training.clock.now_us(), facts))
 
