@@ -88,7 +88,6 @@ def test_every_option_arrives(asked: Asked, tmp_path: Path) -> None:
         (["--steps", "0", "--", "x"], "--steps"),
         (["--warmup", "-1", "--", "x"], "--warmup"),
         (["--steps", "5", "--observe", "--", "x"], "--steps ends the run, --observe lets it go on"),
-        (["--all", "--", "x"], "--all compares all files of the datasets: expected it with --check data"),
         (["--fail-above", "5", "--", "x"], "expected a share such as 5%, got '5'"),
         (["--fail-above", "0.05", "--", "x"], "expected a share such as 5%, got '0.05'"),
         (["--fail-above", "101%", "--", "x"], "expected a share such as 5%, got '101%'"),

@@ -16,16 +16,12 @@ from .explain.look import LeafPath, Look, read_look
 from .explain.samples import LeafExplanation
 from .faults import (
     FaultPicture,
-    compare_all,
     fault_pictures,
     find_faults,
-    labels_of,
     leaked_split,
     loader_place,
-    read_listings,
 )
 from .measure import BOUND, Diagnosis, TrainerView, main_view_of
-from .probe.listed_files import LISTED_FILE
 from .probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
 from .session import SessionFolder, read_session, session_folder
 from .session.after_run import DataFault, LoaderTrial
@@ -34,8 +30,6 @@ from .session.model import CommandOutcome, Session, SessionNote
 LOOK_S = MOST_S
 NO_LOOK = "no-look"
 """Code of the note that says why there is no look."""
-ALL_FILES = "all-files"
-"""Code of the note on what `--all` compared."""
 _STARTED_AGAIN_S = 60.0
 """Time limit of a run that is restarted only to inspect samples."""
 
@@ -50,8 +44,6 @@ class LoaderAdoption:
     """Called before anything slow."""
     always_looks: bool = False
     """True to start the command again for a look even if its steps wait for no data."""
-    compares_all: bool = False
-    """True to compare all files that the run's datasets list."""
     adoption: Adoption | None = field(default=None, init=False)
     look: Look | None = field(default=None, init=False)
 
@@ -83,8 +75,6 @@ class LoaderAdoption:
         if loader is not None:
             for fault in session.faults:
                 fault.place = loader_place(view.trainer, loader.number)
-        if self.compares_all and loader is not None:
-            self._compare_all(session, view)
         is_leaked = any(one.code == "leaked-split" for one in session.faults)
         if look is not None and loader is not None and not is_leaked:
             session.faults += leaked_split(session, view.trainer, loader.number, look, is_of_run=is_of_run)
@@ -97,14 +87,6 @@ class LoaderAdoption:
     def _explained(self) -> Mapping[LeafPath, LeafExplanation]:
         return {} if self.adoption is None else self.adoption.explained
 
-    def _compare_all(self, session: Session, view: TrainerView) -> None:
-        listed = self.folder.path / LISTED_FILE
-        if listed.exists():
-            labels = {} if self.look is None else dict(labels_of(self.look, self._explained))
-            compared = compare_all(session, view.trainer, read_listings(listed), labels, self.announce)
-            session.faults += compared.faults
-            session.notes.append(SessionNote(ALL_FILES, compared.text))
-
     def _is_worth_a_start(self, session: Session, view: TrainerView) -> bool:
         is_bound = view.wait_share is not None and view.wait_share >= BOUND
         was_tried = any(note.code == NO_LOOK for note in session.notes)
@@ -112,16 +94,16 @@ class LoaderAdoption:
 
     def _start_again(self, session: Session) -> None:
         self.announce("starting the command again, up to its first batch, to look at its samples")
-        with session_folder(None, look_s=LOOK_S, looks_first=True, lists_files=self.compares_all) as again:
+        with session_folder(None, look_s=LOOK_S, looks_first=True) as again:
             ended = run_command(
                 self.command, again.settings, relay=True, on_line=lambda *_: None, reads=False, most_s=_STARTED_AGAIN_S
             )
-            for name in (LOOK_FILE, LOOK_FILE + HELD, LISTED_FILE):
+            for name in (LOOK_FILE, LOOK_FILE + HELD):
                 if (again.path / name).exists():
                     shutil.move(again.path / name, self.folder.path / name)
             outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
             told = read_session(again.path, outcome=outcome, mode="measure").notes
-            session.notes += [note for note in told if note.code in (NO_LOOK, "unlisted")]
+            session.notes += [note for note in told if note.code == NO_LOOK]
             session.notes += _cut_short(again.path, session.notes)
 
     def trial(self, session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:

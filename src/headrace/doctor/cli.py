@@ -106,9 +106,6 @@ def doctor(
             "compare their batches. Exit with status 101 for any fault.",
         ),
     ] = None,
-    all_files: Annotated[
-        bool, typer.Option("--all", help="With --check data, compare all files that the datasets list, byte by byte.")
-    ] = False,
     again: Annotated[
         str | None,
         typer.Option(
@@ -144,8 +141,6 @@ def doctor(
         ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
     if check is not None and (observe or prove or not trial):
         ctx.fail("--check looks at samples and runs no proof: expected it without --observe, --prove and --no-trial")
-    if all_files and check != "data":
-        ctx.fail("--all compares all files of the datasets: expected it with --check data")
     if again is not None and check != "resume":
         ctx.fail("--again names the command that resumes: expected it with --check resume")
     if check == "resume" and (steps is not None or live):
@@ -164,7 +159,6 @@ def doctor(
         fail_above=fail_above,
         tries_loader=trial and check != "resume",
         checks_data=check == "data",
-        all_files=all_files,
         prove_s=prove_budget if prove else None,
     )
     outputs = Outputs(

@@ -56,8 +56,6 @@ class Examination:
     fail_above: float | None = None
     checks_data: bool = False
     """True to look for faults of the data only, in few steps."""
-    all_files: bool = False
-    """True to compare all files that the run's datasets list."""
     earlier: Session | None = None
     """Run that wrote the checkpoint from which this run goes on, if a resume is checked."""
     tries_loader: bool = True
@@ -83,7 +81,6 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         replay=0 if asked.observe or asked.checks_data else REPLAY_STEPS,
         drain_s=0.0 if asked.checks_data else DRAIN_S,
         look_s=0.0 if asked.observe or not asked.tries_loader else LOOK_S,
-        lists_files=asked.all_files,
         orders=asked.earlier is not None,
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
@@ -219,7 +216,7 @@ def _reported(
         session = session_of(asked, folder, ended, machines)
     session.notes += [one.note for one in failures]
     tell = progress.tells if progress.draws else say
-    adopting = LoaderAdoption(asked.command, folder, tell, always_looks=asked.checks_data, compares_all=asked.all_files)
+    adopting = LoaderAdoption(asked.command, folder, tell, always_looks=asked.checks_data)
     if asked.tries_loader:
         with clock.phase("look"):
             _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)

@@ -66,7 +66,6 @@ NOTES = {
         "What the samples hold is not known",
         "Headrace's Loader was not tried. Look at what the dataset does in the training process, in a thread.",
     ),
-    "unlisted": ("Not all files of the datasets were compared", "Look at what the datasets hold."),
     "replay-failed": (
         "The script failed while its steps were repeated",
         "Look at what it counts on at the end of an epoch: a short first epoch goes on with a few cached batches.",
@@ -75,7 +74,7 @@ NOTES = {
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """Meaning of a note and advice, by code."""
-PLAIN = frozenset(("wrote", "scratch-saves", "enough", "long-enough", "all-files"))
+PLAIN = frozenset(("wrote", "scratch-saves", "enough", "long-enough"))
 """Codes of notes that need no action."""
 
 FREEZE = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from .all_files import compare_all
 from .data_faults import find_faults, session_faults
 from .evaluation_faults import leaked_split
 from .fault_patches import add_patches
 from .fault_pictures import FaultPicture, fault_pictures
-from .listed_samples import read_listings
 from .process_faults import loader_place
 from .resume_faults import resumption
 from .sample_faults import labels_of
@@ -15,13 +13,11 @@ from .sample_faults import labels_of
 __all__ = [
     "FaultPicture",
     "add_patches",
-    "compare_all",
     "fault_pictures",
     "find_faults",
     "labels_of",
     "leaked_split",
     "loader_place",
-    "read_listings",
     "resumption",
     "session_faults",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -13,8 +14,9 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import Trainer
 from .fault_kinds import INTENDED, KINDS
-from .listed_samples import names_in, plain_name
 from .process_faults import FirstOfPass, first_of_passes, loader_place, loaders_that_feed
+
+_ABOVE = re.compile(r"^(?:\.\./|/)+")
 
 _CHANCE = 1e-3
 """Maximum probability that training files of a run are all listed by another run that splits by another seed."""
@@ -162,3 +164,20 @@ def _drawn_anew(one: FirstOfPass, other: FirstOfPass) -> list[str]:
             if drawn:
                 return drawn
     return []
+
+
+def names_in(path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each end of a path, with and without its suffix, as a name between what precedes and follows it."""
+    parts = path.split("/")
+    for place in range(1, len(parts)):
+        tail = "/".join(parts[place:])
+        stem, suffix = os.path.splitext(tail)
+        begin = path[: len(path) - len(tail)]
+        yield begin, tail, ""
+        if suffix:
+            yield begin, stem, suffix
+
+
+def plain_name(text: str) -> str:
+    """Return a text of a column as `names_in` yields it."""
+    return _ABOVE.sub("", os.path.normpath(text)) if text else "/"

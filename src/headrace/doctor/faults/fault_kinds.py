@@ -101,9 +101,8 @@ KINDS = {
             "duplicate-files",
             "{count} samples of {looked} {what}: {some}.",
             "Remove the repeated rows or files, or use a sampler with weights if they should count more.",
-            "rows of the dataset's columns are equal in all columns, the path among them. With `--all`: all files of "
-            "two samples are equal byte by byte, and are not pictures of one colour; `certain` if their labels differ. "
-            "All others are `unless intended`, as to show a class more often",
+            "rows of the dataset's columns are equal in all columns, the path among them; `unless intended`, as to "
+            "show a class more often",
         ),
         FaultKind(
             "substituted-sample",
@@ -151,9 +150,7 @@ KINDS = {
             "{who} {what}: {some}.",
             "Split the list of files once, before copies are added, and give each dataset its own part.",
             "files opened for first batches of an evaluation are listed for samples of the training loader, "
-            "or are their copies. `unless intended` if it reads nothing else; none then if another evaluation does. "
-            "With `--all`: all files of a sample of another loader are, byte by byte, those of a training sample; "
-            "`unless intended` also if the run did not use that loader",
+            "or are their copies. `unless intended` if it reads nothing else; none then if another evaluation does",
         ),
         FaultKind(
             "augmented-evaluation",

@@ -53,8 +53,6 @@ class ProbeSettings:
     """Maximum duration of the inspection of sample values after the measured steps, in seconds; 0: none."""
     looks_first: bool = False
     """True if the run is only for that inspection, and ends with it at its first pass with autograd on."""
-    lists_files: bool = False
-    """True if the names that all DataLoaders hold are written next to that inspection."""
     orders: bool = False
     """True if the keys of all batches, and when checkpoints are saved, are recorded, to check a resume."""
     digests: int = 0

@@ -211,7 +211,6 @@ class LookedLoader:
 
     def __init__(self, settings: ProbeSettings, note: Callable[[str, str], None]) -> None:
         self._seconds, self._note = settings.look_s, note
-        self._lists_files = settings.lists_files
         self.may_look = self._seconds > 0
         self._folder = settings.folder
         self._counts: Counter[int] = Counter()
@@ -231,11 +230,8 @@ class LookedLoader:
             return
         if type(loader).__module__.startswith("headrace."):
             return
-        from ..listed_files import LISTED_FILE, list_within  # few processes need these modules
-        from ..value_look import LOOK_FILE, look_within
+        from ..value_look import LOOK_FILE, look_within  # few processes need it
 
-        if self._lists_files and (why := list_within(loader, os.path.join(self._folder, LISTED_FILE))):
-            self._note("unlisted", f"The files of its datasets could not be listed: {why}")
         why = look_within(loader, os.path.join(self._folder, LOOK_FILE), self._seconds)
         if why:
             self._note("no-look", f"The dataset's samples could not be looked at: {why}")
