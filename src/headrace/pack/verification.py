@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, BinaryIO
 
+from headrace.data import PLAN, shard_name
 from headrace.errors import DatasetError, HeadraceError, NotFoundError, ReadError
 from headrace.pack.pack_folder import PackFolder
-from headrace.pack.shard_files import PLAN, read_document, read_entries, read_entry, shard_name
+from headrace.pack.shard_files import dropped_samples, read_document, read_entries, read_entry
 
 _CHECKED_AT_ONCE = 8
 
@@ -42,6 +43,7 @@ def describe(where: str | PathLike[str], *, store_options: Mapping[str, Any] | N
     plan, tars = _plan(folder)
     names = folder.names()
     there = [tar for tar in tars if tar in names]
+    labels = (each for each in plan["schema"] if each["name"] == "label")
     entries = read_entries(folder, there)
     return PackSummary(
         shards=len(there),
@@ -49,10 +51,10 @@ def describe(where: str | PathLike[str], *, store_options: Mapping[str, Any] | N
         samples=sum(len(entry["keys"]) for entry in entries),
         bytes=sum(entry["bytes"] for entry in entries),
         source_bytes=plan["source_bytes"],
-        columns=tuple(plan["columns"]),
-        classes=None if plan["classes"] is None else tuple(plan["classes"]),
+        columns=tuple(each["name"] for each in plan["schema"]),
+        classes=next((tuple(each["classes"]) for each in labels if each.get("classes") is not None), None),
         options=plan["options"],
-        dropped=tuple((key, why) for entry in entries for key, why in entry["dropped"]),
+        dropped=dropped_samples(entries),
     )
 
 

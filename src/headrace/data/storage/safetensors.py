@@ -33,7 +33,11 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 _DTYPES = {
     "BOOL": "|b1",
+    "I8": "<i1",
     "U8": "<u1",
+    "I16": "<i2",
+    "U16": "<u2",
+    "F16": "<f2",
     "I32": "<i4",
     "U32": "<u4",
     "F32": "<f4",
