@@ -60,9 +60,10 @@ from headrace.data.sources.pack_source import (
     PackColumn,
     document_bytes,
     document_name,
-    load_columns,
+    index_faults,
     parse_document,
     shard_name,
+    values_faults,
     write_columns,
 )
 from headrace.data.storage.file_writing import (

@@ -7,11 +7,12 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, BinaryIO
 
-from headrace.data import PLAN, shard_name
+from headrace.data import PLAN, index_faults, shard_name, values_faults
 from headrace.errors import DatasetError, HeadraceError, NotFoundError, ReadError
 from headrace.pack.pack_folder import PackFolder
 from headrace.pack.shard_files import dropped_samples, read_document, read_entries, read_entry
@@ -64,13 +65,16 @@ def verify(
     tick: Callable[[int, int], None] | None = None,
     store_options: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return what is wrong with the pack at a path or an address: missing shards, and each member that changed.
+    """Return what is wrong with the pack at a path or an address: missing shards, and each file that changed.
+
+    All bytes of all its files are read: the plan, values, shards with their entries, and indices. A member is named.
 
     `tick` is called with the shards checked and their total. Raises ReadError if a store cannot be read.
     """
     folder = PackFolder.of(where, store_options)
-    _, tars = _plan(folder)
-    names, wrong = folder.names(), []
+    plan, tars = _plan(folder)
+    names = folder.names()
+    wrong = values_faults([folder.path(tar) for tar in tars], plan["id"], names)
 
     def check(tar: str) -> list[str]:
         return _wrong_in(folder, tar) if tar in names else [f"{folder.path(tar)}: missing; run pack again"]
@@ -113,7 +117,7 @@ def _wrong_in(folder: PackFolder, tar: str) -> list[str]:
         entry = read_entry(folder, tar)
         with folder.open(tar) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"]:  # type: ignore[arg-type]
-                return []
+                return index_faults(path)
             file.seek(0)
             named = [f"{path}: member {name!r} has other bytes" for name in _changed(file, entry["crc32"])]
     except DatasetError as error:
@@ -127,15 +131,8 @@ def _wrong_in(folder: PackFolder, tar: str) -> list[str]:
 
 def _changed(file: BinaryIO, checks: list[int]) -> Iterator[str]:
     """Yield the members with other content, up to a header that cannot be read."""
-    with tarfile.open(fileobj=file, mode="r:", errorlevel=1) as archive:
-        for member, check in zip(_readable(archive), checks, strict=False):
+    with suppress(tarfile.TarError), tarfile.open(fileobj=file, mode="r:", errorlevel=1) as archive:
+        for member, check in zip(archive, checks, strict=False):
             content = archive.extractfile(member)
             if content is None or zlib.crc32(content.read()) != check:
                 yield member.name
-
-
-def _readable(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    try:
-        yield from archive
-    except tarfile.TarError:
-        return

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -14,13 +14,15 @@ import msgspec
 import numpy as np
 
 from headrace.data.archives.archive_columns import ArchiveColumn
-from headrace.data.archives.merged_index import open_copied
-from headrace.data.columns import Column, HeldColumn, ListColumn, TextColumn, ValueColumn, labelled
+from headrace.data.archives.merged_index import MergedIndex, open_copied
+from headrace.data.archives.tar_index import TAR
+from headrace.data.columns import Column, HeldColumn, ListColumn, Numbers, TextColumn, ValueColumn, labelled
 from headrace.data.manifest.manifest_columns import load_column
-from headrace.data.remote.remote_file import ObjectPath
+from headrace.data.remote.remote_file import CopiedObject, ObjectPath
 from headrace.data.sources.pack_names import AGAIN, key_of, place_of
 from headrace.data.storage.open_file import FilePath, file_name, folder_of, read_path
-from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_strings, read_arrays, write_arrays
+from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_strings, verified_arrays, write_arrays
+from headrace.data.storage.sidecar import INDEX_SUFFIXES, identify_archive
 from headrace.data.storage.strings import Ints, StringColumn, Strings
 from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, NotFoundError
@@ -107,46 +109,71 @@ def _check(document: Mapping[str, Any]) -> int:
 
 def write_columns(file: BinaryIO, id: str, keys: Strings, columns: Iterable[HeldColumn]) -> None:
     """Write the samples' keys and the columns of values of the pack called `id`, from the start of an empty file."""
-    arrays: Arrays = {**_strings("keys", keys)}
+    arrays = _arrays("keys", keys)
     for number, column in enumerate(columns):
         prefix = f"column.{number}"
         if isinstance(column, ValueColumn):
-            arrays[f"{prefix}.values"] = _plain(column.values)
+            arrays |= _arrays(f"{prefix}.values", column.values)
         elif isinstance(column, TextColumn):
-            arrays |= _strings(prefix, column.strings)
+            arrays |= _arrays(prefix, column.strings)
             if column.labels is not None:
-                arrays[f"{prefix}.labels"] = _plain(column.labels.values)
-                arrays |= _strings(f"{prefix}.classes", StringColumn.from_list(column.labels.classes or ()))
+                arrays |= _arrays(f"{prefix}.labels", column.labels.values)
+                arrays |= _arrays(f"{prefix}.classes", StringColumn.from_list(column.labels.classes or ()))
         elif isinstance(column, ListColumn):
-            arrays[f"{prefix}.offsets"] = _plain(column.offsets)
-            is_text = isinstance(column.items, Strings)
-            arrays |= (
-                _strings(f"{prefix}.items", column.items) if is_text else {f"{prefix}.items": _plain(column.items)}
-            )
+            arrays |= _arrays(f"{prefix}.offsets", column.offsets) | _arrays(f"{prefix}.items", column.items)
     write_arrays(file, arrays, {"format": _COLUMNS_FORMAT, "of": id})
 
 
-def _strings(prefix: str, strings: Any) -> Arrays:
-    whole = StringColumn.join(strings.pieces())
-    return {f"{prefix}.blob": whole.blob, f"{prefix}.offsets": whole.offsets}
+def _arrays(name: str, values: Numbers | Strings) -> Arrays:
+    if isinstance(values, Strings):
+        whole = StringColumn.join(values.pieces())
+        return {f"{name}.blob": whole.blob, f"{name}.offsets": whole.offsets}
+    array = np.asarray(values).reshape(-1)
+    return {name: array.astype(array.dtype.newbyteorder("<"), copy=False)}
 
 
-def _plain(numbers: Any) -> Any:
-    array = np.asarray(numbers).reshape(-1)
-    return array.astype(array.dtype.newbyteorder("<"), copy=False)
-
-
-def load_columns(path: str, id: str, schema: Sequence[PackColumn], rows: int) -> tuple[Strings, dict[str, HeldColumn]]:
+def _load_columns(path: str, id: str, schema: Sequence[PackColumn], rows: int) -> tuple[Strings, dict[str, HeldColumn]]:
     """Return the keys and the columns of values in the file at `path`, all verified. Raises InvalidFileError."""
-    arrays, metadata = read_arrays(path)
-    if metadata.get("format") != _COLUMNS_FORMAT or metadata.get("of") != id:
-        raise InvalidFileError("it is of another pack")
-    arrays.check_all()
-    plain, columns = dict(arrays), dict[str, HeldColumn]()
+    plain, columns = verified_arrays(path, _COLUMNS_FORMAT, id), dict[str, HeldColumn]()
     for number, each in enumerate(each for each in schema if each.kind != "bytes"):
         column = load_column(plain, f"column.{number}", each.kind, rows, each.item_shape)
         columns[each.name] = labelled(column, each.classes)
     return checked_strings(plain, "keys", rows), columns
+
+
+def values_faults(tars: Sequence[FilePath], id: str, names: Collection[str]) -> list[str]:
+    """Return what is wrong with the values of a pack and its merged index, all of which is read.
+
+    `names`: files that are there. Raises ReadError if one cannot be read.
+    """
+    values, objects = _beside(tars[0], COLUMNS), [tar for tar in tars if isinstance(tar, ObjectPath)]
+    if COLUMNS not in names:
+        return [f"{values}: missing; pack again"]
+
+    def check_index(place: str) -> None:
+        merged = MergedIndex(INDEX, place, damage_advice="")
+        merged.check_all()
+        merged.pin(objects)
+
+    found = _faults(values, lambda place: verified_arrays(place, _COLUMNS_FORMAT, id))
+    return found + _faults(_beside(tars[0], INDEX), check_index) if objects and INDEX in names else found
+
+
+def index_faults(tar: FilePath) -> list[str]:
+    """Return what is wrong with the index beside a local tar, all of which is read."""
+    place = f"{tar}{INDEX_SUFFIXES[0]}"
+    if not isinstance(tar, str) or not os.path.exists(place):
+        return []
+    return _faults(place, lambda _: verified_arrays(place, TAR.format, identify_archive(tar).to_json()))
+
+
+def _faults(path: FilePath, check: Callable[[str], object]) -> list[str]:
+    copy = CopiedObject(path) if isinstance(path, ObjectPath) else None
+    try:
+        check(str(path) if copy is None else os.fsdecode(copy.open().path))
+    except (InvalidFileError, DatasetError) as error:
+        return [f"{path}: {error}; delete it, and run headrace merge or pack again"]
+    return []
 
 
 # --- opening ---
@@ -234,7 +261,7 @@ class PackedShards:
         path, rows = _beside(self.paths[0], COLUMNS), self.plan.cuts[-1]
 
         def load(place: str) -> tuple[Strings, dict[str, HeldColumn]]:
-            return load_columns(place, self.plan.id, self.plan.schema, rows)
+            return _load_columns(place, self.plan.id, self.plan.schema, rows)
 
         try:
             if isinstance(path, ObjectPath):

@@ -199,6 +199,18 @@ def read_arrays(path: str) -> tuple[MappedArrays, dict[str, str]]:
     return MappedFile(path).read()
 
 
+def verified_arrays(path: str, format: str, of: str) -> Arrays:
+    """Return the arrays in the file at `path`, with every byte verified, and this `format` and `of` in its metadata.
+
+    Raises as `MappedFile.read` does.
+    """
+    arrays, metadata = read_arrays(path)
+    if (metadata.get("format"), metadata.get("of")) != (format, of):
+        raise InvalidFileError("it is of another content, or version")
+    arrays.check_all()
+    return dict(arrays)
+
+
 def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> BlockChecks:
     """Remove the checksums from `arrays` and `at`, and return them."""
     checksums, begin = arrays.pop(_CHECKSUMS, None), at.pop(_CHECKSUMS, 0)
