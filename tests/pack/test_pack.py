@@ -203,18 +203,18 @@ def test_a_flipped_byte_is_found_and_its_member_named(photos: Path, tmp_path: Pa
     assert "missing" in verify(to)[0]
 
 
-@pytest.mark.parametrize("shards", [1, pytest.param(3, marks=pytest.mark.long)])
-def test_each_flipped_byte_of_each_file_is_found(photos: Path, tmp_path: Path, shards: int) -> None:
-    options = PackOptions(max_shard_bytes=SMALL // 4)
-    pack(hr.open(str(photos))[: 4 * shards].with_column("score", np.arange(4 * shards) / 3), tmp_path / "pack", options)
-    rng = random.Random(shards)
+@pytest.mark.parametrize(
+    ("seed", "flips"), [(0, 20), *(pytest.param(seed, 100, marks=pytest.mark.long) for seed in range(1, 5))]
+)
+def test_each_flipped_byte_of_each_file_is_found(photos: Path, tmp_path: Path, seed: int, flips: int) -> None:
+    data = hr.open(str(photos))[:6].with_column("score", np.arange(6) / 3)
+    pack(data, tmp_path / "pack", PackOptions(max_shard_bytes=SMALL // 2))
+    rng = random.Random(seed)
     files = sorted(path for path in (tmp_path / "pack").iterdir() if path.stat().st_size)
-    kinds = {".tar", ".json", ".headrace"}
-    assert {path.suffix for path in files} == kinds
-    assert len([path for path in files if path.name.endswith(".tar.headrace")]) >= shards
+    assert len([path for path in files if path.name.endswith(".tar.headrace")]) > 1
     for path in files:
         whole = path.read_bytes()
-        for at in sorted(rng.sample(range(len(whole)), min(len(whole), 40 * shards))):
+        for at in sorted(rng.sample(range(len(whole)), min(len(whole), flips))):
             damaged = bytearray(whole)
             damaged[at] ^= 1 << rng.randrange(8)
             path.write_bytes(damaged)
