@@ -101,6 +101,10 @@ def test_a_pack_in_a_store_opens_by_its_merged_index(
     store.answered.clear()
     tars = hr.open(f"{to}shard-*.tar", index=f"{to}index.headrace", store_options=store.options)
     assert not [one for one in store.answered if ".tar" in one.target], "the index is enough"
+    store.answered.clear()
+    whole = hr.open(to, store_options=store.options)
+    assert not [one for one in store.answered if ".tar" in one.target], "the listing names the index"
+    assert (whole.fingerprint, whole.classes) == (tars.fingerprint, hr.open(photos).classes)
     options = {"view": hr.RandomResizedCrop(64), "batch_size": 20, "seed": 3, "output": "numpy"}
     for theirs, ours in zip(hr.Loader(hr.open(str(photos)), **options), hr.Loader(tars, **options), strict=True):
         np.testing.assert_array_equal(theirs["image"], ours["image"])
@@ -114,11 +118,13 @@ def test_a_flipped_byte_of_an_object_is_found_and_its_member_named(store: MotoSt
     for name, at, where in (
         ("shard-000001.tar", 600, "member 'class0/"),
         ("shard-000002.json", 30, "shard-000002.json"),
+        ("columns.headrace", 900, "columns.headrace"),
+        ("index.headrace", 900, "index.headrace"),
     ):
         whole = content(store, name)
         store.put(f"packed/{name}", whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         (wrong,) = verify(to, store_options=store.options)
-        assert store.address(f"packed/{name[:12]}") in wrong
+        assert store.address(f"packed/{name.partition('.')[0]}") in wrong
         assert where in wrong
         store.put(f"packed/{name}", whole)
     store.s3.delete_object(Bucket=store.bucket, Key="packed/shard-000003.tar")
