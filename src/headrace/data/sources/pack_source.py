@@ -18,14 +18,14 @@ from headrace.data.archives.merged_index import MergedIndex, open_copied
 from headrace.data.archives.tar_index import TAR
 from headrace.data.columns import Column, HeldColumn, ListColumn, Numbers, TextColumn, ValueColumn, labelled
 from headrace.data.manifest.manifest_columns import load_column
-from headrace.data.remote.remote_file import CopiedObject, ObjectPath
+from headrace.data.remote.remote_file import CopiedObject, ObjectPath, is_there
 from headrace.data.sources.pack_names import AGAIN, key_of, place_of
 from headrace.data.storage.open_file import FilePath, file_name, folder_of, read_path
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_strings, verified_arrays, write_arrays
 from headrace.data.storage.sidecar import INDEX_SUFFIXES, identify_archive
 from headrace.data.storage.strings import Ints, StringColumn, Strings
 from headrace.data.table import SampleTable
-from headrace.errors import DatasetError, NotFoundError
+from headrace.errors import DatasetError
 
 PLAN, COLUMNS, INDEX = "pack.json", "columns.headrace", "index.headrace"
 """Names of a pack's plan, of its values and, in a store, of the merged index."""
@@ -94,9 +94,7 @@ def parse_document(data: bytes, path: object) -> dict[str, Any]:
         if found["format"] != _FORMAT:
             raise ValueError(f"expected {_FORMAT!r}, got {found['format']!r}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DatasetError(
-            f"{path}: expected a document of headrace pack, got another or a damaged one: {error}"
-        ) from error
+        raise DatasetError(f"{path}: expected a document of headrace pack, got another: {error}") from error
     return dict(found)
 
 
@@ -201,12 +199,9 @@ def find_pack(paths: Sequence[FilePath]) -> PackedShards | None:
     if not all(_SHARD.fullmatch(file_name(path)) for path in paths) or len({folder_of(path) for path in paths}) > 1:
         return None
     path = _beside(paths[0], PLAN)
-    try:
-        if isinstance(path, str) and not os.path.exists(path):
-            return None
-        document = parse_document(read_path(path), path)
-    except NotFoundError:
+    if not (is_there(path) if isinstance(path, ObjectPath) else os.path.exists(str(path))):
         return None
+    document = parse_document(read_path(path), path)
     try:
         return PackedShards(tuple(paths), msgspec.convert(document, _Plan))
     except msgspec.ValidationError as error:
