@@ -17,9 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import headrace as hr
 from headrace.errors import UsageError
+from headrace.pack import PackOptions, pack
 
 DOCS = Path(__file__).parents[2] / "docs/sources.md"
 JPEG = b"\xff\xd8\xff\xe0 an image as far as its first bytes say: "
@@ -117,11 +119,20 @@ def images(root: Path) -> list[str]:
     return NAMES
 
 
+def packed(root: Path) -> Path:
+    for name in NAMES:
+        (root / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8)).save(root / "images" / name)
+    pack(hr.open(root / "images"), root / "pack", PackOptions())
+    return root / "pack"
+
+
 SOURCES: dict[str, Callable[[Path], Any]] = {
     "a folder of class folders": lambda root: plant(root / "photos", "folder"),
     "a folder of images": flat_folder,
     "tars": tar,
     "zips": stored_zip,
+    "a pack": packed,
     "a mapping of folders": lambda root: {"image": plant(root / "i", "i"), "mask": plant(root / "m", "m")},
     ".csv, .tsv": csv,
     ".txt": txt,

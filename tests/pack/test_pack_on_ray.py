@@ -81,7 +81,8 @@ LOST_NODE = """
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".tar", ".json")}
+    ends = (".tar", ".json", "columns.headrace")
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name.endswith(ends)}
 
 
 def check_pack(photos: Path, folder: Path, ray_folder: Path, script: str, *arguments: str, missing: int) -> None:

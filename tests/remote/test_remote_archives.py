@@ -14,6 +14,7 @@ from servers import KEY_ID, SECRET, Answer, StoreServer
 
 import headrace as hr
 from headrace.errors import ChangedError, DatasetError, NotFoundError, OutsideRootError, ReadError, UsageError
+from headrace.pack import PackOptions, pack
 
 MEMBERS = {f"{number:03}.{kind}": (kind * (200 + number)).encode() for number in range(12) for kind in ("jpg", "cls")}
 
@@ -165,3 +166,16 @@ def test_a_manifest_names_objects_below_a_prefix(shards: StoreServer, tmp_path: 
     elsewhere = hr.open(tmp_path / "list.csv", root="s3://bucket/elsewhere", store_options=shards.options)
     with pytest.raises(NotFoundError, match="got none of 4 looked for below s3://bucket/elsewhere"):
         elsewhere.expect_files("image")
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_tars_named_as_shards_are_tars_where_no_plan_may_be_seen(
+    store: StoreServer, photos: Path, tmp_path: Path, status: int
+) -> None:
+    pack(hr.open(photos), tmp_path / "pack", PackOptions())
+    name = "shard-000000.tar"
+    store.objects[name] = (tmp_path / "pack" / name).read_bytes()
+    store.fault = lambda seen: Answer(status, "AccessDenied") if seen.key.endswith("pack.json") else None
+    data = hr.open(f"s3://bucket/{name}", store_options=store.options)
+    assert list(data.columns) == ["image", "label", "cls", "jpg"]
+    assert sum(seen.key.endswith("pack.json") for seen in store.requests) == 1

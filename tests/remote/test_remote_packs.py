@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.errors import HeadraceError, NotFoundError, UsageError
-from headrace.pack import PackOptions, describe, merge, open_pack, pack, verify
+from headrace.pack import PackOptions, describe, merge, pack, verify
 from headrace.tools.command_line import app
 
 OPTIONS = PackOptions(max_shard_bytes=200_000)
@@ -44,7 +44,12 @@ def local(photos: Path, tmp_path: Path) -> dict[str, bytes]:
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".tar", ".json")}
+    ends = (".tar", ".json", "columns.headrace")
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name.endswith(ends)}
+
+
+def shards_of(local: dict[str, bytes]) -> int:
+    return sum(name.endswith(".tar") for name in local)
 
 
 def objects_of(store: MotoStore) -> dict[str, bytes]:
@@ -88,14 +93,18 @@ def test_a_pack_in_a_store_opens_by_its_merged_index(
             merge(store.address("packed"), store_options=store.options)
         to = packed(store, photos, part=(number, 2))
     assert objects_of(store) == local
-    assert merge(to, store_options=store.options) == len(local) // 2
+    assert merge(to, store_options=store.options) == shards_of(local)
     here = content(store, "index.headrace")
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "elsewhere"))
-    assert merge(to, store_options=store.options) == len(local) // 2
+    assert merge(to, store_options=store.options) == shards_of(local)
     assert content(store, "index.headrace") == here, "another machine scans the tars to the same index"
     store.answered.clear()
     tars = hr.open(f"{to}shard-*.tar", index=f"{to}index.headrace", store_options=store.options)
     assert not [one for one in store.answered if ".tar" in one.target], "the index is enough"
+    store.answered.clear()
+    whole = hr.open(to, store_options=store.options)
+    assert not [one for one in store.answered if ".tar" in one.target], "the listing names the index"
+    assert (whole.fingerprint, whole.classes) == (tars.fingerprint, hr.open(photos).classes)
     options = {"view": hr.RandomResizedCrop(64), "batch_size": 20, "seed": 3, "output": "numpy"}
     for theirs, ours in zip(hr.Loader(hr.open(str(photos)), **options), hr.Loader(tars, **options), strict=True):
         np.testing.assert_array_equal(theirs["image"], ours["image"])
@@ -109,11 +118,13 @@ def test_a_flipped_byte_of_an_object_is_found_and_its_member_named(store: MotoSt
     for name, at, where in (
         ("shard-000001.tar", 600, "member 'class0/"),
         ("shard-000002.json", 30, "shard-000002.json"),
+        ("columns.headrace", 900, "columns.headrace"),
+        ("index.headrace", 900, "index.headrace"),
     ):
         whole = content(store, name)
         store.put(f"packed/{name}", whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         (wrong,) = verify(to, store_options=store.options)
-        assert store.address(f"packed/{name[:12]}") in wrong
+        assert store.address(f"packed/{name.partition('.')[0]}") in wrong
         assert where in wrong
         store.put(f"packed/{name}", whole)
     store.s3.delete_object(Bucket=store.bucket, Key="packed/shard-000003.tar")
@@ -131,12 +142,12 @@ def test_the_commands_take_addresses(
     for arguments in (["pack", source.address("train/"), to, "--max-shard", "200kB"], ["verify", to], ["info", to]):
         done = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path / "out.json")], catch_exceptions=False)
         assert done.exit_code == 0, done.output
-    assert json.loads((tmp_path / "out.json").read_text())["shards"] == len(local) // 2
+    assert json.loads((tmp_path / "out.json").read_text())["shards"] == shards_of(local)
     assert objects_of(source) == local
-    assert list(open_pack(to).keys) == list(hr.open(source.address("packed/shard-*.tar")).keys)
+    assert list(hr.open(to).keys) == list(hr.open(source.address("packed/shard-*.tar")).keys)
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     done = CliRunner().invoke(app, ["merge", to, "--endpoint", source.endpoint], catch_exceptions=False)
-    assert f"{to}: all {len(local) // 2} shards, indexed" in done.output
+    assert f"{to}: all {shards_of(local)} shards, indexed" in done.output
 
 
 def test_the_endpoint_of_a_list_on_a_disk(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from headrace.data.archives.archive_columns import ArchiveColumn
 from headrace.data.archives.archive_members import NameTable
 from headrace.data.archives.archive_scans import ScanLog, ScanState, parse_budget
 from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers
@@ -18,6 +19,7 @@ from headrace.data.columns import (
     KEY,
     ByteColumn,
     BytesInMemory,
+    Column,
     FileColumn,
     HeldColumn,
     KeyColumn,
@@ -49,6 +51,20 @@ from headrace.data.sources.index_building import (
     indexable_paths,
     merge_indices,
     merged_target,
+)
+from headrace.data.sources.pack_names import bare_place, free_place, member_places, pack_keys
+from headrace.data.sources.pack_source import (
+    COLUMNS,
+    INDEX,
+    PLAN,
+    PackColumn,
+    document_bytes,
+    document_name,
+    index_faults,
+    parse_document,
+    shard_name,
+    values_faults,
+    write_columns,
 )
 from headrace.data.storage.file_writing import (
     PARTIAL_SUFFIX,

@@ -142,6 +142,10 @@ class ValueColumn:
         found: npt.NDArray[Any] = self.values[ids]
         return found
 
+    def rows(self, ids: Ints) -> ValueColumn:
+        """Return the column of these samples alone, in memory. Raises ChangedError."""
+        return replace(self, values=self.take(ids))
+
     def parts(self) -> Iterator[ColumnPart]:
         yield np.asarray(self.values), f"<{self.values.dtype.kind}{self.values.dtype.itemsize}"
 
@@ -161,6 +165,10 @@ class TextColumn:
 
     def take(self, ids: Ints) -> list[str]:
         return list(self.strings.take(ids))
+
+    def rows(self, ids: Ints) -> TextColumn:
+        """Return the column of these samples alone, in memory. Raises ChangedError."""
+        return TextColumn(self.strings.take(ids), None if self.labels is None else self.labels.rows(ids))
 
     def parts(self) -> Iterator[ColumnPart]:
         yield from _parts_of(self.strings)
@@ -187,9 +195,18 @@ class ListColumn:
 
     def take_joined(self, ids: Ints) -> tuple[Any, Ints]:
         """Return the concatenated items of all these lists, and each list's length. Raises ChangedError."""
+        items, counts = self._items_of(ids)
+        return (list(items) if isinstance(items, Strings) else items), counts
+
+    def _items_of(self, ids: Ints) -> tuple[Any, Ints]:
         start, counts = self.ranges(ids)
         which = np.repeat(start - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        return (list(self.items.take(which)) if isinstance(self.items, Strings) else self.items[which]), counts
+        return (self.items.take(which) if isinstance(self.items, Strings) else self.items[which]), counts
+
+    def rows(self, ids: Ints) -> ListColumn:
+        """Return the column of these samples alone, in memory. Raises ChangedError."""
+        items, counts = self._items_of(ids)
+        return ListColumn(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64), items, self.classes)
 
     def ranges(self, ids: Ints) -> tuple[Ints, Ints]:
         """Return each list's first index in `items`, and its length. Raises ChangedError."""
@@ -220,6 +237,10 @@ class KeyColumn:
 
     def take(self, ids: Ints) -> list[str]:
         return list(self.keys.take(ids))
+
+    def rows(self, ids: Ints) -> KeyColumn:
+        """Return the keys of these samples alone, in memory."""
+        return KeyColumn(self.keys.take(ids))
 
     def parts(self) -> Iterator[ColumnPart]:
         """Yield nothing: the dataset's identity already covers its keys."""

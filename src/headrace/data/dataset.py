@@ -319,9 +319,9 @@ class Dataset:
             return None
         return f"{self.table.origin.of(base_id)} names {show_address(texts.strings[base_id])!r}"
 
-    def expect_files(self, column: str) -> None:
-        """Raise NotFoundError if `column` names files and none of a few sampled files exists."""
-        expect_files(self.table, column)
+    def expect_files(self, column: str) -> bool:
+        """Return True if `column` names files. Raises NotFoundError if none of a few sampled files exists."""
+        return expect_files(self.table, column)
 
     def _base_ids(self) -> Ints:
         return np.arange(len(self.table)) if self.base_ids is None else self.base_ids

@@ -40,6 +40,7 @@ from headrace.data.sources.coco import open_coco
 from headrace.data.sources.file_kind import ROW_KINDS, FileKind, kind_of, refuse_compressed
 from headrace.data.sources.image_folders import open_folder, open_objects, open_prefix
 from headrace.data.sources.memory_samples import table_of_paths
+from headrace.data.sources.pack_source import INDEX, find_pack, shards_among
 from headrace.data.sources.path_root import FolderRoot, Root
 from headrace.data.sources.repository_files import files_of_split
 from headrace.data.sources.shard_commands import refuse_shard_commands
@@ -52,6 +53,7 @@ from headrace.stores import HubStore, is_remote, show_address
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
+_A_TAR = FileKind("tar", "a tar")
 _OF_ARCHIVES = tuple(name for name in OF_STORES if name != "verify")
 _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
 
@@ -80,6 +82,8 @@ def open_dataset(
     - tars or zips: one, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of them. Members that
       share a stem (the name up to its first dot) form one sample, and each extension is a column; `image`, `label` and
       `text` are aliases of the usual extensions;
+    - a pack that `headrace pack` wrote: its folder or prefix, or a pattern of its tars. It has the columns, keys and
+      classes of its source;
     - a manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`, `.arrow`), several of one format, or a folder
       of them: one sample per row, with columns of paths and values. Parquet and Arrow may also have bytes or
       `{bytes, path}`, as the Hugging Face Hub stores images. An image field reads a text column as paths, any other
@@ -223,6 +227,13 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
 def _prefix(listing: Listing, given: OpenArguments) -> OpenableSource:
     """Return the source at a prefix: files of rows, or images."""
     path = listing.prefix
+    shards = listing.files(shards_among, beside=lambda _: False)
+    if shards:
+        index = listing.files(lambda names: [INDEX] if INDEX in names else [], beside=lambda _: False)
+        merged = open_merged_index(str(index[0]), given.stores(), cache=given.cache_folder) if index else None
+        if merged is not None:
+            merged.pin(shards)
+        return _without_stage(_archives(shards, _A_TAR, given, merged, whole=True), _A_TAR)
     rows = listing.files(lambda names: rows_among(str(path), names), beside=is_beside_rows)
     if rows:
         return _without_stage(_files(rows, kind_of(rows[0]), given))
@@ -246,7 +257,7 @@ def _without_stage(source: OpenableSource, kind: FileKind | None = None) -> Open
 
 def _indexed_archives(paths: Sequence[ObjectPath], merged: MergedIndex, given: OpenArguments) -> OpenableSource:
     merged.pin(paths)
-    kind = FileKind("zip", "a zip") if merged.format(paths[0]) == ZIP.format else FileKind("tar", "a tar")
+    kind = FileKind("zip", "a zip") if merged.format(paths[0]) == ZIP.format else _A_TAR
     return replace(_archives(paths, kind, given, merged), takes=("classes", "columns", "cache", *_OF_ARCHIVES, "index"))
 
 
@@ -280,6 +291,9 @@ def _folder(path: str, given: OpenArguments) -> OpenableSource:
     if is_saved_dataset(path):
         what = "a saved dataset"
         return OpenableSource(name, what, ("stage", "classes"), partial(open_saved_dataset, path), labelled=True)
+    shards = [os.path.join(path, name) for name in shards_among(os.listdir(path))]
+    if shards:
+        return _archives(shards, _A_TAR, given, whole=True)
     rows = rows_in_folder(path)
     if rows:
         return _files(rows, kind_of(rows[0]), given)
@@ -323,21 +337,33 @@ def _files(paths: Sequence[FilePath], kind: FileKind, given: OpenArguments) -> O
 
 
 def _archives(
-    paths: Sequence[FilePath], kind: FileKind, given: OpenArguments, merged: MergedIndex | None = None
+    paths: Sequence[FilePath],
+    kind: FileKind,
+    given: OpenArguments,
+    merged: MergedIndex | None = None,
+    *,
+    whole: bool = False,
 ) -> OpenableSource:
-    """Return the source for tars or zips."""
+    """Return the source for tars or zips; `whole`: they are the shards of a pack, and must be all."""
     archives: ArchiveKind[Any] = ZIP if kind.kind == "zip" else TAR
+    pack = find_pack(paths)
+    if pack is not None and whole:
+        pack.expect_all()
 
     def open_chosen() -> SampleTable:
-        table = open_archives(
+        tars = open_archives(
             archives,
             paths,
-            classes=given.classes,
+            classes=given.classes if pack is None else None,
             cache=given.cache_folder,
             merged=merged,
             budget=given.scan_budget,
         )
-        return table if given.columns is None else choose_columns(table, given.columns)
+        table = tars if pack is None else pack.table(tars, cache=given.cache_folder)
+        if given.columns is None:
+            return table
+        return choose_columns(replace(table, columns={**tars.columns, **table.columns}), given.columns)
 
     takes = ("stage", "classes", "columns", "cache", *(() if isinstance(paths[0], str) else ("index_budget",)))
-    return OpenableSource(file_name(paths[0]), f"{kind.words} of samples", takes, open_chosen)
+    what = f"{kind.words} of samples" if pack is None else "a pack"
+    return OpenableSource(file_name(paths[0]), what, takes, open_chosen, labelled=pack is not None)

@@ -171,18 +171,18 @@ def spread_over(count: int, most: int) -> Ints:
 _LOOKED_FOR = 8
 
 
-def expect_files(table: SampleTable, column: str) -> None:
-    """Check that the files of a few samples exist, if `column` names files.
+def expect_files(table: SampleTable, column: str) -> bool:
+    """Return True if `column` names files, of which a few were looked for and some exist.
 
     Raises NotFoundError if none exists (a single missing file may be the only one), and OutsideRootError.
     """
     texts = table.columns.get(column)
     if table.root is None or not isinstance(texts, TextColumn):
-        return
+        return False
     spread = spread_over(len(table), _LOOKED_FOR)
     named = [base_id for base_id in spread.tolist() if texts.strings[base_id]]
     if not named or any(_is_there(table, column, base_id) for base_id in named):
-        return
+        return bool(named)
     name = show_address(texts.strings[named[0]])
     raise NotFoundError(
         f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} looked "
@@ -198,7 +198,7 @@ def _is_there(table: SampleTable, column: str, base_id: int) -> bool:
     try:
         if found.files.is_remote:
             return found.open(at).size() >= 0
-        return os.path.exists(found.path(at))
+        return os.path.isfile(found.path(at))
     except (NotFoundError, ReadError):
         return False
     except OutsideRootError as error:

@@ -7,7 +7,7 @@ import from here.
 from __future__ import annotations
 
 from headrace.pack.conversion import DENSE, Form, PackOptions
-from headrace.pack.pack_folder import open_pack
+from headrace.pack.members import schema_of
 from headrace.pack.packing import PackReport, pack, sample_pool
 from headrace.pack.ray_driver import pack_on_ray
 from headrace.pack.trial import TrialReport, try_out

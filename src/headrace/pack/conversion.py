@@ -6,6 +6,7 @@ Each form is a public format: JPEG (ITU-T T.81), binary PPM and PGM (netpbm), YU
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,15 +78,18 @@ class Encoded(NamedTuple):
     extension: str
 
 
-_KINDS = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"P6": "ppm", b"P5": "pgm",
-          b"YUV4MPEG2": "y4m", b"II*\0": "tif", b"MM\0*": "tif"}  # fmt: skip
+_NETPBM = rb"\s+(?:#[^\n]*\n\s*)*\d+\s+\d+\s+\d+\s"
+_KINDS = {
+    rb"\xff\xd8\xff": "jpg", rb"\x89PNG": "png", rb"GIF8[79]a": "gif", rb"(?s)BM.{4}\0{4}": "bmp",
+    rb"(?s)RIFF.{4}WEBP": "webp", rb"P6" + _NETPBM: "ppm", rb"P5" + _NETPBM: "pgm", rb"YUV4MPEG2 ": "y4m",
+    rb"II\*\0": "tif", rb"MM\0\*": "tif",
+}  # fmt: skip
+"""Expressions for the first bytes of formats. Texts may begin with BM or P6, so these ask for more."""
 
 
 def extension_of(data: bytes) -> str | None:
     """Return the usual extension of a picture's format, by its first bytes; None if it is none of the known ones."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "webp"
-    return next((name for magic, name in _KINDS.items() if data.startswith(magic)), None)
+    return next((name for magic, name in _KINDS.items() if re.match(magic, data)), None)
 
 
 @dataclass(frozen=True)
@@ -120,10 +124,17 @@ class ImageConverter:
         if self._is_larger(data):
             data, kind = _core.encode_jpeg(self._reduced(data), quality=self.options.quality), "jpg"
         elif kind == "jpg":
-            data = _core.transcode_jpeg(data) or data
-        if self.options.form is Form.yuv420 and kind == "jpg" and not _is_turned(data):
-            return Encoded(_core.jpeg_planes(data), "y4m")
-        return Encoded(data, kind)
+            data = self._transcoded(data)
+        planes = _planes(data) if self.options.form is Form.yuv420 and kind == "jpg" else None
+        return Encoded(data, kind) if planes is None else Encoded(planes, "y4m")
+
+    def _transcoded(self, data: bytes) -> bytes:
+        """Return a JPEG with a restart grid, or as it is. Raises SampleError, or ValueError, if nothing decodes it."""
+        found = _core.transcode_jpeg(data)
+        if found is None:
+            self._whole(data)
+            return data
+        return found
 
     def target(self, data: bytes) -> NDArray[np.uint8]:
         """Return the pixels [H, W, 3] that a photograph has in the pack if its encoding loses nothing."""
@@ -159,9 +170,16 @@ def _opened(data: bytes) -> PIL.Image.Image:
     return open_picture(data, _core.Limits())
 
 
-def _is_turned(data: bytes) -> bool:
-    """Return True if a JPEG's EXIF turns or mirrors it, which formats without metadata would lose."""
-    return b"Exif\0\0" in data[:65536] and _opened(data).getexif().get(_ORIENTATION, 1) != 1
+def _planes(data: bytes) -> bytes | None:
+    """Return a JPEG in YUV4MPEG2; None for one that has no such form, or that its EXIF turns or mirrors."""
+    if b"Exif\0\0" in data and _opened(data).getexif().get(_ORIENTATION, 1) != 1:
+        return None
+    try:
+        return _core.jpeg_planes(data)
+    except ValueError as error:
+        if str(error).startswith("declined"):
+            return None
+        raise
 
 
 def _scaled(width: int, height: int, short_side: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from headrace.data import (
-    Dataset,
+    INDEX,
     FilePath,
     ObjectPath,
     Stores,
@@ -30,12 +30,9 @@ from headrace.data import (
     write_object,
     writing,
 )
-from headrace.data import open as open_dataset
 from headrace.errors import NotFoundError, UsageError, WriteError
 from headrace.stores import HUB_SCHEME, is_remote, parse_address
 
-INDEX = "index.headrace"
-"""Name of the merged index of a pack in a store."""
 _READ_BYTES = 16 << 20
 """Bytes of a request when an object is read from its start to its end."""
 
@@ -92,8 +89,8 @@ class PackFolder:
         """Open a file to read it from its start. Raises OSError; for an object, reading raises as `read` does."""
         return io.BufferedReader(open_stream(self.path(name)), _READ_BYTES)
 
-    def write(self, name: str, write: Callable[[BinaryIO], None]) -> None:
-        """Let `write` write a file. A local file stays if another run has written it; an object is replaced.
+    def write(self, name: str, write: Callable[[BinaryIO], None], *, replaces: bool = False) -> None:
+        """Let `write` write a file. A local file stays if there is one, unless `replaces`; an object is replaced.
 
         Raises WriteError, and ReadError if a store refuses it.
         """
@@ -103,7 +100,7 @@ class PackFolder:
             return
         try:
             with partial_file(str(path)) as partial:
-                if not os.path.exists(str(path)):
+                if replaces or not os.path.exists(str(path)):
                     finish_partial_file(partial, str(path), write)
                     _sync_folder(self.place)
         except UnwritableError as error:
@@ -143,14 +140,6 @@ class PackFolder:
             yield
         finally:
             os.close(descriptor)
-
-
-def open_pack(where: str | os.PathLike[str], *, store_options: Mapping[str, Any] | None = None) -> Dataset:
-    """Open the complete shards of a pack, in a store by their merged index if it is there. Raises HeadraceError."""
-    folder = PackFolder.of(where, store_options)
-    has_index = folder.stores is not None and INDEX in folder.names()
-    index = f"{folder}/{INDEX}" if has_index else None
-    return open_dataset(f"{folder}/shard-*.tar", index=index, store_options=store_options or None)
 
 
 def _write_object(path: ObjectPath, write: Callable[[BinaryIO], None]) -> None:

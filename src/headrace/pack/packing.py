@@ -3,7 +3,8 @@
 The cut is a pure function of the dataset and the options, so any number of machines can write shards without talking
 to each other, and the result has the same bytes as one machine's. A folder of shards holds
 
-    pack.json                 what the shards were made from, and where they are cut
+    pack.json                 what the shards were made from, where they are cut, and the schema: column to member
+    columns.headrace          the samples' keys, and all columns but those of bytes, with their types
     shard-000000.tar          samples in WebDataset's layout
     shard-000000.json         its samples, its SHA-256, its members' CRC-32, and the samples left out
 
@@ -13,6 +14,7 @@ In a store, `index.headrace` holds the indices of all shards.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tarfile
@@ -20,24 +22,28 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 
 from headrace import _core
-from headrace.data import BytesInMemory, Dataset, FileColumn, file_bytes
+from headrace.data import (
+    COLUMNS,
+    PLAN,
+    ByteColumn,
+    BytesInMemory,
+    Dataset,
+    FileColumn,
+    file_bytes,
+    shard_name,
+    write_columns,
+)
 from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.pack.conversion import ImageConverter, PackOptions
-from headrace.pack.members import Ints, PackMember, SampleReader
+from headrace.pack.members import Ints, PackMember, SampleReader, json_place
 from headrace.pack.pack_folder import PackFolder
-from headrace.pack.shard_files import (
-    PLAN,
-    read_document,
-    read_entries,
-    shard_name,
-    write_document,
-    write_shard,
-)
+from headrace.pack.shard_files import dropped_samples, read_document, read_entries, write_document, write_shard
 from headrace.stores import is_remote
 from headrace.system import default_threads
 
@@ -167,7 +173,7 @@ class PackPlan:
             samples=sum(len(entry["keys"]) for entry in entries),
             source_bytes=self.source_bytes,
             bytes=sum(entry["bytes"] for entry in entries),
-            dropped=tuple((key, why) for entry in entries for key, why in entry["dropped"]),
+            dropped=dropped_samples(entries),
             wall_s=time.monotonic() - begun_s,
         )
 
@@ -178,8 +184,8 @@ def _identity(reader: SampleReader) -> dict[str, Any]:
     found: dict[str, Any] = {
         "dataset": reader.dataset.fingerprint,
         "samples": len(reader.dataset),
-        "classes": reader.dataset.classes,
-        "columns": [*reader.files, *reader.values],
+        "schema": msgspec.to_builtins(reader.schema),
+        "json": json_place(reader.schema),
         "options": options,
         "codecs": _core.codec_versions(),
     }
@@ -192,20 +198,30 @@ def found_plan(reader: SampleReader, folder: PackFolder) -> PackPlan | None:
         found = read_document(folder, PLAN)
     except NotFoundError:
         return None
-    cuts, source_bytes, wanted = found.pop("cuts"), found.pop("source_bytes"), _identity(reader)
-    del found["format"]
-    if found != wanted:
-        other = [name for name in wanted if found.get(name) != wanted[name]]
+    wanted = _identity(reader)
+    other = [name for name in wanted if found.get(name) != wanted[name]]
+    if other:
         raise UsageError(f"{folder} holds a pack with another {', '.join(other)}; choose another folder, or delete it")
-    return PackPlan(sample_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
+    order = sample_order(len(reader.dataset), reader.converter.options.shuffle)
+    return PackPlan(order, found["cuts"], found["source_bytes"])
 
 
 def write_plan(reader: SampleReader, folder: PackFolder, pool: ThreadPoolExecutor) -> PackPlan:
-    """Compute the plan and write it. Two runs compute the same."""
-    estimate = estimated(reader, pool)
+    """Compute the plan and write it, after the values. Two runs compute the same."""
+    estimate, identity = estimated(reader, pool), _identity(reader)
     cuts, source_bytes = cut(estimate.sizes, reader.converter.options), int(estimate.source.sum())
-    write_document(folder, PLAN, {**_identity(reader), "cuts": cuts, "source_bytes": source_bytes})
-    return PackPlan(sample_order(len(reader.dataset), reader.converter.options.shuffle), cuts, source_bytes)
+    known = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
+    order = sample_order(len(reader.dataset), reader.converter.options.shuffle)
+    rows = order if reader.dataset.base_ids is None else reader.dataset.base_ids[order]
+
+    def write(file: BinaryIO) -> None:
+        held = (reader.dataset.columns[each.name] for each in reader.values)
+        columns = (column.rows(rows) for column in held if not isinstance(column, ByteColumn))
+        write_columns(file, known, reader.dataset.table.keys.take(rows), columns)
+
+    folder.write(COLUMNS, write, replaces=True)  # without a plan, it is of another run
+    write_document(folder, PLAN, {**identity, "id": known, "cuts": cuts, "source_bytes": source_bytes})
+    return PackPlan(order, cuts, source_bytes)
 
 
 def sample_order(samples: int, seed: int | None) -> Ints:

@@ -11,17 +11,17 @@ import pickle
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from headrace.data import Dataset
+from headrace.data import Dataset, shard_name
 from headrace.errors import HeadraceError, NotFoundError, ReadError
 from headrace.pack.conversion import ImageConverter, PackOptions
 from headrace.pack.members import SampleReader
 from headrace.pack.pack_folder import PackFolder
 from headrace.pack.packing import PackPlan, PackReport, expect_target, found_plan, sample_pool, write_plan
-from headrace.pack.shard_files import shard_name, write_shard
+from headrace.pack.shard_files import write_shard
 from headrace.system import connect_to_ray
 
 _LEAST_TASKS = 64
@@ -55,7 +55,8 @@ def pack_on_ray(
         shards = range(plan.shards)
         missing = plan.missing(folder, shards)
         # Pickled here: Ray would hand the arrays over read-only, and sizes of objects are noted in some of them.
-        job = ray.put(pickle.dumps((dataset, reader.files, folder, options)))
+        reader.keys  # noqa: B018  # once, for all tasks
+        job = ray.put(pickle.dumps((reader, folder)))
         _run_tasks(ray, job, missing, plan, tick)
     folder.index([shard_name(shard) for shard in shards])
     return plan.report(folder, shards, written=len(missing), begun_s=begun_s)
@@ -103,16 +104,14 @@ def _run_tasks(
 
 def _write_missing(job: bytes, shard: int) -> int:
     """Write a shard on a node, and return its bytes. Raises HeadraceError."""
-    dataset, files, folder, options = pickle.loads(job)
+    reader, folder = pickle.loads(job)
     with _named_node():
-        for name in files:
-            with suppress(KeyError):  # the first sample has no such member
-                dataset.read(name, 0)
-        reader = SampleReader(dataset, ImageConverter(options))
+        for name in reader.files:
+            reader.read(name, 0)
         plan = found_plan(reader, folder)
         if plan is None:
             raise NotFoundError(f"{folder}: expected the plan that the driver wrote, got none")
-        with sample_pool(dataset, files, None, cores=1) as pool:
+        with sample_pool(reader.dataset, reader.files, None, cores=1) as pool:
             return write_shard(reader, plan.order_of(shard), folder, shard_name(shard), pool, lambda *_: None)
 
 

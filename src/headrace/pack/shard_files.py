@@ -4,46 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import tarfile
 import zlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO
 
+from headrace.data import document_bytes, document_name, parse_document
 from headrace.errors import DatasetError, HeadraceError
-from headrace.pack.members import Ints, PackMember, SampleReader, key_of
+from headrace.pack.members import Ints, PackMember, SampleReader
 from headrace.pack.pack_folder import PackFolder
 
-FORMAT = "headrace pack 1"
-PLAN = "pack.json"
-_CHECK = "check"
 _READ_AT_ONCE = 16
-
-
-def shard_name(shard: int) -> str:
-    return f"shard-{shard:06d}.tar"
 
 
 def read_document(folder: PackFolder, name: str) -> dict[str, Any]:
     """Return a JSON document of a pack. Raises NotFoundError, ReadError, or DatasetError if it is damaged."""
-    data = folder.read(name)
-    try:
-        found = json.loads(data)
-        if found.pop(_CHECK) != _check(found):
-            raise ValueError("its content has changed")
-        if found["format"] != FORMAT:
-            raise ValueError(f"expected {FORMAT!r}, got {found['format']!r}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DatasetError(f"{folder.path(name)}: expected a document of headrace pack: {error}") from error
-    return dict(found)
+    return parse_document(folder.read(name), folder.path(name))
 
 
 def write_document(folder: PackFolder, name: str, document: Mapping[str, Any]) -> None:
     """Write a JSON document. Raises as `PackFolder.write` does."""
-    document = {"format": FORMAT, **document}
-    data = json.dumps({**document, _CHECK: _check(document)}).encode()
+    data = document_bytes(document)
 
     def write(file: BinaryIO) -> None:
         file.write(data)
@@ -54,7 +37,7 @@ def write_document(folder: PackFolder, name: str, document: Mapping[str, Any]) -
 def read_entry(folder: PackFolder, tar: str) -> dict[str, Any]:
     """Return the document of a shard. Raises ReadError, or DatasetError if it is missing or damaged."""
     try:
-        return read_document(folder, _document_name(tar))
+        return read_document(folder, document_name(tar))
     except DatasetError as error:
         raise DatasetError(f"{error}; delete {tar} and run pack again") from error
 
@@ -65,12 +48,9 @@ def read_entries(folder: PackFolder, tars: Sequence[str]) -> list[dict[str, Any]
         return list(pool.map(lambda tar: read_entry(folder, tar), tars))
 
 
-def _document_name(tar: str) -> str:
-    return tar.removesuffix(".tar") + ".json"
-
-
-def _check(document: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(document, sort_keys=True).encode())
+def dropped_samples(entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Return the key and the reason of each sample left out of these shards."""
+    return tuple((key, why) for entry in entries for _, key, why in entry["dropped"])
 
 
 def write_shard(
@@ -88,8 +68,7 @@ def write_shard(
     """
     keys: list[str] = []
     checks: list[int] = []
-    dropped: list[tuple[str, str]] = []
-    seen: Counter[str] = Counter()
+    dropped: list[tuple[int, str, str]] = []
     tar_bytes = 0
 
     def write(file: BinaryIO) -> None:
@@ -101,11 +80,9 @@ def write_shard(
                 if isinstance(outcome, HeadraceError):
                     if not reader.converter.options.drop_bad:
                         raise HeadraceError(f"{outcome}; drop_bad (--drop-bad) leaves such samples out") from outcome
-                    dropped.append((reader.dataset.key(index), str(outcome)))
+                    dropped.append((done - 1, reader.dataset.key(index), str(outcome)))
                     continue
-                key = key_of(reader.dataset.key(index))
-                seen[key] += 1
-                key = key if seen[key] == 1 else f"{key}-{seen[key]}"
+                key = reader.keys[index]
                 keys.append(key)
                 for suffix, data in outcome:
                     entry = tarfile.TarInfo(key + suffix)
@@ -115,7 +92,7 @@ def write_shard(
         tar_bytes = hashed.bytes
         write_document(
             folder,
-            _document_name(tar),
+            document_name(tar),
             {
                 "keys": keys,
                 "bytes": tar_bytes,

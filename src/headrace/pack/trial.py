@@ -44,11 +44,11 @@ def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = Non
     with sample_pool(dataset, reader.files, threads) as pool:
         estimate = estimated(reader, pool)
     cuts, order = cut(estimate.sizes, options), sample_order(len(dataset), options.shuffle)
-    pictures = [
-        (dataset.read(reader.files[0], int(order[at])), members[0])
-        for at, members in zip(estimate.tried, estimate.members, strict=True)
-        if members
-    ]
+    first = next(iter(reader.files))
+    read = [reader.read(first, int(order[at])) if members else None
+            for at, members in zip(estimate.tried, estimate.members, strict=True)]  # fmt: skip
+    pairs = zip(read, estimate.members, strict=True)
+    pictures = [(data, members[0]) for data, members in pairs if data is not None]
     before, after = _decode_s([data for data, _ in pictures]), _decode_s([member.data for _, member in pictures])
     psnr_db, similarity = _quality(reader.converter, pictures)
     return TrialReport(
@@ -86,7 +86,7 @@ def _quality(
     """Return the median PSNR and SSIM of the photographs that were encoded anew."""
     if converter.options.form is Form.lossless:
         return None, None
-    whole = ImageReader(output="numpy")
+    whole = ImageReader(output="numpy", exif=True)
     photographs = [(data, member.data) for data, member in pictures if member.suffix.endswith((".jpg", ".y4m"))]
     pairs = [(converter.target(data), whole(packed)) for data, packed in photographs]
     changed = [(target, found) for target, found in pairs if not np.array_equal(target, found)]

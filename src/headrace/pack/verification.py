@@ -7,13 +7,15 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, BinaryIO
 
+from headrace.data import PLAN, index_faults, shard_name, values_faults
 from headrace.errors import DatasetError, HeadraceError, NotFoundError, ReadError
 from headrace.pack.pack_folder import PackFolder
-from headrace.pack.shard_files import PLAN, read_document, read_entries, read_entry, shard_name
+from headrace.pack.shard_files import dropped_samples, read_document, read_entries, read_entry
 
 _CHECKED_AT_ONCE = 8
 
@@ -42,6 +44,7 @@ def describe(where: str | PathLike[str], *, store_options: Mapping[str, Any] | N
     plan, tars = _plan(folder)
     names = folder.names()
     there = [tar for tar in tars if tar in names]
+    labels = (each for each in plan["schema"] if each["name"] == "label")
     entries = read_entries(folder, there)
     return PackSummary(
         shards=len(there),
@@ -49,10 +52,10 @@ def describe(where: str | PathLike[str], *, store_options: Mapping[str, Any] | N
         samples=sum(len(entry["keys"]) for entry in entries),
         bytes=sum(entry["bytes"] for entry in entries),
         source_bytes=plan["source_bytes"],
-        columns=tuple(plan["columns"]),
-        classes=None if plan["classes"] is None else tuple(plan["classes"]),
+        columns=tuple(each["name"] for each in plan["schema"]),
+        classes=next((tuple(each["classes"]) for each in labels if each.get("classes") is not None), None),
         options=plan["options"],
-        dropped=tuple((key, why) for entry in entries for key, why in entry["dropped"]),
+        dropped=dropped_samples(entries),
     )
 
 
@@ -62,13 +65,16 @@ def verify(
     tick: Callable[[int, int], None] | None = None,
     store_options: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return what is wrong with the pack at a path or an address: missing shards, and each member that changed.
+    """Return what is wrong with the pack at a path or an address: missing shards, and each file that changed.
+
+    All bytes of all its files are read: the plan, values, shards with their entries, and indices. A member is named.
 
     `tick` is called with the shards checked and their total. Raises ReadError if a store cannot be read.
     """
     folder = PackFolder.of(where, store_options)
-    _, tars = _plan(folder)
-    names, wrong = folder.names(), []
+    plan, tars = _plan(folder)
+    names = folder.names()
+    wrong = values_faults([folder.path(tar) for tar in tars], plan["id"], names)
 
     def check(tar: str) -> list[str]:
         return _wrong_in(folder, tar) if tar in names else [f"{folder.path(tar)}: missing; run pack again"]
@@ -111,7 +117,7 @@ def _wrong_in(folder: PackFolder, tar: str) -> list[str]:
         entry = read_entry(folder, tar)
         with folder.open(tar) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"]:  # type: ignore[arg-type]
-                return []
+                return index_faults(path)
             file.seek(0)
             named = [f"{path}: member {name!r} has other bytes" for name in _changed(file, entry["crc32"])]
     except DatasetError as error:
@@ -125,15 +131,8 @@ def _wrong_in(folder: PackFolder, tar: str) -> list[str]:
 
 def _changed(file: BinaryIO, checks: list[int]) -> Iterator[str]:
     """Yield the members with other content, up to a header that cannot be read."""
-    with tarfile.open(fileobj=file, mode="r:", errorlevel=1) as archive:
-        for member, check in zip(_readable(archive), checks, strict=False):
+    with suppress(tarfile.TarError), tarfile.open(fileobj=file, mode="r:", errorlevel=1) as archive:
+        for member, check in zip(archive, checks, strict=False):
             content = archive.extractfile(member)
             if content is None or zlib.crc32(content.read()) != check:
                 yield member.name
-
-
-def _readable(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    try:
-        yield from archive
-    except tarfile.TarError:
-        return

@@ -63,7 +63,7 @@ def pack(
 
     from headrace.cache import parse_size
     from headrace.data import open as open_dataset
-    from headrace.pack import DENSE, Form, PackOptions, pack_on_ray, try_out
+    from headrace.pack import DENSE, Form, PackOptions, pack_on_ray, schema_of, try_out
     from headrace.pack import pack as write_pack
     from headrace.stores import is_remote
 
@@ -86,9 +86,11 @@ def pack(
     is_for_source = is_remote(source) or is_remote(root) or (bool(stores) and not is_remote(to))
     dataset = open_dataset(source, root=root, columns=names, store_options=stores if is_for_source else None)
     console, part = console_for(json), part_of(shard)
+    schema = schema_of(dataset)
+    say(console, ["Columns: " + ", ".join(f"{each.name} ({each.members})" for each in schema)])
     trial = try_out(dataset, options, threads=threads)
     say(console, trial_lines(trial))
-    document: dict[str, object] = {"trial": asdict(trial)}
+    document: dict[str, object] = {"columns": {each.name: each.members for each in schema}, "trial": asdict(trial)}
     if not dry_run:
         with byte_progress(Console(stderr=True), "Packing") as update:
 
@@ -145,10 +147,10 @@ def info(
 
 def _alike_in(folder: str, stores: dict[str, str]) -> list[list[str]]:
     """Return the keys of each group of images that look alike. Raises UsageError for a pack without images."""
-    from headrace.pack import open_pack
+    from headrace.data import open as open_dataset
     from headrace.tools.peek_survey import near_duplicates, survey
 
-    dataset = open_pack(folder, store_options=stores)
+    dataset = open_dataset(folder, store_options=stores or None)
     dataset.expect_files("image")
     seen = [(each.key, each.fingerprint) for each in survey(dataset, "image", range(len(dataset))) if each.fingerprint]
     return [[seen[place][0] for place in group] for group in near_duplicates([print_ for _, print_ in seen])]

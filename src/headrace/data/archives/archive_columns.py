@@ -143,6 +143,14 @@ class ArchiveColumn(ByteColumn):
     def locate(self, ids: Ints) -> Location:
         return self.places.locate(*self.samples.find(ids, self.ranks))
 
+    @property
+    def extensions(self) -> list[str]:
+        """Extensions of the column's members, in order of preference."""
+        found: dict[str, int] = {}
+        for samples, ranks in zip(self.samples.samples, self.ranks.reshape(-1, _MAX_EXTENSIONS).tolist(), strict=True):
+            found |= zip(samples.extensions, ranks, strict=False)
+        return sorted((name for name, rank in found.items() if rank != _NOT_IN_COLUMN), key=found.__getitem__)
+
     def present(self, ids: Ints) -> npt.NDArray[np.bool_]:
         """Return a mask of the samples that have the member."""
         here: npt.NDArray[np.bool_] = self.samples.find(ids, self.ranks)[1] >= 0

@@ -10,7 +10,7 @@ import io
 import os
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, TypeVar
@@ -162,17 +162,48 @@ def open_merged_index(where: str, stores: Stores, *, cache: str | None) -> Merge
     if not is_remote(where):
         return _open_local(where)
     path = stores.path(where)
+    shown = str(path)
+
+    def load(place: str) -> MergedIndex:
+        return MergedIndex(shown, place, damage_advice=f"Remove {place}, and open again")
+
+    def check(place: str) -> None:
+        try:
+            load(place).check_all()
+        except InvalidFileError as error:
+            raise _no_index(shown, error) from error
+
+    return open_copied(path, load, cache=cache, variant="merged", check=check)
+
+
+def open_copied(
+    path: ObjectPath,
+    load: Callable[[str], T],
+    *,
+    cache: str | None,
+    variant: str,
+    check: Callable[[str], object] | None = None,
+) -> T:
+    """Return `load` of a copy of an object in the cache folder, which one process per node fetches as others wait.
+
+    `load` raises InvalidFileError for a damaged copy, which is fetched again. `check` is called with a new copy, `load`
+    by default. Raises as they do, NotFoundError, ReadError.
+    """
     identity = identify_archive(path)
-    (place,) = sidecar_places(path, identity, cache, variant="merged")
+    (place,) = sidecar_places(path, identity, cache, variant=variant)
 
-    def load() -> MergedIndex | None:
-        if not os.path.exists(place):
-            return None
-        return MergedIndex(where_shown, place, damage_advice=f"Remove {place}, and open again")
+    def load_copy() -> T | None:
+        return load(place) if os.path.exists(place) else None
 
-    where_shown = str(path)
+    def fetch(partial: int) -> None:
+        def write(target: BinaryIO) -> None:
+            _copy(path.open(), identity.bytes, target.fileno())
+            (check or load)(f"/proc/self/fd/{target.fileno()}")
+
+        finish_partial_file(partial, place, write)
+
     try:
-        found = load()
+        found = load_copy()
     except InvalidFileError as error:
         warnings.warn(damage_text(f"{place}: expected a copy of {path}", error), stacklevel=2)
         found = None
@@ -180,10 +211,10 @@ def open_merged_index(where: str, stores: Stores, *, cache: str | None) -> Merge
         return found
     try:
         patience_s = REMOTE_RETRIES.of(path.store).retry_for_s + _LAST_ATTEMPT_S
-        return build_cached(place, load, lambda partial: _fetch(path, identity, partial, place), patience_s=patience_s)
+        return build_cached(place, load_copy, fetch, patience_s=patience_s)
     except UnwritableError as error:
         raise ReadError(
-            f"{path}: the index could not be copied to {place}: {error}. Name a writable folder with room as cache= or "
+            f"{path}: it could not be copied to {place}: {error}. Name a writable folder with room as cache= or "
             f"HEADRACE_CACHE"
         ) from error
 
@@ -195,19 +226,6 @@ def _open_local(path: str) -> MergedIndex:
         return MergedIndex(path, path, damage_advice=_BUILD_AGAIN.format(path))
     except InvalidFileError as error:
         raise _no_index(path, error) from error
-
-
-def _fetch(path: ObjectPath, identity: FileIdentity, partial: int, place: str) -> None:
-    file = path.open()
-
-    def write(target: BinaryIO) -> None:
-        _copy(file, identity.bytes, target.fileno())
-        try:
-            MergedIndex(str(path), f"/proc/self/fd/{target.fileno()}", damage_advice="").check_all()
-        except InvalidFileError as error:
-            raise _no_index(str(path), error) from error
-
-    finish_partial_file(partial, place, write)
 
 
 def _copy(file: ReadableFile, size: int, descriptor: int) -> None:

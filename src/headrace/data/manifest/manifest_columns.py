@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,8 @@ BATCH_ROWS = 1 << 16
 BATCH_BYTES = 4 << 20
 MAX_COLUMNS = 1_000
 
-_NUMBERS = (np.int64, np.float32, np.float64, np.bool_)
+_NUMBERS = (np.int64, np.float32, np.float64, np.bool_, np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32,
+            np.uint64, np.float16)  # fmt: skip
 _EXACT_IN_FLOAT = 2**53
 _KEY_NAMES = ("__key__", "key")
 
@@ -151,14 +153,18 @@ def load_manifest_columns(arrays: Arrays, outline: str) -> ManifestColumns:
     if known.key is not None and not 0 <= known.key < len(names):
         raise InvalidFileError("the outline names a key that is no column")
     columns = {
-        name: _column(arrays, f"column.{number}", kind, rows) for number, (name, kind) in enumerate(known.columns)
+        name: load_column(arrays, f"column.{number}", kind, rows) for number, (name, kind) in enumerate(known.columns)
     }
     keys = key_strings(None if known.key is None else columns[names[known.key]], rows)
     unlabelled = ManifestColumns(keys, columns, known.digest, known.files, known.bytes, known.skipped)
     return unlabelled.labelled(known.classes)
 
 
-def _column(arrays: Arrays, prefix: str, kind: str, rows: int) -> HeldColumn:
+def load_column(arrays: Arrays, prefix: str, kind: str, rows: int, item_shape: Sequence[int] = ()) -> HeldColumn:
+    """Load the arrays of one column of values from untrusted input. Raises InvalidFileError.
+
+    `item_shape`: shape of each item of a list, such as [4] for boxes.
+    """
     match kind:
         case "value":
             return ValueColumn(stored_numbers(arrays, f"{prefix}.values", _NUMBERS, rows))
@@ -173,8 +179,10 @@ def _column(arrays: Arrays, prefix: str, kind: str, rows: int) -> HeldColumn:
             of_numbers = f"{prefix}.items" in arrays
             items = (stored_numbers(arrays, f"{prefix}.items", _NUMBERS) if of_numbers
                      else stored_strings(arrays, f"{prefix}.items"))  # fmt: skip
-            if offsets[0] != 0 or offsets[-1] != len(items):
+            if offsets[0] != 0 or int(offsets[-1]) * math.prod(item_shape) != len(items):
                 raise InvalidFileError(f"{prefix}.offsets do not divide its items")
+            if item_shape:
+                items = np.asarray(items).reshape(int(offsets[-1]), *item_shape)
             return ListColumn(offsets, items)
     raise InvalidFileError("a column is of another kind")
 

@@ -93,6 +93,15 @@ class ObjectPath:
         return hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
 
 
+def is_there(path: ObjectPath) -> bool:
+    """Return False for an object that is missing, or that its store keeps from us, as S3 does with missing ones."""
+    try:
+        path.take(path.store.head(path.key))
+    except FailedRequestError as failure:  # others pass, or are raised by what reads the object
+        return failure.kind not in (FailureKind.MISSING, FailureKind.CREDENTIALS)
+    return True
+
+
 def write_object(path: ObjectPath, source: str) -> None:
     """Write the file at the path `source` as an object, replacing any previous one.
 

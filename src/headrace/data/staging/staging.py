@@ -15,6 +15,7 @@ from headrace.data import Where
 from headrace.data.manifest.manifest_table import holds_bytes_of_samples
 from headrace.data.sources.file_kind import ROW_KINDS, kind_of
 from headrace.data.sources.image_folders import ALL_FILES, split_pattern
+from headrace.data.sources.pack_source import pack_files
 from headrace.data.sources.path_root import Root
 from headrace.data.staging.copying import FileCopier, StageReport, units
 from headrace.data.staging.journal import StageJournal, locked_folder, partial_name
@@ -246,9 +247,9 @@ def stage_dataset(where: Where, *, root: Root | None, to: str | os.PathLike[str]
                 f"stage: expected root= beside it, got none: {paths[0]} names files that lie anywhere. Say which "
                 f"folder or archives they are in"
             )
-    sources = sources_of([*paths, *roots])
+    sources = sources_of([*paths, *roots, *map(str, pack_files(paths))])
     stage(sources, to=folder)
-    copies = [source.copy_in(folder) for source in sources]
+    copies = [source.copy_in(folder) for source in sources[: len(paths) + len(roots)]]
     return _as_given(copies[: len(paths)]), None if root is None else _as_given(copies[len(paths) :])
 
 

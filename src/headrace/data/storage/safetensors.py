@@ -33,7 +33,11 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 _DTYPES = {
     "BOOL": "|b1",
+    "I8": "<i1",
     "U8": "<u1",
+    "I16": "<i2",
+    "U16": "<u2",
+    "F16": "<f2",
     "I32": "<i4",
     "U32": "<u4",
     "F32": "<f4",
@@ -193,6 +197,18 @@ class MappedFile:
 def read_arrays(path: str) -> tuple[MappedArrays, dict[str, str]]:
     """Return the arrays in the file at `path`, and its metadata. Raises as `MappedFile.read` does."""
     return MappedFile(path).read()
+
+
+def verified_arrays(path: str, format: str, of: str) -> Arrays:
+    """Return the arrays in the file at `path`, with every byte verified, and this `format` and `of` in its metadata.
+
+    Raises as `MappedFile.read` does.
+    """
+    arrays, metadata = read_arrays(path)
+    if (metadata.get("format"), metadata.get("of")) != (format, of):
+        raise InvalidFileError("it is of another content, or version")
+    arrays.check_all()
+    return dict(arrays)
 
 
 def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> BlockChecks:
