@@ -171,6 +171,7 @@ def exact_sin_cos(degrees: float) -> tuple[float, float]: ...
 
 # --- outlines of instances (core/dense) ---
 
+def nearest_pixels(begin: float, end: float, low: int, high: int, count: int) -> NDArray[np.int32]: ...
 def paint_polygons(
     masks: NDArray[np.uint8],
     *,

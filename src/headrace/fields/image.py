@@ -112,12 +112,13 @@ class Image(KnownArguments, of="field"):
 
     `dct_scaling` controls whether a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster. By default,
     only if the decoded window still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels
-    of a full decode. True requires only the output's size (within 19 levels); False never scales. `exif` rotates the
-    image by its EXIF orientation (in a PNG: an eXIf chunk before the pixels). `filter` is the resampling filter.
+    of a full decode. True requires only the output's size (within 19 levels); False never scales. `exif` turns the
+    image by its EXIF orientation, as browsers, OpenCV and torchcodec do (in a PNG: an eXIf chunk before the pixels).
+    False leaves the stored pixels, those of Pillow's `open`. `filter` is the resampling filter.
     "triangle" is antialiased bilinear, like Pillow's BILINEAR; "bicubic" and "lanczos" are Pillow's BICUBIC and
     LANCZOS, torch's and torchvision's with `antialias=True`. "linear" blends two pixels each way without antialiasing,
-    like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" is nearest-exact. With "linear" and "nearest", a
-    JPEG is always decoded at full size. `shrink_to` allows sampling from a copy of the image whose short side is at
+    like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" is Pillow's NEAREST. With these two, a JPEG
+    is always decoded at full size. `shrink_to` allows sampling from a copy of the image whose short side is at
     most `shrink_to` pixels: the crop stays the same, its detail is bounded. With `cache=` and a random view, that copy
     is cached. `source` names the column if it differs from the field's name.
 
@@ -140,7 +141,7 @@ class Image(KnownArguments, of="field"):
     filter: Filter = "triangle"
     channels_last: bool = True
     dct_scaling: bool | None = None
-    exif: bool = False
+    exif: bool = True
     shrink_to: int | None = None
     augment: Augmentation | str | Sequence[Augmentation | str] | None = None
     view: View | Sequence[View] | None = None

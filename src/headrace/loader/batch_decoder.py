@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Container, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from headrace.loader.cache import EpochCache
 from headrace.loader.decoding import pixels
 from headrace.loader.decoding.arrays import FieldContent
 from headrace.loader.decoding.contents import contents_of
-from headrace.loader.decoding.detection import BatchMoves, PerSample, resolve_points
+from headrace.loader.decoding.detection import BatchMoves, BatchViews, PerSample, resolve_points
+from headrace.loader.decoding.frames import Frames
 from headrace.loader.decoding.on_device import DeviceDecoding
 from headrace.loader.decoding.pixels import all_parts
 from headrace.loader.decoding.texts import TextMeter
@@ -299,9 +301,18 @@ class BatchDecoder:
             longest = (pending.rows.plan.longest or 0) if content.name == recipe.measured else 0
             for name, joined in content.join(values, pending.rows, longest).items():
                 batch[name] = self._converter.values(joined)
-        parts = self._places.make(pending.rows.samples, pending.views, pending.sizes, self._moves(pending))
+        views = BatchViews(pending.views, pending.sizes, self._turns(pending))
+        parts = self._places.make(pending.rows.samples, views, self._moves(pending))
         batch |= {name: self._converter.values(part) for name, part in parts.items()}
         return {name: batch[name] for name in self._names}
+
+    def _turns(self, pending: Pending) -> NDArray[np.int64]:
+        if not self._places.annotates:
+            return np.ones(len(pending.rows), np.int64)
+        name, _, column = self._recipe.images[0]
+        read = partial(self._assembly.read, name, column)
+        frames = Frames(self._recipe.dataset, self._recipe.images[0], read, self._recipe.limits)
+        return frames.turns(pending.rows.samples, pending.sizes)
 
     def _moves(self, pending: Pending) -> BatchMoves | None:
         augment, rows = self._recipe.augment, pending.rows

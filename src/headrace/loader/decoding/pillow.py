@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import TooLargeError, apart_formats, open_picture
-from headrace.fields import Image
+from headrace.data import TooLargeError, apart_formats, open_picture, orientation_of, turned
+from headrace.fields import Image, Spatial
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -81,12 +81,12 @@ def _own_channels(picture: PIL.Image.Image, *, alpha: bool) -> NDArray[np.generi
     return np.asarray(picture.convert("RGBA" if alpha and has_alpha else "RGB"))
 
 
-def read_picture(data: bytes, limits: Limits) -> NDArray[np.generic]:
+def read_picture(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:
     """Read the values unchanged, [H, W] or [H, W, C]: palette indices, 16-bit grey, floats; 1-bit grey as 0 and 255.
 
     Raises as `decode_picture` does.
     """
-    return _decoded(data, PictureForm(None, False), limits)
+    return _decoded(data, PictureForm(None, field.exif), limits)
 
 
 def _decoded(data: bytes, form: PictureForm, limits: Limits) -> NDArray[np.generic]:
@@ -118,17 +118,21 @@ def decode_here(
 
 
 def _converted(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
-    import PIL.Image
-    import PIL.ImageOps
+    opened.load()  # turns a TIFF, and removes its orientation
+    values = _values(opened, form.mode)
+    return turned(values, orientation_of(opened)) if form.exif else values
 
-    if form.mode is None:
-        return np.asarray(opened.convert("L") if opened.mode == "1" else opened)
-    picture = PIL.ImageOps.exif_transpose(opened) if form.exif else opened
-    if form.mode in (OWN, OWN_ALPHA):
-        return _own_channels(picture, alpha=form.mode == OWN_ALPHA)
+
+def _values(picture: PIL.Image.Image, mode: str | None) -> NDArray[np.generic]:
+    import PIL.Image
+
+    if mode is None:
+        return np.asarray(picture.convert("L") if picture.mode == "1" else picture)
+    if mode in (OWN, OWN_ALPHA):
+        return _own_channels(picture, alpha=mode == OWN_ALPHA)
     if picture.mode.startswith("I;16"):  # the high byte, as in the core; Pillow's own conversion would clip
         picture = PIL.Image.fromarray((np.asarray(picture, np.uint16) >> 8).astype(np.uint8))
-    return np.asarray(picture.convert(form.mode))
+    return np.asarray(picture.convert(mode))
 
 
 IDLE_S = 20.0

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _core
 from headrace._core import Limits
 from headrace.augment import compile_augment
 from headrace.data import MOST_PIXEL_BYTES, array_files, picture_size
@@ -32,6 +33,14 @@ _NO_PLACE = np.iinfo(np.int64).min
 """New value of a mask's values that the batch cannot hold (core/dense/mask_target.hpp)."""
 
 Options = dict[str, Any]
+
+_PIXELS_VERSION = 3
+"""Raise it with any change to the pixels that the same arguments make from the same file."""
+
+
+def pixel_versions() -> str:
+    """Return what determines the bits of pixels, apart from files and arguments: part of states and of caches."""
+    return f"{_core.codec_versions()}, pixels {_PIXELS_VERSION}"
 
 
 @dataclass(frozen=True)
@@ -154,7 +163,14 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
         return {**_NEAREST, "mask": mask}
     if isinstance(field, Normals):
         half = {"subtract": [127.5] * 3, "divide": [127.5] * 3}
-        return {**_NEAREST, **half, "channels": 3, "dtype": field.dtype, "normals": field.y == "up"}
+        return {
+            **_NEAREST,
+            **half,
+            "orient": field.exif,
+            "channels": 3,
+            "dtype": field.dtype,
+            "normals": field.y == "up",
+        }
     return {**_NEAREST, "depth": _depth_numbers(field)}
 
 
@@ -249,7 +265,9 @@ def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.g
             return _bands(array_files.read_tiff(data, limits), count)
         return pillow.read_colors(data, field, limits)
     values = (
-        array_files.read_array(data, limits) if array_files.holds_array(data) else pillow.read_picture(data, limits)
+        array_files.read_array(data, limits)
+        if array_files.holds_array(data)
+        else pillow.read_picture(data, field, limits)
     )
     return _core_layout(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
 
@@ -265,7 +283,7 @@ def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int
     wide = isinstance(field, Image) and field.wide
     if array_files.holds_array(data) and (wide or not isinstance(field, Image)):
         return array_files.array_size(data, field.channel_count if isinstance(field, Image) else None)
-    found = picture_size(data, exif=isinstance(field, Image) and field.exif, limits=limits)
+    found = picture_size(data, exif=field.exif, limits=limits)
     by_bands = wide and found == (0, 0) and array_files.is_tiff(data) and "TIFF" in limits.formats
     return array_files.tiff_size(data) if by_bands else found
 
