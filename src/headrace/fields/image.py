@@ -100,8 +100,9 @@ class Image(KnownArguments, of="field"):
     """Image column: decoded, cropped and resampled by the sample's view.
 
     In the batch: [N, C, H, W] of `dtype`, C = 3 for mode "RGB" and 1 for "L". Memory is channels-last unless
-    `channels_last` is False. uint8 holds 0…255; floats hold 0…1, or normalized values with `normalize`. Alpha is
-    dropped and palettes are expanded. 16-bit channels are reduced to their high byte, with one warning.
+    `channels_last` is False. uint8 holds 0…255; floats hold 0…1, or normalized values with `normalize`. Palettes are
+    expanded. 16-bit channels are reduced to their high byte, with one warning. Alpha is dropped, with one warning where
+    it varies, unless `background` (red, green and blue of 0…255) is given: transparent images are composited over it.
 
     `channels` preserves more. With `channels` and a float dtype, or with `dtype="uint16"`, values are not reduced to
     bytes: they are resampled in double precision and rounded once. uint16 holds 0…65535 (8-bit values times 257).
@@ -142,6 +143,7 @@ class Image(KnownArguments, of="field"):
     channels_last: bool = True
     dct_scaling: bool | None = None
     exif: bool = True
+    background: tuple[int, int, int] | None = None
     shrink_to: int | None = None
     augment: Augmentation | str | Sequence[Augmentation | str] | None = None
     view: View | Sequence[View] | None = None
@@ -158,6 +160,7 @@ class Image(KnownArguments, of="field"):
                 f"{self.shrink_to!r}; take about 1.2 times the size that the view cuts"
             )
         self._check_channels()
+        self._check_background()
         self._check_augment()
         self._check_copies()
         if self.normalize is None:
@@ -182,6 +185,20 @@ class Image(KnownArguments, of="field"):
                 f"Image: expected shrink_to=None with dtype={self.dtype!r} and channels={count!r}, got "
                 f"{self.shrink_to}; what is shrunk is kept in bytes"
             )
+
+    def _check_background(self) -> None:
+        colour = self.background
+        if colour is None:
+            return
+        values = tuple(colour) if isinstance(colour, tuple | list) else ()
+        if len(values) != 3 or not all(type(value) is int and 0 <= value <= 255 for value in values):
+            raise UsageError(f"Image: expected background to be None or three ints 0…255, got {colour!r}")
+        if self.wide:
+            raise UsageError(
+                f"Image: expected background=None with dtype={self.dtype!r} and channels={self.channels!r}, got "
+                f"{colour!r}; leave channels out, as images of 8 bits without alpha are composited"
+            )
+        object.__setattr__(self, "background", values)
 
     def _check_augment(self) -> None:
         program = compile_augment("Image: augment", self.augment)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,8 @@ class PictureForm:
     mode: str | None
     """Mode for `Image.convert`; None leaves the values unchanged."""
     exif: bool
+    background: Sequence[int] | None = None
+    """Colour over which a transparent image is composited; None drops its alpha."""
 
 
 def decode_picture(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
@@ -48,7 +50,7 @@ def decode_picture(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint
 
     Raises ValueError (with the expected content) if Pillow cannot decode it, TooLargeError beyond `limits`.
     """
-    pixels = _decoded(data, PictureForm(image.mode, image.exif), limits)
+    pixels = _decoded(data, PictureForm(image.mode, image.exif, image.background), limits)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1), np.uint8)
 
 
@@ -119,8 +121,23 @@ def decode_here(
 
 def _converted(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
     opened.load()  # turns a TIFF, and removes its orientation
-    values = _values(opened, form.mode)
+    values = _values(opened, form.mode) if form.background is None else _composited(opened, form)
     return turned(values, orientation_of(opened)) if form.exif else values
+
+
+def is_transparent(picture: PIL.Image.Image) -> bool:
+    """Return True if an opened image has an alpha channel, or a transparent colour."""
+    return picture.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in picture.info
+
+
+def _composited(picture: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
+    import PIL.Image
+
+    if not is_transparent(picture) or picture.mode.startswith("I"):
+        return _values(picture, form.mode)
+    canvas = PIL.Image.new("RGBA", picture.size, (*form.background, 255))  # type: ignore[misc]  # not None here
+    canvas.alpha_composite(picture.convert("RGBA"))
+    return _values(canvas.convert("RGB"), form.mode)
 
 
 def _values(picture: PIL.Image.Image, mode: str | None) -> NDArray[np.generic]:
@@ -226,8 +243,7 @@ os.register_at_fork(after_in_child=_forget_processes)
 def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits: Limits) -> NDArray[np.generic]:
     """Decode the image as one of `formats`. Raises TooLargeError beyond `limits`, ValueError if decoding fails."""
     request = {
-        "mode": form.mode,
-        "exif": form.exif,
+        "form": asdict(form),
         "formats": list(formats),
         "deadline_s": min(limits.max_decode_s, _LONGEST_WAIT_S),
         "limits": {
@@ -299,7 +315,7 @@ def _answer(request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
     try:
-        found = decode_here(data, PictureForm(request["mode"], request["exif"]), limits, request["formats"])
+        found = decode_here(data, PictureForm(**request["form"]), limits, request["formats"])
         return {"shape": found.shape, "dtype": found.dtype.str}, found.tobytes()
     except TooLargeError as error:
         return {"limit": str(error)}, b""

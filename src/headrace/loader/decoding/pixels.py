@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace._core import Limits
 from headrace.augment import compile_augment
-from headrace.data import MOST_PIXEL_BYTES, array_files, picture_size
+from headrace.data import MOST_PIXEL_BYTES, array_files, open_picture, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.batch_memory import tensor_over
@@ -123,7 +123,7 @@ def decoded_with(images: Images) -> list[int]:
     for at, (_, field, column) in enumerate(images):
         if isinstance(field, Image) and not field.wide:
             small = None if field.shrink_to is None else (field.shrink_to, field.filter, field.dct_scaling)
-            shared.setdefault((column, field.exif, field.channel_count, small), []).append(at)
+            shared.setdefault((column, field.exif, field.background, field.channel_count, small), []).append(at)
     found = [-1] * len(images)
     for members in shared.values():
         fields = [field for _, field, _ in (images[at] for at in members) if isinstance(field, Image)]
@@ -198,6 +198,7 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
         "filter": image.filter,
         "dct_margin": _DCT_MARGINS[image.dct_scaling],
         "orient": image.exif,
+        "background": image.background,
         "shrink_to": image.shrink_to or 0,
     }
 
@@ -293,6 +294,21 @@ def is_narrowed(data: bytes, field: Spatial, limits: Limits) -> bool:
     if not isinstance(field, Image) or field.wide:
         return False
     return array_files.is_tiff(data) and not array_files.is_byte_tiff(data, limits)
+
+
+def has_varying_alpha(data: bytes, limits: Limits) -> bool:
+    """Return True if the image is transparent anywhere, which a picture of 8 bits without background loses."""
+    try:
+        with open_picture(data, limits) as opened:
+            opened.load()
+            if not pillow.is_transparent(opened) or opened.mode.startswith("I"):
+                return False
+            low, _ = opened.convert("RGBA").getchannel("A").getextrema()
+            return int(low) < 255
+    except MemoryError:
+        raise
+    except Exception:  # Pillow's plugins raise anything; decoding has its own errors
+        return False
 
 
 def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
