@@ -388,7 +388,8 @@ def test_timm_and_albumentations_are_told_too() -> None:
             scale=(0.5, 1.0), ratio=(0.75, 1.3), interpolation=SimpleNamespace(value="bilinear"))]  # fmt: skip
     assert not hr.from_timm(timm).exact
     small, large = (
-        part("Resize", "albumentations.augmentations", height=side, width=side, p=1, interpolation=1) for side in (8, 32)
+        part("Resize", "albumentations.augmentations", height=side, width=side, p=1, interpolation=1)
+        for side in (8, 32)
     )
     assert hr.from_albumentations([large]).exact
     assert not hr.from_albumentations([small, large]).exact

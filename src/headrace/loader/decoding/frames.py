@@ -14,7 +14,7 @@ from headrace.errors import DatasetError
 from headrace.fields import Spatial
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.floating[Any]]
+Floats = NDArray[np.float64]
 
 
 class Frames:

@@ -250,7 +250,7 @@ class InstanceMaskField(InstanceColumn):
                 outlines = [outlines[at] for at in np.flatnonzero(kept[row]).tolist()]
             window = PickedWindow.of(views[row])
             try:
-                masks = _painted_turned(outlines, window, *sizes[row].tolist(), int(turns[row]))
+                masks = _painted_turned(outlines, window, sizes[row], int(turns[row]))
             except (ValueError, OverflowError) as error:
                 raise self.error(sample, str(error)) from error
             found.append(window.on_output(masks))
@@ -268,9 +268,10 @@ class InstanceMaskField(InstanceColumn):
 
 
 def _painted_turned(
-    outlines: list[Outline], window: PickedWindow, width: int, height: int, orientation: int
+    outlines: list[Outline], window: PickedWindow, size: NDArray[np.int32], orientation: int
 ) -> NDArray[np.uint8]:
-    """Return what `painted` does; outlines of a stored image turn to the displayed one, of `width` x `height`."""
+    """Return what `painted` does; outlines of a stored image turn to the displayed one, of `size` (width, height)."""
+    width, height = size.tolist()
     if orientation not in SIDEWAYS:
         return painted(outlines, window, width=width, height=height)
     along_x, along_y = (-1 if orientation in mirrors else 1 for mirrors in ((6, 7), (7, 8)))

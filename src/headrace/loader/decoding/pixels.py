@@ -303,8 +303,7 @@ def has_varying_alpha(data: bytes, limits: Limits) -> bool:
             opened.load()
             if not pillow.is_transparent(opened) or opened.mode.startswith("I"):
                 return False
-            low, _ = opened.convert("RGBA").getchannel("A").getextrema()
-            return int(low) < 255
+            return bool((np.asarray(opened.convert("RGBA"))[..., 3] < 255).any())
     except MemoryError:
         raise
     except Exception:  # Pillow's plugins raise anything; decoding has its own errors
