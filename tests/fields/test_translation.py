@@ -379,7 +379,7 @@ def resize(size: Any, interpolation: str = "bilinear") -> Any:
     ],
 )
 def test_one_resampling_is_no_two(parts: list[Any], exact: bool) -> None:
-    """Resamplings in sequence, and what a crop would pad, differ from a view's; nearest picks as from a Pillow image."""
+    """Resamplings in sequence differ from a view's one, and so does a resize of what a crop pads."""
     assert hr.from_torchvision(parts).exact is exact
 
 
