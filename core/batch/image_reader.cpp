@@ -93,7 +93,7 @@ Image ImageReader::probe(const FieldItem& item) {
         const Memory& pixels = *item.memory();
         return {.width = pixels.width, .height = pixels.height, .pixels = pixels, .bytes = pixels.size};
     }
-    return open(fetch(item, std::numeric_limits<std::size_t>::max()), item.field.orient, true);
+    return open(fetch(item, std::numeric_limits<std::size_t>::max()), item.field, true);
 }
 
 Image ImageReader::measure(const FieldItem& item) {
@@ -103,7 +103,7 @@ Image ImageReader::measure(const FieldItem& item) {
         clock_.enter(Stage::read);
         const Reader::Start start = fetch(item, most);
         try {
-            return open(start, item.field.orient, false);
+            return open(start, item.field, false);
         } catch (const Fault& fault) {
             const bool may_go_on = fault.code == Code::corrupt || fault.code == Code::unsupported;
             if (start.is_all() || !may_go_on) throw;
@@ -111,7 +111,8 @@ Image ImageReader::measure(const FieldItem& item) {
     }
 }
 
-Image ImageReader::open(const Reader::Start& start, bool orient, bool for_pixels) {
+Image ImageReader::open(const Reader::Start& start, const ImageField& field, bool for_pixels) {
+    const bool orient = field.orient;
     const std::span<const std::uint8_t> bytes = start.bytes;
     const std::int64_t since = now_ns();
     clock_.enter(Stage::probe);
@@ -146,6 +147,7 @@ Image ImageReader::open(const Reader::Start& start, bool orient, bool for_pixels
         throw Fault(Code::declined, "neither JPEG nor PNG");
     }
     if (orientation != 1 && for_pixels) throw Fault(Code::declined, "turned by EXIF");
+    if (field.composite && image.png.transparent) throw Fault(Code::declined, "transparent");
     if (is_sideways(orientation)) std::swap(image.width, image.height);
     expect_memory(image.whole_bytes, limits_.max_decode_bytes);
     clock_.spent(Stage::probe, since, bytes.size());

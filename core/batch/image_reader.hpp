@@ -49,7 +49,7 @@ public:
 private:
     std::span<const std::uint8_t> read_cached(const Job& job, const CacheUse& cache, int sample);
     Reader::Start fetch(const FieldItem& item, std::size_t most);
-    Image open(const Reader::Start& start, bool orient, bool for_pixels);
+    Image open(const Reader::Start& start, const ImageField& field, bool for_pixels);
     void send_pixels(const Image& image, Layout layout, int top, int bottom, RowSink& sink);
 
     const Limits& limits_;

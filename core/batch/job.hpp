@@ -85,6 +85,7 @@ struct ImageField {
     Format format;                // the size for all contents; the rest not for masks and depth
     std::uint8_t* out = nullptr;  // samples times sample_bytes()
     bool orient = false;          // respect EXIF: a rotated image is declined
+    bool composite = false;       // over a background: a transparent image is declined
     CacheUse cache;
     std::uint64_t name_hash = 0;  // key of the field's own draws
     // View of pictures that do not follow the job's; each copy draws separately.
@@ -152,6 +153,7 @@ public:
     std::vector<std::int32_t> sizes;  // width, height of the first image field, per sample
     std::vector<Failure> failures;    // in no order
     std::atomic<int> narrowed{0};     // pictures with 16-bit channels reduced to the high byte
+    std::atomic<int> transparent{-1};  // a sample whose picture has lost an alpha channel or tRNS
 
     bool may_keep(int sample) const { return keeps == nullptr || keeps[sample] != 0; }
     // Sizes the outcome and makes the job ready to run.

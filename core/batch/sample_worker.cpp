@@ -12,7 +12,10 @@ namespace {
 // Returns a decoder's memory if it is worth a lock; images of ordinary size need none.
 std::int64_t costly(std::int64_t bytes) { return bytes < (std::int64_t{32} << 20) ? 0 : bytes; }
 
-void count_narrowed(Job& job, const Image& image) {
+void count_losses(const FieldItem& item, const Image& image) {
+    Job& job = item.job;
+    if (image.kind == Image::Kind::png && image.png.transparent)
+        job.transparent.store(item.sample, std::memory_order_relaxed);
     if ((image.kind == Image::Kind::png && image.png.bit_depth == 16) || image.big_endian)
         job.narrowed.fetch_add(1, std::memory_order_relaxed);
 }
@@ -101,7 +104,7 @@ void SampleWorker::run_copies(const FieldItem& first, int index, Image image, co
     if (cached) small = shrinker_.read(first, *cached);
     if (cached && !small) image = reader_.probe(first);
     clock_.enter(Stage::decode);
-    count_narrowed(job, image);
+    count_losses(first, image);
     if (!small && field.as<PictureOptions>()->shrink_to > 0) small = shrinker_.make(first, image);
     const Image& source = small ? *small : image;
     shared_.clear();
@@ -168,7 +171,7 @@ void SampleWorker::write(const FieldItem& item, const Format& format, std::uint8
                          const View& view, const Chain& chain) {
     const auto* options = item.field.as<PictureOptions>();
     if (options == nullptr) return dense_.write(item, image, view);
-    count_narrowed(item.job, image);
+    count_losses(item, image);
     if (options->shrink_to == 0) return pictures_.write(*options, format, out, image, view, chain);
     const Image small = shrinker_.make(item, image);
     pictures_.write(*options, format, out, small, Shrinker::scaled(view, image, small), chain);

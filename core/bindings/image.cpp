@@ -149,7 +149,8 @@ void bind_image(nb::module_& m) {
             "__init__",
             [](PyImageOptions* self, int channels, const std::string& dtype, bool planar,
                const std::vector<float>& subtract, const std::vector<float>& divide, const std::vector<int>& fill,
-               const std::string& filter, double dct_margin, bool orient, int shrink_to,
+               const std::string& filter, double dct_margin, bool orient,
+               const std::optional<std::vector<int>>& background, int shrink_to,
                const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth,
                std::optional<bool> normals, const std::optional<WideNumbers>& wide, std::uint64_t name_hash,
                const std::optional<ViewTable>& view, int copies, int decoded_with, const PyAugmentation* augment) {
@@ -162,6 +163,7 @@ void bind_image(nb::module_& m) {
                 if (shrink_to < 0) throw nb::value_error("expected shrink_to of at least 0");
                 if (!wide) field.format = parse_format(channels, dtype, planar, subtract, divide, fill);
                 field.orient = orient;
+                field.composite = background.has_value();
                 if (mask) {
                     options.take_mask(*mask);
                 } else if (depth) {
@@ -183,6 +185,7 @@ void bind_image(nb::module_& m) {
             nb::kw_only(), "channels"_a = 3, "dtype"_a = "uint8", "planar"_a = false,
             "subtract"_a = std::vector<float>(3, 0.0F), "divide"_a = std::vector<float>(3, 255.0F),
             "fill"_a = std::vector<int>(3, 0), "filter"_a = "triangle", "dct_margin"_a = 0.0, "orient"_a = false,
+            "background"_a = nb::none(),
             "shrink_to"_a = 0, "mask"_a = nb::none(), "depth"_a = nb::none(), "normals"_a = nb::none(),
             "wide"_a = nb::none(), "name_hash"_a = 0, "view"_a = nb::none(), "copies"_a = 1, "decoded_with"_a = -1,
             nb::arg("augment").none() = nb::none());

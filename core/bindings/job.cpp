@@ -143,7 +143,7 @@ void PyJob::check_place(const ImageField& field) const {
     const ImageField& first = with == index ? field : job_->images[static_cast<std::size_t>(with)];
     const bool shrinks = picture->shrink_to > 0;
     const auto* other = first.as<PictureOptions>();
-    if (first.decoded_with() != with || first.orient != field.orient || other->shrink_to != picture->shrink_to ||
+    if (first.decoded_with() != with || first.orient != field.orient || first.composite != field.composite || other->shrink_to != picture->shrink_to ||
         first.format.channels != field.format.channels || field.cache.cut > (shrinks ? Cut::shrunk : Cut::file) ||
         (shrinks && (other->filter != picture->filter || other->dct_margin != picture->dct_margin)))
         throw nb::value_error("expected fields that are decoded together to be of one kind");
@@ -244,6 +244,7 @@ void bind_job(nb::module_& m) {
         .def_prop_ro("done", &PyJob::done)
         .def("failures", &PyJob::failures)
         .def_prop_ro("narrowed", &PyJob::narrowed)
+        .def_prop_ro("transparent", &PyJob::transparent)
         .def("raw", &PyJob::raw, "field"_a)
         .def_prop_ro("views", &PyJob::views)
         .def_prop_ro("sizes", &PyJob::sizes);

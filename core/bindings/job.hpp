@@ -73,6 +73,7 @@ public:
     }
     bool done() const { return job_->done(); }
     int narrowed() const { return finished().narrowed.load(std::memory_order_relaxed); }
+    int transparent() const { return finished().transparent.load(std::memory_order_relaxed); }
     void cancel() { job_->cancel(); }
 
     nb::list failures();

@@ -8,6 +8,7 @@
 
 #include "bindings.hpp"
 #include "numpy.hpp"
+#include "resample/taps.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -78,6 +79,14 @@ void paint(const Mask& mask, const Values<std::int64_t>& runs, int height, const
 }  // namespace
 
 void bind_outlines(nb::module_& m) {
+    m.def(
+        "nearest_pixels",
+        [](double from, double to, int low, int high, int outputs) {
+            Taps taps;
+            taps.nearest(from, to, low, high, outputs, false);
+            return to_numpy(std::move(taps.start));
+        },
+        "begin"_a, "end"_a, "low"_a, "high"_a, "count"_a);
     m.def("paint_polygons", &paint_polygons, "masks"_a, nb::kw_only(), "xy"_a, "ends"_a, "owners"_a, "rows"_a,
           "columns"_a);
     m.def("paint_runs", &paint, "mask"_a, nb::kw_only(), "runs"_a, "height"_a, "rows"_a, "columns"_a);

@@ -26,18 +26,18 @@ std::span<const T> span_of(const In<T>& array) {
     return {array.data(), array.shape(0)};
 }
 
-Samples group(const BytesIn& names, const OffsetsIn& offsets, const BytesIn& types) {
+Samples group(const BytesIn& names, const OffsetsIn& offsets, const BytesIn& types, bool last_dot) {
     const std::string_view text = text_of(names);
     check_offsets(text, span_of(offsets));
     if (types.shape(0) + 1 != offsets.shape(0)) throw Fault(Code::corrupt, "expected as many types as names");
     nb::gil_scoped_release release;
-    return group_members({text, span_of(offsets)}, span_of(types));
+    return group_members({text, span_of(offsets)}, span_of(types), last_dot);
 }
 
-nb::tuple group_names(BytesIn names, OffsetsIn offsets, BytesIn types) {
+nb::tuple group_names(BytesIn names, OffsetsIn offsets, BytesIn types, bool last_dot) {
     Samples samples;
     try {
-        samples = group(names, offsets, types);
+        samples = group(names, offsets, types, last_dot);
     } catch (const Fault& fault) {
         raise(PyExc_ValueError, fault);
     }
@@ -57,9 +57,10 @@ nb::tuple group_names(BytesIn names, OffsetsIn offsets, BytesIn types) {
 // Finder that keeps its arrays alive.
 class PySampleFinder {
 public:
-    void add(BytesIn names, OffsetsIn offsets, In<std::uint32_t> first, In<std::int32_t> member, BytesIn extension) {
+    void add(BytesIn names, OffsetsIn offsets, In<std::uint32_t> first, In<std::int32_t> member, BytesIn extension,
+             bool last_dot) {
         try {
-            finder_.add({text_of(names), span_of(offsets), span_of(first), span_of(member), span_of(extension)});
+            finder_.add({text_of(names), span_of(offsets), span_of(first), span_of(member), span_of(extension), last_dot});
         } catch (const Fault& fault) {
             raise(PyExc_ValueError, fault);
         }
@@ -142,13 +143,14 @@ void bind_joined(nb::module_& m, const char* name) {
 void bind_samples(nb::module_& m) {
     m.def(
         "group_members", &group_names, nb::arg("names"), nb::arg("name_offsets"), nb::arg("types"),
+        nb::arg("last_dot") = false,
         "Samples of member names: (first uint32[s + 1], member int32[m], extension uint8[m], extensions list[bytes],\n"
         "folders uint8[], folder_offsets uint64[f + 1], folder_of int32[s], skipped dict); the members of sample i\n"
         "are member[first[i] : first[i + 1]]. ValueError: more than 256 extensions.");
     nb::class_<PySampleFinder>(m, "SampleFinder")
         .def(nb::init<>())
         .def("add", &PySampleFinder::add, nb::arg("names"), nb::arg("name_offsets"), nb::arg("first"),
-             nb::arg("member"), nb::arg("extension"), "One more archive's samples.")
+             nb::arg("member"), nb::arg("extension"), nb::arg("last_dot") = false, "One more archive's samples.")
         .def("find", &PySampleFinder::find, nb::arg("ids"), nb::arg("ranks"),
              "For each sample its archive and, of its members, the one whose extension ranks lowest (ranks uint8[256]\n"
              "an archive; 255: never taken), -1 if it has none: (int64[n], int64[n]). IndexError: there is no such\n"

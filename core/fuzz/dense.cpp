@@ -88,8 +88,9 @@ DepthMap map_of(const Source& source, const DepthFormat& f) {
 }
 
 int picked(double from, double to, int low, int high, int outputs, int i) {
-    const double centre = std::floor(from + (2.0 * i + 1) * (to - from) / (2.0 * outputs));
-    return static_cast<int>(std::clamp(centre, static_cast<double>(low), high - 1.0));
+    Taps taps;
+    taps.nearest(from, to, low, high, outputs, false);
+    return taps.start[i];
 }
 
 // Calls check(output pixel, source x, source y) for each pixel, with -1 for padding.

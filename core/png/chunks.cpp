@@ -206,6 +206,7 @@ std::size_t packed_row_bytes(const PngInfo& info, int width) {
 void read_chunks(Bytes file, const Limits& limits, Chunks& chunks) {
     chunks.clear();
     PngInfo info = read_header(file, limits);
+    info.transparent = info.has_alpha;
     bool has_exif = false;
     std::string_view previous = "IHDR";
     std::size_t offset = signature.size() + frame_bytes + header_bytes;
@@ -216,6 +217,8 @@ void read_chunks(Bytes file, const Limits& limits, Chunks& chunks) {
             take_data(chunk, previous, chunks);
         } else if (chunk.type == "PLTE") {
             take_palette(chunk, chunks);
+        } else if (chunk.type == "tRNS") {
+            info.transparent = true;
         } else if (chunk.type == "eXIf" && !has_exif && chunks.data.empty()) {
             has_exif = true;
             info.orientation = tiff_orientation(chunk.data);

@@ -36,6 +36,27 @@ double stretch_of(Filter filter, double from, double to, int outputs) {
     return is_antialiased(filter) ? std::max((to - from) / outputs, 1.0) : 1.0;
 }
 
+// Centres of outputs in a resize of the pixels from `first` on: `centre` is the next one, relative to `first`.
+struct Steps {
+    double first, step, centre;
+};
+
+// Pillow adds up centres from the start of the resized image on. For a fifth of all pairs of sizes some centres are
+// between two pixels, and the sum's rounding decides. So a window that was cropped after its resize begins at the
+// resized image's start, which is `low`.
+Steps steps_of(double from, double to, int low, int high, int outputs) {
+    const double step = (to - from) / outputs;
+    const double before = (from - low) / step, all = (high - low) / step;
+    const auto is_whole = [](double count) {
+        return std::abs(count - std::round(count)) < 1e-6 && count > -1 && count < 1 << 16;
+    };
+    if (!is_whole(before) || !is_whole(all)) return {std::floor(from), step, from - std::floor(from) + step * 0.5};
+    Steps steps{static_cast<double>(low), (high - low) / std::round(all), 0};
+    steps.centre = steps.step * 0.5;
+    for (int i = static_cast<int>(std::round(before)); i > 0; --i) steps.centre += steps.step;
+    return steps;
+}
+
 double triangle(double x) { return std::max(0.0, 1.0 - x); }
 
 // Keys' cubic with a = -1/2.
@@ -141,10 +162,10 @@ void Taps::nearest(double from, double to, int low, int high, int outputs_, bool
     start.assign(outputs, 0);
     count.assign(outputs, 1);
     weight.clear();
-    for (int i = 0; i < outputs; ++i) {
-        // Multiplied before dividing: exact for whole windows, where a centre may be between two pixels.
-        const double centre = from + (2.0 * i + 1) * (to - from) / (2.0 * outputs);
-        start[reversed ? outputs - 1 - i : i] = clamp_to(std::floor(centre), low, high - 1);
+    if (outputs == 0) return;
+    Steps steps = steps_of(from, to, low, high, outputs);
+    for (int i = 0; i < outputs; ++i, steps.centre += steps.step) {
+        start[reversed ? outputs - 1 - i : i] = clamp_to(steps.first + std::floor(steps.centre), low, high - 1);
     }
 }
 

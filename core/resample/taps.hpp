@@ -51,7 +51,7 @@ struct Taps {
     // The stride is a multiple of `slots`; `reversed` mirrors the outputs (a flip is free).
     void blend(const Blend&, int slots, int one, bool reversed);
 
-    // The same for nearest-exact: the pixel under the centre of each output.
+    // The same for nearest: the pixel under the centre of each output, as Pillow picks it.
     void nearest(double from, double to, int low, int high, int outputs, bool reversed);
 
 private:

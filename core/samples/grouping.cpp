@@ -61,10 +61,10 @@ class Grouper {
 public:
     Samples samples;
 
-    explicit Grouper(const Names& names) : names_(names) {}
+    Grouper(const Names& names, bool last_dot) : names_(names), last_dot_(last_dot) {}
 
     void add(std::int32_t member) {
-        const MemberName split = split_name(names_.at(member));
+        const MemberName split = split_name(names_.at(member), last_dot_);
         samples.metadata += split.metadata;
         samples.hidden += split.hidden;
         samples.without_extension += split.key.empty() && !split.metadata && !split.hidden;
@@ -182,6 +182,7 @@ private:
     }
 
     Names names_;
+    bool last_dot_;
     std::vector<Run> runs_;
     bool rising_ = true;  // true while run keys ascend bytewise
     std::vector<Entry> entries_;
@@ -191,9 +192,9 @@ private:
 
 }  // namespace
 
-Samples group_members(const Names& names, std::span<const std::uint8_t> types) {
+Samples group_members(const Names& names, std::span<const std::uint8_t> types, bool last_dot) {
     if (types.size() > max_names) throw Fault(Code::limit, "more than max_names = 2147483647 members");
-    Grouper grouper(names);
+    Grouper grouper(names, last_dot);
     for (std::size_t i = 0; i < types.size(); ++i)
         if (is_regular(types[i])) grouper.add(static_cast<std::int32_t>(i));
     grouper.finish();

@@ -31,6 +31,6 @@ struct Samples {
 // Groups the regular files among the members (by tar type), anywhere in the archive, by their split_name keys; the name
 // offsets must be ascending and within the text. The last of several members with one key and extension counts, as in
 // extraction. Throws Fault(limit) beyond max_extensions or max_names.
-Samples group_members(const Names& names, std::span<const std::uint8_t> types);
+Samples group_members(const Names& names, std::span<const std::uint8_t> types, bool last_dot = false);
 
 }  // namespace headrace

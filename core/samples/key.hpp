@@ -16,7 +16,7 @@ std::string_view without_dot_slash(std::string_view name);
 
 // Splits a name, without a leading "./", at the first dot of its last component into key and extension (like
 // webdataset's base_plus_ext). Names with a leading dot in the last component (hidden), webdataset's "__name__" entries
-// (metadata) and names without an extension belong to no sample.
-MemberName split_name(std::string_view name);
+// (metadata) and names without an extension belong to no sample. `last_dot`: splits at the last dot instead.
+MemberName split_name(std::string_view name, bool last_dot = false);
 
 }  // namespace headrace

@@ -42,7 +42,7 @@ std::string_view SampleFinder::key(std::int64_t id) const {
         throw Fault(Code::corrupt, "a sample has no member");
     const std::uint64_t start = samples.name_offsets[member], stop = samples.name_offsets[member + 1];
     if (start > stop || stop > samples.names.size()) throw Fault(Code::corrupt, "a name lies outside the names");
-    return split_name(samples.names.substr(start, stop - start)).key;
+    return split_name(samples.names.substr(start, stop - start), samples.last_dot).key;
 }
 
 SampleFinder::Place SampleFinder::place(std::int64_t id) const {

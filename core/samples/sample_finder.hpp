@@ -17,6 +17,7 @@ struct ArchiveSamples {
     std::span<const std::uint32_t> first;
     std::span<const std::int32_t> member;
     std::span<const std::uint8_t> extension;
+    bool last_dot = false;  // how names were split
 };
 
 // Rank of an extension that a column never uses. A column uses the sample's member with the lowest rank.

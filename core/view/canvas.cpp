@@ -12,8 +12,8 @@ namespace {
 
 int checked_side(std::int64_t size) {
     if (size < 1 || size > kMaxSide)
-        throw Fault(Code::view, "the view makes a side of " + std::to_string(size) + " pixels; expected 1 to " +
-                                    std::to_string(kMaxSide) + ": the image is too narrow or too long for this view");
+        throw Fault(Code::unfit, "the view makes a side of " + std::to_string(size) + " pixels; expected 1 to " +
+                                     std::to_string(kMaxSide) + ": the image is too narrow or too long for this view");
     return static_cast<int>(size);
 }
 
@@ -62,17 +62,18 @@ void Axis::crop(int start, int size) {
 
 void Axis::resize(int size) {
     if (padded())
-        throw Fault(Code::view,
-                    "a padded canvas cannot be resized: a crop before the resize is larger than this image; "
-                    "resize first, or make the crop smaller");
+        throw Fault(
+            Code::view,
+            "a padded canvas cannot be resized: a crop before the resize is larger than this image, and pads it; "
+            "resize first, or make the crop smaller");
     size_ = inner_size_ = checked_side(size);
 }
 
 View Canvas::view() const {
     if (std::int64_t{x.size_} * y.size_ > Limits{}.max_pixels)
-        throw Fault(Code::view, "the view's output would be " + std::to_string(x.size_) + " x " +
-                                    std::to_string(y.size_) + " (width x height), beyond max_pixels " +
-                                    std::to_string(Limits{}.max_pixels));
+        throw Fault(Code::unfit, "the view's output would be " + std::to_string(x.size_) + " x " +
+                                     std::to_string(y.size_) + " (width x height), beyond max_pixels " +
+                                     std::to_string(Limits{}.max_pixels));
     const bool empty = x.inner_size_ == 0 || y.inner_size_ == 0;
     return {.x0 = x.from_,
             .y0 = y.from_,

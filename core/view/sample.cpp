@@ -67,9 +67,9 @@ void resize_short(Canvas& canvas, std::int64_t size, std::int64_t max_size) {
         long_side = max_size;
     }
     if (short_side < 1 || long_side > kMaxSide)
-        throw Fault(Code::view, "cannot resize an image of " + extent(width, height) + " to a short side of " +
-                                    std::to_string(size) + ": the other side would be " + std::to_string(long_side) +
-                                    " and the short one " + std::to_string(short_side));
+        throw Fault(Code::unfit, "cannot resize an image of " + extent(width, height) + " to a short side of " +
+                                     std::to_string(size) + ": the other side would be " + std::to_string(long_side) +
+                                     " and the short one " + std::to_string(short_side));
     const int small = static_cast<int>(short_side), large = static_cast<int>(long_side);
     canvas.resize(upright ? small : large, upright ? large : small);
 }
@@ -91,9 +91,9 @@ void random_crop(Canvas& canvas, const ViewOp& op, const Stream& stream) {
         canvas.y.pad(missing_y, missing_y);
     }
     if (width > canvas.x.size() || height > canvas.y.size())
-        throw Fault(Code::view, "RandomCrop of " + extent(width, height) + " from an image of " +
-                                    extent(canvas.x.size(), canvas.y.size()) +
-                                    ", padding included: resize first, or set pad_if_needed=True");
+        throw Fault(Code::unfit, "RandomCrop of " + extent(width, height) + " from an image of " +
+                                     extent(canvas.x.size(), canvas.y.size()) +
+                                     ", padding included: resize first, or set pad_if_needed=True");
     const Draw place = stream.at(0);
     const int top = offset_below(place.first, canvas.y.size() - height + 1);
     const int left = offset_below(place.second, canvas.x.size() - width + 1);
@@ -118,8 +118,8 @@ int spread_offset(int room, int number, int count) {
 
 void check_fits(const Canvas& canvas, const char* what, int width, int height) {
     if (width <= canvas.x.size() && height <= canvas.y.size()) return;
-    throw Fault(Code::view, std::string(what) + " of " + extent(width, height) + " from an image of " +
-                                extent(canvas.x.size(), canvas.y.size()) + ": resize first");
+    throw Fault(Code::unfit, std::string(what) + " of " + extent(width, height) + " from an image of " +
+                                 extent(canvas.x.size(), canvas.y.size()) + ": resize first");
 }
 
 // Four corners, row by row, then the centre.

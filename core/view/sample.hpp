@@ -11,7 +11,8 @@ namespace headrace {
 
 // The program comes from parse_program. key = hash64(seed, epoch), id is the sample's base id, and op number s draws
 // from stage s of its stream. Without ops the view is the whole source. `copy` is the view's number within its sample.
-// Throws Fault(view) if the program does not fit the source: for example, it is smaller than a RandomCrop.
+// Throws Fault(unfit) if the program does not fit the source: for example, it is smaller than a RandomCrop. Throws
+// Fault(view) for a resize of what a crop has padded: the program is at fault, as the image is a good one.
 View sample_view(std::span<const ViewOp> program, std::uint64_t key, std::uint64_t id, std::uint32_t pass,
                  std::uint16_t dataset, int source_width, int source_height, int copy = 0);
 

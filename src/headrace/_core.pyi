@@ -171,6 +171,7 @@ def exact_sin_cos(degrees: float) -> tuple[float, float]: ...
 
 # --- outlines of instances (core/dense) ---
 
+def nearest_pixels(begin: float, end: float, low: int, high: int, count: int) -> NDArray[np.int32]: ...
 def paint_polygons(
     masks: NDArray[np.uint8],
     *,
@@ -238,7 +239,7 @@ class BlockChecks:
 # --- samples (core/samples) ---
 
 def group_members(
-    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64], types: NDArray[np.uint8]
+    names: NDArray[np.uint8], name_offsets: NDArray[np.uint64], types: NDArray[np.uint8], last_dot: bool = False
 ) -> tuple[
     NDArray[np.uint32],
     NDArray[np.int32],
@@ -258,6 +259,7 @@ class SampleFinder:
         first: NDArray[np.uint32],
         member: NDArray[np.int32],
         extension: NDArray[np.uint8],
+        last_dot: bool = False,
     ) -> None: ...
     def find(self, ids: NDArray[np.int64], ranks: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
     def keys(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]: ...
@@ -372,6 +374,7 @@ class ImageOptions:
         filter: str = "triangle",
         dct_margin: float = 0.0,
         orient: bool = False,
+        background: Sequence[int] | None = None,
         shrink_to: int = 0,
         mask: tuple[int, int, NDArray[np.int64]] | None = None,
         depth: tuple[str, float, float, float, float, tuple[float, float, float, float, bool] | None] | None = None,
@@ -476,6 +479,8 @@ class Job:
     def done(self) -> bool: ...
     @property
     def narrowed(self) -> int: ...
+    @property
+    def transparent(self) -> int: ...
     def failures(self) -> list[RowFailure]: ...
     def raw(self, field: int) -> list[bytes]: ...
     @property

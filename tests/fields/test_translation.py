@@ -357,3 +357,39 @@ def test_albumentations_geometry() -> None:
         assert why in unknown.note
     with pytest.raises(UsageError, match="take hr"):
         hr.from_albumentations([album("CoarseDropout")])
+
+
+def resize(size: Any, interpolation: str = "bilinear") -> Any:
+    return part("Resize", size=size, max_size=None, interpolation=SimpleNamespace(value=interpolation))
+
+
+@pytest.mark.parametrize(
+    ("parts", "exact"),
+    [
+        ([resize([48]), resize([224, 224])], False),
+        ([resize([48]), part("CenterCrop", size=(40, 40)), resize([224])], False),
+        ([resize([256]), CROP], False),
+        ([part("CenterCrop", size=(100, 100)), resize([64])], False),
+        ([resize([256]), part("CenterCrop", size=(224, 224)), FLIP], True),
+        ([part("RandomCrop", size=(9, 9), padding=None, pad_if_needed=False, fill=0), resize([64])], True),
+        ([resize([64], "nearest"), TO_IMAGE], True),
+        ([resize([64], "nearest-exact"), TO_TENSOR], True),
+        ([TO_IMAGE, resize([64], "nearest-exact")], False),
+        ([TO_TENSOR, resize([64], "nearest")], False),
+    ],
+)
+def test_one_resampling_is_no_two(parts: list[Any], exact: bool) -> None:
+    """Resamplings in sequence differ from a view's one, and so does a resize of what a crop pads."""
+    assert hr.from_torchvision(parts).exact is exact
+
+
+def test_timm_and_albumentations_are_told_too() -> None:
+    timm = [resize([48]), part("RandomResizedCropAndInterpolation", "timm.data.transforms", size=(32, 32),
+            scale=(0.5, 1.0), ratio=(0.75, 1.3), interpolation=SimpleNamespace(value="bilinear"))]  # fmt: skip
+    assert not hr.from_timm(timm).exact
+    small, large = (
+        part("Resize", "albumentations.augmentations", height=side, width=side, p=1, interpolation=1)
+        for side in (8, 32)
+    )
+    assert hr.from_albumentations([large]).exact
+    assert not hr.from_albumentations([small, large]).exact

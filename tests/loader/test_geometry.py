@@ -9,6 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from loader_data import encode, photograph
 
 import headrace as hr
 from headrace.errors import UsageError
@@ -161,3 +162,11 @@ def test_the_source_is_the_field_that_the_view_is_drawn_from(data):
 def test_without_an_image_there_is_no_view(data):
     with pytest.raises(UsageError, match="field 'view': expected an image field with it, whose view"):
         load(data, {"view": hr.Geometry(), "number": hr.Label()})
+
+
+def test_a_resize_of_what_a_crop_pads_is_an_error_and_no_bad_sample():
+    """A good image is never replaced for it; torchvision would resize the padding, too."""
+    files = [encode(photograph(number, 30, 20), "PNG") for number in range(3)]
+    loader = hr.Loader(hr.open(files), {"image": hr.Image()}, view=[hr.CenterCrop(25), hr.Resize(9)], batch_size=1)
+    with pytest.raises(UsageError, match="pads it"):
+        list(loader)

@@ -129,17 +129,23 @@ def test_formats_of_the_list_are_as_pillow_decodes_them(kind):
         hr.decode_image(data, output="numpy", limits=hr.Limits(max_pixels=31 * 57 - 1))
 
 
-@pytest.mark.parametrize("exif", [False, True])
+@pytest.mark.parametrize("options", [{}, {"exif": True}, {"exif": False}], ids=str)
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_images_are_turned_as_pillow_turns_them(kind, exif):
-    """Pillow turns a TIFF as it decodes it, whoever asks; other formats by `exif=True` alone."""
+def test_images_are_turned_as_pillow_turns_them(kind, options):
+    """Pillow turns a TIFF as it decodes it, whoever asks; other formats unless `exif=False`."""
     picture = photograph(3, 40, 30)
     files = [encode(picture, kind, exif=exif_of(turn)) for turn in range(1, 9)]
-    loader = hr.Loader(hr.open(files), {"image": hr.Image(exif=exif)}, batch_size=1, output="numpy", max_bad=0.0)
+    loader = hr.Loader(hr.open(files), {"image": hr.Image(**options)}, batch_size=1, output="numpy", max_bad=0.0)
     for batch, file in zip(loader, files, strict=True):
         opened = PIL.Image.open(io.BytesIO(file))
-        expected = np.asarray(PIL.ImageOps.exif_transpose(opened) if exif else opened)
+        expected = np.asarray(PIL.ImageOps.exif_transpose(opened) if options.get("exif", True) else opened)
         assert np.abs(batch["image"][0].transpose(1, 2, 0).astype(int) - expected).max() <= (kind == "JPEG")
+        for found in (
+            hr.decode_image(file, output="numpy", **options),
+            hr.ImageReader(output="numpy", **options)(file),
+            hr.read_images([file], output="numpy", **options)[0],
+        ):
+            np.testing.assert_array_equal(found, batch["image"][0].transpose(1, 2, 0))
 
 
 @pytest.mark.long

@@ -50,7 +50,9 @@ def test_every_pixels_middle_lies_where_the_pixel_does(view, upside_down, width,
     y, x = np.mgrid[0:height, 0:width]
     places = np.stack([x, y], -1).reshape(-1, 2)
     points = np.concatenate([places + 0.5, np.full((len(places), 1), 2)], 1)[None]
-    seen = points_on_output(points, BatchViews(row, np.array([[width, height]], np.int32)), NO_PAIRS)[0]
+    seen = points_on_output(points, BatchViews(row, np.array([[width, height]], np.int32), np.ones(1, int)), NO_PAIRS)[
+        0
+    ]
     image = core_images.run(points_data.coordinates(width, height), row, filter="nearest", fill=[255] * 3)
     visible = seen[:, 2] > 0
     at = seen[visible].astype(int)
@@ -71,7 +73,7 @@ def test_a_box_has_just_the_pixels_of_what_it_marks(view, upside_down, width, he
     source[top:bottom, left:right] = 255
     shown = core_images.run(source, row, filter="nearest", fill=[0] * 3)[..., 0] == 255
     boxes = np.array([[left, top, right, bottom]], np.float64)
-    views = BatchViews(row, np.array([[width, height]], np.int32))
+    views = BatchViews(row, np.array([[width, height]], np.int32), np.ones(1, int))
     seen, kept = boxes_on_output(boxes, views, min_size=0, min_visible=0)
     if kept[0]:
         points_data.assert_box(seen[0], shown)
@@ -88,7 +90,7 @@ ANY_BOX = st.tuples(numbers, numbers, numbers, numbers)
 def test_boxes_are_their_twins(drawn, corners, min_size, min_visible):
     view, upside_down, width, height, key = drawn
     row = view_of(view, upside_down, width, height, key)
-    views = BatchViews(row, np.array([[width, height]], np.int32))
+    views = BatchViews(row, np.array([[width, height]], np.int32), np.ones(1, int))
     seen, kept = boxes_on_output(np.array([corners], np.float64), views, min_size=min_size, min_visible=min_visible)
     # On the very edge between kept and dropped, rounding may fall on either side.
     near = [
@@ -106,7 +108,7 @@ def test_boxes_are_their_twins(drawn, corners, min_size, min_visible):
 def test_points_are_their_twins(drawn, x, y, visibility):
     view, upside_down, width, height, key = drawn
     row = view_of(view, upside_down, width, height, key)
-    views = BatchViews(row, np.array([[width, height]], np.int32))
+    views = BatchViews(row, np.array([[width, height]], np.int32), np.ones(1, int))
     seen = points_on_output(np.array([[[x, y, visibility]]], np.float64), views, NO_PAIRS)
     expected = twin.point(row[0], x, y, visibility)
     if (seen[0, 0, 2] > 0) == (expected[2] > 0):
@@ -127,7 +129,7 @@ def test_pairs_change_places_in_a_mirror(hflip, vflip, swapped):
     """Upside down and mirrored is a turn: what was left stays left."""
     row = core_images.view_row((0, 0, 8, 8), (0, 0, 8, 8), (8, 8), hflip=bool(hflip), vflip=bool(vflip))
     points = np.array([[[1.0, 2.0, 1], [5.0, 3.0, 2], [4.0, 4.0, 2]]])
-    views = BatchViews(row, np.array([[8, 8]], np.int32))
+    views = BatchViews(row, np.array([[8, 8]], np.int32), np.ones(1, int))
     seen, alone = (points_on_output(points, views, pairs) for pairs in (np.array([[0, 1]]), NO_PAIRS))
     np.testing.assert_array_equal(seen, alone[:, [1, 0, 2]] if swapped else alone)
 
@@ -156,7 +158,7 @@ def test_albumentations_agrees(hflip, vflip):
         names=np.arange(200),
     )
     row = core_images.view_row(window, window, (100, 135), hflip=hflip, vflip=vflip)
-    views = BatchViews(row, np.array([size], np.int32))
+    views = BatchViews(row, np.array([size], np.int32), np.ones(1, int))
     seen, kept = boxes_on_output(boxes, views.of(np.zeros(200, np.int64)), min_size=0, min_visible=0.3)
     assert np.flatnonzero(kept).tolist() == np.asarray(theirs["ids"]).astype(int).tolist()
     np.testing.assert_allclose(seen[kept], theirs["bboxes"], atol=1e-2)
@@ -418,7 +420,7 @@ def test_points_of_another_number(tmp_path):
 def test_a_point_that_is_not_finite_is_not_labelled():
     row = core_images.view_row((0, 0, 8, 8), (0, 0, 8, 8), (8, 8))
     points = np.array([[[np.nan, 2.0, 2], [2.0, np.inf, 2], [1.0, 1.0, np.nan], [1.0, 1.0, 1]]])
-    seen = points_on_output(points, BatchViews(row, np.array([[8, 8]], np.int32)), NO_PAIRS)
+    seen = points_on_output(points, BatchViews(row, np.array([[8, 8]], np.int32), np.ones(1, int)), NO_PAIRS)
     assert seen[0].tolist() == [[0, 0, 0]] * 3 + [[1, 1, 1]]
 
 

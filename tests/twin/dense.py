@@ -20,8 +20,15 @@ def nearest(values: np.ndarray, view: Mapping[str, float], padding: float | tupl
 
 
 def _picked(begin: float, end: float, low: float, high: float, count: int) -> np.ndarray:
-    centres = begin + (2.0 * np.arange(count) + 1) * (end - begin) / (2.0 * max(count, 1))
-    return np.clip(np.floor(centres), low, high - 1).astype(int)
+    step = (end - begin) / max(count, 1)
+    before, extent = (begin - low) / step if step else 0, (high - low) / step if step else 0
+    first, skipped = np.floor(begin), 0
+    if abs(before - round(before)) < 1e-6 and abs(extent - round(extent)) < 1e-6 and extent:  # a crop of a resize
+        first, step, skipped = low, (high - low) / round(extent), round(before)
+    centres = [begin - first + step * 0.5 if not skipped else step * 0.5]
+    for _ in range(skipped + count - 1):
+        centres.append(centres[-1] + step)
+    return np.clip(first + np.floor(centres[skipped:][:count]), low, high - 1).astype(int)
 
 
 def depth(

@@ -35,12 +35,21 @@ from headrace.data.location import ABSENT, ColumnFiles, HeldParts, Location, nat
 from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
-from headrace.data.pillow_images import MOST_PIXEL_BYTES, TooLargeError, apart_formats, open_picture, picture_size
+from headrace.data.pillow_images import (
+    MOST_PIXEL_BYTES,
+    SIDEWAYS,
+    TooLargeError,
+    apart_formats,
+    open_picture,
+    orientation_of,
+    picture_size,
+    turned,
+)
 from headrace.data.remote.key_ranges import list_objects
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import ObjectPath, write_object
 from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
-from headrace.data.sizes import image_sizes
+from headrace.data.sizes import image_sizes, stated_columns
 from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed
 from headrace.data.sources.index_building import (
     IndexedFile,

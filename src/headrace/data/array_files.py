@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data.pillow_images import TooLargeError, open_picture
+from headrace.data.pillow_images import ORIENTATION, SIDEWAYS, TooLargeError, open_picture, turned
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -217,14 +217,21 @@ def is_byte_tiff(data: bytes, limits: Limits) -> bool:
 
 def tiff_size(data: bytes) -> tuple[int, int]:
     """Return (width, height) of the first page; (0, 0) if it cannot be read."""
+
+    def size_of(page: tifffile.TiffPage) -> tuple[int, int]:
+        width, height = int(page.imagewidth), int(page.imagelength)
+        return (height, width) if page.tags.valueof(ORIENTATION) in SIDEWAYS else (width, height)
+
     try:
-        return _of_tiff_page(data, lambda page: (int(page.imagewidth), int(page.imagelength)))
+        return _of_tiff_page(data, size_of)
     except ValueError:
         return 0, 0
 
 
 def read_tiff(data: bytes, limits: Limits) -> NDArray[np.generic]:
     """Return the values of the first page as [H, W] or [H, W, C], for any planar layout of the file.
+
+    The page is turned by its orientation, as Pillow always turns a TIFF.
 
     Raises ValueError for data that cannot be decoded, TooLargeError beyond `limits`, and UsageError without tifffile.
     """
@@ -236,7 +243,7 @@ def read_tiff(data: bytes, limits: Limits) -> NDArray[np.generic]:
             raise ValueError(f"expected {page.nbytes:,} bytes of values, got a file of {len(data):,}")
         values = np.asarray(page.asarray())
         planar = values.ndim == 3 and page.axes.startswith("S")
-        return np.moveaxis(values, 0, -1) if planar else values
+        return turned(np.moveaxis(values, 0, -1) if planar else values, page.tags.valueof(ORIENTATION, 1))
 
     return _of_tiff_page(data, values_of)
 

@@ -44,7 +44,7 @@ class _HeldBytes(ReadableFile):
         return len(data)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BorrowedColumn(BytesInMemory):
     """Column of bytes in buffers of the caller, which must not change while the column is in use."""
 

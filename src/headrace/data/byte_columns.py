@@ -109,7 +109,7 @@ def _copied(pieces: list[bytes]) -> MemoryFile:
     return file
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MemoryColumn(BytesInMemory):
     """Column of bytes in memory."""
 
@@ -230,7 +230,7 @@ class RowFiles(ColumnFiles):
         return given
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BytesOrFiles(ByteColumn):
     """Column of `{bytes, path}`: bytes in a file of rows, or else the file at the path."""
 

@@ -24,7 +24,16 @@ KEY = "__key__"
 """Name of the key column, which every dataset has, as in `ds[i]` and WebDataset."""
 
 
-class ByteColumn(ABC):
+class DescribedColumn:
+    """Base of all columns, whose text names their kind: their arrays may have millions of values."""
+
+    kind: ClassVar[str]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.kind}>"
+
+
+class ByteColumn(DescribedColumn, ABC):
     """Column of bytes, located by sample id."""
 
     kind: ClassVar[str] = "bytes"
@@ -73,7 +82,7 @@ class BytesInMemory(ByteColumn):
     """Bytes of each sample; `ABSENT` for a sample without the member."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FileColumn(ByteColumn):
     """Column with one file per sample; the sample id is the file number."""
 
@@ -92,7 +101,7 @@ class FileColumn(ByteColumn):
         yield None, "<u4"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NamedFileColumn(FileColumn):
     """Column with one file per sample that looks up names on access, since all names may not fit in memory."""
 
@@ -105,7 +114,7 @@ class NamedFileColumn(FileColumn):
         return Location(np.arange(len(ids)), None, None, None, files=named)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RangeColumn(ByteColumn):
     """Column with one byte range per sample, in files of many samples."""
 
@@ -128,8 +137,8 @@ class RangeColumn(ByteColumn):
         yield self.check, "<u4"
 
 
-@dataclass(frozen=True, eq=False)
-class ValueColumn:
+@dataclass(frozen=True, eq=False, repr=False)
+class ValueColumn(DescribedColumn):
     """Column with one number per sample."""
 
     kind: ClassVar[str] = "value"
@@ -150,8 +159,8 @@ class ValueColumn:
         yield np.asarray(self.values), f"<{self.values.dtype.kind}{self.values.dtype.itemsize}"
 
 
-@dataclass(frozen=True, eq=False)
-class TextColumn:
+@dataclass(frozen=True, eq=False, repr=False)
+class TextColumn(DescribedColumn):
     """Column with one string per sample. If the table has a root, the string names the sample's file there."""
 
     kind: ClassVar[str] = "text"
@@ -174,8 +183,8 @@ class TextColumn:
         yield from _parts_of(self.strings)
 
 
-@dataclass(frozen=True, eq=False)
-class ListColumn:
+@dataclass(frozen=True, eq=False, repr=False)
+class ListColumn(DescribedColumn):
     """Column with a list of numbers or strings per sample: `items[offsets[i]:offsets[i + 1]]`."""
 
     kind: ClassVar[str] = "list"
@@ -227,8 +236,8 @@ class ListColumn:
             yield np.asarray(self.items), f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
 
 
-@dataclass(frozen=True, eq=False)
-class KeyColumn:
+@dataclass(frozen=True, eq=False, repr=False)
+class KeyColumn(DescribedColumn):
     """Column of the samples' keys."""
 
     kind: ClassVar[str] = "text"

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from headrace.data.archives.archive_scans import ScanBudget, parse_budget
 from headrace.data.class_names import Classes
@@ -20,12 +20,14 @@ from headrace.errors import UsageError
 from headrace.stores import is_remote
 
 Path: TypeAlias = str | os.PathLike[str]
+Stem: TypeAlias = Literal["last-dot"]
 
 ARGUMENT_NEEDS = {
     "classes": "class folders (in a folder, a tar or a zip), or a column called label",
     "root": "a manifest, annotations or paths given in memory, which name files below it",
     "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
     "cache": "tars, zips or a manifest, whose indices it keeps",
+    "stem": "tars or zips, whose members it groups",
     "index": "tars or zips in a store, whose merged index it is",
     "index_budget": "tars or zips in a store, whose missing indices it limits the cost of",
     "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
@@ -49,6 +51,7 @@ class OpenArguments:
     root: Root | None = None
     columns: Sequence[str] | None = None
     cache: Path | None = None
+    stem: Stem | None = None
     index: Path | None = None
     index_budget: Mapping[str, float] | None = None
     stage: Path | None = None
@@ -75,6 +78,8 @@ class OpenArguments:
         for name, folder in (("cache", self.cache), ("stage", self.stage)):
             if folder is not None:
                 local_path(folder, f"a folder as {name}=")
+        if self.stem not in (None, "last-dot"):
+            raise UsageError(f"stem: expected None or 'last-dot', got {self.stem!r}")
         length: object = self.length
         if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
             raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")

@@ -28,6 +28,7 @@ from headrace.data.open_arguments import (
     OpenableSource,
     OpenArguments,
     Path,
+    Stem,
     path_of,
     root_arguments,
     root_of,
@@ -65,6 +66,7 @@ def open_dataset(
     root: Root | None = None,
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
+    stem: Stem | None = None,
     index: Path | None = None,
     index_budget: Mapping[str, float] | None = None,
     stage: Path | None = None,
@@ -103,13 +105,14 @@ def open_dataset(
 
     Files are detected by their first bytes, text manifests by their suffix. Arguments that do not apply are refused.
 
-    `classes`: take first-level folder names as classes; None: only for a folder without images directly in it. A list
-    of names selects the samples of these classes, numbered in that order. It also selects classes of a column `label`,
-    or names its whole numbers.
+    `classes`: take first-level folder names as classes; None: only for a folder with no more images than folders
+    directly in it; such images are skipped, with a warning. A list of names selects the samples of these classes,
+    numbered in that order. It also selects classes of a column `label`, or names its whole numbers.
     `root`: folder for the paths in a manifest, in annotations or in memory, which may not lead out of it, or archives
     that hold the files; None: paths are absolute, or relative to the manifest's folder (in memory: to the current one).
     `columns`: names for a manifest without a header, or for rows in memory; for named columns, the columns to take. In
     archives, `json.KEY` is the value of that key in the `.json` members.
+    `stem`: "last-dot" for archives with dots in their samples' names (`shot 2.0.jpg`): stems then end at the last.
     `cache`: folder for the indices of archives and manifests; None: next to each, or the default cache folder if
     that is not writable.
     `index`: for archives in stores, the address or path of the merged index that `headrace index --to` wrote. It is
@@ -136,6 +139,7 @@ def open_dataset(
         root=root,
         columns=columns,
         cache=cache,
+        stem=stem,
         index=index,
         index_budget=index_budget,
         stage=stage,
@@ -358,12 +362,15 @@ def _archives(
             cache=given.cache_folder,
             merged=merged,
             budget=given.scan_budget,
+            last_dot=given.stem is not None,
         )
         table = tars if pack is None else pack.table(tars, cache=given.cache_folder)
         if given.columns is None:
             return table
         return choose_columns(replace(table, columns={**tars.columns, **table.columns}), given.columns)
 
-    takes = ("stage", "classes", "columns", "cache", *(() if isinstance(paths[0], str) else ("index_budget",)))
+    takes = ["stage", "classes", "columns", "cache"]
+    takes += [] if isinstance(paths[0], str) else ["index_budget"]
+    takes += ["stem"] if pack is None else []
     what = f"{kind.words} of samples" if pack is None else "a pack"
-    return OpenableSource(file_name(paths[0]), what, takes, open_chosen, labelled=pack is not None)
+    return OpenableSource(file_name(paths[0]), what, tuple(takes), open_chosen, labelled=pack is not None)

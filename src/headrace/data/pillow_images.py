@@ -7,7 +7,9 @@ import re
 import struct
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from headrace._core import Limits
 
@@ -16,9 +18,11 @@ if TYPE_CHECKING:
 
 
 _QUIET = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
-_ORIENTATION = 0x0112  # EXIF
+ORIENTATION = 0x0112
+"""EXIF tag of the orientation, 1 to 8, which a TIFF has among its own tags."""
 _TIFF_SIZE = (256, 257)  # ImageWidth, ImageLength
-_SIDEWAYS = (5, 6, 7, 8)  # orientations that swap width and height
+SIDEWAYS = (5, 6, 7, 8)
+"""Orientations that swap width and height."""
 
 MOST_PIXEL_BYTES, _COSTLY = 24, ("BMP", "PPM", "WEBP")
 """Upper bound on memory per pixel for Pillow, its conversions and the array; 16 for formats not in `_COSTLY`.
@@ -92,12 +96,32 @@ def picture_size(data: bytes, *, exif: bool, limits: Limits) -> tuple[int, int]:
         with open_picture(data, limits) as opened:
             tags = getattr(opened, "tag_v2", None)  # TIFF only
             width, height = opened.size if tags is None else (tags[tag] for tag in _TIFF_SIZE)
-            turned = (exif or tags is not None) and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
-            return (height, width) if turned else (width, height)
+            sideways = (exif or tags is not None) and orientation_of(opened) in SIDEWAYS
+            return (height, width) if sideways else (width, height)
     except MemoryError:
         raise
     except Exception:  # Pillow's plugins raise any exception (struct.error, EOFError, …) for damaged bytes
         return 0, 0
+
+
+def orientation_of(opened: PIL.Image.Image) -> int:
+    """Return the EXIF orientation, 1 if there is none, or if the metadata is damaged: viewers show such an image."""
+    try:
+        found = opened.getexif().get(ORIENTATION, 1)
+    except MemoryError:
+        raise
+    except Exception:  # as above
+        return 1
+    return found if found in range(1, 9) else 1
+
+
+def turned(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Return a view of stored pixels [H, W, …] as an EXIF orientation displays them."""
+    if orientation in SIDEWAYS:
+        pixels = pixels.swapaxes(0, 1)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return pixels[::-1] if orientation in (3, 4, 7, 8) else pixels
 
 
 def stated_size(data: bytes) -> tuple[int, int]:

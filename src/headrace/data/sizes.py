@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from headrace.system import default_threads
 
 SIZES_FORMAT = "headrace image sizes 3"
 """Raise the number whenever the meaning of a cached file changes."""
+_LOOKED_AT = 32
+"""Images whose headers are compared with the sizes that the dataset states."""
 _MOST = np.iinfo(np.int32).max
 _WORTH_KEEPING = 1024
 """Fewer images are probed each time, which is as fast as looking for cached sizes."""
@@ -38,22 +41,23 @@ def image_sizes(
     Sizes are (0, 0) for a missing or damaged image, or one beyond `limits`. `exif`: apply the EXIF orientation.
     `threads`: native threads that read headers; None: one per core.
 
-    Unless `exif` is set, columns `width` and `height`, as in COCO annotations, are trusted for the column `image`, or
-    else the first column of images. All other sizes come from headers, via a library if the core does not know the
-    format. They are cached in the folder `cache`, or the default cache folder. The cache is valid for the same samples
-    while the size and modification time of a few of their files are unchanged.
+    Columns `width` and `height`, as in COCO annotations, are trusted for the column `image`, or else the first column
+    of images; with `exif`, if a few images have these sizes. All other sizes come from headers, via a library if the
+    core does not know the format. They are cached in the folder `cache`, or the default cache folder. The cache is
+    valid for the same samples while the size and modification time of a few of their files are unchanged.
 
     Raises UsageError (no column of images), and as `Dataset.read` does if reading fails.
     """
     files_of = dataset.table.bytes_of(column)
-    stated = None if exif else _stated_sizes(dataset, column)
-    if stated is not None:
-        return stated
     limits = Limits() if limits is None else limits
     count = default_threads() if threads is None else threads
+    probe_part = partial(probe_sizes, column=column, exif=exif, threads=count, limits=limits)
+    stated = _stated_sizes(dataset, column)
+    if stated is not None and (not exif or _are_right(stated, dataset, probe_part)):
+        return stated
 
     def probe() -> ImageSizes:
-        return probe_sizes(dataset, column, exif=exif, threads=count, limits=limits)
+        return probe_part(dataset)
 
     if len(dataset) < _WORTH_KEEPING:
         sizes = probe()
@@ -89,13 +93,29 @@ def _cached_at(
     return os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
 
 
-def _stated_sizes(dataset: Dataset, column: str) -> ImageSizes | None:
-    """Return the sizes in the dataset's own columns; None if `column` has none, or invalid ones."""
+def _are_right(stated: ImageSizes, dataset: Dataset, probe: Callable[[Dataset], ImageSizes]) -> bool:
+    """Return True if a few images, spread over the dataset, have the stated sizes, or no readable header.
+
+    Tables often state the size of the stored pixels, which EXIF turns, or that of a larger original.
+    """
+    few = np.unique(np.linspace(0, len(dataset) - 1, min(_LOOKED_AT, len(dataset))).astype(np.int64))
+    found = probe(dataset.select(few))
+    return bool(((found == stated[few]) | (found == 0)).all())
+
+
+def stated_columns(dataset: Dataset, column: str) -> list[ValueColumn]:
+    """Return the columns with the height and width of the images in `column`; empty if the dataset has none."""
     if column != ("image" if dataset.has_bytes("image") else next(filter(dataset.has_bytes, dataset.columns), None)):
-        return None
+        return []
     numbers = [dataset.columns.get(name) for name in ("height", "width")]
     columns = [column for column in numbers if isinstance(column, ValueColumn)]
-    if len(columns) < 2:
+    return columns if len(columns) == 2 else []
+
+
+def _stated_sizes(dataset: Dataset, column: str) -> ImageSizes | None:
+    """Return the sizes in the dataset's own columns; None if `column` has none, or invalid ones."""
+    columns = stated_columns(dataset, column)
+    if not columns:
         return None
     sizes = mapped_zeros((len(dataset), 2), np.int32)
     for positions in position_blocks(len(dataset)):

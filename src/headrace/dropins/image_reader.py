@@ -103,7 +103,7 @@ class ImageReader:
     filter: Filter = "triangle"
     channels_last: bool | None = None
     dct_scaling: bool | None = None
-    exif: bool = False
+    exif: bool = True
     output: Output = "torch"
     limits: Limits | None = None
 
@@ -218,7 +218,7 @@ def decode_image(
     filter: Filter = "triangle",
     channels_last: bool | None = None,
     dct_scaling: bool | None = None,
-    exif: bool = False,
+    exif: bool = True,
     rng: RandomSource | None = None,
     output: Output = "torch",
     limits: Limits | None = None,
@@ -252,7 +252,7 @@ def read_images(
     filter: Filter = "triangle",
     channels_last: bool | None = None,
     dct_scaling: bool | None = None,
-    exif: bool = False,
+    exif: bool = True,
     rng: RandomSource | None = None,
     output: Output = "torch",
     limits: Limits | None = None,

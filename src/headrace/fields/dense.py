@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
 from headrace.fields.image import Floats, check_bool, check_choice, is_number
@@ -24,7 +24,7 @@ _MOST = {"uint8": 255, "int16": (1 << 15) - 1, "int32": (1 << 31) - 1, "int64": 
 
 @dataclass(frozen=True)
 class Mask(KnownArguments, of="field"):
-    """Segmentation mask: one class per pixel, a PNG's palette index or grey value. Resampled nearest-exact.
+    """Segmentation mask: one class per pixel, a PNG's palette index or grey value. Resampled as by Pillow's NEAREST.
 
     In the batch: [N, H, W] of `dtype`, as `torch.nn.functional.cross_entropy` takes it (int64, or uint8 and `.long()`
     on the device). Padding is `ignore`. The file's own value for "no class" is unchanged unless `remap` maps it:
@@ -33,8 +33,10 @@ class Mask(KnownArguments, of="field"):
     `remap` replaces values: a mapping replaces its keys and leaves other values unchanged; a sequence holds the new
     values of 0, 1, 2, … A mask with a value past the end of the sequence is a bad sample. So is a mask with several
     channels, and a JPEG, since JPEG blends values. Grey of 1, 2 or 4 bits is scaled to 0…255, like Pillow's mode "L".
+    An EXIF orientation of the mask's own file is applied.
     """
 
+    exif: ClassVar[bool] = True
     _: KW_ONLY
     source: str | None = None
     ignore: int = 255
@@ -98,7 +100,7 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class Depth(KnownArguments, of="field"):
-    """Depth map: one distance per pixel. Resampled nearest-exact.
+    """Depth map: one distance per pixel. Resampled as by Pillow's NEAREST.
 
     In the batch: [N, 1, H, W] of `dtype`, the file's value times `scale` (millimetres to metres: 1 / 1000), normalized
     if `normalize` is set. Unless `valid` is False, the batch also has bool [N, 1, H, W] under the field's name +
@@ -107,9 +109,10 @@ class Depth(KnownArguments, of="field"):
     A pixel is invalid if it equals `invalid` in the file, is not finite (in `dtype`: float16 ends at 65,504), or is
     outside `near` to `far` (in units after `scale`; None: no bound). Invalid pixels and padding have the depth
     `invalid`. The core reads depth from 16-bit grey PNG; libraries read float TIFF, PFM, EXR, `.npy` and `.npz`. 8-bit
-    files are bad samples. With `normalize`, so is a map without a valid pixel.
+    files are bad samples. With `normalize`, so is a map without a valid pixel. An EXIF orientation is applied.
     """
 
+    exif: ClassVar[bool] = True
     scale: float = 1.0
     _: KW_ONLY
     source: str | None = None
@@ -149,13 +152,14 @@ class Depth(KnownArguments, of="field"):
 
 @dataclass(frozen=True)
 class Normals(KnownArguments, of="field"):
-    """Surface normals: one direction per pixel, x to the right and y down, up if `y="up"`. Resampled nearest-exact.
+    """Surface normals: one direction per pixel, x to the right and y down, up if `y="up"`. Resampled like a Mask.
 
     In the batch: [N, 3, H, W] of `dtype`, in channels-last memory. A PNG's red, green and blue bytes 0…255 become
     -1…1; floats from EXR, `.npy` and `.npz` are unchanged. A horizontal flip negates x, a vertical flip negates y; a
-    geometric augmentation rotates (x, y) by its rotation. Padding is 0.
+    geometric augmentation rotates (x, y) by its rotation. Padding is 0. An EXIF orientation is ignored.
     """
 
+    exif: ClassVar[bool] = False
     _: KW_ONLY
     source: str | None = None
     dtype: Floats = "float32"

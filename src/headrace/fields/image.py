@@ -100,8 +100,9 @@ class Image(KnownArguments, of="field"):
     """Image column: decoded, cropped and resampled by the sample's view.
 
     In the batch: [N, C, H, W] of `dtype`, C = 3 for mode "RGB" and 1 for "L". Memory is channels-last unless
-    `channels_last` is False. uint8 holds 0…255; floats hold 0…1, or normalized values with `normalize`. Alpha is
-    dropped and palettes are expanded. 16-bit channels are reduced to their high byte, with one warning.
+    `channels_last` is False. uint8 holds 0…255; floats hold 0…1, or normalized values with `normalize`. Palettes are
+    expanded. 16-bit channels are reduced to their high byte, with one warning. Alpha is dropped, with one warning where
+    it varies, unless `background` (red, green and blue of 0…255) is given: transparent images are composited over it.
 
     `channels` preserves more. With `channels` and a float dtype, or with `dtype="uint16"`, values are not reduced to
     bytes: they are resampled in double precision and rounded once. uint16 holds 0…65535 (8-bit values times 257).
@@ -112,12 +113,13 @@ class Image(KnownArguments, of="field"):
 
     `dct_scaling` controls whether a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster. By default,
     only if the decoded window still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels
-    of a full decode. True requires only the output's size (within 19 levels); False never scales. `exif` rotates the
-    image by its EXIF orientation (in a PNG: an eXIf chunk before the pixels). `filter` is the resampling filter.
+    of a full decode. True requires only the output's size (within 19 levels); False never scales. `exif` turns the
+    image by its EXIF orientation, as browsers, OpenCV and torchcodec do (in a PNG: an eXIf chunk before the pixels).
+    False leaves the stored pixels, those of Pillow's `open`. `filter` is the resampling filter.
     "triangle" is antialiased bilinear, like Pillow's BILINEAR; "bicubic" and "lanczos" are Pillow's BICUBIC and
     LANCZOS, torch's and torchvision's with `antialias=True`. "linear" blends two pixels each way without antialiasing,
-    like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" is nearest-exact. With "linear" and "nearest", a
-    JPEG is always decoded at full size. `shrink_to` allows sampling from a copy of the image whose short side is at
+    like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" is Pillow's NEAREST. With these two, a JPEG
+    is always decoded at full size. `shrink_to` allows sampling from a copy of the image whose short side is at
     most `shrink_to` pixels: the crop stays the same, its detail is bounded. With `cache=` and a random view, that copy
     is cached. `source` names the column if it differs from the field's name.
 
@@ -140,7 +142,8 @@ class Image(KnownArguments, of="field"):
     filter: Filter = "triangle"
     channels_last: bool = True
     dct_scaling: bool | None = None
-    exif: bool = False
+    exif: bool = True
+    background: tuple[int, int, int] | None = None
     shrink_to: int | None = None
     augment: Augmentation | str | Sequence[Augmentation | str] | None = None
     view: View | Sequence[View] | None = None
@@ -157,6 +160,7 @@ class Image(KnownArguments, of="field"):
                 f"{self.shrink_to!r}; take about 1.2 times the size that the view cuts"
             )
         self._check_channels()
+        self._check_background()
         self._check_augment()
         self._check_copies()
         if self.normalize is None:
@@ -181,6 +185,20 @@ class Image(KnownArguments, of="field"):
                 f"Image: expected shrink_to=None with dtype={self.dtype!r} and channels={count!r}, got "
                 f"{self.shrink_to}; what is shrunk is kept in bytes"
             )
+
+    def _check_background(self) -> None:
+        colour = self.background
+        if colour is None:
+            return
+        values = tuple(colour) if isinstance(colour, tuple | list) else ()
+        if len(values) != 3 or not all(type(value) is int and 0 <= value <= 255 for value in values):
+            raise UsageError(f"Image: expected background to be None or three ints 0…255, got {colour!r}")
+        if self.wide:
+            raise UsageError(
+                f"Image: expected background=None with dtype={self.dtype!r} and channels={self.channels!r}, got "
+                f"{colour!r}; leave channels out, as images of 8 bits without alpha are composited"
+            )
+        object.__setattr__(self, "background", values)
 
     def _check_augment(self) -> None:
         program = compile_augment("Image: augment", self.augment)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,15 @@ from numpy.typing import NDArray
 from headrace._core import Code, RowFailure
 from headrace.data import TooLargeError, parse_labels
 from headrace.errors import ChangedError, HeadraceError, SampleError, TooManyBadSamplesError, UsageError
-from headrace.fields import Image, Label
+from headrace.fields import Image, Label, Spatial
 from headrace.loader.assembly import Assembly, Cancelled, Item, Pending
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.loader.cache import EpochCache
 from headrace.loader.decoding import pixels
 from headrace.loader.decoding.arrays import FieldContent
 from headrace.loader.decoding.contents import contents_of
-from headrace.loader.decoding.detection import BatchMoves, PerSample, resolve_points
+from headrace.loader.decoding.detection import BatchMoves, BatchViews, PerSample, resolve_points
+from headrace.loader.decoding.frames import Frames
 from headrace.loader.decoding.on_device import DeviceDecoding
 from headrace.loader.decoding.pixels import all_parts
 from headrace.loader.decoding.texts import TextMeter
@@ -40,6 +42,7 @@ class RowMender:
         self._contents = contents
         self.narrowed = 0
         """Images of more than 8 bits per channel that a library cut to 8. Threads count at once: only 0 is exact."""
+        self.alpha = AlphaWarning(recipe)
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
     def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError | None) -> bool:
@@ -119,6 +122,7 @@ class RowMender:
         data = self._assembly.read(name, column, int(pending.rows.samples[row]))
         try:
             self.narrowed += pixels.is_narrowed(data, spatial, self._recipe.limits)
+            self.alpha.look(int(pending.rows.samples[row]), name, spatial, lambda: data)
             with self._assembly.memory_for(pixels.decode_bytes(data, spatial, self._recipe.limits)):
                 return pixels.decode_declined(data, spatial, self._recipe.limits)
         except UsageError:  # a missing library does not make the sample bad
@@ -132,6 +136,32 @@ class RowMender:
         name, column = self._names[field]
         sample = int(pending.rows.samples[row])
         return error_of(code, why, dataset=self._recipe.dataset, sample=sample, field=name, column=column)
+
+
+class AlphaWarning:
+    """Warning about the first image with alpha that varies, which a field without background drops."""
+
+    _MOST_LOOKS = 16
+    """Images that are decoded for their alpha; those of most datasets with alpha have it everywhere, or nowhere."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._dataset, self._limits = recipe.dataset, recipe.limits
+        self._looks = 0
+
+    def look(self, sample: int, name: str, field: Spatial, read: Callable[[], bytes]) -> None:
+        """Look at an image that may have alpha. Threads that look at once may warn twice."""
+        if not isinstance(field, Image) or field.channels is not None or field.background is not None:
+            return
+        if self._looks >= self._MOST_LOOKS or not pixels.has_varying_alpha(read(), self._limits):
+            self._looks += 1
+            return
+        self._looks = self._MOST_LOOKS
+        warnings.warn(
+            f"field {name!r}: expected opaque images, got one with alpha, sample {self._dataset.key(sample)!r}: its "
+            "alpha is dropped, which shows colours that no viewer shows. Composite such images by "
+            "Image(background=(255, 255, 255)), or keep alpha by channels=4",
+            stacklevel=2,
+        )
 
 
 class SourceWarnings:
@@ -253,6 +283,10 @@ class BatchDecoder:
             for row, value in enumerate(values):
                 if isinstance(value, SampleError):
                     failures.setdefault(row, value)
+        if job.transparent >= 0:
+            sample = int(pending.rows.samples[job.transparent])
+            for name, field, column in self._recipe.images:
+                self._mender.alpha.look(sample, name, field, partial(self._assembly.read, name, column, sample))
         self._mend(pending, failures)
         self._warnings.check_bits(job.narrowed + self._mender.narrowed)
         nbytes = sum(block.nbytes for block in pending.memory)
@@ -299,9 +333,18 @@ class BatchDecoder:
             longest = (pending.rows.plan.longest or 0) if content.name == recipe.measured else 0
             for name, joined in content.join(values, pending.rows, longest).items():
                 batch[name] = self._converter.values(joined)
-        parts = self._places.make(pending.rows.samples, pending.views, pending.sizes, self._moves(pending))
+        views = BatchViews(pending.views, pending.sizes, self._turns(pending))
+        parts = self._places.make(pending.rows.samples, views, self._moves(pending))
         batch |= {name: self._converter.values(part) for name, part in parts.items()}
         return {name: batch[name] for name in self._names}
+
+    def _turns(self, pending: Pending) -> NDArray[np.int64]:
+        if not self._places.annotates:
+            return np.ones(len(pending.rows), np.int64)
+        name, _, column = self._recipe.images[0]
+        read = partial(self._assembly.read, name, column)
+        frames = Frames(self._recipe.dataset, self._recipe.images[0], read, self._recipe.limits)
+        return frames.turns(pending.rows.samples, pending.sizes)
 
     def _moves(self, pending: Pending) -> BatchMoves | None:
         augment, rows = self._recipe.augment, pending.rows

@@ -32,7 +32,7 @@ from headrace.loader.batch_values import BatchRows
 from headrace.loader.cache_admission import Admission, least_bytes, samples_that_fit
 from headrace.loader.cache_eviction import CacheEviction
 from headrace.loader.decoding.arrays import Ints
-from headrace.loader.decoding.pixels import core_options, decoded_with, own_program
+from headrace.loader.decoding.pixels import core_options, decoded_with, own_program, pixel_versions
 from headrace.plan import EpochPlan, NextUses, NodeRanks, ShapedPlan, UniformPlan, can_plan_uses
 from headrace.views import Program
 
@@ -108,9 +108,6 @@ class TokenCache:
         self.store.put_many(entries[missing], *to_entries(made))
         return found.with_missing(made)
 
-
-PIXELS_VERSION = 2
-"""Part of a cache's identity. Raise it with any change to the pixels that the core makes from the same file."""
 
 _AFTER_BYTES = ("dtype", "subtract", "divide")
 """Options applied after the cached pixels: floats are computed from the bytes on every read."""
@@ -224,9 +221,8 @@ def open_cache(
     except metadata.PackageNotFoundError:
         pillow = None
     what = [
-        PIXELS_VERSION,
         dataset.table.digest,
-        _core.codec_versions(),
+        pixel_versions(),
         pillow,
         [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes],
         [

@@ -6,13 +6,12 @@ import weakref
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from headrace import _core
 from headrace.data import ContentPins, pin_content
 from headrace.loader.autotuning.tuner import Tuner
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.cache import EpochCache
-from headrace.loader.decoding.pixels import all_parts
+from headrace.loader.decoding.pixels import all_parts, pixel_versions
 from headrace.loader.position import LoaderPass
 from headrace.loader.recipe import Recipe
 from headrace.loader.runner import PassResources, Runner
@@ -61,7 +60,7 @@ class Feed:
             epoch=epoch,
             steps=step,
             dataset=self.recipe.dataset.fingerprint,
-            core=_core.codec_versions(),
+            core=pixel_versions(),
             content=str(self.content),
         )
         return state.to_dict()

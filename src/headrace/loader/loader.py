@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
-from headrace import _core
 from headrace._core import Limits
 from headrace.augment import AnyMixing, Augmentation, compile_augment
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.fetch import check_window_memory
-from headrace.fields import Field, Image, resolve_texts
+from headrace.fields import Field, resolve_texts
 from headrace.foreign_arguments import refuse_unknown
 from headrace.loader.arguments import (
     check_augment,
@@ -31,6 +30,7 @@ from headrace.loader.autotuning.tuner import tuner_of
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_mixing import check_pairs, resolve_mixing
 from headrace.loader.cache import open_cache
+from headrace.loader.decoding.pixels import pixel_versions
 from headrace.loader.device_augment import AugmentOn, resolve_device_augment
 from headrace.loader.feed import Feed
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
@@ -224,8 +224,7 @@ class Loader(LoaderPosition):
         first_images = None  # views are drawn from the sizes of these images
         if columns.followers:
             _, field, column = columns.followers[0]
-            exif = isinstance(field, Image) and field.exif
-            first_images = ViewedImages(column=column, exif=exif, threads=threads, limits=limits)
+            first_images = ViewedImages(column=column, exif=field.exif, threads=threads, limits=limits)
         plan = plan_of(
             dataset,
             base,
@@ -361,7 +360,7 @@ class Loader(LoaderPosition):
             saved,
             self._feed.recipe.plan,
             dataset=None if allow_changed else self.dataset.fingerprint,
-            core=_core.codec_versions(),
+            core=pixel_versions(),
             repeats=self.dataset.occurrences is not None,
         )
         if not allow_changed:

@@ -297,8 +297,8 @@ class _ShapedPlanner:
         column = source if images is None or source is not None else images.column
         assert column is not None
         if images is None:
-            return ImageSizes(image_sizes(self.dataset, column))
-        exif = images.exif and images.column == column
+            return ImageSizes(image_sizes(self.dataset, column, exif=True))
+        exif = images.exif or images.column != column
         return ImageSizes(image_sizes(self.dataset, column, exif=exif, threads=images.threads, limits=images.limits))
 
     def _expect_sizes(self, sizes: ImageSizes) -> None:

@@ -179,7 +179,7 @@ def resume(
     if state.core != core:
         warnings.append(
             f"this build decodes with {core}; the state was saved under {state.core}. The samples are the same, but "
-            "pixels may differ slightly from those of the run that saved"
+            "pixels may differ from those of the run that saved"
         )
     if repeats and state.plan == _ONE_DRAW_OF_REPEATS:
         warnings.append(

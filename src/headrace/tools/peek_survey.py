@@ -65,7 +65,7 @@ def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[
 
     A sample that cannot be read or decoded yields a result with an `error` instead of raising.
     """
-    reader = ImageReader(view=Resize((ROWS, COLUMNS)), mode="L", output="numpy", exif=True)
+    reader = ImageReader(view=Resize((ROWS, COLUMNS)), mode="L", output="numpy")
     with sample_pool(dataset, [column], None) as pool:
         for start in range(0, len(positions), window := default_threads() * _WINDOW):
             part = positions[start : start + window]

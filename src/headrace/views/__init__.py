@@ -13,6 +13,7 @@ from headrace.views.views import (
     MAX_SIDE_PX,
     CenterCrop,
     Letterbox,
+    Pads,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,

@@ -53,7 +53,7 @@ def test_the_view_is_what_was_looked_at(looked: LookedImage, code: str) -> None:
     session.looked_image = looked
     view = view_of(session)
     assert view is not None
-    assert (view.code, view.filter, view.unread) == (f"headrace.ImageReader({code})", looked.filter, "")
+    assert (view.code, view.filter, view.unread) == (f"headrace.ImageReader({code}, exif=False)", looked.filter, "")
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,14 @@ def test_the_view_is_what_was_looked_at(looked: LookedImage, code: str) -> None:
         (
             [*IMAGENET, "transform:RandomHorizontalFlip"],
             BATCH[0],
-            'headrace.ImageReader(view=headrace.RandomResizedCrop(224), dtype="float32", normalize=headrace.IMAGENET)',
+            'headrace.ImageReader(view=headrace.RandomResizedCrop(224), dtype="float32", normalize=headrace.IMAGENET, '
+            "exif=False)",
             "Assumed are RandomResizedCrop's parameters and mean and deviation",
         ),
         (
             [*IMAGENET, "transform:ColorJitter"],
             BATCH[0],
-            "headrace.ImageReader(view=headrace.RandomResizedCrop(224))",
+            "headrace.ImageReader(view=headrace.RandomResizedCrop(224), exif=False)",
             "Assumed are RandomResizedCrop's parameters",
         ),
         (

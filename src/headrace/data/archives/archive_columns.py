@@ -110,7 +110,7 @@ class ArchiveSamples:
     def _finder(self) -> SampleFinder:
         finder = SampleFinder()
         for names, samples in zip(self.names, self.samples, strict=True):
-            finder.add(names.blob, names.offsets, samples.first, samples.member, samples.extension)
+            finder.add(names.blob, names.offsets, samples.first, samples.member, samples.extension, samples.last_dot)
         return finder
 
     def __getstate__(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class ArchiveKeys(Strings):
         return self.samples.keys(indices)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArchiveColumn(ByteColumn):
     """Column of one member per sample, looked up in the archives' indices on access."""
 
@@ -171,7 +171,7 @@ class ArchiveColumn(ByteColumn):
         return whole
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NamedMemberColumn(ByteColumn):
     """Column of one member per sample, found by name on access in the first archive that has it."""
 

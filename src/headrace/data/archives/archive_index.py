@@ -34,8 +34,8 @@ class SampleIndex(Generic[M]):
     """Samples of one archive, and its members."""
 
     samples: GroupedMembers
-    digest: str
-    """`table_digest` of these samples alone."""
+    digest: str | None
+    """`table_digest` of these samples alone; None if it is not in the index."""
     members: M
 
 
@@ -57,18 +57,24 @@ class ArchiveKind(Generic[M]):
         """Return all members of the archive at `path`, which has this `identity`. Raises ReadError, DatasetError."""
         return self._open(path, identity, cache, lambda members, _, __: members)
 
-    def open_index(self, path: FilePath, *, cache: str | None, merged: MergedIndex | None = None) -> SampleIndex[M]:
+    def open_index(
+        self, path: FilePath, *, cache: str | None, merged: MergedIndex | None = None, last_dot: bool = False
+    ) -> SampleIndex[M]:
         """Return the samples of the archive at `path`, from its index in `merged` if given.
+
+        `last_dot`: regroup its members by the last dot of their names.
 
         Raises ReadError, or DatasetError if the archive is damaged, of another kind, or its members form no samples.
         """
 
         def load(members: M, arrays: Arrays, outline: str) -> SampleIndex[M]:
             known = read_outline(outline, SamplesOutline)
+            if last_dot:
+                return SampleIndex(_regrouped(members, arrays, known), None, members)
             if known.ungrouped is not None:
                 raise DatasetError(
                     f"{path}: {known.ungrouped}. An extension is what follows the first dot of a file name: rename "
-                    f"members so that their stems hold no dot"
+                    f'members so that their stems hold no dot, or pass stem="last-dot"'
                 )
             if not known.digest:
                 raise InvalidFileError("the outline has no digest")
@@ -91,6 +97,17 @@ class ArchiveKind(Generic[M]):
         if merged is not None:
             return merged.load(sidecar, path, identity)
         return open_sidecar(sidecar, path, identity, cache=cache)
+
+
+def _regrouped(members: ArchiveMembers, arrays: Arrays, known: SamplesOutline) -> GroupedMembers:
+    """Group the members of samples by their last dot; all members if they form no samples by the first one."""
+    names, types = members.names.strings, np.full(len(members), ord("0"), np.uint8)
+    skipped: Mapping[str, int] = {}
+    if known.ungrouped is None:
+        found = GroupedMembers.from_arrays(arrays, known, len(members))
+        types[:], skipped = 0, found.skipped
+        types[found.member] = ord("0")
+    return GroupedMembers.group(names, types, skipped, last_dot=True)
 
 
 def index_arrays(

@@ -178,18 +178,22 @@ class GroupedMembers:
     """Index into `folders` for each sample; -1: none."""
     skipped: Mapping[str, int]
     """Members that belong to no sample, by reason; only counts above 0."""
+    last_dot: bool = False
+    """True if names are split at their last dot."""
 
     def __len__(self) -> int:
         return len(self.first) - 1
 
     @classmethod
-    def group(cls, names: StringColumn, types: npt.NDArray[np.uint8], skipped: Mapping[str, int]) -> GroupedMembers:
+    def group(
+        cls, names: StringColumn, types: npt.NDArray[np.uint8], skipped: Mapping[str, int], *, last_dot: bool = False
+    ) -> GroupedMembers:
         """Group members by their names and tar type codes; `skipped` counts members that were excluded before.
 
         Raises ValueError beyond the limit of extensions.
         """
         first, member, extension, extensions, folders, folder_offsets, folder_of, passed = group_members(
-            names.blob, names.offsets, types
+            names.blob, names.offsets, types, last_dot
         )
         return cls(
             first,
@@ -199,6 +203,7 @@ class GroupedMembers:
             StringColumn(folders, folder_offsets),
             folder_of,
             {what: count for what, count in {**skipped, **passed}.items() if count},
+            last_dot,
         )
 
     def to_arrays(self) -> Arrays:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ from headrace.data.archives.archive_columns import (
     archive_files,
 )
 from headrace.data.archives.archive_index import ArchiveKind, SampleIndex
+from headrace.data.archives.archive_members import GroupedMembers
 from headrace.data.archives.archive_scans import ScanBudget, open_each
 from headrace.data.archives.merged_index import MergedIndex
 from headrace.data.class_names import Classes, names_text, renumbering
@@ -37,6 +40,7 @@ from headrace.system import default_threads
 _KEYS_IN_MESSAGE = 5
 _JSON = "json"
 _JSON_BLOCK = 1024
+_FEW = 2
 _KEYS_OF = 100
 """Samples that contribute JSON keys to a message."""
 
@@ -49,18 +53,20 @@ def open_archives(
     cache: str | None,
     merged: MergedIndex | None = None,
     budget: ScanBudget | None = None,
+    last_dot: bool = False,
 ) -> SampleTable:
     """Return the samples of archives (absolute paths) in the given order, and within each archive in its order.
 
     `merged`: their merged index; otherwise indices are next to the archives or in the cache folder. `budget`: limits of
-    what building missing ones may cost in a store; UsageError if they do not suffice.
+    what building missing ones may cost in a store; UsageError if they do not suffice. `last_dot`: names are split at
+    their last dot.
 
     `classes`: select only images in a first-level folder, which names the class; it replaces a column `label`. A list
     of names selects only images in these folders, and numbers classes in its order.
 
     Raises ReadError, EmptyDatasetError, or DatasetError (damaged, of another kind).
     """
-    indices = _open_indices(kind, paths, cache, merged, budget)
+    indices = _open_indices(kind, paths, cache, merged, budget, last_dot)
     skipped = sum((Counter(dict(index.samples.skipped)) for index in indices), Counter[str]())
     samples = ArchiveSamples(
         tuple(index.members.names.strings for index in indices), tuple(index.samples for index in indices)
@@ -71,6 +77,7 @@ def open_archives(
         raise EmptyDatasetError(
             f"{where}: expected regular files with an extension, got {got}. Look at it with `{kind.listed_by}`"
         )
+    _warn_of_dots(_source(kind, paths), samples.samples)
     files, places = archive_files(paths), MemberPlaces([index.members for index in indices])
     columns: Mapping[str, Column] = archive_columns(samples, files, places)
     source = _source(kind, paths)
@@ -91,10 +98,29 @@ def _open_indices(
     cache: str | None,
     merged: MergedIndex | None,
     budget: ScanBudget | None,
+    last_dot: bool,
 ) -> list[SampleIndex[Any]]:
-    if merged is not None:
-        return [kind.open_index(path, cache=cache, merged=merged) for path in paths]
-    return open_each(paths, lambda path: kind.open_index(path, cache=cache), cache=cache, budget=budget)
+    opened = partial(kind.open_index, cache=cache, merged=merged, last_dot=last_dot)
+    return [*map(opened, paths)] if merged is not None else open_each(paths, opened, cache=cache, budget=budget)
+
+
+def _warn_of_dots(source: str, parts: Sequence[GroupedMembers]) -> None:
+    """Warn if dots in names, as in `shot 2.0.jpg`, make columns of one or two samples each."""
+    first = parts[0]
+    counts = np.bincount(first.extension, minlength=len(first.extensions)).tolist()
+    rare = [
+        name
+        for name, count in zip(first.extensions, counts, strict=True)
+        if "." in name and count <= _FEW and (count < len(first) or name[0].isdigit())  # 2.0.jpg, not left.jpg
+    ]
+    ends = Counter(name.rpartition(".")[2] for name in rare)
+    if not first.last_dot and ends and ends.most_common(1)[0][1] >= _FEW:
+        warnings.warn(
+            f"{source}: expected columns that many samples have, got {len(rare):,} of one or two samples each, such as "
+            f"{rare[0]!r}: a sample's name ends at its first dot, as in WebDataset. If these dots belong to the names, "
+            'pass stem="last-dot"',
+            stacklevel=2,
+        )
 
 
 def _source(kind: ArchiveKind[Any], paths: Sequence[FilePath]) -> str:

@@ -77,7 +77,7 @@ class _SeenValues:
         self.units = np.zeros(units, bool)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PackedColumn(ByteColumn):
     """Column of values inside pages of objects."""
 

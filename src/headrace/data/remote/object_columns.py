@@ -107,7 +107,7 @@ class NamedObjects:
         return ObjectPath(path.store, path.key, _Remembered(self.seen, sample), self.listing)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ObjectColumn(NamedFileColumn):
     """Column of one object, or one local file, per sample."""
 

@@ -7,6 +7,7 @@ import glob
 import os
 import posixpath
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,8 +51,8 @@ def open_folder(root: str, *, classes: Classes | None) -> SampleTable:
     """Return the images in `root` in torchvision's order: by folder path, then by name, both bytewise.
 
     `classes`: True: first-level folders are classes, and images next to them are skipped; False: there are no classes;
-    None: True unless images are directly in `root`. A list names the class folders in order, and images in other
-    folders are skipped.
+    None: True unless more images than folders are directly in `root`. A list names the class folders in order, and
+    images in other folders are skipped.
     """
     skipped: Counter[str] = Counter()
     others: Counter[str] = Counter()
@@ -109,13 +110,27 @@ def _sorted_images(
     if others:
         skipped["other files"] = others.total()
     if classes is None:
-        classes = not any(folder.path == b"" and len(folder.lengths) for folder in folders)
+        classes = _has_classes(root, folders)
     label = None
     if classes:
         folders, label = _by_class(root, folders, None if isinstance(classes, bool) else classes, skipped)
     lengths = np.concatenate([folder.lengths for folder in folders])
     paths = StringColumn.from_parts(b"".join(folder.blob for folder in folders), lengths)
     return folders, paths, label
+
+
+def _has_classes(root: str, folders: Sequence[_Folder]) -> bool:
+    """Return True if images are in class folders, but for strays: no more images beside the folders than folders."""
+    strays = sum(len(folder.lengths) for folder in folders if folder.path == b"")
+    tops = {folder.top for folder in folders if folder.path and len(folder.lengths)}
+    if strays and 2 <= len(tops) >= strays:
+        warnings.warn(
+            f"{root}: expected images in class folders only, got {strays:,} beside its {len(tops):,} folders, skipped: "
+            "move them away, or pass classes=False for all images without classes",
+            stacklevel=2,
+        )
+        return True
+    return not strays
 
 
 def _table(

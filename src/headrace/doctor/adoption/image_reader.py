@@ -79,6 +79,11 @@ class ScriptView:
         return next((name for name in names if "Flip" not in name), "")
 
     @property
+    def applies_exif(self) -> bool:
+        """True if the library turns images by their EXIF orientation."""
+        return self.library == OPENCV
+
+    @property
     def reader_filter(self) -> str | None:
         """ImageReader's name of the script's filter; None if it lacks the filter."""
         return READER_FILTERS[self.library].get(self.filter)
@@ -91,6 +96,8 @@ class ScriptView:
         )
         if self.window and self.reader_filter not in (None, "triangle"):
             values.append(f'filter="{self.reader_filter}"')
+        if not self.applies_exif:
+            values.append("exif=False")
         text = f"hr.ImageReader({', '.join([*([f'view={steps}'] if self.steps else []), *values])})"
         return text.replace("hr.", "headrace.")
 
@@ -189,6 +196,7 @@ def timed_views(
         dtype=dtype,
         normalize=values,
         filter=chosen,
+        exif=view.applies_exif,
         output="numpy",
         channels_last=False,
     )

@@ -105,7 +105,7 @@ def image_by_class(name: str, column: str, transform: LiveTransform, dtype: str,
     if image.dtype != dtype:
         raise UnexplainedError(f"its values are {dtype}, where its transform makes {image.dtype}")
     given = transform.image.removeprefix("hr.Image(").removesuffix(")")
-    arguments = (f"source={column!r}", *([given] if given else []))
+    arguments = (f"source={column!r}", *([given] if given else []), "exif=False")  # as Pillow's `open`
     return MadeField("Image", arguments, f"batch[{name!r}]" + _OF_LAYOUT[layout], (0, 0))
 
 
@@ -123,8 +123,8 @@ def _image(name: str, column: str, leaf: LeafExplanation, by: PictureExplanation
         arguments += [] if _EXACT[by.filter] is None else [f"filter={_EXACT[by.filter]!r}"]
     else:
         parts.append(_other_filter(name, by.filter, "Image", "antialiased bilinear"))
-    if leaf.decoding == "exif":
-        arguments.append("exif=True")
+    if leaf.decoding != "exif":
+        arguments.append("exif=False")
     if len(by.channels) == 1:
         arguments.append('mode="L"')
     code = f"batch[{name!r}]"

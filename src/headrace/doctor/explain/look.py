@@ -21,6 +21,7 @@ from .pictures import Array, Box
 from .streams import SampleFiles, member_columns, places_of
 
 LeafPath = tuple[str | int, ...]
+_ORIENTATION = 0x0112  # EXIF
 _NUMPY = b"\x93NUMPY"
 
 
@@ -262,12 +263,11 @@ def decoded(data: bytes) -> dict[str, Array]:
         return {"numpy": array} if array.ndim in (2, 3) else {}
     try:
         with Image.open(io.BytesIO(data)) as picture:
-            turned = ImageOps.exif_transpose(picture)
             found = {"plain": np.asarray(picture)}
             if picture.mode not in ("RGB", "L", "I;16", "I;16B", "I", "F"):
                 found["RGB"] = np.asarray(picture.convert("RGB"))
-            if turned is not None and turned.size != picture.size:
-                found["exif"] = np.asarray(turned)
+            if picture.getexif().get(_ORIENTATION, 1) != 1:
+                found["exif"] = np.asarray(ImageOps.exif_transpose(picture))
     except (OSError, ValueError, Image.DecompressionBombError):
         return {}
     return {name: array for name, array in found.items() if array.ndim in (2, 3)}

@@ -138,14 +138,20 @@ def spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
 
 
 def sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> Iterator[tuple[str, list[Sighting]]]:
-    """Yield, by decoding, a leaf of each sample with the image that one input decodes to."""
-    for decoding in samples[0].pictures[number]:
-        if all(decoding in each.pictures[number] for each in samples):
+    """Yield, by decoding, a leaf of each sample with the image that one input decodes to.
+
+    An image that carries no orientation has the same pixels where others are turned by theirs.
+    """
+    for decoding in dict.fromkeys(name for each in samples for name in each.pictures[number]):
+        fallback = "plain" if decoding == "exif" else decoding
+        found = [each.pictures[number].get(decoding, each.pictures[number].get(fallback)) for each in samples]
+        if all(picture is not None for picture in found):
             yield (
                 decoding,
                 [
-                    Sighting(each.leaves[path].value, each.pictures[number][decoding], each.boxes, each.sizes)
-                    for each in samples
+                    Sighting(each.leaves[path].value, picture, each.boxes, each.sizes)
+                    for each, picture in zip(samples, found, strict=True)
+                    if picture is not None
                 ],
             )
 

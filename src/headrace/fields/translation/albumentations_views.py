@@ -34,7 +34,7 @@ def _resample(reader: Reader, part: Any) -> None:
         name = "area"
     reader.resampled(_FILTERS.get(name, "triangle"))
     if name == "nearest":
-        reader.note('pixels are those of "nearest-exact"')
+        reader.note("picked as Pillow does, under each centre")
     elif name == "area":
         reader.note("resampled by antialiased bilinear, not by OpenCV's area filter")
     elif name != "linear":

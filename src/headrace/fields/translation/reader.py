@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 from headrace.augment import AFFINE, AnyMixing, Augmentation, Drawn, Node, RandomErasing
 from headrace.errors import UsageError
 from headrace.fields.image import IMAGENET, Filter, Image, ImageDType, Mode, Normalize
-from headrace.views import FiveCrop, RandomHorizontalFlip, RandomVerticalFlip, TenCrop, View
+from headrace.views import FiveCrop, Pads, RandomHorizontalFlip, RandomVerticalFlip, TenCrop, View
 
 MOST_CHARACTERS = 160
 
@@ -119,6 +119,8 @@ class Reader:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.values: Values = "bytes"
+        self.is_tensor = False
+        """True once a part has made a tensor of the Pillow image."""
         self.dtype: ImageDType = "uint8"
         self.mode: Mode = "RGB"
         self.filter: Filter | None = None
@@ -152,8 +154,19 @@ class Reader:
             )
         if self._erase is not None and not flip:
             raise PartError("it comes after RandomErasing; the view is cut first here")
-        self._views.append(view)
         self.became(f"view: {code_of(view)}", note)
+        if view.resizes:
+            self._note_sources(self._views)
+        self._views.append(view)
+
+    def _note_sources(self, before: Sequence[View]) -> None:
+        """Note what a view's single resampling of the source makes of earlier resizes and crops."""
+        resized = next((step for step in before if step.resizes), None)
+        if resized is not None:
+            self.note(f"resampled once, from the image itself, where {code_of(resized)} has resampled it before")
+        padded = next((step for step in before if step.pads(None) is not Pads.NEVER), None)
+        if padded is not None:
+            self.note(f"an image that {code_of(padded)} would pad is an error here; resize before it")
 
     def augment(self, augmentation: Augmentation | None) -> None:
         """Add an augmentation; None stands for one that does nothing."""

@@ -60,8 +60,8 @@ def _resample(reader: Reader, part: Any) -> None:
     names = [interpolation_of(each) for each in given] if isinstance(given, tuple | list) else [interpolation_of(given)]
     kind = _FILTERS.get(names[0]) if len(names) == 1 else None
     reader.resampled(kind or "triangle")
-    if names == ["nearest"]:
-        reader.note('pixels are those of "nearest-exact"')
+    if kind == "nearest":
+        reader.note("picked as from Pillow images; tensors have other neighbours" if reader.is_tensor else "")
     elif kind is None:
         reader.note(f"resampled by antialiased bilinear, not by {' or '.join(names)}")
     elif kind in ("triangle", "bicubic") and getattr(part, "antialias", True) in (False, None):
@@ -182,11 +182,17 @@ def _nothing(reader: Reader, part: Any) -> None:
     reader.became("nothing")
 
 
+def _to_uint8_tensor(reader: Reader, part: Any) -> None:
+    reader.is_tensor = True
+    reader.became("nothing")
+
+
 def _boxes(reader: Reader, part: Any) -> None:
     reader.became("nothing", "the fields hr.Boxes and hr.Keypoints drop what lies outside, by their own rule")
 
 
 def _to_tensor(reader: Reader, part: Any) -> None:
+    reader.is_tensor = True
     if type(part).__module__.startswith("timm") and type(part).__name__ == "ToTensor":
         return reader.floats(_dtype_name(part.dtype), scale=False)
     return reader.floats("float32", scale=True)
@@ -195,7 +201,7 @@ def _to_tensor(reader: Reader, part: Any) -> None:
 def _to_picture(reader: Reader, part: Any) -> None:
     if reader.values == "normalized":
         raise PartError("it would make a picture of normalized values")
-    reader.values, reader.dtype = "bytes", "uint8"
+    reader.values, reader.dtype, reader.is_tensor = "bytes", "uint8", False
     reader.became("nothing")
 
 
@@ -248,7 +254,7 @@ STEPS: dict[str, Handler] = {
     "ToDtype": _to_dtype,
     "ConvertImageDtype": _to_dtype,
     "ConvertDtype": _to_dtype,
-    **dict.fromkeys(["PILToTensor", "MaybePILToTensor", "ToImage", "ToImageTensor", "ToNumpy"], _nothing),
+    **dict.fromkeys(["PILToTensor", "MaybePILToTensor", "ToImage", "ToImageTensor", "ToNumpy"], _to_uint8_tensor),
     **dict.fromkeys(["ToPureTensor", "Identity", "RGB", "ClampBoundingBoxes"], _nothing),
     "Normalize": _normalize,
     "Grayscale": _grayscale,

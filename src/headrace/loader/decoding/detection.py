@@ -17,6 +17,7 @@ from headrace.data import Dataset, ListColumn
 from headrace.errors import UsageError
 from headrace.fields import Boxes, Field, Geometry, InstanceMasks, Keypoints
 from headrace.loader.batch_values import part_name
+from headrace.loader.decoding.frames import turned_boxes, turned_points
 from headrace.loader.decoding.instances import (
     InstanceMaskField,
     Instances,
@@ -46,10 +47,12 @@ class BatchViews:
     """Views, [N, 16] (columns: `ViewColumn`)."""
     sizes: NDArray[np.int32]
     """Width and height of the images, [N, 2]."""
+    turns: Ints
+    """EXIF orientations by which places turn first, [N]; 1 for places in the displayed image."""
 
     def of(self, row: Ints) -> BatchViews:
         """Return the view of each instance; `row` is its sample's row in the batch."""
-        return BatchViews(self.rows[row], self.sizes[row])
+        return BatchViews(self.rows[row], self.sizes[row], self.turns[row])
 
     def image(self, axis: int) -> tuple[Floats, Floats]:
         """Return the begin and end of the images."""
@@ -247,9 +250,10 @@ class BoxField:
             first, size = boxes[:, :2], boxes[:, 2:]
             begin = first if self.field.format == "xywh" else first - size / 2
             boxes = np.concatenate([begin, begin + size], 1)
+        of_box = views.of(row)
         seen, which = boxes_on_output(
-            boxes,
-            views.of(row),
+            turned_boxes(boxes, of_box.turns, of_box.sizes),
+            of_box,
             min_size=self.field.min_size,
             min_visible=self.field.min_visible,
             moves=moves,
@@ -280,10 +284,11 @@ class PointField:
         if of is None:
             of = KeptInstances(np.ones(len(points), bool), counts)
         self.points.expect_counts(samples, counts, of.counts, "points of each of", f"boxes of field {self.field.of!r}")
-        points[..., :2] += self.field.offset
         row = np.repeat(np.arange(len(samples)), counts)
+        of_point = views.of(row)
+        points[..., :2] = turned_points(points[..., :2] + self.field.offset, of_point.turns, of_point.sizes)
         pairs = np.array(self.field.flip_pairs if points.shape[1] else (), np.int64).reshape(-1, 2)
-        return of.of(points_on_output(points, views.of(row), pairs, moves=moves, row=row))
+        return of.of(points_on_output(points, of_point, pairs, moves=moves, row=row))
 
 
 @dataclass(frozen=True)
@@ -296,17 +301,20 @@ class PointFields:
     geometry: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.boxes or self.points or self.masks or self.geometry)
+        return bool(self.annotates or self.geometry)
+
+    @property
+    def annotates(self) -> bool:
+        """True if any field has places in an image, so that its frame matters."""
+        return bool(self.boxes or self.points or self.masks)
 
     def make(
-        self, samples: Ints, rows: Floats, sizes: NDArray[np.int32], moves: BatchMoves | None = None
+        self, samples: Ints, views: BatchViews, moves: BatchMoves | None = None
     ) -> dict[str, PerSample | NDArray[Any]]:
         """Return the parts of a batch by name, for samples at these positions.
 
-        `rows` are the views (columns: `ViewColumn`) and `sizes` the images' (width, height). `moves` are the effects of
-        the sample's augmentations on places, None if there are none. Raises DatasetError.
+        `moves` are the effects of the samples' augmentations on places, None if there are none. Raises DatasetError.
         """
-        views = BatchViews(rows, sizes)
         batch: dict[str, PerSample | NDArray[Any]] = {}
         kept: dict[str, KeptInstances] = {}
         for boxes in self.boxes:
@@ -320,7 +328,7 @@ class PointFields:
             if masks.field.of is not None:
                 boxes_kept = kept[masks.field.of]
                 chosen = np.split(boxes_kept.which, np.cumsum(boxes_kept.counts)[:-1])
-            made = masks.make(samples, rows, sizes, chosen)
+            made = masks.make(samples, views.rows, views.sizes, views.turns, chosen)
             if moves is not None:
                 made = [moves.masks(each, at) for at, each in enumerate(made)]
             batch[masks.name] = PerSample(made)

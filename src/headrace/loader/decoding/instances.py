@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import Dataset, ListColumn, Strings, TextColumn
+from headrace.data import SIDEWAYS, Dataset, ListColumn, Strings, TextColumn
 from headrace.errors import DatasetError, UsageError
 from headrace.fields import InstanceMasks
 
@@ -196,10 +196,11 @@ class PickedWindow:
     @classmethod
     def of(cls, view: NDArray[np.float64]) -> PickedWindow:
         """Build the window from a view (columns: `ViewColumn`). Pixels are picked as in `Mask`."""
+        nearest = _core.nearest_pixels
         named = {column.name.lower(): value for column, value in zip(_core.ViewColumn, view.tolist(), strict=True)}
         return cls(
-            _picked(named["y0"], named["y1"], named["top"], named["bottom"], int(named["inner_height"])),
-            _picked(named["x0"], named["x1"], named["left"], named["right"], int(named["inner_width"])),
+            nearest(named["y0"], named["y1"], int(named["top"]), int(named["bottom"]), int(named["inner_height"])),
+            nearest(named["x0"], named["x1"], int(named["left"]), int(named["right"]), int(named["inner_width"])),
             int(named["height"]),
             int(named["width"]),
             int(named["inner_y"]),
@@ -224,12 +225,17 @@ class InstanceMaskField(InstanceColumn):
     field: InstanceMasks
 
     def make(
-        self, samples: Ints, views: NDArray[np.float64], sizes: NDArray[np.int32], kept: list[NDArray[np.bool_]] | None
+        self,
+        samples: Ints,
+        views: NDArray[np.float64],
+        sizes: NDArray[np.int32],
+        turns: Ints,
+        kept: list[NDArray[np.bool_]] | None,
     ) -> list[NDArray[np.uint8]]:
         """Return uint8 [k, H, W] for each sample, for the instances in `kept` (None: all).
 
-        `views` [N, 16] and `sizes` [N, 2] (width, height) belong to the batch's images. Raises DatasetError that names
-        the sample if its outlines are damaged, or differ in number from `kept`.
+        `views` [N, 16], `sizes` [N, 2] (width, height) and `turns` [N] (as in BatchViews) belong to the batch's images.
+        Raises DatasetError that names the sample if its outlines are damaged, or differ in number from `kept`.
         """
         found = []
         for row, sample in enumerate(samples.tolist()):
@@ -244,7 +250,7 @@ class InstanceMaskField(InstanceColumn):
                 outlines = [outlines[at] for at in np.flatnonzero(kept[row]).tolist()]
             window = PickedWindow.of(views[row])
             try:
-                masks = painted(outlines, window, width=int(sizes[row, 0]), height=int(sizes[row, 1]))
+                masks = _painted_turned(outlines, window, sizes[row], int(turns[row]))
             except (ValueError, OverflowError) as error:
                 raise self.error(sample, str(error)) from error
             found.append(window.on_output(masks))
@@ -259,6 +265,20 @@ class InstanceMaskField(InstanceColumn):
             return _outlines.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
             raise self.error(sample, f"expected {_EXPECTED}, got {text[:80]!r}: {error}") from error
+
+
+def _painted_turned(
+    outlines: list[Outline], window: PickedWindow, size: NDArray[np.int32], orientation: int
+) -> NDArray[np.uint8]:
+    """Return what `painted` does; outlines of a stored image turn to the displayed one, of `size` (width, height)."""
+    width, height = size.tolist()
+    if orientation not in SIDEWAYS:
+        return painted(outlines, window, width=width, height=height)
+    along_x, along_y = (-1 if orientation in mirrors else 1 for mirrors in ((6, 7), (7, 8)))
+    columns = window.columns if along_x == 1 else (width - 1 - window.columns)[::-1].copy()
+    rows = window.rows if along_y == 1 else (height - 1 - window.rows)[::-1].copy()
+    stored = replace(window, rows=columns, columns=rows)
+    return painted(outlines, stored, width=height, height=width).swapaxes(1, 2)[:, ::along_y, ::along_x]
 
 
 def painted(outlines: list[Outline], window: PickedWindow, *, width: int, height: int) -> NDArray[np.uint8]:
@@ -307,10 +327,3 @@ def resolve_masks(dataset: Dataset, name: str, field: InstanceMasks) -> Instance
     if not isinstance(found, TextColumn | ListColumn):
         raise UsageError(f"field {name!r}: {not_a_list(dataset, column)}")
     return InstanceMaskField(dataset, name, column, field)
-
-
-def _picked(begin: float, end: float, low: float, high: float, count: int) -> Pixels:
-    """Return the pixel under the centre of each of `count` outputs (core/resample/taps.cpp)."""
-    middles = begin + (2.0 * np.arange(count) + 1) * (end - begin) / (2.0 * max(count, 1))
-    picked: Pixels = np.clip(np.floor(middles), low, high - 1).astype(np.int32)
-    return picked

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._core import ViewColumn
+from headrace.data import open_picture, orientation_of
 from headrace.fields import Image
 from headrace.loader.batch_values import BatchRows
 from headrace.loader.recipe import Recipe
@@ -20,6 +21,9 @@ from headrace.loader.stats import StageStats
 
 if TYPE_CHECKING:
     import torch
+
+_EXIF, _MOST_EXIF_AT = b"Exif\0\0", 1 << 16
+"""Start of EXIF data, and the bytes of a file within which it is looked for."""
 
 
 @dataclass
@@ -56,6 +60,7 @@ class DeviceDecoding:
         assert recipe.decode_on is not None
         assert recipe.program.output_size is not None
         self._ops, self._size, self._limits = recipe.program.ops, recipe.program.output_size, recipe.limits
+        self._exif = field.exif
         self._decoder = ImageDecoder(torch.device(recipe.decode_on), threads=recipe.threads)
         self._layout = torch.channels_last if field.channels_last else torch.contiguous_format
         self._busy_s, self._items, self._bytes = 0.0, 0, 0
@@ -65,7 +70,7 @@ class DeviceDecoding:
         import torch
 
         began_s = time.perf_counter()
-        streams = [self._decoder.opened(data) for data in encoded]
+        streams = [None if self._is_turned(data) else self._decoder.opened(data) for data in encoded]
         sizes = np.array([(0, 0) if one is None else (one.width, one.height) for one in streams], np.int32)
         sizes = sizes.reshape(-1, 2)
         pixels = sizes.astype(np.int64).prod(axis=1)
@@ -93,6 +98,18 @@ class DeviceDecoding:
         self._items += len(made)
         self._bytes += sum(len(encoded[row]) for row in made)
         return DeviceImages(images, views, sizes, [row for row in range(len(rows)) if row not in made])
+
+    def _is_turned(self, encoded: bytes) -> bool:
+        """Return True for an image that its EXIF orientation turns, which is left to the core."""
+        if not self._exif or _EXIF not in encoded[:_MOST_EXIF_AT]:
+            return False
+        try:
+            with open_picture(encoded, self._limits) as opened:
+                return orientation_of(opened) != 1
+        except MemoryError:
+            raise
+        except Exception:  # Pillow's plugins raise anything for damaged bytes, which the core names
+            return True
 
     def _views(self, rows: BatchRows, sizes: NDArray[np.int32]) -> NDArray[np.float64]:
         """Return the views of rows; 0 for a view that does not fit its image."""

@@ -16,15 +16,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import TooLargeError, apart_formats, open_picture
-from headrace.fields import Image
+from headrace.data import TooLargeError, apart_formats, open_picture, orientation_of, turned
+from headrace.fields import Image, Spatial
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -41,6 +41,8 @@ class PictureForm:
     mode: str | None
     """Mode for `Image.convert`; None leaves the values unchanged."""
     exif: bool
+    background: Sequence[int] | None = None
+    """Colour over which a transparent image is composited; None drops its alpha."""
 
 
 def decode_picture(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
@@ -48,7 +50,7 @@ def decode_picture(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint
 
     Raises ValueError (with the expected content) if Pillow cannot decode it, TooLargeError beyond `limits`.
     """
-    pixels = _decoded(data, PictureForm(image.mode, image.exif), limits)
+    pixels = _decoded(data, PictureForm(image.mode, image.exif, image.background), limits)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1), np.uint8)
 
 
@@ -81,12 +83,12 @@ def _own_channels(picture: PIL.Image.Image, *, alpha: bool) -> NDArray[np.generi
     return np.asarray(picture.convert("RGBA" if alpha and has_alpha else "RGB"))
 
 
-def read_picture(data: bytes, limits: Limits) -> NDArray[np.generic]:
+def read_picture(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:
     """Read the values unchanged, [H, W] or [H, W, C]: palette indices, 16-bit grey, floats; 1-bit grey as 0 and 255.
 
     Raises as `decode_picture` does.
     """
-    return _decoded(data, PictureForm(None, False), limits)
+    return _decoded(data, PictureForm(None, field.exif), limits)
 
 
 def _decoded(data: bytes, form: PictureForm, limits: Limits) -> NDArray[np.generic]:
@@ -118,17 +120,36 @@ def decode_here(
 
 
 def _converted(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
-    import PIL.Image
-    import PIL.ImageOps
+    opened.load()  # turns a TIFF, and removes its orientation
+    values = _values(opened, form.mode) if form.background is None else _composited(opened, form)
+    return turned(values, orientation_of(opened)) if form.exif else values
 
-    if form.mode is None:
-        return np.asarray(opened.convert("L") if opened.mode == "1" else opened)
-    picture = PIL.ImageOps.exif_transpose(opened) if form.exif else opened
-    if form.mode in (OWN, OWN_ALPHA):
-        return _own_channels(picture, alpha=form.mode == OWN_ALPHA)
+
+def is_transparent(picture: PIL.Image.Image) -> bool:
+    """Return True if an opened image has an alpha channel, or a transparent colour."""
+    return picture.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in picture.info
+
+
+def _composited(picture: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
+    import PIL.Image
+
+    if not is_transparent(picture) or picture.mode.startswith("I"):
+        return _values(picture, form.mode)
+    canvas = PIL.Image.new("RGBA", picture.size, (*form.background, 255))  # type: ignore[misc]  # not None here
+    canvas.alpha_composite(picture.convert("RGBA"))
+    return _values(canvas.convert("RGB"), form.mode)
+
+
+def _values(picture: PIL.Image.Image, mode: str | None) -> NDArray[np.generic]:
+    import PIL.Image
+
+    if mode is None:
+        return np.asarray(picture.convert("L") if picture.mode == "1" else picture)
+    if mode in (OWN, OWN_ALPHA):
+        return _own_channels(picture, alpha=mode == OWN_ALPHA)
     if picture.mode.startswith("I;16"):  # the high byte, as in the core; Pillow's own conversion would clip
         picture = PIL.Image.fromarray((np.asarray(picture, np.uint16) >> 8).astype(np.uint8))
-    return np.asarray(picture.convert(form.mode))
+    return np.asarray(picture.convert(mode))
 
 
 IDLE_S = 20.0
@@ -222,8 +243,7 @@ os.register_at_fork(after_in_child=_forget_processes)
 def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits: Limits) -> NDArray[np.generic]:
     """Decode the image as one of `formats`. Raises TooLargeError beyond `limits`, ValueError if decoding fails."""
     request = {
-        "mode": form.mode,
-        "exif": form.exif,
+        "form": asdict(form),
         "formats": list(formats),
         "deadline_s": min(limits.max_decode_s, _LONGEST_WAIT_S),
         "limits": {
@@ -295,7 +315,7 @@ def _answer(request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
     try:
-        found = decode_here(data, PictureForm(request["mode"], request["exif"]), limits, request["formats"])
+        found = decode_here(data, PictureForm(**request["form"]), limits, request["formats"])
         return {"shape": found.shape, "dtype": found.dtype.str}, found.tobytes()
     except TooLargeError as error:
         return {"limit": str(error)}, b""

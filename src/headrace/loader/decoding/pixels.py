@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _core
 from headrace._core import Limits
 from headrace.augment import compile_augment
-from headrace.data import MOST_PIXEL_BYTES, array_files, picture_size
+from headrace.data import MOST_PIXEL_BYTES, array_files, open_picture, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.batch_memory import tensor_over
@@ -32,6 +33,14 @@ _NO_PLACE = np.iinfo(np.int64).min
 """New value of a mask's values that the batch cannot hold (core/dense/mask_target.hpp)."""
 
 Options = dict[str, Any]
+
+_PIXELS_VERSION = 3
+"""Raise it with any change to the pixels that the same arguments make from the same file."""
+
+
+def pixel_versions() -> str:
+    """Return what determines the bits of pixels, apart from files and arguments: part of states and of caches."""
+    return f"{_core.codec_versions()}, pixels {_PIXELS_VERSION}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,7 @@ def decoded_with(images: Images) -> list[int]:
     for at, (_, field, column) in enumerate(images):
         if isinstance(field, Image) and not field.wide:
             small = None if field.shrink_to is None else (field.shrink_to, field.filter, field.dct_scaling)
-            shared.setdefault((column, field.exif, field.channel_count, small), []).append(at)
+            shared.setdefault((column, field.exif, field.background, field.channel_count, small), []).append(at)
     found = [-1] * len(images)
     for members in shared.values():
         fields = [field for _, field, _ in (images[at] for at in members) if isinstance(field, Image)]
@@ -154,7 +163,14 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
         return {**_NEAREST, "mask": mask}
     if isinstance(field, Normals):
         half = {"subtract": [127.5] * 3, "divide": [127.5] * 3}
-        return {**_NEAREST, **half, "channels": 3, "dtype": field.dtype, "normals": field.y == "up"}
+        return {
+            **_NEAREST,
+            **half,
+            "orient": field.exif,
+            "channels": 3,
+            "dtype": field.dtype,
+            "normals": field.y == "up",
+        }
     return {**_NEAREST, "depth": _depth_numbers(field)}
 
 
@@ -182,6 +198,7 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
         "filter": image.filter,
         "dct_margin": _DCT_MARGINS[image.dct_scaling],
         "orient": image.exif,
+        "background": image.background,
         "shrink_to": image.shrink_to or 0,
     }
 
@@ -249,7 +266,9 @@ def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.g
             return _bands(array_files.read_tiff(data, limits), count)
         return pillow.read_colors(data, field, limits)
     values = (
-        array_files.read_array(data, limits) if array_files.holds_array(data) else pillow.read_picture(data, limits)
+        array_files.read_array(data, limits)
+        if array_files.holds_array(data)
+        else pillow.read_picture(data, field, limits)
     )
     return _core_layout(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
 
@@ -265,7 +284,7 @@ def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int
     wide = isinstance(field, Image) and field.wide
     if array_files.holds_array(data) and (wide or not isinstance(field, Image)):
         return array_files.array_size(data, field.channel_count if isinstance(field, Image) else None)
-    found = picture_size(data, exif=isinstance(field, Image) and field.exif, limits=limits)
+    found = picture_size(data, exif=field.exif, limits=limits)
     by_bands = wide and found == (0, 0) and array_files.is_tiff(data) and "TIFF" in limits.formats
     return array_files.tiff_size(data) if by_bands else found
 
@@ -275,6 +294,20 @@ def is_narrowed(data: bytes, field: Spatial, limits: Limits) -> bool:
     if not isinstance(field, Image) or field.wide:
         return False
     return array_files.is_tiff(data) and not array_files.is_byte_tiff(data, limits)
+
+
+def has_varying_alpha(data: bytes, limits: Limits) -> bool:
+    """Return True if the image is transparent anywhere, which a picture of 8 bits without background loses."""
+    try:
+        with open_picture(data, limits) as opened:
+            opened.load()
+            if not pillow.is_transparent(opened) or opened.mode.startswith("I"):
+                return False
+            return bool((np.asarray(opened.convert("RGBA"))[..., 3] < 255).any())
+    except MemoryError:
+        raise
+    except Exception:  # Pillow's plugins raise anything; decoding has its own errors
+        return False
 
 
 def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:

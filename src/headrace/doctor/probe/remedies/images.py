@@ -170,7 +170,7 @@ class _Decoder:
             return None
         view = None if size is None else core.Resize(size)
         try:
-            pixels = core.decode_image(data, view=view, mode=mode, dct_scaling=False, output="numpy")
+            pixels = core.decode_image(data, view=view, mode=mode, dct_scaling=False, exif=False, output="numpy")
         except core.HeadraceError:
             return None
         self._remedy.took()
