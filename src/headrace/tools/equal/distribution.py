@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import NormalDist
 from typing import TypeAlias
@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from headrace.tools.equal.observing import THUMBNAIL, Floats, overlaps
-from headrace.tools.equal.orientation import orientations
+from headrace.tools.equal.orientation import matches
 from headrace.tools.equal.pairing import Ints, Pairing
 from headrace.tools.equal.values import ValueScale, scale_of
 
@@ -36,6 +36,10 @@ _MOST_MATCHED = 600
 """Samples whose makings are matched by their thumbnails, at most: a lost flip shows in 100."""
 _MOST_VALUES = 64
 """Different integers up to which the share of each is compared."""
+_SMALLER = -math.log(0.9) / 2
+"""Logarithm of the sides of windows by those of 10 % less area."""
+_SHOWN = 0.5
+"""Share of a difference in scale that matches show, at least: between windows of about one size they are clearer."""
 Planted: TypeAlias = dict[str, float]
 
 
@@ -53,10 +57,12 @@ class Test:
 
 @dataclass(frozen=True)
 class DrawnLeaf:
-    """Leaf of the samples in all epochs, or of all samples if they are not paired."""
+    """Leaf of the samples in all epochs; if they are not paired, of samples at the same places."""
 
     name: str
     pairing: Pairing
+    rows: Ints
+    """int64[samples, epochs]."""
     scale: ValueScale
     kind: str
     """Kind of the dtype; empty for texts."""
@@ -64,7 +70,7 @@ class DrawnLeaf:
     def statistics(self) -> Iterator[tuple[str, Floats]]:
         """Yield each statistic by name: float64[samples, epochs]."""
         tables = [epoch.leaves[self.name].statistics for epoch in self.pairing.epochs]
-        rows = self.pairing.complete
+        rows = self.rows
         for key in tables[0]:
             if all(key in table for table in tables):
                 yield key, np.stack([table[key][rows[:, n]] for n, table in enumerate(tables)], axis=1)
@@ -88,18 +94,23 @@ def drawn_tests(name: str, pairing: Pairing) -> Iterator[Test]:
     """Yield the tests of a leaf that both loaders draw; without pairs, those that need none and show no fault."""
     leaves = [epoch.leaves[name] for epoch in pairing.epochs]
     kinds = {sketch.dtype.kind for leaf in leaves for sketch in leaf.sketches if sketch.size}
-    leaf = DrawnLeaf(name, pairing, scale_of(leaves[0], leaves[pairing.makings]), min(kinds, default=""))
-    if not len(pairing.complete):
-        yield from _unpaired(leaf)
+    rows, is_paired = pairing.complete, bool(len(pairing.complete))
+    if not is_paired:
+        rows = np.tile(np.arange(min(epoch.samples for epoch in pairing.epochs))[:, None], (1, len(leaves)))
+    scale = scale_of(leaves[0], leaves[pairing.makings])
+    leaf = DrawnLeaf(name, pairing, rows, scale, min(kinds, default=""))
+    tests = [test for key, values in leaf.statistics() for test in _statistic_tests(leaf, key, values)]
+    if leaf.kind in ("b", "i", "u") and not scale.is_pixels:
+        tests += _shares(leaf)
+    if is_image := all(len(one.thumbnails) == len(one.digests) for one in leaves):
+        tests += _details(leaf)
+    if not is_paired:
+        yield from (replace(test, planted={}) for test in tests)
         return
+    yield from tests
     yield from _repeats(leaf)
-    for key, values in leaf.statistics():
-        yield from _statistic_tests(leaf, key, values)
-    if leaf.kind in ("b", "i", "u") and not leaf.scale.is_pixels:
-        yield from _shares(leaf)
-    if all(len(one.thumbnails) == len(one.digests) for one in leaves):
-        yield from _details(leaf)
-        yield from _turns(leaf)
+    if is_image:
+        yield from _matches(leaf)
 
 
 def faults_of(name: str, pairing: Pairing) -> list[str]:
@@ -171,7 +182,7 @@ def _signed_rank(differences: Floats) -> float:
 
 def _repeats(leaf: DrawnLeaf) -> Iterator[Test]:
     """Yield tests of how often two makings of a sample are the same, within a loader and between the two."""
-    makings, rows = leaf.pairing.makings, leaf.pairing.complete.tolist()
+    makings, rows = leaf.pairing.makings, leaf.rows.tolist()
     digests = [epoch.leaves[leaf.name].digests for epoch in leaf.pairing.epochs]
     drawn = [[digests[n][at] for n, at in enumerate(row)] for row in rows]
     columns = range(makings), range(makings, 2 * makings)
@@ -192,7 +203,7 @@ def _repeats(leaf: DrawnLeaf) -> Iterator[Test]:
 
 def _shares(leaf: DrawnLeaf) -> Iterator[Test]:
     """Yield tests of how often each integer occurs."""
-    rows = leaf.pairing.complete
+    rows = leaf.rows
     sketches = [
         [epoch.leaves[leaf.name].sketches[at].ravel() for at in rows[:, n].tolist()]
         for n, epoch in enumerate(leaf.pairing.epochs)
@@ -210,21 +221,20 @@ def _shares(leaf: DrawnLeaf) -> Iterator[Test]:
 def _details(leaf: DrawnLeaf) -> Iterator[Test]:
     """Yield tests of how fine the pictures' details are, and how much finer across than down.
 
-    A smaller window shows coarser details: the middle of a thumbnail tells how much.
+    A smaller window shows coarser details: the middle of a thumbnail tells how much. Edges are off the pixels' grid,
+    as those on it blur less.
     """
     whole, middle = [], []
-    for column, rows in enumerate(leaf.pairing.complete.T):
+    for column, rows in enumerate(leaf.rows.T):
         thumbnails = leaf.pairing.thumbnails(leaf.name, column, rows)
-        for found, margin in ((whole, 0.0), (middle, (1 - math.sqrt(0.9)) / 2)):
-            zoom = overlaps(THUMBNAIL, THUMBNAIL // 2, margin).astype(np.float32)
+        for found, margin in ((whole, 0.01), (middle, 0.01 + 0.49 * (1 - math.exp(-_SMALLER)))):
+            zoom = overlaps(THUMBNAIL, THUMBNAIL // 4, margin).astype(np.float32)
             found.append(_gradients(zoom @ thumbnails @ zoom.T))
     table, zoomed = np.stack(whole, axis=1), np.stack(middle, axis=1)
     detail, aspect = np.log(table.sum(axis=2)) / 2, np.log(table[:, :, 0] / table[:, :, 1]) / 2
-    effect = (np.log(zoomed.sum(axis=2)) / 2 - detail).mean(axis=1)
     one, other = np.split(detail, 2, axis=1)
-    yield _location(
-        "detail", one, other, np.full(1, 0.005), {"scale": np.full(len(one), abs(float(np.median(effect))))}
-    )
+    effect = (np.log(zoomed.sum(axis=2)) / 2 - detail).mean(axis=1)
+    yield _location("detail", one, other, np.full(1, 0.005), {"scale": effect})
     for what, values in (("detail, spread", detail), ("across against down, spread", aspect)):
         spreads = [np.abs(np.diff(part, axis=1)).mean(axis=1)[:, None] for part in np.split(values, 2, axis=1)]
         yield _location(what, spreads[0], spreads[1], np.full(1, 0.005), {})
@@ -237,26 +247,35 @@ def _gradients(pictures: np.typing.NDArray[np.float32]) -> Floats:
     return np.asarray(both + 1e-6 * both.mean() + 1e-30)
 
 
-def _turns(leaf: DrawnLeaf) -> Iterator[Test]:
-    """Yield tests of how often one making of a sample is the mirror image of another."""
-    pairing, rows = leaf.pairing, leaf.pairing.complete[:_MOST_MATCHED]
-    first = [pairing.thumbnails(leaf.name, n, rows[:, n]) for n in range(len(pairing.epochs))]
-    within = [orientations(first[n], first[n + 1]) for n in (0, pairing.makings)]
-    between = orientations(first[0], first[pairing.makings])
-    strangers = orientations(first[0][:200], np.roll(first[1][:200], 1, axis=0))
-    clear = [float((each >= 0).mean()) for each in (*within, strangers)]
-    certain = max(0.0, 1 - clear[2] / max(min(clear[:2]), 1e-9))  # a match by chance has any orientation
+def _matches(leaf: DrawnLeaf) -> Iterator[Test]:
+    """Yield tests of how often one making of a sample is the mirror image of another, and of their windows' sizes."""
+    pairing, rows = leaf.pairing, leaf.rows[:_MOST_MATCHED]
+    n, columns = pairing.makings, range(len(pairing.epochs))
+    first = [pairing.thumbnails(leaf.name, column, rows[:, column]) for column in columns]
+    (one, _), (other, _), (cross, larger), (back, smaller) = (
+        matches(first[a], first[b]) for a, b in ((0, 1), (n, n + 1), (0, n), (n + 1, 1))
+    )
+    strangers, _ = matches(first[0][:200], np.roll(first[1][:200], 1, axis=0))
+    yield from _mirrored(one, other, cross, float((strangers >= 0).mean()))
+    is_clear = [(each >= 0).astype(float) for each in (cross, back)]
+    clear = sum(each.sum() for each in is_clear)
+    centre = sum(float(each @ size) for each, size in zip(is_clear, (larger, smaller), strict=True)) / max(clear, 1)
+    ahead = ((smaller - centre) * is_clear[1] - (larger - centre) * is_clear[0])[:, None]  # of the second loader
+    planted = {"scale": _SMALLER * _SHOWN * (is_clear[0] + is_clear[1])} if clear >= 30 else {}
+    yield _location("window by the other's", np.zeros_like(ahead), ahead, np.zeros(1), planted)
+
+
+def _mirrored(one: Ints, other: Ints, cross: Ints, by_chance: float) -> Iterator[Test]:
+    """Yield tests of turns within both loaders, and between them; a match by chance has any of them."""
+    clear = min(float((each >= 0).mean()) for each in (one, other))
+    certain = max(0.0, 1 - by_chance / max(clear, 1e-9))
     for what, chosen in (("mirrored", (1, 3)), ("upside down", (2, 3))):
-        (one, m), (other, n), (cross, k) = (_counted(each, chosen) for each in (*within, between))
-        lost = 0.5 * certain / math.sqrt(0.25 / max(m, 1) + 0.25 / max(n, 1)) if min(m, n) >= 30 else 0.0
-        texts = (f"{one} of {m}", f"{other} of {n}")
-        yield Test(
-            f"{what}, one making to another", abs(_proportions(one, m, other, n)), texts, {"flip": lost}, len(rows)
-        )
-        more = _proportions(one + other, m + n, cross, k)
-        yield Test(
-            f"{what}, one loader's to the other's", max(more, 0.0), (f"{one + other} of {m + n}", f"{cross} of {k}")
-        )
+        (j, m), (k, n), (i, between) = (_counted(each, chosen) for each in (one, other, cross))
+        lost = 0.5 * certain / math.sqrt(0.25 / m + 0.25 / n) if min(m, n) >= 30 else 0.0
+        z = abs(_proportions(j, m, k, n))
+        yield Test(f"{what}, making to making", z, (f"{j} of {m}", f"{k} of {n}"), {"flip": lost}, len(one))
+        z = max(_proportions(j + k, m + n, i, between), 0.0)
+        yield Test(f"{what}, loader to loader", z, (f"{j + k} of {m + n} within", f"{i} of {between} between"))
 
 
 def _counted(found: Ints, chosen: tuple[int, ...]) -> tuple[int, int]:
@@ -270,24 +289,3 @@ def _proportions(one: int, m: int, other: int, n: int) -> float:
         return 0.0
     share = (one + other + 1) / (m + n + 2)
     return (other / n - one / m) / math.sqrt(share * (1 - share) * (1 / m + 1 / n))
-
-
-def _unpaired(leaf: DrawnLeaf) -> Iterator[Test]:
-    """Yield rank tests of the first epochs' values, and of their distances from the median."""
-    columns = [leaf.pairing.epochs[n].leaves[leaf.name].statistics for n in (0, leaf.pairing.makings)]
-    for key in columns[0].keys() & columns[1].keys():
-        one, other = (table[key] for table in columns)
-        texts = tuple(f"{each.mean():.4g} ± {each.std():.4g}" for each in (one, other))
-        yield Test(key, _rank_sum(one, other), (texts[0], texts[1]))
-        apart = [np.abs(each - np.median(each)) for each in (one, other)]
-        yield Test(f"{key}, spread", _rank_sum(*apart), (texts[0], texts[1]))
-
-
-def _rank_sum(one: Floats, other: Floats) -> float:
-    """Return the statistic of the Wilcoxon-Mann-Whitney test, corrected for ties."""
-    _, place, counts = np.unique(np.concatenate([one, other]), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    m, n = len(one), len(other)
-    ties = float(((counts.astype(float) ** 3) - counts).sum()) / ((m + n) * (m + n - 1))
-    variance = m * n / 12 * (m + n + 1 - ties)
-    return abs(float(ranks[:m].sum()) - m * (m + n + 1) / 2) / math.sqrt(variance) if variance > 0 else 0.0

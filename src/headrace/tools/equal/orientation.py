@@ -1,4 +1,4 @@
-"""Orientation of one making of an image against another, though each is a window of its own. Pure.
+"""Orientation and scale of one making of an image against another, though each is a window of its own. Pure.
 
 The middle of the one is sought in the other, at several scales and in four orientations.
 """
@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from headrace.tools.equal.observing import THUMBNAIL, overlaps
+from headrace.tools.equal.observing import THUMBNAIL, Floats, overlaps
 from headrace.tools.equal.pairing import Ints, Singles, mirrored
 
 _SCALES = (0.55, 0.68, 0.83, 1.0, 1.2, 1.48, 1.8)
@@ -18,16 +18,22 @@ _FIELD, _PATCH = 24, 12
 """Sides in which a patch is sought, and of the patch."""
 _LEAST_LIKENESS, _LEAST_LEAD = 0.8, 0.15
 """Correlation of a match, and its lead over the other orientations, from which a match counts."""
+_SHARPNESS = 30.0
+"""Weight of a scale by its correlation: a mean over scales is finer than their steps."""
 _CHUNK = 64
 
 
-def orientations(one: Singles, other: Singles) -> Ints:
-    """Return the orientation of each pair, 0 to 3 in the order of `mirrored`; -1 if the two do not match clearly."""
-    chunks = [_orientations(one[n : n + _CHUNK], other[n : n + _CHUNK]) for n in range(0, len(one), _CHUNK)]
-    return np.concatenate([np.empty(0, np.int64), *chunks])
+def matches(one: Singles, other: Singles) -> tuple[Ints, Floats]:
+    """Return each pair's orientation, and the logarithm of the other's window by the one's in side.
+
+    Orientations are 0 to 3 in the order of `mirrored`, and -1 where the two do not match clearly.
+    """
+    chunks = [_matches(one[n : n + _CHUNK], other[n : n + _CHUNK]) for n in range(0, len(one), _CHUNK)]
+    turns, scales = zip(*chunks, strict=True) if chunks else ((), ())
+    return np.concatenate([np.empty(0, np.int64), *turns]), np.concatenate([np.empty(0), *scales])
 
 
-def _orientations(one: Singles, other: Singles) -> Ints:
+def _matches(one: Singles, other: Singles) -> tuple[Ints, Floats]:
     field = overlaps(THUMBNAIL, _FIELD).astype(np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(field @ other @ field.T, (_PATCH, _PATCH), axis=(1, 2))
     places = windows.reshape(len(one), -1, _PATCH * _PATCH)
@@ -38,10 +44,13 @@ def _orientations(one: Singles, other: Singles) -> Ints:
     turned = turned - (turned @ _slopes().T) @ _slopes()  # so that the places' own slopes do not count either
     sizes = [_rest(each)[:, :, None] for each in (places, turned)]
     likeness = places @ turned.transpose(0, 2, 1) / sizes[0] / sizes[1].transpose(0, 2, 1)
-    best = likeness.reshape(len(one), -1, 4, len(_SCALES)).max(axis=(1, 3))
-    ordered = np.sort(best, axis=1)
+    best = likeness.max(axis=1).reshape(len(one), 4, len(_SCALES))
+    ordered = np.sort(best.max(axis=2), axis=1)
     is_clear = (ordered[:, 3] >= _LEAST_LIKENESS) & (ordered[:, 3] - ordered[:, 2] >= _LEAST_LEAD)
-    return np.where(is_clear, best.argmax(axis=1), -1)
+    turns = best.max(axis=2).argmax(axis=1)
+    by_scale = best[np.arange(len(one)), turns].astype(np.float64)
+    weights = np.exp(_SHARPNESS * (by_scale - by_scale.max(axis=1, keepdims=True)))
+    return np.where(is_clear, turns, -1), weights @ np.log(_SCALES) / weights.sum(axis=1)
 
 
 def _rest(patches: Singles) -> Singles:
