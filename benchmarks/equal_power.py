@@ -3,7 +3,7 @@
     python benchmarks/equal_power.py FOLDER [--samples 600 3000] [--only NAME]
     python benchmarks/equal_power.py FOLDER --equal [--runs 100]
 
-The first prints the table of docs/equal.md: pairs of loaders with one planted difference, at equal and at unequal seeds.
+The first prints the table of docs/equal.md: pairs of loaders with one planted difference, at equal and unequal seeds.
 The second judges pairs of equal loaders, each `--runs` times, by other epochs of the same observations. FOLDER holds
 photographs in class folders; 3,000 samples are views of 600 files.
 """
@@ -26,6 +26,7 @@ import headrace as hr
 from headrace.tools.equal import Judgement, LoaderObservation, judge, observe
 
 SIDE = 48
+IMAGE, VIEW = hr.Image(), hr.Resize((SIDE, SIDE))
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 JITTER = hr.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
 Change = Callable[[dict[str, Any], np.random.Generator], dict[str, Any]]
@@ -68,8 +69,8 @@ class Made:
     folder: Path
     count: int
     seed: int = 0
-    image: Any = hr.Image()
-    view: Any = hr.Resize((SIDE, SIDE))
+    image: Any = IMAGE
+    view: Any = VIEW
     augment: tuple[Any, ...] = ()
     change: Change | None = None
     source: Callable[[list[np.ndarray]], list[np.ndarray]] | None = None
@@ -166,7 +167,10 @@ def pairs(made: Made) -> dict[str, tuple[Made, Made]]:
         return hr.Image(dtype="float32", normalize=((value, 0.456, 0.406), IMAGENET[1]))
 
     deviation = hr.Image(dtype="float32", normalize=(IMAGENET[0], (0.229 * 1.03, 0.224, 0.225)))
-    halves = image_change(lambda images: images.astype(np.float32) * np.float32(0.5))
+    rounded, truncated = (
+        image_change(lambda images, how=how: how(images * np.float32(0.5)).astype(np.uint8))
+        for how in (np.round, np.floor)
+    )
     smoothed = image_change(lambda images: (images + np.roll(images, 1, axis=-1)) / 2)
     masked = replace(crop, mask=True)
     whole = replace(made, view=None)
@@ -215,8 +219,7 @@ def pairs(made: Made) -> dict[str, tuple[Made, Made]]:
             replace(crop, change=one_hot), replace(crop, change=lambda batch, draw: one_hot(batch, draw, 0.1)),
         ),
         "truncated for rounded": (
-            replace(made, change=image_change(lambda images: np.round(halves({"image": images}, None)["image"]).astype(np.uint8))),
-            replace(made, change=image_change(lambda images: np.floor(halves({"image": images}, None)["image"]).astype(np.uint8))),
+            replace(made, change=rounded), replace(made, change=truncated),
         ),
         "blurred by a pixel, drawn": (normal, replace(normal, change=smoothed)),
         "choice of captions lost": (
@@ -246,7 +249,7 @@ def equal_pairs(made: Made) -> dict[str, tuple[Made, Made]]:
         "other order, no key": (replace(made, key=False), replace(other, key=False)),
         "Pillow": (made, replace(other, view=None, change=pillow_twin)),
         "floats unrounded and rounded": (
-            replace(made, image=hr.Image(dtype="float32"), change=image_change(lambda images: images * np.float32(255))),
+            replace(made, image=hr.Image(dtype="float32"), change=image_change(lambda images: 255 * images)),
             replace(other, change=image_change(lambda images: images.astype(np.float32))),
         ),
         "other threads": (replace(jitter, threads=1), replace(jitter, threads=3)),
@@ -258,7 +261,8 @@ def equal_pairs(made: Made) -> dict[str, tuple[Made, Made]]:
         ),
         "other draws, masks and tokens": (masked, replace(masked, seed=1)),
         "other flips": (
-            replace(made, view=hr.Resize((SIDE, SIDE), flip=0.5)), replace(other, view=hr.Resize((SIDE, SIDE), flip=0.5)),
+            replace(made, view=hr.Resize((SIDE, SIDE), flip=0.5)),
+            replace(other, view=hr.Resize((SIDE, SIDE), flip=0.5)),
         ),
         "other captions": (
             replace(made, change=captions, drop_last=True), replace(other, change=captions, drop_last=True),

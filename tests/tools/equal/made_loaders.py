@@ -90,3 +90,11 @@ def without_flips() -> DataLoader[Any]:
 def flips_lost_at_the_same_seed() -> DataLoader[Any]:
     """The windows of `reference`, in its order, with no flips."""
     return loader(Pictures(cropped, partial(flipped, chance=0.0)))
+
+
+def nameless() -> DataLoader[Any]:
+    return loader(Pictures(cropped, flipped, names=False))
+
+
+def nameless_of_other_draws() -> DataLoader[Any]:
+    return loader(Pictures(cropped, flipped, names=False, seed=7), seed=8)
