@@ -144,7 +144,7 @@ def _statistic_tests(leaf: DrawnLeaf, key: str, values: Floats) -> Iterator[Test
     tolerance, level = leaf.tolerance(key, values), leaf.level(key)
     planted: dict[str, Floats] = {}
     means = other.mean(axis=1)
-    if key.startswith(("mean", "lowest", "highest", "value")):
+    if key == "value" or key.startswith(("mean", "lowest", "highest")):
         planted["mean"] = np.full(len(means), level)
     if key.startswith("deviation"):
         planted["deviation"] = 0.03 * np.abs(means)
