@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ Change = Callable[[Picture, np.random.Generator], Picture]
 
 @cache
 def picture(index: int) -> Picture:
-    """Smooth picture with another colour, direction and contrast per sample."""
+    """Picture with another colour, direction, contrast and patchwork per sample."""
     draw = np.random.default_rng(index)
     y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE
     planes = [
@@ -27,7 +27,8 @@ def picture(index: int) -> Picture:
         for _ in range(3)
     ]  # fmt: skip
     red, green, blue = planes
-    return np.stack([red + 0.3, green, blue - 0.2]).astype(np.float32)
+    patches = np.kron(draw.normal(0, 0.3, (8, 8)), np.ones((SIDE // 8, SIDE // 8)))
+    return np.clip(np.stack([red + 0.3, green, blue - 0.2]) + patches, 0, 1).astype(np.float32)
 
 
 def flipped(image: Picture, draw: np.random.Generator, *, chance: float = 0.5) -> Picture:
@@ -84,3 +85,16 @@ def same() -> DataLoader[Any]:
 
 def without_flips() -> DataLoader[Any]:
     return loader(Pictures(cropped, seed=7), seed=8)
+
+
+def flips_lost_at_the_same_seed() -> DataLoader[Any]:
+    """The windows of `reference`, in its order, with no flips."""
+    return loader(Pictures(cropped, partial(flipped, chance=0.0)))
+
+
+def nameless() -> DataLoader[Any]:
+    return loader(Pictures(cropped, flipped, names=False))
+
+
+def nameless_of_other_draws() -> DataLoader[Any]:
+    return loader(Pictures(cropped, flipped, names=False, seed=7), seed=8)

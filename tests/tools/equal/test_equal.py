@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_loaders import SAMPLES, Pictures, cropped, flipped, loader, reference, same
+import torch
+from made_loaders import (
+    SAMPLES,
+    Pictures,
+    cropped,
+    flipped,
+    flips_lost_at_the_same_seed,
+    loader,
+    picture,
+    reference,
+    same,
+)
 from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
@@ -32,30 +43,6 @@ def codes(judgement: Judgement) -> set[tuple[str, str]]:
     return {(one.code, one.leaf) for one in judgement.differences}
 
 
-FIXED = Pictures()
-DRAWN = Pictures(cropped, flipped)
-EQUAL: dict[str, tuple[Made, Made]] = {
-    "fixed": (lambda: loader(FIXED), lambda: loader(FIXED, seed=5)),
-    "drawn": (reference, same),
-    "fixed order": (lambda: loader(FIXED, shuffle=False), lambda: loader(FIXED, shuffle=False)),
-    "dropped last batches": (lambda: loader(FIXED, drop_last=True), lambda: loader(FIXED, seed=5, drop_last=True)),
-    "without names": (
-        lambda: loader(Pictures(cropped, names=False)),
-        lambda: loader(Pictures(cropped, names=False, seed=3), seed=4),
-    ),
-    "fixed without names": (lambda: loader(Pictures(names=False)), lambda: loader(Pictures(names=False), seed=4)),
-}
-
-
-@pytest.mark.parametrize("case", EQUAL)
-@pytest.mark.one_in(6)
-def test_equal_loaders_are_equal(case: str) -> None:
-    before, after = EQUAL[case]
-    judgement = judged(before(), after())
-    assert judgement.verdict == "equal", judgement.differences
-    assert judgement.samples[0] == judgement.samples[1]
-
-
 def _channels_swapped(image: Any, _: Any) -> Any:
     return image[::-1]
 
@@ -68,8 +55,66 @@ def _rounded(image: Any, _: Any) -> Any:
     return np.round(image * 255) / 255
 
 
+def _noisy(image: Any, _: Any) -> Any:
+    return np.round(image * 255 + np.random.default_rng(0).uniform(-0.4, 0.4, image.shape)) / 255
+
+
+def _truncated(image: Any, _: Any) -> Any:
+    return np.floor(image * 255) / 255
+
+
+def _of_mean(image: Any, _: Any, mean: float = 0.485) -> Any:
+    return (image - np.float32(mean)) / np.float32(0.229)
+
+
 def _blurred(image: Any, _: Any) -> Any:
     return (image + np.roll(image, 1, axis=2) + np.roll(image, 1, axis=1)) / 3
+
+
+def _redrawn(image: Any, draw: np.random.Generator) -> Any:
+    return draw.normal(size=image.shape).astype(np.float32)
+
+
+def _brightened(image: Any, draw: np.random.Generator) -> Any:
+    return image + np.float32(draw.uniform(-0.4, 0.4))
+
+
+class _Replaced:
+    """Change that turns the third sample it sees into another picture."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, image: Any, _: Any) -> Any:
+        self.count += 1
+        return picture(SAMPLES + 1) if self.count == 3 else image
+
+
+FIXED = Pictures()
+DRAWN = Pictures(cropped, flipped)
+EQUAL: dict[str, tuple[Made, Made]] = {
+    "fixed": (lambda: loader(FIXED), lambda: loader(FIXED, seed=5)),
+    "drawn": (reference, same),
+    "drawn alike": (reference, reference),
+    "drawn alike, without names": (
+        lambda: loader(Pictures(cropped, flipped, names=False)),
+        lambda: loader(Pictures(cropped, flipped, names=False)),
+    ),
+    "fixed order": (lambda: loader(FIXED, shuffle=False), lambda: loader(FIXED, shuffle=False)),
+    "dropped last batches": (lambda: loader(FIXED, drop_last=True), lambda: loader(FIXED, seed=5, drop_last=True)),
+    "rounded": (lambda: loader(FIXED), lambda: loader(Pictures(_rounded))),
+    "another half level": (lambda: loader(Pictures(_rounded)), lambda: loader(Pictures(_noisy), seed=4)),
+    "fixed without names": (lambda: loader(Pictures(names=False)), lambda: loader(Pictures(names=False), seed=4)),
+}
+
+
+@pytest.mark.parametrize("case", EQUAL)
+@pytest.mark.one_in(6)
+def test_equal_loaders_are_equal(case: str) -> None:
+    before, after = EQUAL[case]
+    judgement = judged(before(), after())
+    assert judgement.verdict == "equal", judgement.differences
+    assert judgement.samples[0] == judgement.samples[1]
 
 
 PLANTED: dict[str, tuple[Made, Made, set[tuple[str, str]]]] = {
@@ -108,7 +153,7 @@ PLANTED: dict[str, tuple[Made, Made, set[tuple[str, str]]]] = {
     "another dtype": (
         lambda: loader(FIXED),
         lambda: loader(Pictures(dtype=np.float64)),
-        {("dtype", "image"), ("values", "image")},
+        {("dtype", "image")},
     ),
     "another shape": (
         lambda: loader(FIXED),
@@ -122,9 +167,24 @@ PLANTED: dict[str, tuple[Made, Made, set[tuple[str, str]]]] = {
         {("values", "image")},
     ),
     "normalised": (lambda: loader(FIXED), lambda: loader(Pictures(_normalised)), {("values", "image")}),
-    "rounded": (lambda: loader(FIXED), lambda: loader(Pictures(_rounded)), {("rounding", "image")}),
+    "truncated": (
+        lambda: loader(Pictures(_rounded)),
+        lambda: loader(Pictures(_truncated)),
+        {("values", "image")},
+    ),
+    "another mean": (
+        lambda: loader(Pictures(_of_mean)),
+        lambda: loader(Pictures(partial(_of_mean, mean=0.482))),
+        {("values", "image")},
+    ),
     "no augmentation": (reference, lambda: loader(FIXED), {("augmentation", "image")}),
-    "no flips": (reference, lambda: loader(Pictures(cropped)), {("distribution", "image")}),
+    "no flips": (reference, lambda: loader(Pictures(cropped, seed=5), seed=5), {("distribution", "image")}),
+    "no flips, the same draws": (reference, flips_lost_at_the_same_seed, {("values", "image")}),
+    "one sample of another, the same draws": (
+        reference,
+        lambda: loader(Pictures(_Replaced(), cropped, flipped)),
+        {("values", "image")},
+    ),
     "only flips": (reference, lambda: loader(Pictures(flipped)), {("distribution", "image")}),
     "larger windows": (
         reference,
@@ -134,21 +194,26 @@ PLANTED: dict[str, tuple[Made, Made, set[tuple[str, str]]]] = {
     "drawn, channels in another order": (
         reference,
         lambda: loader(Pictures(_channels_swapped, cropped, flipped)),
-        {("distribution", "image")},
+        {("values", "image")},
     ),
     "drawn, normalised": (
         reference,
         lambda: loader(Pictures(cropped, flipped, _normalised)),
-        {("distribution", "image")},
+        {("values", "image")},
     ),
     "drawn, blurred": (
         reference,
         lambda: loader(Pictures(cropped, flipped, _blurred)),
+        {("values", "image")},
+    ),
+    "drawn, channels in another order, other draws": (
+        reference,
+        lambda: loader(Pictures(_channels_swapped, cropped, flipped, seed=5), seed=5),
         {("distribution", "image")},
     ),
     "drawn, without names, normalised": (
         lambda: loader(Pictures(cropped, names=False)),
-        lambda: loader(Pictures(cropped, _normalised, names=False)),
+        lambda: loader(Pictures(cropped, _normalised, names=False, seed=5), seed=5),
         {("distribution", "image")},
     ),
 }
@@ -164,9 +229,73 @@ def test_planted_differences_are_found(case: str) -> None:
     assert {one.code for one in judgement.differences} <= CODES.keys()
 
 
-def test_rounding_is_a_verdict_of_its_own() -> None:
-    before, after, _ = PLANTED["rounded"]
-    assert judged(before(), after()).verdict == "equal up to rounding"
+def _rows(*, wrong: bool) -> DataLoader[Any]:
+    """Labels of 1000 classes, token ids and masks; wrong in one sample of four, in their order, and at an edge."""
+    draw, rows = torch.Generator().manual_seed(0), []
+    for index in range(64):
+        ids, order = torch.randint(0, 30000, (32,), generator=draw), torch.arange(32)
+        mask = torch.zeros(16, 16, dtype=torch.uint8)
+        mask[4:12, 4:12] = 90
+        if wrong:
+            order[[3, 4]] = order[[4, 3]]
+            mask[4, 4:12] = 89
+        label = index % 32 * 30 + (index % 4 == 0 and wrong)
+        rows.append({"label": label, "ids": ids[order], "name": f"{index}.jpg", "mask": mask})
+    return DataLoader(rows, batch_size=8)
+
+
+def test_integers_are_never_rounded() -> None:
+    assert judged(_rows(wrong=False), _rows(wrong=False)).verdict == "equal"
+    found = codes(judged(_rows(wrong=False), _rows(wrong=True)))
+    assert found == {("values", "label"), ("values", "ids"), ("values", "mask")}
+
+
+def test_one_value_of_a_depth_map() -> None:
+    draw = np.random.default_rng(0)
+    depths = draw.uniform(1, 80, (40, 1, 96, 128)).astype(np.float32)
+    wrong = depths.copy()
+    wrong[7, 0, 50, 60] += 1
+    rounded = (depths.astype(np.float64) + draw.uniform(-2e-5, 2e-5, depths.shape)).astype(np.float32)
+    before, same, after = (
+        [{"depth": each[n : n + 8], "name": [str(row) for row in range(n, n + 8)]} for n in range(0, 40, 8)]
+        for each in (depths, rounded, wrong)
+    )
+    assert judge(observe("before", before), observe("after", same)).verdict == "equal"
+    assert codes(judge(observe("before", before), observe("after", after))) == {
+        ("values", "depth"),
+        ("samples", "depth"),
+    }
+
+
+def test_rounding_is_equal() -> None:
+    judgement = judged(*(each() for each in EQUAL["rounded"]))
+    assert judgement.compared["image"] == "values, rounded"
+
+
+def test_what_could_not_be_seen_is_not_equal() -> None:
+    few = judged(
+        loader(Pictures(cropped, flipped, indices=range(20))),
+        loader(Pictures(cropped, indices=range(20), seed=5), seed=5),
+    )
+    assert (few.verdict, few.unseen[0].leaf, few.unseen[0].samples) == ("not enough seen", "image", 30)
+    nameless = judged(
+        loader(Pictures(cropped, names=False)), loader(Pictures(cropped, names=False, seed=3), seed=4)
+    )  # fmt: skip
+    assert {one.leaf for one in nameless.unseen} == {"image", "label"}  # labels may belong to other pictures
+    assert nameless.verdict_but(leaves=["image"]) == "not enough seen"
+    assert nameless.verdict_but(leaves=["image", "label"]) == "equal"
+    noise = judged(*(loader(Pictures(_redrawn, seed=seed), seed=seed) for seed in (1, 2)))
+    assert "a lost flip" in noise.unseen[0].faults
+
+
+def test_more_samples_are_named_where_they_help() -> None:
+    brightened = [loader(Pictures(_brightened, seed=seed), seed=seed) for seed in (1, 2)]
+    judgement = judged(*brightened)
+    (only,) = judgement.unseen
+    assert judgement.verdict == "not enough seen"
+    assert "a mean off by one level" in only.faults
+    assert only.samples is not None
+    assert only.samples > SAMPLES
 
 
 @pytest.mark.long
@@ -175,7 +304,7 @@ def test_false_alarms_are_rare() -> None:
     for seed in range(30):
         before = observe("before", loader(Pictures(cropped, flipped, seed=seed), seed=seed))
         after = observe("after", loader(Pictures(cropped, flipped, seed=1000 + seed), seed=1000 + seed))
-        alarms += judge(before, after).verdict != "equal"
+        alarms += judge(before, after).verdict == "different"
     assert alarms <= 1, "at most one in a thousand is expected"
 
 
@@ -210,11 +339,17 @@ def test_what_is_no_loader() -> None:
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)
     report = tmp_path / "equal.json"
-    found = CliRunner().invoke(app, ["equal", "made_loaders:reference", "made_loaders:same", "--json", str(report)])
-    assert found.exit_code == 0, found.output
+    arguments = ["equal", "made_loaders:nameless", "made_loaders:nameless_of_other_draws", "--json", str(report)]
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 102, found.output
     document = json.loads(report.read_text())
-    assert (document["schema"], document["verdict"], document["differences"]) == (1, "equal", [])
+    assert (document["schema"], document["verdict"], document["differences"]) == (2, "not enough seen", [])
     assert document["compared"]["image"] == "distribution"
+    assert [one["leaf"] for one in document["unseen"]] == ["image", "label"]
+    allowed = [*arguments, "--allow-unseen", "image"]
+    assert CliRunner().invoke(app, allowed).exit_code == 102
+    assert CliRunner().invoke(app, [*allowed, "--allow-unseen", "label"]).exit_code == 0
+    assert CliRunner().invoke(app, ["equal", "made_loaders:reference", "made_loaders:same"]).exit_code == 0
     found = CliRunner().invoke(
         app, ["equal", "made_loaders:reference", "made_loaders:without_flips", "--json", str(report)]
     )
@@ -230,10 +365,16 @@ def test_fixture(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(f"{made}\npytest_plugins = ['headrace.tools.pytest_plugin']")
     pytester.makepyfile(
         """
-        from made_loaders import reference, same, without_flips
+        from made_loaders import nameless, nameless_of_other_draws, reference, same, without_flips
 
         def test_same(headrace_equal):
             assert headrace_equal(reference(), same()).verdict == "equal"
+
+        def test_unseen(headrace_equal):
+            headrace_equal(nameless(), nameless_of_other_draws())
+
+        def test_allowed_unseen(headrace_equal):
+            headrace_equal(nameless(), nameless_of_other_draws(), allow=("unseen:image", "unseen:label"))
 
         def test_flips(headrace_equal):
             headrace_equal(reference(), without_flips())
@@ -243,7 +384,7 @@ def test_fixture(pytester: pytest.Pytester) -> None:
         """
     )
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(passed=2, failed=1)
+    result.assert_outcomes(passed=3, failed=2)
     result.stdout.fnmatch_lines(["*distribution image*"])
 
 

@@ -1,7 +1,7 @@
-"""Observation of two epochs of a loader, sample by sample: digests, shapes, dtypes and statistics of each leaf.
+"""Observation of a loader's epochs, sample by sample: digests, shapes, dtypes, values and statistics of each leaf.
 
-A leaf is an array or a text of a batch, named by its place: `image`, `0`, `meta.id`. Nothing of the data is stored but
-digests, a few statistics, and a thumbnail by which the same image is found again after another resize.
+A leaf is an array or a text of a batch, named by its place: `image`, `0`, `meta.id`. Of each sample an observation has
+digests, a few statistics, up to `SKETCH` of the values, and a thumbnail by which two makings of an image are matched.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -24,7 +24,9 @@ Floats = npt.NDArray[np.float64]
 _LEAST_SIDE = 8
 """Height and width from which an array counts as an image."""
 _MOST_CHANNELS = 4
-_THUMBNAIL = 6
+SKETCH = 4096
+"""Values of a sample that are compared one by one, at most; where an array has more, at places drawn once by shape."""
+THUMBNAIL = 48
 """Height and width of a thumbnail."""
 _NUMBERS = "biuf"
 """Kinds of dtypes whose values are numbers."""
@@ -42,8 +44,10 @@ class LeafObservation:
     """Digest of the values in each sample."""
     rows: list[dict[str, float]] = field(default_factory=list)
     """Statistics of each sample by name; empty for texts."""
-    thumbnails: list[Floats] = field(default_factory=list)
-    """Thumbnail of each sample of an image leaf."""
+    sketches: list[npt.NDArray[Any]] = field(default_factory=list)
+    """Values of each sample at fixed places, [channels, places]; without places for texts."""
+    thumbnails: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    """Luminance of each sample of an image leaf, [48, 48]."""
 
     @cached_property
     def statistics(self) -> dict[str, Floats]:
@@ -68,37 +72,30 @@ class EpochObservation:
 
 @dataclass(frozen=True)
 class LoaderObservation:
-    """Two passes over a loader."""
+    """Two or more passes over a loader."""
 
     name: str
-    epochs: tuple[EpochObservation, EpochObservation]
+    epochs: tuple[EpochObservation, ...]
 
     def changed(self, leaf: str) -> int:
         """Return how many samples of the second epoch have values of the leaf that the first has not."""
-        one, other = (Counter(epoch.leaves[leaf].digests) for epoch in self.epochs)
+        one, other = (Counter(epoch.leaves[leaf].digests) for epoch in self.epochs[:2])
         return (other - one).total()
 
-    def is_drawn(self, leaf: str) -> bool:
-        """Return True if the leaf's values are drawn at random.
 
-        Values of less than a batch may change without: a last batch that is dropped has other samples in each epoch.
-        """
-        return self.changed(leaf) >= max(self.epochs[0].batch_sizes)
-
-
-def observe(name: str, loader: Any, *, most_samples: int | None = None) -> LoaderObservation:
-    """Iterate twice over a loader, and set the epoch by `set_epoch` where it exists.
+def observe(name: str, loader: Any, *, most_samples: int | None = None, epochs: int = 2) -> LoaderObservation:
+    """Iterate over a loader, `epochs` times, and set the epoch by `set_epoch` where it exists.
 
     `most_samples`: samples of each epoch after which to stop. Raises UsageError if it gives no batches, or batches
     of unknown size.
     """
-    first, second = (_epoch(name, loader, number, most_samples) for number in (0, 1))
-    if not second.batch_sizes:
+    observed = tuple(_epoch(name, loader, number, most_samples) for number in range(epochs))
+    if not observed[-1].batch_sizes:
         raise UsageError(
             f"{name}: expected a second epoch, got no batch. A generator can be iterated once only: return what begins "
             "anew each time, as a DataLoader does"
         )
-    return LoaderObservation(name, (first, second))
+    return LoaderObservation(name, observed)
 
 
 def _epoch(name: str, loader: Any, number: int, most_samples: int | None) -> EpochObservation:
@@ -174,29 +171,49 @@ def _array(value: Any) -> npt.NDArray[Any]:
 
 def _add(leaf: LeafObservation, sample: Any) -> None:
     if isinstance(sample, str | bytes) or sample is None:
-        data = sample.encode() if isinstance(sample, str) else sample or b""
-        leaf.kinds[type(sample).__name__] += 1
-        leaf.digests.append(blake2b(data, digest_size=16).digest())
-        leaf.rows.append({})
+        kind, data = type(sample).__name__, sample.encode() if isinstance(sample, str) else sample or b""
+        leaf.kinds[kind] += 1
+        leaf.digests.append(blake2b(kind.encode() + data, digest_size=16).digest())
+        leaf.rows.append({"size": float(len(data))})
+        leaf.sketches.append(np.empty((0, 0)))
         return
     array = _array(sample)
     leaf.kinds[f"{array.dtype}, {array.ndim} dimensions"] += 1
     leaf.shapes[array.shape] += 1
     leaf.digests.append(blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest())
     if array.dtype.kind not in _NUMBERS or not array.size:
-        leaf.rows.append({})
+        leaf.rows.append({"size": float(array.size)})
+        leaf.sketches.append(np.empty((0, 0)))
         return
-    values = array.astype(np.float64)
+    image = channels_first(array)
+    planes = array.reshape(1, -1) if image is None else image.reshape(len(image), -1)
+    leaf.sketches.append(planes[:, _places(planes.shape[1], SKETCH // len(planes))])
+    values = planes.astype(np.float64)
     is_finite = np.isfinite(values)
     values = np.where(is_finite, values, 0.0)
-    image = _channels_first(values)
-    statistics = _statistics(values) if image is None else _image_statistics(image)
-    leaf.rows.append({**statistics, "values that are not finite": float((~is_finite).sum())})
-    if image is not None:
-        leaf.thumbnails.append(_thumbnail(image))
+    luminance = None if image is None else values.mean(axis=0).reshape(image.shape[1:])
+    rows = _statistics(values) if luminance is None else _image_statistics(values, luminance)
+    leaf.rows.append({**rows, "values that are not finite": float((~is_finite).sum())})
+    if luminance is not None:
+        down, across = (overlaps(side, THUMBNAIL) for side in luminance.shape)
+        leaf.thumbnails.append((down @ luminance @ across.T).astype(np.float32))
 
 
-def _channels_first(array: Floats) -> Floats | None:
+@cache
+def _places(count: int, most: int) -> npt.NDArray[np.int64]:
+    """Return places of an array with `count` values per channel: all, or `most` of them drawn by a fixed seed."""
+    return np.arange(count) if count <= most else np.sort(np.random.default_rng(0).choice(count, most, replace=False))
+
+
+@cache
+def overlaps(side: int, parts: int, margin: float = 0.0) -> Floats:
+    """Return weights, float64[parts, side], that average a row over equal parts of it, less a margin at both ends."""
+    edges = np.linspace(side * margin, side * (1 - margin), parts + 1)
+    upper, lower = np.minimum(edges[1:, None], np.arange(1, side + 1)), np.maximum(edges[:-1, None], np.arange(side))
+    return np.asarray(np.clip(upper - lower, 0, None) / (edges[1] - edges[0]))
+
+
+def channels_first(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     """Return an image as [channels, height, width]; None for other arrays."""
     if array.ndim == 2 and min(array.shape) >= _LEAST_SIDE:
         return array[None]
@@ -210,26 +227,21 @@ def _channels_first(array: Floats) -> Floats | None:
 
 def _statistics(values: Floats) -> dict[str, float]:
     if values.size == 1:
-        return {"value": float(values.ravel()[0])}
-    return {"mean": float(values.mean()), "deviation": float(values.std()), "size": float(values.size)}
+        return {"value": float(values[0, 0])}
+    return {
+        "mean": float(values.mean()), "deviation": float(values.std()), "size": float(values.size),
+        "lowest": float(values.min()), "highest": float(values.max()),
+        "first against last": float((values[0] * np.linspace(-1, 1, values.size)).mean()),
+    }  # fmt: skip
 
 
-def _image_statistics(image: Floats) -> dict[str, float]:
-    """Return statistics that react to colour, scale, flips, blur and shape."""
-    channels, height, width = image.shape
-    luminance = image.mean(axis=0)
-    found = {f"mean of channel {number}": float(image[number].mean()) for number in range(channels)}
-    found |= {f"deviation of channel {number}": float(image[number].std()) for number in range(channels)}
-    found["left against right"] = float((luminance * np.linspace(-1, 1, width)).mean())
-    found["top against bottom"] = float((luminance * np.linspace(-1, 1, height)[:, None]).mean())
-    found["sharpness"] = float(np.abs(np.diff(luminance, axis=0)).mean() + np.abs(np.diff(luminance, axis=1)).mean())
-    found["height"], found["width"] = float(height), float(width)
-    return found
-
-
-def _thumbnail(image: Floats) -> Floats:
-    """Return the mean luminance of 6 × 6 areas, as a vector."""
-    rows, columns = (np.linspace(0, side, _THUMBNAIL + 1).astype(int) for side in image.shape[1:])
-    luminance = image.mean(axis=0)
-    sums = np.add.reduceat(np.add.reduceat(luminance, rows[:-1], axis=0), columns[:-1], axis=1)
-    return np.asarray(sums / (np.diff(rows)[:, None] * np.diff(columns))).ravel()
+def _image_statistics(planes: Floats, luminance: Floats) -> dict[str, float]:
+    """Return statistics that react to offset, contrast, colour, blur and shape."""
+    height, width = luminance.shape
+    steps = [float(np.square(np.diff(luminance, axis=axis)).mean()) for axis in (0, 1)]
+    found = {"sharpness": sum(steps) ** 0.5, "height": float(height), "width": float(width)}
+    means, deviations = planes.mean(axis=1), planes.std(axis=1)
+    found["saturation"] = float(max(0.0, (planes**2).mean() - (luminance**2).mean()) ** 0.5)  # of channels about grey
+    table = {"mean": means, "deviation": deviations, "lowest": planes.min(axis=1), "highest": planes.max(axis=1)}
+    table["colour"] = means - means.mean()
+    return found | {f"{name} of channel {n}": float(v) for name, each in table.items() for n, v in enumerate(each)}

@@ -1,0 +1,336 @@
+"""What does `headrace equal` find of subtle differences, and does it ever raise an alarm between equal loaders?
+
+    python benchmarks/equal_power.py FOLDER [--samples 600 3000] [--only NAME]
+    python benchmarks/equal_power.py FOLDER --equal [--runs 100]
+
+The first prints the table of docs/equal.md: pairs of loaders with one planted difference, at equal and unequal seeds.
+The second judges pairs of equal loaders, each `--runs` times, by other epochs of the same observations. FOLDER holds
+photographs in class folders; 3,000 samples are views of 600 files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+import headrace as hr
+from headrace.tools.equal import Judgement, LoaderObservation, judge, observe
+
+SIDE = 48
+IMAGE, VIEW = hr.Image(), hr.Resize((SIDE, SIDE))
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+JITTER = hr.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
+Change = Callable[[dict[str, Any], np.random.Generator], dict[str, Any]]
+
+
+@cache
+def pictures(folder: Path, count: int) -> list[np.ndarray]:
+    """Return uint8[120, 160, 3] pictures: the photographs, then their corners."""
+    files = sorted(folder.rglob("*.jpg"))[: min(count, 600)]
+    boxes = [(0, 0, 1, 1), (0, 0, 0.7, 0.7), (0.3, 0.3, 1, 1), (0, 0.3, 0.7, 1), (0.3, 0, 1, 0.7)]
+    found = []
+    for left, top, right, bottom in boxes[: -(-count // len(files))]:
+        for file in files:
+            with Image.open(file) as image:
+                w, h = image.size
+                box = (left * w, top * h, right * w, bottom * h)
+                found.append(np.asarray(image.convert("RGB").resize((160, 120), Image.Resampling.BILINEAR, box=box)))
+    return found[:count]
+
+
+@cache
+def masks(folder: Path, count: int) -> list[np.ndarray]:
+    """Return uint8[120, 160] masks of five labels, which follow the luminance."""
+    smooth = [
+        Image.fromarray(each).convert("L").resize((20, 15)).resize((160, 120)) for each in pictures(folder, count)
+    ]
+    return [(np.asarray(each) // 52 * 3).astype(np.uint8) for each in smooth]
+
+
+def encoded(arrays: list[np.ndarray]) -> list[bytes]:
+    """Return PPM and PGM files, which cost nothing to decode."""
+    kinds = {2: b"P5", 3: b"P6"}
+    return [b"%s %d %d 255\n" % (kinds[each.ndim], each.shape[1], each.shape[0]) + each.tobytes() for each in arrays]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A loader of one pipeline, whose batches a function may change."""
+
+    folder: Path
+    count: int
+    seed: int = 0
+    image: Any = IMAGE
+    view: Any = VIEW
+    augment: tuple[Any, ...] = ()
+    change: Change | None = None
+    source: Callable[[list[np.ndarray]], list[np.ndarray]] | None = None
+    rows: Callable[[int], Any] = np.arange
+    shuffle: bool = True
+    threads: int = 2
+    key: bool = True
+    mask: bool = False
+    drop_last: bool = False
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        images = pictures(self.folder, self.count)
+        columns: dict[str, Any] = {"image": encoded(images if self.source is None else self.source(images))}
+        columns["label"] = [n % 10 for n in range(self.count)]
+        columns["key"] = [f"{n:05}.jpg" for n in range(self.count)]
+        fields = {"image": self.image, "label": hr.Label(), "key": hr.Raw()}
+        if self.mask:
+            columns["mask"] = encoded(masks(self.folder, self.count))
+            fields["mask"] = hr.Mask()
+        loader = hr.Loader(
+            hr.open(columns).select(self.rows(self.count)), fields, view=self.view, augment=list(self.augment) or None,
+            batch_size=50, shuffle=self.shuffle, seed=self.seed, threads=self.threads,
+            remainder="drop" if self.drop_last else "short",
+        )  # fmt: skip
+        loader.set_epoch(self.epoch)
+        draw = np.random.default_rng((self.seed, self.epoch))
+        for batch in loader:
+            found = {name: np.asarray(value) if torch.is_tensor(value) else value for name, value in batch.items()}
+            found = found if self.change is None else self.change(found, draw)
+            if not self.key:
+                del found["key"]
+            yield found
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        object.__setattr__(self, "epoch", epoch)
+
+
+def image_change(function: Callable[[np.ndarray], np.ndarray]) -> Change:
+    return lambda batch, _: {**batch, "image": function(batch["image"])}
+
+
+def numbers(batch: dict[str, Any]) -> np.ndarray:
+    return np.array([int(key[:5]) for key in batch["key"]])
+
+
+def tokens(batch: dict[str, Any], _: Any, swap: bool = False) -> dict[str, Any]:
+    ids = np.stack([np.random.default_rng(n).integers(0, 30000, 24) for n in numbers(batch).tolist()])
+    if swap:
+        ids[:, [3, 4]] = ids[:, [4, 3]]
+    return {**batch, "tokens": ids}
+
+
+def captions(batch: dict[str, Any], draw: np.random.Generator, choices: int = 5) -> dict[str, Any]:
+    return {**batch, "text": [f"caption {draw.integers(choices)} of {key}" for key in batch["key"]]}
+
+
+def one_hot(batch: dict[str, Any], _: Any, smoothing: float = 0.0) -> dict[str, Any]:
+    return {**batch, "label": np.eye(10, dtype=np.float32)[batch["label"]] * (1 - smoothing) + smoothing / 10}
+
+
+def label_change(function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Change:
+    return lambda batch, _: {**batch, "label": function(batch["label"], numbers(batch))}
+
+
+def blurred_mask(batch: dict[str, Any], _: Any) -> dict[str, Any]:
+    mask = batch["mask"]
+    return {**batch, "mask": ((mask.astype(np.int64) + np.roll(mask, 1, axis=-1) + 1) // 2).astype(mask.dtype)}
+
+
+def shifted(images: list[np.ndarray]) -> list[np.ndarray]:
+    return [np.concatenate([each[:, 1:], each[:, -1:]], axis=1) for each in images]
+
+
+def one_replaced(images: list[np.ndarray]) -> list[np.ndarray]:
+    return [*images[:7], images[100], *images[8:]]
+
+
+def without_antialias(batch: dict[str, Any], _: Any) -> dict[str, Any]:
+    images = torch.nn.functional.interpolate(torch.from_numpy(batch["image"]).float(), (SIDE, SIDE), mode="bilinear")
+    return {**batch, "image": images.round().to(torch.uint8).numpy()}
+
+
+def pairs(made: Made) -> dict[str, tuple[Made, Made]]:
+    """Return the pairs with one planted difference, by name."""
+    crop = replace(made, view=hr.RandomResizedCrop(SIDE, scale=(0.5, 1), flip=0.5))
+    wide = replace(made, view=hr.RandomResizedCrop(SIDE, flip=0.5))
+    floats = hr.Image(dtype="float32", normalize=IMAGENET)
+    normal, fixed = replace(crop, image=floats), replace(made, image=floats)
+    jitter = replace(crop, augment=(JITTER,))
+
+    def mean(value: float) -> Any:
+        return hr.Image(dtype="float32", normalize=((value, 0.456, 0.406), IMAGENET[1]))
+
+    deviation = hr.Image(dtype="float32", normalize=(IMAGENET[0], (0.229 * 1.03, 0.224, 0.225)))
+    rounded, truncated = (
+        image_change(lambda images, how=how: how(images * np.float32(0.5)).astype(np.uint8))
+        for how in (np.round, np.floor)
+    )
+    smoothed = image_change(lambda images: (images + np.roll(images, 1, axis=-1)) / 2)
+    masked = replace(crop, mask=True)
+    whole = replace(made, view=None)
+    return {
+        "flip lost": (crop, replace(crop, view=replace(crop.view, flip=0.0))),
+        "flip lost, windows of 8 to 100 %": (wide, replace(wide, view=replace(wide.view, flip=0.0))),
+        "flip lost, no crop": (
+            replace(made, view=hr.Resize((SIDE, SIDE), flip=0.5)), replace(made, view=hr.Resize((SIDE, SIDE))),
+        ),
+        "vertical flip lost": (replace(crop, view=[crop.view, hr.RandomVerticalFlip()]), crop),
+        "BGR, fixed": (made, replace(made, change=image_change(lambda images: images[:, ::-1]))),
+        "BGR, drawn": (crop, replace(crop, change=image_change(lambda images: images[:, ::-1]))),
+        "no antialiasing, fixed": (made, replace(whole, change=without_antialias)),
+        "nearest, drawn": (crop, replace(crop, image=hr.Image(filter="nearest"))),
+        "crop off by one pixel, fixed": (made, replace(made, source=shifted)),
+        "crop off by one pixel, drawn": (crop, replace(crop, source=shifted)),
+        "mean 0.47 for 0.485, fixed": (fixed, replace(fixed, image=mean(0.47))),
+        "mean 0.47 for 0.485, drawn": (normal, replace(normal, image=mean(0.47))),
+        "mean off by one level, drawn": (normal, replace(normal, image=mean(0.485 - 1 / 255))),
+        "deviation off by 3 %, fixed": (fixed, replace(fixed, image=deviation)),
+        "deviation off by 3 %, drawn": (normal, replace(normal, image=deviation)),
+        "jitter of 0.4 for 0.3": (
+            jitter, replace(jitter, augment=(replace(JITTER, brightness=0.3, contrast=0.3, saturation=0.3),)),
+        ),
+        "brightness 0.4 for 0.3": (jitter, replace(jitter, augment=(replace(JITTER, brightness=0.3),))),
+        "hue lost": (jitter, replace(jitter, augment=(replace(JITTER, hue=0.0),))),
+        "mask filter": (masked, replace(masked, change=blurred_mask)),
+        "labels off by one": (crop, replace(crop, change=label_change(lambda labels, _: (labels + 1) % 10))),
+        "one label of all": (crop, replace(crop, change=label_change(lambda labels, n: np.where(n == 7, 3, labels)))),
+        "labels off by one, no key": (
+            replace(crop, key=False),
+            replace(crop, key=False, change=label_change(lambda labels, _: (labels + 1) % 10)),
+        ),
+        "order": (crop, replace(crop, shuffle=False)),
+        "dtype": (fixed, replace(fixed, change=image_change(lambda images: images.astype(np.float64)))),
+        "windows of 10 % less area": (crop, replace(crop, view=replace(crop.view, scale=(0.45, 0.9)))),
+        "windows of 10 % less area, 8 to 100 %": (wide, replace(wide, view=replace(wide.view, scale=(0.072, 0.9)))),
+        "aspect ratio lost": (crop, replace(crop, view=replace(crop.view, ratio=(1.0, 1.0)))),
+        "one sample replaced, fixed": (made, replace(made, source=one_replaced)),
+        "one sample replaced, drawn": (crop, replace(crop, source=one_replaced)),
+        "one sample twice, one never": (crop, replace(crop, rows=lambda count: np.r_[np.arange(count - 1), 0])),
+        "two tokens swapped": (
+            replace(crop, change=tokens), replace(crop, change=lambda batch, draw: tokens(batch, draw, swap=True)),
+        ),
+        "one-hot, smoothed": (
+            replace(crop, change=one_hot), replace(crop, change=lambda batch, draw: one_hot(batch, draw, 0.1)),
+        ),
+        "truncated for rounded": (
+            replace(made, change=rounded), replace(made, change=truncated),
+        ),
+        "blurred by a pixel, drawn": (normal, replace(normal, change=smoothed)),
+        "choice of captions lost": (
+            replace(crop, change=captions), replace(crop, change=lambda batch, draw: captions(batch, draw, 1)),
+        ),
+    }  # fmt: skip
+
+
+def pillow_twin(batch: dict[str, Any], _: Any) -> dict[str, Any]:
+    sized = [
+        Image.fromarray(each.transpose(1, 2, 0)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+        for each in batch["image"]
+    ]
+    return {**batch, "image": np.stack([np.asarray(each) for each in sized]).transpose(0, 3, 1, 2)}
+
+
+def equal_pairs(made: Made) -> dict[str, tuple[Made, Made]]:
+    """Return the pairs of equal loaders, by name."""
+    other = replace(made, seed=1)
+    crop, wide = hr.RandomResizedCrop(SIDE, scale=(0.5, 1), flip=0.5), hr.RandomResizedCrop(SIDE, flip=0.5)
+    floats = hr.Image(dtype="float32", normalize=IMAGENET)
+    scaled = image_change(lambda images: (images.astype(np.float32) / 255 - np.float32(0.45)) / np.float32(0.22))
+    jitter = replace(made, view=crop, image=floats, augment=(JITTER,))
+    masked = replace(made, view=crop, mask=True, change=tokens)
+    return {
+        "other order": (made, other),
+        "other order, no key": (replace(made, key=False), replace(other, key=False)),
+        "Pillow": (made, replace(other, view=None, change=pillow_twin)),
+        "floats unrounded and rounded": (
+            replace(made, image=hr.Image(dtype="float32"), change=image_change(lambda images: 255 * images)),
+            replace(other, change=image_change(lambda images: images.astype(np.float32))),
+        ),
+        "other threads": (replace(jitter, threads=1), replace(jitter, threads=3)),
+        "other draws": (replace(made, view=crop), replace(other, view=crop)),
+        "other draws, windows of 8 to 100 %": (replace(made, view=wide), replace(other, view=wide)),
+        "other draws, jitter": (jitter, replace(jitter, seed=1)),
+        "other draws, normalised by torch": (
+            replace(made, view=crop, change=scaled), replace(other, view=crop, change=scaled),
+        ),
+        "other draws, masks and tokens": (masked, replace(masked, seed=1)),
+        "other flips": (
+            replace(made, view=hr.Resize((SIDE, SIDE), flip=0.5)),
+            replace(other, view=hr.Resize((SIDE, SIDE), flip=0.5)),
+        ),
+        "other captions": (
+            replace(made, change=captions, drop_last=True), replace(other, change=captions, drop_last=True),
+        ),
+    }  # fmt: skip
+
+
+def outcome(judgement: Judgement) -> str:
+    if judgement.verdict == "different":
+        return "found: " + ", ".join(dict.fromkeys(one.code for one in judgement.differences))
+    if judgement.verdict == "equal":
+        return "**missed**"
+    samples = [one.samples for one in judgement.unseen]
+    return "not enough seen" + (f": {max(samples):,}" if None not in samples else "")
+
+
+def print_power(folder: Path, counts: list[int], only: str) -> None:
+    columns = [(count, seed) for count in counts for seed in (0, 1)]
+    heads = [f"{count:,} samples, {'un' * seed}equal seeds" for count, seed in columns]
+    print("| planted difference | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads))
+    observed: dict[str, LoaderObservation] = {}
+    for name in pairs(Made(folder, 1)):
+        cells = []
+        for count, seed in columns if only in name else []:
+            before, after = pairs(Made(folder, count))[name]
+            if (first := repr(before)) not in observed:
+                observed[first] = observe("before", before)
+            cells.append(outcome(judge(observed[first], observe("after", replace(after, seed=seed)))))
+        if cells:
+            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+def print_alarms(folder: Path, count: int, runs: int, only: str) -> None:
+    draw = np.random.default_rng(0)
+    print("| equal loaders | alarms | not enough seen | runs | s |\n|---|---|---|---|---|")
+    for name, pair in equal_pairs(Made(folder, count)).items():
+        if only not in name:
+            continue
+        began, verdicts = time.perf_counter(), []
+        observed = [observe(name, each, epochs=12).epochs for each in pair]
+        for _ in range(runs):
+            first = draw.permutation(12)[:2]
+            second = first if pair[0].seed == pair[1].seed else draw.permutation(12)[:2]
+            one, other = (
+                LoaderObservation(name, tuple(epochs[n] for n in chosen))
+                for epochs, chosen in zip(observed, (first, second), strict=True)
+            )
+            judgement = judge(one, other)
+            verdicts.append(judgement.verdict)
+            if judgement.differences:
+                print(judgement.differences)
+        alarms, unseen = verdicts.count("different"), verdicts.count("not enough seen")
+        print(f"| {name} | {alarms} | {unseen} | {runs} | {time.perf_counter() - began:.0f} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--samples", type=int, nargs="+", default=[600, 3000])
+    parser.add_argument("--equal", action="store_true")
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    if options.equal:
+        print_alarms(options.folder, options.samples[0], options.runs, options.only)
+    else:
+        print_power(options.folder, options.samples, options.only)
+
+
+if __name__ == "__main__":
+    main()
