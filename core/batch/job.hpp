@@ -149,10 +149,10 @@ public:
     std::vector<RawField> raws;
 
     // --- the outcome, valid after wait() ---
-    std::vector<double> views;        // kViewRow per sample
-    std::vector<std::int32_t> sizes;  // width, height of the first image field, per sample
-    std::vector<Failure> failures;    // in no order
-    std::atomic<int> narrowed{0};     // pictures with 16-bit channels reduced to the high byte
+    std::vector<double> views;         // kViewRow per sample
+    std::vector<std::int32_t> sizes;   // width, height of the first image field, per sample
+    std::vector<Failure> failures;     // in no order
+    std::atomic<int> narrowed{0};      // pictures with 16-bit channels reduced to the high byte
     std::atomic<int> transparent{-1};  // a sample whose picture has lost an alpha channel or tRNS
 
     bool may_keep(int sample) const { return keeps == nullptr || keeps[sample] != 0; }
