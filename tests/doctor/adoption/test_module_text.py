@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 from headrace.doctor.adoption import LoaderRecipe, RecipePart, module_text
+from headrace.doctor.adoption.module_files import write_files
 
 HOSTILE = 'a"""b\'\n\\"; import os\u2028os.system("x") # \x1b[2J'
 
@@ -29,6 +31,7 @@ def recipe(**changes):
 
 RECIPES = {
     "plain": recipe(),
+    "data of an argument": recipe(script=("train.py", "--data=/data/a b"), columns={"path": ["/data/a b/1.jpg"]}),
     "all": recipe(
         augment="[hr.RandAugment(2, 9), hr.RandomErasing(0.25, scale=(0.02, 1 / 3), ratio=(0.3, 3.3), value='random')]",
         root="all.tar",
@@ -80,3 +83,21 @@ def test_parts_to_check_are_named():
     text = module_text(RECIPES["all"], {})
     assert "# check: depth: a long note," in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("words", [("--data=DATA", "4"), ("DATA", "--epochs", "4"), ("--data", "DATA")])
+def test_data_of_an_argument_are_those_of_that_argument(words, tmp_path, monkeypatch):
+    """After `--apply`, the script with another folder must not train on the samples of the diagnosed run."""
+    paths = [f"{tmp_path}/train/{number}.png" for number in range(2)]
+    for path in paths:
+        (tmp_path / "train").mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(path)
+    script = ("train.py", *(word.replace("DATA", f"{tmp_path}/train") for word in words))
+    recipe = LoaderRecipe(fields={"image": "hr.Image()"}, columns={"image": paths}, script=script, batch_size=2)
+    module = {"__name__": "headrace_loader"}
+    exec(module_text(recipe, write_files(recipe, tmp_path)), module)
+    monkeypatch.setattr("sys.argv", list(script))
+    assert len(list(module["make_dataloader"]())) == 1
+    monkeypatch.setattr("sys.argv", [word.replace(f"{tmp_path}/train", "/nonexistent") for word in script])
+    with pytest.raises(ValueError, match="/nonexistent"):
+        module["make_dataloader"]()

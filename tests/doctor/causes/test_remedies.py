@@ -509,6 +509,19 @@ def test_workers_that_live_on() -> None:
     assert quantities(found.costs[0]) == ["1.0 GB"]
 
 
+def test_workers_of_a_loader_that_each_epoch_makes_anew() -> None:
+    """The argument alone would gain nothing: `for epoch: for batch in DataLoader(…)`."""
+    session = respawned(MadeRun(steps=60))
+    trainer = session.trainers[0]
+    trainer.loaders[0].facts["dataset"] = "torch.utils.data.dataset.Dataset"
+    for one in trainer.passes[1:]:
+        one.loader = one.number
+        trainer.loaders.append(replace(trainer.loaders[0], number=one.number))
+    found = helping(session, "persistent-workers")
+    assert (found.edit, found.changes) == (None, None)
+    assert "before the loop" in found.hint
+
+
 def test_a_cache_in_the_one_process_that_makes_all_batches_can_be_proved() -> None:
     run = MadeRun(
         workers=1, steps=60, stages={"decode:Pillow load": 9_000}, facts={"length": 60, "persistent_workers": True}

@@ -91,7 +91,8 @@ def _heading(recipe: LoaderRecipe) -> str:
 
 def _import_statements(recipe: LoaderRecipe, kind: str) -> list[str]:
     """Return the sorted imports of the standard library, or all others."""
-    statements = sorted({*recipe.imports, "import headrace as hr"}, key=lambda one: (one.startswith("from"), one))
+    own = ["import sys"] if recipe.data_arguments else []
+    statements = sorted({*recipe.imports, *own, "import headrace as hr"}, key=lambda one: (one.startswith("from"), one))
     is_standard = [one.split()[1].split(".")[0] in sys.stdlib_module_names for one in statements]
     return [one for one, standard in zip(statements, is_standard, strict=True) if standard == (kind == "standard")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,6 +88,19 @@ class LoaderRecipe:
     """Arrays and texts of the script's batch by path; empty if no batch was seen."""
     image: LookedImage | None = None
     """The first image of a sample; None without any."""
+
+    @property
+    def data_arguments(self) -> list[str]:
+        """Arguments of the script, or values of its options, below which the data are."""
+        values = [column[at] for column in self.columns.values() if len(column) for at in (0, -1)]
+        data = [str(one) for one in (*values, *self.opened, self.root) if isinstance(one, str)]
+        found = []
+        for word in self.script[1:]:
+            value = word.partition("=")[2] if word.startswith("-") else word
+            place = os.path.abspath(value)
+            if value and any(f"{os.path.abspath(one)}/".startswith(f"{place}/") for one in data if "/" in one):
+                found.append(value)
+        return found
 
     def tried(self, made: Mapping[str, str], verified: Mapping[str, str]) -> LoaderRecipe:
         """Return the recipe after a trial made a batch, and compared samples with the inspected ones.

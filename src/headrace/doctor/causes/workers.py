@@ -263,12 +263,18 @@ def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
         took = "" if start is None else f", and starting its workers took {duration(start)}"
         return kind.would_not(f"Only one pass over the data was seen{took}: there may be no other.")
     each, passes = bytes_a_worker(case), counted(case.making.passes, "pass")
+    why = f"Each of {passes} started {counted(case.workers, 'worker')} anew: {_start(case)} of each step."
+    prediction = case.predict(setting(persistent=True))
+    if len(case.loaders) > 1 and prediction is not None and case.is_faster(prediction):
+        hint = "make the DataLoader once, before the loop over epochs, with persistent_workers=True"
+        return kind.unpredicted(f"{why} A new DataLoader has new workers.", hint=hint, prediction=prediction)
     held = [] if each is None else [f"{size(case.workers * each)} of workers' memory stay in use between epochs"]
     return kind.tried(
         case,
         setting(persistent=True),
-        why=f"Each of {passes} started {counted(case.workers, 'worker')} anew: {_start(case)} of each step.",
+        why=why,
         confidence=HIGH,
+        prediction=prediction,
         costs=held,
         arguments={"persistent_workers": True},
     )
