@@ -60,14 +60,12 @@ def test_a_command_named_show_is_a_command(asked: Asked) -> None:
 
 
 def test_every_option_arrives(asked: Asked, tmp_path: Path) -> None:
-    options = ["--warmup", "3", "--observe", "--live", "--ranges", "--keep", str(tmp_path / "k")]
+    options = ["--warmup", "3", "--observe", "--keep", str(tmp_path / "k")]
     files = ["--report", "r.txt", "--html", "r.html", "--json", "-", "--apply", "a.diff"]
     files += ["--fail-above", "2.5%", "-v"]
     invoke(*options, *files, "--", "x")
     examination, outputs = asked[0]
-    assert examination == Examination(
-        ["x"], warmup=3, observe=True, live=True, ranges=True, keep=tmp_path / "k", fail_above=0.025
-    )
+    assert examination == Examination(["x"], warmup=3, observe=True, keep=tmp_path / "k", fail_above=0.025)
     assert outputs == Outputs(
         report=Path("r.txt"),
         html=Path("r.html"),

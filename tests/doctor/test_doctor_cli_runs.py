@@ -195,13 +195,6 @@ def test_json_is_whole_where_nobody_reads_the_report() -> None:
     assert (status, json.loads(out)["outcome"]["status"]) == (0, 0)
 
 
-def test_live_lines_go_to_standard_error_where_there_is_no_terminal(capfd: Out) -> None:
-    examine(Examination(python("print('from the command')"), live=True), Outputs())
-    captured = capfd.readouterr()
-    assert captured.out.startswith("from the command\n")
-    assert "from the command" not in captured.err
-
-
 def test_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     examine(Examination(python("pass")), Outputs(report=tmp_path / "link"))

@@ -84,10 +84,6 @@ def doctor(
         int | None, typer.Option(min=0, help="Steps before those. Default: as many as empty the prefetch queue.")
     ] = None,
     observe: Annotated[bool, typer.Option("--observe", help="Only watch: the run goes on to its own end.")] = False,
-    live: Annotated[bool, typer.Option("--live", help="Show what the run waits for, while it runs.")] = False,
-    ranges: Annotated[
-        bool, typer.Option("--ranges", help="Name steps and stages for torch.profiler and Nsight Systems.")
-    ] = False,
     prove: Annotated[
         bool,
         typer.Option("--prove", help="Try each remedy that needs no change of code, in a run of its own."),
@@ -143,8 +139,8 @@ def doctor(
         ctx.fail("--check looks at samples and runs no proof: expected it without --observe, --prove and --no-trial")
     if again is not None and check != "resume":
         ctx.fail("--again names the command that resumes: expected it with --check resume")
-    if check == "resume" and (steps is not None or live):
-        ctx.fail("--check resume observes two whole runs: expected it without --steps and --live")
+    if check == "resume" and steps is not None:
+        ctx.fail("--check resume observes two whole runs: expected it without --steps")
     from .report import Outputs
     from .run import Examination, examine, examine_resume
 
@@ -153,8 +149,6 @@ def doctor(
         steps=steps,
         warmup=warmup,
         observe=observe or check == "resume",
-        live=live,
-        ranges=ranges,
         keep=keep,
         fail_above=fail_above,
         tries_loader=trial and check != "resume",

@@ -26,7 +26,7 @@ from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .faults import FaultPicture, add_patches, resumption, session_faults
 from .machine import MachineSampler
-from .measure import Diagnosis, DiagnosisPlan, PhaseClock, gpu_busy, run_phases
+from .measure import Diagnosis, DiagnosisPlan, PhaseClock, run_phases
 from .prove import DIGESTS, Prover, remedy_attempts
 from .report import Outputs, RunStatus, UnreadConsole, document, write_whole
 from .session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
@@ -50,8 +50,6 @@ class Examination:
     steps: int | None = None
     warmup: int | None = None
     observe: bool = False
-    live: bool = False
-    ranges: bool = False
     keep: Path | None = None
     fail_above: float | None = None
     checks_data: bool = False
@@ -77,7 +75,6 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         warmup=asked.warmup,
         steps=CHECK_STEPS if asked.checks_data and asked.steps is None else asked.steps,
         enough=ENOUGH_STEPS if asked.steps is None and asked.fail_above is None else 0,
-        ranges=asked.ranges,
         replay=0 if asked.observe or asked.checks_data else REPLAY_STEPS,
         drain_s=0.0 if asked.checks_data else DRAIN_S,
         look_s=0.0 if asked.observe or not asked.tries_loader else LOOK_S,
@@ -134,8 +131,6 @@ def _announced_run(
         folder.settings,
         plan,
         UnreadConsole(stderr=True),
-        live=(lambda: gpu_busy(samplers[0].machine()) if samplers else None) if asked.live else None,
-        has_output=not asked.live or (sys.stdout.isatty() and not outputs.json_to_standard_output),
     )
     if not asked.observe:
         progress.announce()
@@ -162,9 +157,7 @@ def run_sampled(
 ) -> tuple[CommandResult, list[Machine]]:
     """Run the command, and sample the machine meanwhile; `samplers` receives the sampler.
 
-    Output passes through this process, unless the run is only observed, and so independent of the doctor. Live rows
-    need all output that goes to the terminal. If some goes elsewhere, they are lines on standard error, and the output
-    is left alone.
+    Output passes through this process, unless the run is only observed, and so independent of the doctor.
     """
     samplers = [] if samplers is None else samplers
     with ExitStack() as stack:
@@ -177,9 +170,8 @@ def run_sampled(
         ended = run_command(
             asked.command,
             folder.settings,
-            relay=asked.live or not asked.observe,
-            on_line=progress.relay if asked.live and progress is not None and progress.draws else None,
-            below=None if asked.observe and not asked.live else progress,
+            relay=not asked.observe,
+            below=None if asked.observe else progress,
             on_start=lambda pid: samplers.append(MachineSampler(folder.clock, pid).start()),
         )
     wrote = "" if asked.observe else written_text(root, before, list_folder(root, session))

@@ -44,7 +44,7 @@ def test_each_record_is_read_once_and_only_when_whole(tmp_path: Path) -> None:
     assert (meter.look(), meter.look()) == (progress(tmp_path),) * 2
     append(file, end="\n")
     now = meter.look()
-    assert (now.step, now.wait_share) == (1, pytest.approx(0.2))
+    assert (now.step, now.steps_per_s) == (1, pytest.approx(1e6 / 100))
 
 
 def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> None:
@@ -66,27 +66,15 @@ def test_what_is_longer_than_one_look_comes_with_the_next(tmp_path: Path, monkey
 
 
 def test_the_pace_of_a_run(tmp_path: Path) -> None:
-    """Ten steps of 100 ms that wait 70; two workers make a batch of 150 in each 200 ms."""
+    """Ten steps of 100 ms."""
     folder = evidence(tmp_path)
-    append(folder / "trainer.jsonl", *(get(n * 100_000, 70_000) for n in range(10)))
     append(folder / "trainer.jsonl", *(step(n, n * 100_000, (n + 1) * 100_000) for n in range(10)))
-    for worker in range(2):
-        made = [batch(n * 200_000, n * 200_000 + 150_000, [[0, 4, 90_000, 1], [1, 4, 60_000, 1]]) for n in range(5)]
-        append(folder / f"worker{worker}.jsonl", ["name", 0, "decode:x"], ["name", 1, "read:y"], *made)
-    assert progress(tmp_path) == RunProgress(
-        step=9,
-        steps_per_s=pytest.approx(10),
-        wait_share=pytest.approx(0.7),
-        workers=2,
-        busy=pytest.approx(0.75),
-        stages=[("decode:x", pytest.approx(0.6)), ("read:y", pytest.approx(0.4))],
-    )
+    assert progress(tmp_path) == RunProgress(step=9, steps_per_s=pytest.approx(10))
 
 
 def test_the_pace_forgets(tmp_path: Path) -> None:
-    old, new = [get(0, SECOND), step(0, 0, SECOND)], [get(60 * SECOND, 0), step(1, 60 * SECOND, 61 * SECOND)]
-    append(evidence(tmp_path) / "a.jsonl", *old, *new)
-    assert progress(tmp_path).wait_share == 0.0
+    append(evidence(tmp_path) / "a.jsonl", step(0, 0, 4 * SECOND), step(1, 60 * SECOND, 61 * SECOND))
+    assert progress(tmp_path).steps_per_s == pytest.approx(1)
 
 
 def test_records_of_an_unknown_shape_are_left_out(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 
 from headrace.doctor.probe.settings import ProbeSettings
 
-ASKED = ProbeSettings("/session", 5, 6, "boot", observe=True, warmup=3, steps=9, ranges=True, most_bytes=1 << 20)
+ASKED = ProbeSettings("/session", 5, 6, "boot", observe=True, warmup=3, steps=9, orders=True, most_bytes=1 << 20)
 
 
 def written(folder, **values):
@@ -27,6 +27,6 @@ def test_another_version_may_say_more_or_less(tmp_path):
     written(tmp_path)
     file = tmp_path / "settings.json"
     values = json.loads(file.read_text())
-    del values["ranges"]
+    del values["orders"]
     file.write_text(json.dumps(values | {"from_the_future": 1}))
-    assert ProbeSettings.read(str(tmp_path)) == written(tmp_path, ranges=False)
+    assert ProbeSettings.read(str(tmp_path)) == written(tmp_path, orders=False)

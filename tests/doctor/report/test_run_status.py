@@ -3,59 +3,22 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from attach_runs import interrupted_on_terminal
-from growing_evidence import CHOSEN, append, evidence, get, settings, step
+from growing_evidence import CHOSEN, append, evidence, settings, step
 from machine_findings import quantities
-from report_pages import GOLDEN
 from rich.console import Console
 
 from headrace.doctor.measure import CurrentWindow, DiagnosisPlan, PhaseClock, RunProgress
-from headrace.doctor.report.live import RunStatus, live_line, live_page, progress_text
+from headrace.doctor.report.live import RunStatus, progress_text
 
 ERASED = "\r\x1b[2K"
 PLAN = DiagnosisPlan(steps=200, warmup=None, replay=40, drain_s=10.0, trial_s=10.0)
-TEN_A_SECOND = RunProgress(33, 10.0, 0.5, 2, 0.9)
-PACE = RunProgress(
-    120, 8.14, 0.71, 2, 0.99, [("lookup:tarfile", 0.58), ("decode:x", 0.3), ("read:\x1b[2J", 0.1), ("a:b", 0.02)]
-)
-
-
-def test_both_views_look_as_they_were_agreed() -> None:
-    """The view of a terminal, in ASCII, and the line for what is none."""
-    page = live_page(PACE, None, width=70, ascii_only=True).lines
-    shown = [*(line.plain for line in page), live_line(PACE, 0.22, ascii_only=False)]
-    assert shown == (GOLDEN / "live-view.txt").read_text(encoding="utf-8").splitlines()
-
-
-def test_where_nothing_was_seen_it_says_so() -> None:
-    page = live_page(RunProgress(), None, width=80, ascii_only=False)
-    assert len(page.lines) == 1
-
-
-def test_both_views_say_which_window_it_is_and_how_far() -> None:
-    figures = {
-        CurrentWindow("warm-up", 2): [],
-        CurrentWindow("warm-up", 2, 7): ["2", "7"],
-        CurrentWindow("observe", 12, 20): ["12", "20"],
-        CurrentWindow("replay", 14, 40): ["14", "40"],
-        CurrentWindow("load", 2, 40): ["2", "40"],
-        CurrentWindow("drain"): [],
-        CurrentWindow("end"): [],
-    }
-    positions = {}
-    for window in figures:
-        now = replace(PACE, window=window)
-        first, *_ = live_page(now, None, width=80, ascii_only=False).lines
-        positions[window] = first.plain.partition(" steps/s, ")[2]
-        assert f" steps/s, {positions[window]}, " in live_line(now, None, ascii_only=False)
-    assert {window: quantities(text) for window, text in positions.items()} == figures
-    assert len(set(positions.values())) == len(figures)
+TEN_A_SECOND = RunProgress(33, 10.0)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +39,7 @@ def test_how_far_a_run_is(window: CurrentWindow | None, figures: list[str]) -> N
 
 
 class Terminal:
-    def __init__(self, folder: Path, *, is_terminal: bool = True, live: bool = False) -> None:
+    def __init__(self, folder: Path, *, is_terminal: bool = True) -> None:
         self.file = io.StringIO()
         console = Console(
             file=self.file, force_terminal=is_terminal, width=60, color_system=None, _environ={"TERM": "xterm"}
@@ -86,7 +49,6 @@ class Terminal:
             settings(folder, steps=20, replay=40),
             PLAN,
             console,
-            live=(lambda: 0.5) if live else None,
             clock=lambda: self.now,
         )
 
@@ -154,41 +116,3 @@ def test_on_a_pseudo_terminal_nothing_stays_of_it_after_ctrl_c(tmp_path: Path) -
 
 
 # Live rows.
-
-
-def test_on_a_terminal_the_output_stays_above_and_the_view_goes_away(tmp_path: Path) -> None:
-    append(evidence(tmp_path) / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
-    terminal = Terminal(tmp_path, live=True)
-    view, file = terminal.line, terminal.file
-    with view:
-        view.relay("epoch 1")
-        view.wrote(1, b"a bar 10 %")  # of which the view has whole lines only
-        view.look()
-        drawn = file.getvalue()
-        view.relay("epoch 2")
-    shown = file.getvalue()
-    assert shown.index("epoch 1") < shown.index("waits for data") < shown.index("epoch 2")
-    erased = shown.removeprefix(drawn).partition("epoch 2")[0]
-    assert erased.count("\x1b[2K") == 4
-    assert erased.count("\x1b[1A") == 3
-    assert shown.endswith("epoch 2\n")
-
-
-def test_elsewhere_it_is_a_line(tmp_path: Path) -> None:
-    append(evidence(tmp_path) / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
-    terminal = Terminal(tmp_path, is_terminal=False, live=True)
-    with terminal.line as view:
-        view.look()
-        view.look()  # too soon for another
-    (line,) = terminal.file.getvalue().splitlines()
-    assert quantities(line) == ["0,", "10", "50 %", "0", "50 %"]
-
-
-@pytest.mark.long
-def test_in_a_terminal_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
-    """The command gets the signal, and the report comes."""
-    status, shown = interrupted_on_terminal(tmp_path, "--live", shows=("under way",))
-    assert status == 130, shown
-    assert "interrupted" in shown
-    assert "no step yet" in shown
-    assert f"headrace{os.sep}doctor" not in shown  # a traceback, if any, is the command's

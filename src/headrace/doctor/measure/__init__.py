@@ -22,7 +22,7 @@ from .phases import IN_WORDS, DiagnosisPlan, PhaseClock, about, options_for, pha
 from .production import MAP, PYTHON, SOURCE, STORE, TEXT, FeedSums, feed_sums, own_name, tensors_of
 from .ranks import RanksTogether, is_late, rank_views, ranks_together
 from .ready_batches import MeanBatch, QueueDepth, mean_batches, queue_depth
-from .run_meter import CurrentWindow, RunMeter, RunProgress, gpu_busy
+from .run_meter import CurrentWindow, RunMeter, RunProgress
 from .steps import (
     BACKWARD,
     BOUND,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -14,14 +13,13 @@ import msgspec
 from ..probe import SETTLING_STEPS, ProbeSettings, replayed_steps
 from ..session.declaring import kind_of
 from ..session.evidence_schema import decode_record
-from ..session.model import Machine
 from ..session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
 from .phases import END, WARM_UP
 
 MOST_BYTES_AT_ONCE = 4 << 20
 """Maximum bytes of one file per look. The next look reads the rest."""
 RATE_US = 10_000_000
-"""Time that rates and shares cover."""
+"""Time that the rate covers."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +41,6 @@ class RunProgress:
     """Number of the newest step."""
     steps_per_s: float | None = None
     """Mean rate of one rank."""
-    wait_share: float | None = None
-    """Share of the training threads' time spent waiting for data."""
-    workers: int = 0
-    """Number of processes that made a batch."""
-    busy: float | None = None
-    """Share of the workers' time spent making batches."""
-    stages: list[tuple[str, float]] = field(default_factory=list)
-    """`category:label` and its share of making batches, heaviest first."""
     window: CurrentWindow | None = None
     """None before the first step and in a run without windows."""
 
@@ -62,7 +52,6 @@ class _RunningProcess:
     path: Path
     warmup: int | None
     offset: int = 0
-    names: dict[int, str] = field(default_factory=dict)
     steps: int = 0
     """Number of completed steps."""
     window: str = OBSERVE
@@ -90,8 +79,6 @@ class _RunningProcess:
 
     def take(self, record: Any) -> None:
         match kind_of(record):
-            case "name":
-                self.names[record.number] = record.text
             case "step":
                 self.steps = max(self.steps, record.number + 1)
             case "facts":
@@ -132,8 +119,6 @@ class RunMeter:
         self._trains: _RunningProcess | None = None
         """Process with the newest step. All ranks go through the windows together."""
         self._steps: deque[tuple[int, int]] = deque()  # end, duration
-        self._waits: deque[tuple[int, int]] = deque()  # end, duration
-        self._batches: deque[tuple[int, int, str, list[tuple[str, int]]]] = deque()  # end, wall, maker, stages
         self._step: int | None = None
         self._now_us = 0
 
@@ -154,42 +139,14 @@ class RunMeter:
                 self._now_us = max(self._now_us, record.end)
             case "window":
                 self._trains = process
-            case "get":
-                self._waits.append((record.start + record.duration, record.duration))
-            case "batch" if all(stage in process.names for stage, *_ in record.stages):
-                named = [(process.names[stage], wall) for stage, _, wall, _ in record.stages]
-                self._batches.append((record.fetched, record.fetched - record.start, process.path.name, named))
-                self._now_us = max(self._now_us, record.fetched)
 
     def _progress(self) -> RunProgress:
-        for rows in (self._steps, self._waits, self._batches):
-            while rows and rows[0][0] < self._now_us - RATE_US:
-                rows.popleft()
+        while self._steps and self._steps[0][0] < self._now_us - RATE_US:
+            self._steps.popleft()
         steps_us = sum(duration for _, duration in self._steps)
-        makers = {maker for _, _, maker, _ in self._batches}
-        # The time that rates cover, or the elapsed part of it.
-        first = min((end - wall for end, wall, _, _ in self._batches), default=0)
-        covered_us = max(min(RATE_US, self._now_us - first), 1)
-        walls: Counter[str] = Counter()
-        for *_, stages in self._batches:
-            for name, wall in stages:
-                walls[name] += wall
         has_windows = self._settings.replay > 0 and self._trains is not None
         return RunProgress(
             step=self._step,
             steps_per_s=len(self._steps) * 1e6 / steps_us if steps_us else None,
-            wait_share=min(sum(us for _, us in self._waits) / steps_us, 1.0) if steps_us else None,
-            workers=len(makers),
-            busy=min(sum(wall for _, wall, _, _ in self._batches) / (len(makers) * covered_us), 1.0)
-            if makers
-            else None,
-            stages=[(name, wall / walls.total()) for name, wall in walls.most_common() if wall],
             window=self._trains.current(self._settings) if has_windows and self._trains is not None else None,
         )
-
-
-def gpu_busy(machine: Machine) -> float | None:
-    """Return the share of active SMs in the newest reading, averaged over GPUs that report it."""
-    newest = [values[-1] for name, values in machine.columns.items() if name.endswith("_sm_percent") and values]
-    measured = [value for value in newest if value is not None]
-    return fmean(measured) / 100 if measured else None

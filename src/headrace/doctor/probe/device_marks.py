@@ -1,23 +1,13 @@
-"""Marks of steps on the device's stream, and ranges of the steps for profilers."""
+"""Marks of steps on the device's stream."""
 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Callable
-
-from .overhead import nothing
+from typing import Any
 
 Marks = list[tuple[str, float]]
 """Kind, and microseconds since the first mark of the process."""
 STEP_BEGINS, STEP_ENDS = "s", "p"
-RANGE_NAMES = {
-    "w": "headrace: data wait",
-    "h": "headrace: host to device",
-    "b": "headrace: backward",
-    "o": "headrace: optimizer",
-    "c": "headrace: collective",
-    "": "headrace: closure",
-}
 
 
 class CudaDevice:
@@ -120,46 +110,3 @@ class DeviceMarks:
             self._spares.append(self._last_read)
             self._last_read = mark
         return self._last_read_us
-
-
-class ProfilerRanges:
-    """Names for steps and their parts in the timelines of torch.profiler and, with CUDA, of Nsight Systems.
-
-    Steps end within optimizers, so ranges may overlap; hence NVTX start/end ranges rather than push/pop ranges.
-    """
-
-    def __init__(self, torch: ModuleType) -> None:
-        self._torch = torch
-        self._open: list[Callable[[], None]] = []
-        self._end_step: Callable[[], None] = nothing
-
-    def step(self, number: int) -> None:
-        self._end_step()
-        self._end_step = self._start(f"headrace: step {number}")
-
-    def enter(self, kind: str) -> None:
-        self._open.append(self._start(RANGE_NAMES[kind]))
-
-    def leave(self) -> None:
-        if self._open:
-            self._open.pop()()
-
-    def close(self) -> None:
-        while self._open:
-            self.leave()
-        self._end_step()
-        self._end_step = nothing
-
-    def _start(self, name: str) -> Callable[[], None]:
-        """Begin a range, and return the function that ends it."""
-        cuda = self._torch.cuda
-        record = self._torch.autograd.profiler.record_function(name)
-        record.__enter__()
-        nvtx = cuda.nvtx.range_start(name) if cuda.is_initialized() else None
-
-        def end() -> None:
-            if nvtx is not None:
-                cuda.nvtx.range_end(nvtx)
-            record.__exit__(None, None, None)
-
-        return end

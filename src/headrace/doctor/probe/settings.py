@@ -35,8 +35,6 @@ class ProbeSettings:
     """Number of steps to measure."""
     enough: int = 0
     """Measured steps after which a run ends if it clearly does not wait for data; 0: never before `steps`."""
-    ranges: bool = False
-    """True if steps and stages appear as record_function and NVTX ranges."""
     replay: int = 0
     """Steps of the replay window and of the loaded replay window after the measured steps; 0: neither, and no drain."""
     early: bool = True

@@ -146,7 +146,6 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
             warmup=like.warmup if order.warmup is None else order.warmup,
             steps=order.steps,
             enough=0,
-            ranges=False,
             replay=0,
             drain_s=0.0,
             proves=True,

@@ -1,4 +1,4 @@
-"""Progress of a running command, shown below its output: a line, or with `--live` a few rows."""
+"""Progress of a running command, in a line below its output."""
 
 from __future__ import annotations
 
@@ -13,16 +13,10 @@ from rich.text import Text
 
 from headrace.doctor.measure import IN_WORDS, CurrentWindow, DiagnosisPlan, RunMeter, RunProgress, about
 from headrace.doctor.probe import ProbeSettings
-from headrace.doctor.quantities import counted, duration, number, percent
-from headrace.doctor.report.run_text import name_text
-from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow, heat
+from headrace.doctor.quantities import counted, duration
+from headrace.doctor.report.terminal_layout import TerminalPage
 
-STAGES = 3
 REFRESH_S = 0.5
-LINE_EVERY_S = 10.0
-
-GpuReader = Callable[[], float | None]
-"""Function that returns the GPU's current activity as a share; None if not measured."""
 
 
 def window_text(window: CurrentWindow) -> str:
@@ -40,54 +34,11 @@ def progress_text(plan: DiagnosisPlan, now: RunProgress) -> str:
     return f"{window_text(window)}, {duration(1e6 / now.steps_per_s)} a step, {about(left_s)} left"
 
 
-def live_page(now: RunProgress, gpu: float | None, *, width: int, ascii_only: bool) -> TerminalPage:
-    """Return a few rows: progress, main waits, and load of workers and GPU."""
-    page = TerminalPage(width, ascii_only=ascii_only)
-    if now.step is None:
-        page.line("headrace doctor: no step yet", indent=0, style="dim")
-        return page
-    page.sentence(_position(now), lead="doctor  ", lead_style="bold")
-    workers = f"{counted(now.workers, 'worker')} busy"
-    shares = [("waits for data", now.wait_share, True), (workers, now.busy, False), ("GPU busy", gpu, False)]
-    stages = [(name_text(name), share, True) for name, share in now.stages[:STAGES]]
-    for rows, indent in ((shares, 2), (stages, 4)):
-        page.rows(
-            [
-                TerminalRow(name, (percent(share),), share, heat(share) if hot and share is not None else "cyan")
-                for name, share, hot in rows
-            ],
-            indent=indent,
-        )
-    return page
-
-
-def live_line(now: RunProgress, gpu: float | None, *, ascii_only: bool) -> str:
-    """Return the same content as a single line, for output without a terminal."""
-    stage = f", most in {name_text(now.stages[0][0])} {percent(now.stages[0][1])}" if now.stages else ""
-    text = (
-        f"headrace doctor: {_position(now)}, "
-        f"waits for data {percent(now.wait_share)}, "
-        f"{counted(now.workers, 'worker')} busy {percent(now.busy)}{stage}, GPU busy {percent(gpu)}"
-    )
-    return TerminalPage(ascii_only=ascii_only).shown(text)
-
-
-def _position(now: RunProgress) -> str:
-    """Return text such as `step 1,204, 8.1 steps/s, replaying 14 of 40 steps`."""
-    at = f"step {now.step:,}, {number(now.steps_per_s)} steps/s"
-    return at if now.window is None else f"{at}, {window_text(now.window)}"
-
-
 class RunStatus:
-    """Status at the bottom of a terminal while entered: a progress line, or with `live` a few rows.
+    """Progress line at the bottom of a terminal while entered.
 
-    A progress line is drawn only after the command ended an output line, so the command's own progress bars stay in
-    place, and without a terminal, only the expected time is printed. Live rows need the command's output line by line
-    (`relay`); without a terminal, they are a line every few seconds.
-
-    Args:
-        live: Reader of the GPU's activity, for live rows.
-        has_output: True if all output of the command goes to this terminal.
+    It is drawn only after the command ended an output line, so the command's own progress bars stay in place. Without a
+    terminal, only the expected time is printed.
     """
 
     def __init__(
@@ -96,16 +47,13 @@ class RunStatus:
         plan: DiagnosisPlan,
         console: Console,
         *,
-        live: GpuReader | None = None,
-        has_output: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._meter = RunMeter(settings)
         self._plan = plan
         self._console = console
-        self._live = live
         self._clock = clock
-        self.draws = has_output and console.is_terminal and not console.is_dumb_terminal
+        self.draws = console.is_terminal and not console.is_dumb_terminal
         self._shown = 0
         """Number of lines on the terminal."""
         self._is_at_start = True
@@ -122,11 +70,6 @@ class RunStatus:
         """Print the expected duration."""
         self._write(f"headrace: {self._plan.text()}\n")
 
-    def relay(self, line: str) -> None:
-        """Print a line of the command's output in its original colours."""
-        self.hide()
-        self._write(Text.from_ansi(line), "\n")
-
     # Methods of `BelowOutput`
 
     def hide(self) -> None:
@@ -135,20 +78,13 @@ class RunStatus:
             self._shown = 0
 
     def wrote(self, stream: int, data: bytes) -> None:
-        if data and self._live is None and os.isatty(stream):
+        if data and os.isatty(stream):
             self._is_at_start = data.endswith(b"\n")
 
     def look(self) -> None:
-        if self._clock() < self._next_look or not (self.draws or self._live):
-            return
-        self._next_look = self._clock() + (REFRESH_S if self.draws else LINE_EVERY_S)
-        now, ascii_only = self._meter.look(), self._console.options.ascii_only
-        if self._live is None:
-            self.tells(progress_text(self._plan, now))
-        elif self.draws:
-            self._show(live_page(now, self._live(), width=self._console.width, ascii_only=ascii_only).lines)
-        elif now.step is not None:
-            self._write(live_line(now, self._live(), ascii_only=ascii_only), "\n")
+        if self.draws and self._clock() >= self._next_look:
+            self._next_look = self._clock() + REFRESH_S
+            self.tells(progress_text(self._plan, self._meter.look()))
 
     # Work of the doctor after the run
 

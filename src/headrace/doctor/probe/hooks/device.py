@@ -1,4 +1,4 @@
-"""Hooks on the device: tensor copies from the host, and the start of marks and profiler ranges."""
+"""Hooks on the device: tensor copies from the host and the start of marks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from threading import get_ident
 from types import MethodType, ModuleType
 from typing import Any, Callable
 
-from ..device_marks import CudaDevice, DeviceMarks, ProfilerRanges
+from ..device_marks import CudaDevice, DeviceMarks
 from ..patches import Function, Patches
 from ..training.steps import COPY
 from ..training.training import TrainingObserver
@@ -16,13 +16,11 @@ from ..training.training import TrainingObserver
 def install_device(
     patches: Patches, training: TrainingObserver, write_facts: Callable[[], None], torch: ModuleType
 ) -> None:
-    """Enable ranges in torch.profiler and Nsight Systems if requested, and wait until the process uses CUDA.
+    """Mark the stream once the process uses CUDA.
 
-    From then on, the stream is marked. Nothing here may create a CUDA context, since a process with a context cannot
+    Nothing here may create a CUDA context, since a process with a context cannot
     fork children that use CUDA. `write_facts` writes the name of the device.
     """
-    if training.settings.ranges:
-        training.state.ranges = ProfilerRanges(torch)
     if torch.cuda.is_initialized():
         _begin_cuda(patches, training, write_facts, torch)
         return

@@ -66,9 +66,7 @@ class ClosedSteps:
         for call in self._at_close:
             call()
         self.is_stamped = state.steps.number % READY_EVERY == 0 and state.group.world_size() > 1
-        if state.ranges is not None:
-            state.ranges.step(state.steps.number)
-        if state.may_pause and state.ranges is None and state.steps.number % BLOCK == 0:
+        if state.may_pause and state.steps.number % BLOCK == 0:
             self.write()
             self.pauses.begin_if_due(end)
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from threading import get_ident, main_thread
 from typing import Any, Callable
 
-from ..device_marks import DeviceMarks, ProfilerRanges
+from ..device_marks import DeviceMarks
 from ..evidence_file import EvidenceFile
 from ..overhead import NOBODY, TrainingCost
 from ..patches import Fault
@@ -36,7 +36,6 @@ class TrainingState:
         self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
         self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps, settings.enough)
         self.marks: DeviceMarks | None = None
-        self.ranges: ProfilerRanges | None = None
         self.may_pause = settings.observe
         """True if steps may pass unobserved; False if hooks would miss the time to resume."""
         self.said: set[str] = set()
@@ -58,7 +57,6 @@ class TrainingState:
     def forked(self) -> None:
         """Reset in the child of a fork, which has trained nothing yet, and cannot use CUDA."""
         self.marks = None
-        self.ranges = None
         self.costs.conversions = self.costs.measured_ns = 0
         self.work.forked()
         self.said.clear()

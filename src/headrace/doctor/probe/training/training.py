@@ -15,7 +15,7 @@ from .received_batches import FetchedBatch, QueueReader
 from .replay import LoopReplay
 from .state import TrainingState
 from .step_limit import StepsMeasured
-from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, PassEvent
+from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, PassEvent
 from .windows import Windows
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class TrainingObserver:
         begun = now()
         self.work.end(begun, self.state.steps)
         self._close_what_ended()
-        self._show("w", "w")
+        self._mark("w")
         self.thread.is_fetching = True
         start = now()
         self.costs.measured_ns += start - begun
@@ -120,7 +120,7 @@ class TrainingObserver:
         end = now()
         self.thread.is_fetching = False
         self._copies = 0
-        self._show(None, "r")
+        self._mark("r")
         self.costs.since(end)
         return end
 
@@ -202,7 +202,7 @@ class TrainingObserver:
             if kind is BACKWARD:
                 self.work.interrupt(start, self.state.steps)
             self.state.steps.enter(kind, start)
-            self._show(kind, mark)
+            self._mark(mark)
             self.backwards_seen += kind is BACKWARD
             self.costs.since(start)
         except Exception as error:
@@ -218,17 +218,15 @@ class TrainingObserver:
             self.state.steps.leave(end)
             if not self.state.steps.is_open:
                 self.work.resume(end, self.thread.observed)
-            self._show(None, mark)
+            self._mark(mark)
             self.costs.since(end)
         except Exception as error:
             self.fail("spans", error)
 
-    def _show(self, kind: str | None, mark: str) -> None:
-        """Show the start of a span, or its end for None, on the device's stream and in profilers."""
+    def _mark(self, mark: str) -> None:
+        """Mark the start or the end of a span on the device's stream."""
         if self.state.marks is not None and mark:
             self.state.marks.mark(mark)
-        if self.state.ranges is not None:
-            self.state.ranges.leave() if kind is None else self.state.ranges.enter(kind)
 
     def may_mark_copy(self) -> bool:
         """Return True if device marks may show this copy. A batch of many tensors must not need a mark for each."""
@@ -264,7 +262,7 @@ class TrainingObserver:
             raise StepsMeasured
         if self.state.marks is not None:
             self.state.marks.device.follow()
-        self._show(OPTIMIZER, "o")
+        self._mark("o")
         self.costs.since(begun)
         return True
 
@@ -272,7 +270,6 @@ class TrainingObserver:
         end = now()
         self.state.steps.optimizer_ends(id(optimizer), end)
         self.state.may_pause &= not self.state.steps.is_open
-        self._show(None, "")
         self.costs.since(end)
         self._step_ended()
 
@@ -341,8 +338,6 @@ class TrainingObserver:
             self.closed.write(is_over=True)
             if self.state.steps.step is not None:
                 self.closed.write_batches(self.state.steps.step)
-            if self.state.ranges is not None:
-                self.state.ranges.close()
             for call in self.at_finish:
                 call()
         except Exception as error:
