@@ -93,22 +93,14 @@ def test_a_script_that_counts_on_its_epochs_has_its_lower_bound_in_the_next_epoc
     holds(found, prescribe(found.session, found.diagnosis), 12)
 
 
-@pytest.mark.parametrize("is_kept", [pytest.param(False, marks=pytest.mark.long), True], ids=["", "kept"])
-def test_a_script_that_fails_beyond_its_first_epoch_is_run_again_without_such_steps(
-    tmp_path: Path, is_kept: bool
-) -> None:
-    options = ("--steps", "20", *(("--keep", str(tmp_path / "kept")) if is_kept else ()))
-    found = measured(python("counted_epoch.py", 12, 60), tmp_path, *options, replay_steps=None)
+def test_a_script_that_fails_beyond_its_first_epoch_is_run_again_without_such_steps(tmp_path: Path) -> None:
+    found = measured(python("counted_epoch.py", 12, 60), tmp_path, "--steps", "20", replay_steps=None)
     assert found.status == 0, found.error
     assert found.session.outcome.why == "steps"
     assert [one.name for one in found.session.trainers[0].windows] == ["observe", "replay", "load", "drain"]
     (why,) = [note.text for note in found.session.notes if note.code == "replay-failed"]
     assert "ZeroDivisionError" in why
-    if not is_kept:
-        holds(found, prescribe(found.session, found.diagnosis), 20)
-    written = tmp_path / "kept/written"
-    assert is_kept == written.exists()
-    assert len(list(written.glob("started.txt*"))) == 2 * is_kept
+    holds(found, prescribe(found.session, found.diagnosis), 20)
 
 
 @pytest.mark.long

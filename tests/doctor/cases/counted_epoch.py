@@ -1,13 +1,12 @@
 """Counts its updates of an epoch and its last, smaller group of batches, as timm's train.py does: LENGTH EPOCHS.
 
-It writes a file as it starts. Past the epoch's length it divides by the batches that are left over, of which there are
+Past the epoch's length it divides by the batches that are left over, of which there are
 none: the first batch too many trains, the second one raises."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 import torch
 from quick_optimizer import Descent
@@ -15,7 +14,6 @@ from short import Slow
 from torch.utils.data import DataLoader
 
 if __name__ == "__main__":
-    Path("started.txt").touch()
     length, epochs = map(int, sys.argv[1:])
     model = torch.nn.Linear(8, 1)
     optimizer = Descent(model.parameters(), lr=1e-9)

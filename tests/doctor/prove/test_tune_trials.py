@@ -200,7 +200,7 @@ class TestTrials:
     def test_the_first_run_is_the_script_as_it_is(self) -> None:
         found = search(waiting(), Runs(by_workers), most_runs=1)
         assert (found.ended, list(found.runs)) == ("runs", [arguments(2)])
-        report = report_of(["train"], found, files=[], seconds=1.0)
+        report = report_of(["train"], found, seconds=1.0)
         assert (report.choice, report.best.speedup) == (report.present, 1.0)
 
     def test_changes_go_to_the_loader_and_more_workers_win(self) -> None:
@@ -336,9 +336,7 @@ def tuned(*, kept: bool = False) -> TuneReport:
         found.runs[arguments(6)] = measured(arguments(6), [6.0, 6.2])
         found.runs[arguments(8)] = Proof(["8 workers, prefetch 2"], {}, "broke", "Traceback\nMemoryError: no room")
         found.runs[arguments(4)] = replace(measured(arguments(4), [5.0]), samples="different")
-    return replace(
-        report_of(["python", "train.py"], found, files=[], seconds=21.0), notes=["pin_memory: no CUDA device"]
-    )
+    return replace(report_of(["python", "train.py"], found, seconds=21.0), notes=["pin_memory: no CUDA device"])
 
 
 def shown(result: TuneReport, *, width: int, encoding: str) -> str:
@@ -363,12 +361,11 @@ class TestReport:
         assert str(arguments(2, 2)) in text.splitlines()[0]
         assert "DataLoader(" not in text
 
-    def test_files_and_other_programs_are_told(self) -> None:
+    def test_other_programs_are_told(self) -> None:
         result = tuned()
         runs = [(one, replace(outcome, disturbed_by=1.25)) for one, outcome in result.runs]
-        text = shown(replace(result, runs=runs, files=["restored: out.txt"]), width=100, encoding="utf-8")
+        text = shown(replace(result, runs=runs), width=100, encoding="utf-8")
         assert "1.2 cores" in text
-        assert "restored: out.txt" in text
 
     @pytest.mark.long
     def test_the_document_has_every_run_and_the_whole_grid(self) -> None:
