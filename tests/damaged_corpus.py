@@ -115,11 +115,11 @@ def _take(kind: str, file: bytes) -> tuple[str, str | None]:
 def take_image(file: bytes) -> str:
     """The whole; and a window of it first, which may be sound where the whole is not."""
     try:
-        window = hr.decode_image(file, output="numpy", view=hr.RandomResizedCrop((24, 24)), rng=1)
+        window = hr.decode_image(file, output="numpy", exif=False, view=hr.RandomResizedCrop((24, 24)), rng=1)
         assert window.shape == (24, 24, 3)
     except HeadraceError:
         pass
-    return _digest(hr.decode_image(file, output="numpy"))
+    return _digest(hr.decode_image(file, output="numpy", exif=False))
 
 
 def judge_image(file: bytes, made: str) -> str:
