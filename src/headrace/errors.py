@@ -35,6 +35,10 @@ Messages state the expected and actual values, the location, and the next step.
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
+
 
 class HeadraceError(Exception):
     """Base class of Headrace's exceptions."""
@@ -179,3 +183,14 @@ class TuneError(HeadraceError, RuntimeError):
 
 class SessionError(HeadraceError, ValueError):
     """File that is not a doctor session of a supported version."""
+
+
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+
+
+def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's code that called into Headrace; in a thread of ours, at the thread's start."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)

@@ -80,6 +80,28 @@ COUNTERPARTS: Mapping[str, Mapping[str, str]] = {
 """Replacements by callee (a Loader, `open`, a field or a view) and argument name."""
 
 
+_PLACES = {"views": "view= of the Loader", "augment": "augment= of the Loader, or of an Image", "fields": "fields"}
+"""Arguments for the objects of each package."""
+
+
+def belongs(given: object) -> str:
+    """Return where a misplaced object belongs, as the end of a message; empty for any other object.
+
+    Lists are searched for the first object of ours. A class needs brackets.
+    """
+    for one in given if isinstance(given, list | tuple) else [given]:
+        kind = one if isinstance(one, type) else type(one)
+        _, package, *_ = [*kind.__module__.split("."), ""]
+        if not kind.__module__.startswith("headrace.") or package not in _PLACES:
+            continue
+        if isinstance(one, type):
+            return f"; write hr.{kind.__name__}(…), with brackets"
+        place = "batch= of the Loader" if kind.__module__.endswith(".mixing") else _PLACES[package]
+        flips = ", or flip= of a view" if "Flip" in kind.__name__ else ""
+        return f"; {kind.__name__} belongs into {place}{flips}"
+    return ""
+
+
 class KnownArguments:
     """Base of a dataclass that rejects unknown arguments and names their replacements.
 
@@ -115,9 +137,9 @@ def refuse_unknown(called: str, unknown: Mapping[str, object], known: Iterable[s
         from difflib import get_close_matches
 
         near = get_close_matches(name, [*known, *counterparts], n=1)
-        instead.append(f"{name}=: did you mean {near[0]}=?" if near else f"{name}=: leave it out")
+        instead.append(f"{name}=: did you mean {near[0]}=?" if near else f"{name}=: {called} has no such argument")
     names = ", ".join(f"{name}=" for name in unknown)
     raise UnknownArgumentError(
-        f"{called}: expected arguments of its own, got {names}; instead of {'; instead of '.join(instead)}"
+        f"{called}: expected arguments of {called}, got {names}; instead of {'; instead of '.join(instead)}"
         + _ADVICE.get(of, "")
     )

@@ -10,6 +10,7 @@ from headrace import _core
 from headrace.augment.program import AUGMIX, CHOICE, ERASE, ORDER, SEQUENCE, Augmentation, AugmentProgram, Node
 from headrace.augment.timm_policies import as_augmentation
 from headrace.errors import UsageError
+from headrace.foreign_arguments import belongs
 
 
 def compile_augment(where: str, augment: object) -> AugmentProgram | None:
@@ -25,6 +26,7 @@ def compile_augment(where: str, augment: object) -> AugmentProgram | None:
         if not isinstance(step, Augmentation):
             raise UsageError(
                 f"{where}: expected an augmentation such as hr.ColorJitter(0.4), a list of them or None, got {step!r}"
+                f"{belongs(step)}"
             )
         nodes += step.nodes()
     if not nodes:

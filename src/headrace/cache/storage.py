@@ -14,7 +14,6 @@ import socket
 import struct
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -28,7 +27,7 @@ from headrace import _core
 from headrace.cache.claims import Claims
 from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, size_text
 from headrace.data import PARTIAL_SUFFIX, UnwritableError, partial_file
-from headrace.errors import SharedMemoryError, UsageError, WriteError
+from headrace.errors import SharedMemoryError, UsageError, WriteError, warn_caller
 from headrace.system import THREAD_PREFIX, available_bytes, close_at_exit, close_in_forks
 
 if TYPE_CHECKING:
@@ -207,7 +206,7 @@ def _on_disk(folder: str, identity: CacheIdentity, reuses: bool) -> int:
             if found is not None:
                 return found
             if why is not None:
-                warnings.warn(f"the cache {place} {why}, and is made anew", stacklevel=2)
+                warn_caller(f"the cache {place} {why}, and is made anew")
             return _make_at(place, identity, reuses)
     except (OSError, UnwritableError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)

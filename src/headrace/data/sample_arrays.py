@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_
 from headrace.data.storage.sidecar import build_cached, damage_text, read_cached
 from headrace.data.storage.strings import Ints, StoredArray
 from headrace.data.table import spread_over
+from headrace.errors import warn_caller
 
 Int32s = npt.NDArray[np.int32]
 
@@ -106,11 +106,11 @@ def cached_array(
         if kept is not None:
             return kept
     except InvalidFileError as error:
-        warnings.warn(damage_text(f"{place}: expected {what}", error), stacklevel=4)
+        warn_caller(damage_text(f"{place}: expected {what}", error))
     try:
         return build_cached(place, load, build)
     except UnwritableError as error:
-        warnings.warn(f"{lost} ({place}: {error}). Set HEADRACE_CACHE to a writable folder", stacklevel=4)
+        warn_caller(f"{lost} ({place}: {error}). Set HEADRACE_CACHE to a writable folder")
     made = make() if made is None else made
     made.flags.writeable = False
     return made

@@ -6,13 +6,12 @@ serve every kind as well, but only from torch 2.6 on.
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from typing import Any
 
 import torch
 
-from headrace.errors import UsageError
+from headrace.errors import UsageError, warn_caller
 
 _NAMES = ("Event", "Stream", "current_device", "current_stream", "device", "device_count", "is_available", "stream")
 
@@ -60,11 +59,10 @@ def copies_alongside(kind: str) -> bool:
         return kind == "cuda"
     if _pins_memory() and accelerator_of(torch.device(kind)) is not None:
         return True
-    warnings.warn(
+    warn_caller(
         f"torch has no pinned memory, or no streams, for {kind!r}: each batch is copied from ordinary memory, and the "
         "thread that prefetches waits for the copy",
         RuntimeWarning,
-        stacklevel=2,
     )
     return False
 

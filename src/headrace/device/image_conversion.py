@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headrace.device.nested import Path, map_tensors
-from headrace.errors import UsageError
+from headrace.errors import UsageError, warn_caller
 from headrace.fields import DTYPES, DType, Normalize
 
 MOST_CHANNELS = 4
@@ -40,12 +39,11 @@ def convert_fused(image: Tensor, out: Tensor, subtract: tuple[float, ...], divid
         # Triton compiles at the first launch, which needs a C compiler, Python's headers and a supported GPU. Many
         # containers lack them. From then on, torch does all the work.
         _unusable = True
-        warnings.warn(
+        warn_caller(
             f"Triton is installed but cannot be used ({type(error).__name__}: {error}); images are converted by torch, "
             "to the same bits in three passes over memory. It needs a C compiler, such as gcc, and Python's headers; "
             "without them, uninstall triton to be rid of this warning",
             RuntimeWarning,
-            stacklevel=2,
         )
         return False
     return True

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.distributed.process_group import Ranks, start
+try:
+    from headrace.distributed.process_group import Ranks, start
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError("headrace.distributed needs PyTorch: pip install torch", name="torch") from error
 
 __all__ = ["Ranks", "start"]

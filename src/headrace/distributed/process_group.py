@@ -10,7 +10,6 @@ import os
 import random
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from headrace.errors import RankError, UsageError
+from headrace.errors import RankError, UsageError, warn_caller
 from headrace.system import launcher_of
 
 _LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -169,10 +168,9 @@ def _with_sync_batchnorm(model: nn.Module, device: torch.device, *, tell: bool) 
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-any-return]
     # torch converts on the CPU, too, but the first forward pass in training raises ValueError.
     if tell and any(isinstance(module, _BatchNorm) for module in model.modules()):
-        warnings.warn(
+        warn_caller(
             "torch has SyncBatchNorm on GPUs only: on the CPU each rank normalises by its own batch; pass "
-            "sync_batchnorm=False to say that this is meant",
-            stacklevel=3,
+            "sync_batchnorm=False to say that this is meant"
         )
     return model
 

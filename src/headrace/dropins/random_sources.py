@@ -6,7 +6,6 @@ import operator
 import random
 import sys
 import threading
-import warnings
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from headrace import _core
-from headrace.errors import UsageError
+from headrace.errors import UsageError, warn_caller
 from headrace.loader import Output, batch_rng, sample_rng
 from headrace.plan import epoch_key
 from headrace.system import rank_of_process
@@ -197,11 +196,10 @@ class GlobalRandomWatch:
         moved = moved_sources(before)
         if moved:
             self._waits = 0
-            warnings.warn(
+            warn_caller(
                 f"{' and '.join(moved)} moved while ThreadDataLoader waited for a batch: the dataset or collate_fn "
                 "seems to draw from it. Threads share it, so which sample gets which number depends on timing, and a "
                 "run does not repeat. Draw from sample_random() instead, or load with num_workers=0 or in DataLoader's "
                 "processes",
                 UserWarning,
-                stacklevel=5,
             )

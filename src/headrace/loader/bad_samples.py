@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from headrace.errors import (
     UnsupportedError,
     UsageError,
     ViewError,
+    warn_caller,
 )
 
 
@@ -65,9 +65,7 @@ class Quarantine:
             with self.path.open("ab", buffering=0) as file:
                 file.write(json.dumps(record).encode() + b"\n")
         except OSError as failure:
-            warnings.warn(
-                f"quarantine: {self.path} cannot be written ({failure.strerror}), so it lacks {error}", stacklevel=2
-            )
+            warn_caller(f"quarantine: {self.path} cannot be written ({failure.strerror}), so it lacks {error}")
 
 
 _KINDS: dict[int, type[SampleError]] = {

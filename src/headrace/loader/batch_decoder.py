@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace._core import Code, RowFailure
 from headrace.data import TooLargeError, parse_labels
-from headrace.errors import ChangedError, HeadraceError, SampleError, TooManyBadSamplesError, UsageError
+from headrace.errors import ChangedError, HeadraceError, SampleError, TooManyBadSamplesError, UsageError, warn_caller
 from headrace.fields import Image, Label, Spatial
 from headrace.loader.assembly import Assembly, Cancelled, Item, Pending
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
@@ -156,11 +155,10 @@ class AlphaWarning:
             self._looks += 1
             return
         self._looks = self._MOST_LOOKS
-        warnings.warn(
+        warn_caller(
             f"field {name!r}: expected opaque images, got one with alpha, sample {self._dataset.key(sample)!r}: its "
             "alpha is dropped, which shows colours that no viewer shows. Composite such images by "
-            "Image(background=(255, 255, 255)), or keep alpha by channels=4",
-            stacklevel=2,
+            "Image(background=(255, 255, 255)), or keep alpha by channels=4"
         )
 
 
@@ -186,12 +184,11 @@ class SourceWarnings:
             return
         self._sizes_differ = True
         (height, width), (wide, high) = planned[row].tolist(), found[row].tolist()
-        warnings.warn(
+        warn_caller(
             f"field {self._images[0][0]!r}: expected sample {self._dataset.key(int(plan.samples[row]))!r} to be "
             f"{height} x {width} (height x width), as the dataset's columns or an earlier look at it said, got "
             f"{high} x {wide}; it is cut or filled up to the shape planned for its batch. Correct or leave out columns "
-            "height and width",
-            stacklevel=2,
+            "height and width"
         )
 
     def check_bits(self, narrowed: int) -> None:
@@ -206,12 +203,11 @@ class SourceWarnings:
         if not names:
             return
         self._bits_lost = True
-        warnings.warn(
+        warn_caller(
             f"field {', '.join(names)}: expected images of 8 bits a channel, got some of 16 in "
             f"{self._dataset.table.source}: only "
             'their high byte is read. Image(channels=…, dtype="uint16") or "float32" keeps all 16 bits, and '
-            'channels=1 or channels=3 with dtype="uint8" says that 8 are enough',
-            stacklevel=2,
+            'channels=1 or channels=3 with dtype="uint8" says that 8 are enough'
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from multiprocessing import reduction
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.errors import SharedMemoryError
+from headrace.errors import SharedMemoryError, warn_caller
 from headrace.system import close_in_forks, forget_ended_forks, keep_for_forks
 
 if TYPE_CHECKING:
@@ -185,20 +184,15 @@ class PooledMemory(ProcessBlocks):
             self._prefetch = prefetch
             self.set_most_idle((prefetch + 1) * self._images)
 
-    def warn_of_held(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
-        """Warn a consumer once that it holds many batches, of this memory or `elsewhere`. Nothing waits for them.
-
-        `within` is the number of loaders around the caller, so that the warning names the consumer's line.
-        """
+    def warn_of_held(self, batch_bytes: int, elsewhere: int | None = None) -> None:
+        """Warn a consumer once that it holds many batches, of this memory or `elsewhere`. Nothing waits for them."""
         held = self.held() // self._images if elsewhere is None else elsewhere
         if self._warned or held <= self._prefetch + HELD_BATCHES:
             return
         self._warned = True
-        warnings.warn(
-            f"{held} batches of {batch_bytes / 1e6:,.0f} MB each are alive: the loader allocates a new one for each "
-            "that is held. Drop batches, or copy what you keep (tensor.clone())",
-            UserWarning,
-            stacklevel=4 + within,
+        warn_caller(
+            f"{held} batches of {batch_bytes:,} bytes each are alive: the loader allocates a new one for each "
+            "that is held. Drop batches, or copy what you keep (tensor.clone())"
         )
 
 

@@ -83,8 +83,8 @@ class Feed:
         tuner = self.tuner if tuner is None else tuner
         return Runner(self.recipe if recipe is None else recipe, self._resources, tuner=tuner, epoch=epoch, step=step)
 
-    def warn_of_held(self, begun: LoaderPass, *, within: int = 0) -> None:
-        """Warn a consumer that holds many batches. `within` is the number of loaders around this one."""
+    def warn_of_held(self, begun: LoaderPass) -> None:
+        """Warn a consumer that holds many batches."""
         if isinstance(self.memory, PooledMemory):
             self.memory.set_prefetch(self.tuner.setting.prefetch)
-            self.memory.warn_of_held(begun.batch_bytes, begun.held_batches, within=within)
+            self.memory.warn_of_held(begun.batch_bytes, begun.held_batches)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
@@ -12,7 +11,7 @@ from headrace._core import Limits
 from headrace.augment import AnyMixing, Augmentation, compile_augment
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
-from headrace.errors import UsageError
+from headrace.errors import UsageError, warn_caller
 from headrace.fetch import check_window_memory
 from headrace.fields import Field, resolve_texts
 from headrace.foreign_arguments import refuse_unknown
@@ -136,7 +135,7 @@ class Loader(LoaderPosition):
         view_from: str | None = None,
         augment: Augmentation | str | Sequence[Augmentation | str] | None = None,
         augment_on: AugmentOn = "cpu",
-        batch_size: int | Budget,
+        batch_size: int | Budget | None = None,
         buckets: Buckets | None = None,
         pack: SequencePacking | None = None,
         shuffle: bool = False,
@@ -170,6 +169,8 @@ class Loader(LoaderPosition):
     ) -> None:
         super().__init__()
         refuse_unknown("Loader", unknown, Loader.__init__.__annotations__, of="Loader")
+        if batch_size is None:
+            raise UsageError("Loader: expected batch_size=, samples per rank, or hr.Budget(…), got neither")
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
         place = rank_of_process(rank, world_size)
         base = Order(world_size=place.world_size, rank=place.rank, shuffle=shuffle, seed=seed, remainder=remainder)
@@ -337,6 +338,18 @@ class Loader(LoaderPosition):
         """Return the steps of an epoch, the same on every rank."""
         return self._feed.recipe.plan.steps
 
+    def __getitem__(self, _: object) -> Never:
+        raise UsageError(
+            "expected an iteration over batches, got an index: for batch in loader, or loader.as_dataloader() where a "
+            "framework wants a DataLoader; torch's DataLoader cannot wrap a Loader"
+        )
+
+    def __reduce__(self) -> Never:
+        raise UsageError(
+            "expected a Loader to stay in its process, got it pickled: pickle loader.state_dict(), make the Loader in "
+            "the other process, and load the state there"
+        )
+
     def __repr__(self) -> str:
         plan = self._feed.recipe.plan
         fields = ", ".join(self._feed.recipe.fields)
@@ -366,7 +379,7 @@ class Loader(LoaderPosition):
         if not allow_changed:
             self._feed.content.check(saved.content)
         if found.warning is not None:
-            warnings.warn(found.warning, stacklevel=2)
+            warn_caller(found.warning)
         self._move(found.epoch, found.step)
 
     def _check_place(self) -> None:

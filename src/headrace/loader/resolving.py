@@ -21,6 +21,7 @@ from headrace.fields import (
     Text,
     find_column,
 )
+from headrace.foreign_arguments import belongs
 from headrace.loader.batch_values import part_name
 from headrace.loader.decoding.arrays import check_held
 from headrace.loader.decoding.detection import GEOMETRY_PARTS, beside_name, resolve_points
@@ -64,9 +65,10 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         if isinstance(field, _FOLLOWING | Key):
             continue
         if not isinstance(field, Spatial | Text | Array | Label | Raw):
+            kind = field if isinstance(field, type) else type(field)
             raise UsageError(
                 f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, "
-                f"Text, Array, Label, Raw or Key, got {type(field).__name__}"
+                f"Text, Array, Label, Raw or Key, got {kind.__name__}{belongs(field)}"
             )
         column_name = field.source if field.source is not None else name
         column = find_column(dataset, column_name, f"field {name!r}")

@@ -341,9 +341,9 @@ def _failure(hub: Any, error: Exception) -> FailedRequestError:
         advice = f"Check the name. {_LOG_IN}"
         return FailedRequestError(FailureKind.MISSING, "there is no such dataset, or it is private", advice)
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return FailedRequestError(FailureKind.OTHER, "HF_HUB_OFFLINE is set", "Unset it: the files are not here")
+        return FailedRequestError(FailureKind.LOCAL, "HF_HUB_OFFLINE is set", "Unset it: the files are not here")
     if isinstance(error, errors.HFValidationError):
-        return FailedRequestError(FailureKind.OTHER, "no name of a dataset", "Write hf://datasets/OWNER/NAME")
+        return FailedRequestError(FailureKind.LOCAL, "no name of a dataset", "Write hf://datasets/OWNER/NAME")
     answer = getattr(error, "response", None)
     if answer is not None:
         kind = kind_of_status(int(answer.status_code))

@@ -26,6 +26,8 @@ class FailureKind(enum.Enum):
     """The server sent other bytes than requested, such as the whole object."""
     EMPTY_RANGE = "empty range"
     """The range is outside the object."""
+    LOCAL = "local"
+    """Refused on this machine before any request was sent, so another attempt fails alike."""
     OTHER = "other"
 
 
@@ -41,7 +43,7 @@ _ADVICE = {
     ),
     FailureKind.RANGES: "Samples cannot be read from there: use a server that answers range requests with 206",
     FailureKind.EMPTY_RANGE: "It is shorter than when it was opened: open it again",
-    FailureKind.OTHER: "Check the address and store_options=",
+    **dict.fromkeys((FailureKind.LOCAL, FailureKind.OTHER), "Check the address and store_options="),
 }
 _STATUS_KINDS = {
     **dict.fromkeys((408, 425, 429, 500, 502, 503, 504), FailureKind.PASSING),

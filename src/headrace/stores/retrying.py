@@ -97,7 +97,8 @@ class RequestAttempts:
         policy = self._policy
         if failure.kind is not FailureKind.PASSING and not has_lapsed:
             self._odd += 1
-            if self._odd > _ODD_ANSWERS or (failure.kind is FailureKind.MISSING and not self._is_known):
+            is_final = failure.kind is FailureKind.LOCAL or (failure.kind is FailureKind.MISSING and not self._is_known)
+            if is_final or self._odd > _ODD_ANSWERS:
                 return None
         left_s = self._began_s - now_s + (policy.unanswered_s if failure.is_unanswered else policy.retry_for_s)
         if left_s <= 0:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import UsageError
+from headrace.errors import UsageError, warn_caller
 
 GROUP = "torch.distributed"
 TORCHRUN = ("RANK", "WORLD_SIZE")
@@ -74,11 +73,10 @@ class ProcessRank:
                 "after fabric.launch(), or pass rank= and world_size="
             )
         if group is None and self.world_size > 1 and any(self.said_by.startswith(each.name) for each in LAUNCHERS):
-            warnings.warn(
+            warn_caller(
                 f"{what}: takes the part of rank {self.rank} of {self.world_size}, from {self.said_by}, and "
                 "torch.distributed has no process group: if this process trains by itself, pass rank=0 and "
-                "world_size=1; if it is one of several, pass rank= and world_size=, or begin the group first",
-                stacklevel=4,
+                "world_size=1; if it is one of several, pass rank= and world_size=, or begin the group first"
             )
 
 

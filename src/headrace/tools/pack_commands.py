@@ -116,7 +116,9 @@ def verify(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None
     say(console, wrong)
     write_json(json, {"folder": folder, "wrong": wrong})
     if wrong:
-        raise HeadraceError(f"{folder}: {len(wrong):,} faults; delete the shards named, and run pack again")
+        raise HeadraceError(
+            f"{folder}: {len(wrong):,} fault{'s' * (len(wrong) > 1)}; delete those shards, and run pack again"
+        )
     summary = describe(folder, store_options=stores)
     say(console, [f"{folder}: {summary.samples:,} samples in {summary.shards:,} shards, every byte is right"])
 

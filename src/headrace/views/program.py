@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import UsageError
+from headrace.foreign_arguments import belongs
 from headrace.views.views import Pads, RandomHorizontalFlip, View, fill_channels
 
 
@@ -71,7 +72,10 @@ def _steps(view: View | Sequence[View] | None) -> list[View]:
         return []
     steps = [view] if isinstance(view, View) else view
     if not isinstance(steps, list | tuple) or not all(isinstance(step, View) for step in steps):
-        raise UsageError(f"view: expected a view such as hr.Resize(256), a list of views or None, got {view!r}")
+        given = [step for step in steps if not isinstance(step, View)] if isinstance(steps, list | tuple) else view
+        raise UsageError(
+            f"view: expected a view such as hr.Resize(256), a list of views or None, got {view!r}{belongs(given)}"
+        )
     return list(steps)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +33,7 @@ from headrace.data.sources.memory_samples import columns_of, shown
 from headrace.data.storage.open_file import FilePath, file_name
 from headrace.data.storage.strings import Ints
 from headrace.data.table import SampleTable
-from headrace.errors import DatasetError, EmptyDatasetError, UsageError
+from headrace.errors import DatasetError, EmptyDatasetError, UsageError, warn_caller
 from headrace.system import default_threads
 
 _KEYS_IN_MESSAGE = 5
@@ -115,11 +114,10 @@ def _warn_of_dots(source: str, parts: Sequence[GroupedMembers]) -> None:
     ]
     ends = Counter(name.rpartition(".")[2] for name in rare)
     if not first.last_dot and ends and ends.most_common(1)[0][1] >= _FEW:
-        warnings.warn(
+        warn_caller(
             f"{source}: expected columns that many samples have, got {len(rare):,} of one or two samples each, such as "
             f"{rare[0]!r}: a sample's name ends at its first dot, as in WebDataset. If these dots belong to the names, "
-            'pass stem="last-dot"',
-            stacklevel=2,
+            'pass stem="last-dot"'
         )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from headrace.data.archives.archive_scans import note_scan
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.storage.open_file import FilePath, open_path
 from headrace.data.storage.strings import Ints, StringColumn
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, warn_caller
 from headrace.stores import LARGEST_REQUEST_BYTES, FailedRequestError, Request, shared_requests
 
 _LEAST_BYTES = 32 << 20
@@ -82,10 +81,9 @@ def listed_members(path: FilePath) -> tuple[Any, ...] | None:
         listed, before, end = _parsed(text).tiled()
         checks = _checked(path, size, listed, before, end)
     except _DisagreesError as error:
-        warnings.warn(
+        warn_caller(
             f"{place}: expected the members of {path}, got others: {error}. It is not used, and the tar's headers are "
-            f"read. Write it again by wds2idx, or remove it",
-            stacklevel=2,
+            f"read. Write it again by wds2idx, or remove it"
         )
         return None
     note_scan(size, 0, 0)

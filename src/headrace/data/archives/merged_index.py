@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -46,7 +45,7 @@ from headrace.data.storage.sidecar import (
     sidecar_places,
 )
 from headrace.data.storage.strings import StringColumn
-from headrace.errors import ChangedError, DatasetError, NotFoundError, ReadError, UsageError, WriteError
+from headrace.errors import ChangedError, DatasetError, NotFoundError, ReadError, UsageError, WriteError, warn_caller
 from headrace.stores import REMOTE_RETRIES, ObjectPin, is_remote
 from headrace.system import work_through
 
@@ -205,7 +204,7 @@ def open_copied(
     try:
         found = load_copy()
     except InvalidFileError as error:
-        warnings.warn(damage_text(f"{place}: expected a copy of {path}", error), stacklevel=2)
+        warn_caller(damage_text(f"{place}: expected a copy of {path}", error))
         found = None
     if found is not None:
         return found

@@ -7,7 +7,6 @@ import glob
 import os
 import posixpath
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from headrace.data.storage.paths import is_folder, is_regular, walk_folders
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.data.storage.strings import StringColumn
 from headrace.data.table import SampleTable
-from headrace.errors import DatasetError, EmptyDatasetError, NotFoundError, UsageError
+from headrace.errors import DatasetError, EmptyDatasetError, NotFoundError, UsageError, warn_caller
 from headrace.stores import show_address
 
 _NAMES_IN_MESSAGE = 5
@@ -124,10 +123,9 @@ def _has_classes(root: str, folders: Sequence[_Folder]) -> bool:
     strays = sum(len(folder.lengths) for folder in folders if folder.path == b"")
     tops = {folder.top for folder in folders if folder.path and len(folder.lengths)}
     if strays and 2 <= len(tops) >= strays:
-        warnings.warn(
+        warn_caller(
             f"{root}: expected images in class folders only, got {strays:,} beside its {len(tops):,} folders, skipped: "
-            "move them away, or pass classes=False for all images without classes",
-            stacklevel=2,
+            "move them away, or pass classes=False for all images without classes"
         )
         return True
     return not strays

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from headrace.data.storage.safetensors import (
     UncheckedFileError,
     mapped_arrays,
 )
-from headrace.errors import ChangedError, DatasetError
+from headrace.errors import ChangedError, DatasetError, warn_caller
 
 T = TypeVar("T")
 
@@ -121,7 +120,7 @@ def open_sidecar(sidecar: Sidecar[T], path: FilePath, identity: FileIdentity, *,
         try:
             kept = _load(sidecar, place, identity)
         except InvalidFileError as error:
-            warnings.warn(damage_text(f"{place}: expected the index of {path}", error), stacklevel=2)
+            warn_caller(damage_text(f"{place}: expected the index of {path}", error))
             break
         if kept is not None:
             return kept
@@ -135,10 +134,9 @@ def open_sidecar(sidecar: Sidecar[T], path: FilePath, identity: FileIdentity, *,
         raise DatasetError(
             f"cannot cache the index of {path} in the cache folder given: {reasons[0]}. Name one that is writable"
         )
-    warnings.warn(
+    warn_caller(
         f"the index of {path} cannot be cached, so each start scans it again ({'; '.join(reasons)}). "
-        f"Set HEADRACE_CACHE to a writable folder",
-        stacklevel=2,
+        f"Set HEADRACE_CACHE to a writable folder"
     )
     contents, outline = build_unchanged(sidecar, path, identity, scratch_in=None)
     return sidecar.load(mapped_arrays(contents), outline, identity.bytes)

@@ -178,7 +178,7 @@ class _RecipeMaker(RecipeDraft):
         value: LeafValue = self.look.samples[0].leaves[path]
         shape: tuple[int, ...] = getattr(value.value, "shape", ())
         if len(shape) != 3 or not leaf.is_random:
-            raise UnexplainedError("no file and no column that was seen makes these values")
+            raise UnexplainedError("these values match no file and no column that was read")
         is_first = shape[0] in (1, 3)
         size = (shape[1], shape[2]) if is_first else (shape[0], shape[1])
         fitting = self._transforms(size, (), ())

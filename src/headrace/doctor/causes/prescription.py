@@ -62,7 +62,8 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     without = Prescription(bounds, why_not, _stop(diagnosis, view))
     steps = len(view.training.steps)
     if 0 < steps < LEAST_STEPS:
-        few = f"No remedy: {counted(steps, f'measured {view.training.unit}')}, and advice takes {LEAST_STEPS}."
+        units = counted(steps, f"measured {view.training.unit}")
+        few = f"No remedy: {units}, fewer than the {LEAST_STEPS} that a recommendation needs."
         return replace(without, stop=few)
     case = case_of(session, diagnosis, view, sources)
     if case is None:

@@ -63,7 +63,7 @@ def proved(outcome: ProofOutcome) -> str:
     if outcome.why != MEASURED:
         last = outcome.detail.rstrip().splitlines()[-1:]
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
-    text = f"{'not measured:' if outcome.is_undecided else 'proved'} {duration(outcome.step_us)}"
+    text = f"{'within noise:' if outcome.is_undecided else 'proved'} {duration(outcome.step_us)}"
     if outcome.speedup is not None:
         text += f", {times(outcome.speedup)}"
     if outcome.disturbed_by is not None:

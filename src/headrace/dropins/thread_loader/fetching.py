@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import reprlib
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch.utils.data._utils.worker import WorkerInfo
 
 from headrace.device import NO_LEAF, map_leaves
 from headrace.dropins.random_sources import SampleRandom, enter
-from headrace.errors import StateError
+from headrace.errors import StateError, warn_caller
 from headrace.loader import ProcessBlocks
 
 
@@ -176,11 +175,10 @@ class IterableFetcher(Fetcher):
     def _warn_of_lost_shards(self) -> None:
         """Warn if the dataset has probably taken worker 0's shards out of several: it read the id alone."""
         if self._workers > 1 and _info.asked == {"id"}:
-            warnings.warn(
+            warn_caller(
                 "the iterable dataset asked get_worker_info() for its id, and not for num_workers: one thread reads "
                 f"it, as worker 0 of 1, so shards that were cut for {self._workers} workers were read in part; cut "
-                "them by get_worker_info().num_workers, or pass num_workers=1",
-                stacklevel=2,
+                "them by get_worker_info().num_workers, or pass num_workers=1"
             )
 
     def where(self, part: Any, *, step: int, row: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -38,7 +37,7 @@ from headrace.dropins.thread_loader.epoch_order import (
 from headrace.dropins.thread_loader.fetching import CollateMemory, Fetcher, IterableFetcher, pin, worker_info
 from headrace.dropins.thread_loader.iterator import ThreadLoaderIterator
 from headrace.dropins.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
-from headrace.errors import StateError, UsageError
+from headrace.errors import StateError, UsageError, warn_caller
 from headrace.system import default_threads, rank_of_process
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ class ThreadDataLoader(DataLoader[T_co]):
         }
         if any(ignored.values()):
             names = ", ".join(name for name, given in ignored.items() if given)
-            warnings.warn(f"{names}: the workers are threads, and batches come in order; leave it out", stacklevel=2)
+            warn_caller(f"{names}: the workers are threads, and batches come in order; leave it out")
         self._next = ThreadLoaderPosition()  # start of the next pass, unless one has begun
         self._order: EpochOrder | None = None  # of the latest pass, or of the next after `seek`
         self._sought = False
@@ -193,7 +192,7 @@ class ThreadDataLoader(DataLoader[T_co]):
         if pins:
             collate = partial(_pinned, collate)
         elif self.pin_memory:
-            warnings.warn("pin_memory=True: no CUDA device is found, so batches are not pinned", stacklevel=2)
+            warn_caller("pin_memory=True: no CUDA device is found, so batches are not pinned")
         fetcher = Fetcher(self, collate, key=order.key)
         if isinstance(self.dataset, IterableDataset):
             fetcher = IterableFetcher(self, collate, key=order.key, skip=order.received)

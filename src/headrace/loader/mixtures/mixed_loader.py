@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headrace.errors import UsageError
+from headrace.errors import UsageError, warn_caller
 from headrace.loader.autotuning.tuner import tuner_of
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.decoding.pixels import all_parts
@@ -115,7 +114,7 @@ class MixedLoader(LoaderPosition):
             for name, feed in self._feeds.items():
                 feed.content.check(State.from_dict(found.sources[name]).content)
         for warning in told:
-            warnings.warn(warning, stacklevel=2)
+            warn_caller(warning)
         self._move(epoch, step)
 
     def _mixed_state(self, epoch: int, step: int) -> MixedState:
@@ -192,7 +191,7 @@ class MixedLoader(LoaderPosition):
         """Warn a consumer that holds many batches."""
         if isinstance(begun, OneSourcePass):
             for feed, runner in zip(self._feeds.values(), begun.runners.values(), strict=True):
-                feed.warn_of_held(runner, within=1)
+                feed.warn_of_held(runner)
         elif isinstance(self._memory, PooledMemory):
             self._memory.warn_of_held(begun.batch_bytes, begun.held_batches)
 

@@ -10,7 +10,6 @@ import itertools
 import logging
 import threading
 import time
-import warnings
 from collections import deque
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from headrace.errors import UsageError
+from headrace.errors import UsageError, warn_caller
 from headrace.loader.assembly import Cancelled
 from headrace.loader.batch_memory import ProcessBlocks
 from headrace.loader.ray_workers.cluster import CALLS, RayCluster, kill
@@ -285,7 +284,7 @@ class RayRunner:
         for category, message in made.warned:
             if (category, message) not in self._warned:
                 self._warned.add((category, message))
-                warnings.warn(message, warning_class(category), stacklevel=2)
+                warn_caller(message, warning_class(category))
         for each in made.bad:
             self.bad.add(each.sample, each.error, epoch=each.epoch, position=each.position)
         for what, count in made.bad_counts.items():
