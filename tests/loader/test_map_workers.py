@@ -607,3 +607,26 @@ def test_the_time_in_map_is_counted(photos, way, workers):
     assert 0 < stats.stages["map"].busy_s < stats.wall_s * 2
     assert stats.stages["map"].bytes == COUNT * 3 * 48 * 40
     assert "  map  " in str(stats)
+
+
+PY314 = """
+import multiprocessing, threading, headrace as hr
+
+methods = multiprocessing.get_all_start_methods
+multiprocessing.get_all_start_methods = lambda: sorted(methods(), key="forkserver".__ne__)  # as Python 3.14 has it
+scale = 2
+loader = hr.Loader({photos!r}, view=hr.Resize((8, 8)), batch_size=4, output="numpy", map_workers=1,
+    map=lambda sample, rng: {{"image": sample["image"] // scale}})
+if {threads}:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+try:
+    print(sum(len(batch["image"]) for batch in loader))
+except hr.errors.UsageError as error:
+    print("multiprocessing_context='fork'" in str(error), "top level of a module" in str(error))
+"""
+
+
+@pytest.mark.parametrize(("threads", "said"), [(0, f"{COUNT}"), (1, "True True")])
+def test_a_closure_under_a_default_of_forkserver_runs_by_fork_where_that_is_safe(folder, threads, said):
+    status, out, error = run_python(PY314.format(photos=str(folder), threads=threads))
+    assert (status, out.strip()) == (0, said), error

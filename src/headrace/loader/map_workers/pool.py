@@ -156,7 +156,7 @@ class MapWorkers(MapStage):
     def _start(self, recipe: Recipe, seed: int) -> None:
         assert recipe.map is not None, "there is something to run in them"
         check_may_start(recipe.map_workers)
-        context, method = context_of(recipe.multiprocessing_context)
+        context, method = context_of(recipe.multiprocessing_context, recipe.map)
         file = None if self.memory is None else self.memory.file
         for index in range(recipe.map_workers):
             setup = WorkerSetup(

@@ -163,14 +163,28 @@ def check_may_start(workers: int) -> None:
         )
 
 
-def context_of(given: str | BaseContext | None) -> tuple[BaseContext, str]:
+def context_of(given: str | BaseContext | None, function: object) -> tuple[BaseContext, str]:
     """Return the context for a name, as given, or the program's own for None; and its start method.
+
+    A function that cannot be pickled, such as a lambda, runs by "fork" if nobody has chosen a method (Python 3.14's
+    default is "forkserver") and no other thread of Python's may hold a lock at the fork.
 
     The "forkserver" server starts here: if `_without_interrupts` started it, its children would inherit the mask.
     """
     method = start_method(given)
+    is_chosen = given is not None or multiprocessing.get_start_method(allow_none=True) is not None
+    if method == "forkserver" and not is_chosen and threading.active_count() == 1 and not _is_pickled(function):
+        method = "fork"
     if method == "forkserver":
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
-    return given if isinstance(given, BaseContext) else multiprocessing.get_context(given), method
+    return given if isinstance(given, BaseContext) else multiprocessing.get_context(method), method
+
+
+def _is_pickled(function: object) -> bool:
+    try:
+        pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
