@@ -204,7 +204,7 @@ PLANTED: dict[str, tuple[Made, Made, set[tuple[str, str]]]] = {
     "drawn, blurred": (
         reference,
         lambda: loader(Pictures(cropped, flipped, _blurred)),
-        {("values", "image")},
+        {("distribution", "image")},
     ),
     "drawn, channels in another order, other draws": (
         reference,
