@@ -95,8 +95,11 @@ def _statistic_tests(key: str, table: dict[str, Floats], scale: ValueScale) -> I
     statistic, _, channel = key.partition(" of channel ")
     one, other = np.split(table[key], 2, axis=1)
     level = float(scale.step[int(channel), 0] if channel else scale.step.mean())
-    tolerance = level * scale.rounding * (0.25 if statistic in ("mean", "colour") else 0.5)
+    tolerance: float | Floats = level * scale.rounding * (0.25 if statistic in ("mean", "colour") else 0.5)
     tolerance = _LOGARITHMIC if statistic in ("detail", "middle", "aspect") else tolerance
+    if scale.is_pixels and statistic in ("deviation", "sharpness", "saturation"):  # their squares grow by rounding's
+        size = table[key].mean(axis=1)
+        tolerance = np.hypot(size, 0.7 * level) - size + 0.005 * size
     planted: dict[str, Floats] = {}
     if statistic in ("mean", "lowest", "highest"):
         planted["mean"] = np.full(len(other), level)
@@ -112,7 +115,7 @@ def _statistic_tests(key: str, table: dict[str, Floats], scale: ValueScale) -> I
     yield _location(f"{key}, spread", spreads[0], spreads[1], tolerance, lost)
 
 
-def _location(what: str, one: Floats, other: Floats, tolerance: float, planted: dict[str, Floats]) -> Test:
+def _location(what: str, one: Floats, other: Floats, tolerance: float | Floats, planted: dict[str, Floats]) -> Test:
     differences = other.mean(axis=1) - one.mean(axis=1)
     shown = {
         fault: sum(_beyond(differences + sign * shift, tolerance) for sign in (1, -1)) / 2
@@ -122,7 +125,7 @@ def _location(what: str, one: Floats, other: Floats, tolerance: float, planted: 
     return Test(what, _beyond(differences, tolerance), (texts[0], texts[1]), shown, len(differences))
 
 
-def _beyond(differences: Floats, tolerance: float) -> float:
+def _beyond(differences: Floats, tolerance: float | Floats) -> float:
     """Return the signed-rank statistic of differences beyond a tolerance on either side."""
     return max(_signed_rank(differences - tolerance), _signed_rank(-differences - tolerance), 0.0)
 
@@ -138,7 +141,8 @@ def _signed_rank(differences: Floats) -> float:
 def _matches(name: str, pairing: Pairing) -> Iterator[Test]:
     """Yield tests of how often one making of a sample is the mirror image of another, and of their windows' sizes."""
     rows, n = pairing.complete[:_MOST_MATCHED], pairing.makings
-    first = [pairing.thumbnails(name, column, rows[:, column]) for column in range(2 * n)]
+    leaves = [epoch.leaves[name] for epoch in pairing.epochs]
+    first = [np.stack([leaf.thumbnails[row] for row in rows[:, at].tolist()]) for at, leaf in enumerate(leaves)]
     (one, _), (other, _), (cross, larger), (back, smaller) = (
         matches(first[a], first[b]) for a, b in ((0, 1), (n, n + 1), (0, n), (n + 1, 1))
     )

@@ -131,17 +131,13 @@ def _lengths(one: EpochObservation, other: EpochObservation) -> Iterator[Differe
 def _leaves(one: EpochObservation, other: EpochObservation) -> Iterator[Difference]:
     for name in dict.fromkeys([*one.leaves, *other.leaves]):
         mine, theirs = one.leaves.get(name), other.leaves.get(name)
+        kinds = ["none" if leaf is None else " or ".join(sorted(leaf.kinds)) for leaf in (mine, theirs)]
         if mine is None or theirs is None:
-            texts = ["none" if leaf is None else _kinds(leaf) for leaf in (mine, theirs)]
-            yield Difference("leaves", name, texts[0], texts[1])
+            yield Difference("leaves", name, kinds[0], kinds[1])
         elif mine.kinds.keys() != theirs.kinds.keys():
-            yield Difference("dtype", name, _kinds(mine), _kinds(theirs))
+            yield Difference("dtype", name, kinds[0], kinds[1])
         elif set(mine.shapes) != set(theirs.shapes) and min(len(mine.shapes), len(theirs.shapes)) == 1:
             yield Difference("shape", name, _shapes(mine), _shapes(theirs))
-
-
-def _kinds(leaf: LeafObservation) -> str:
-    return " or ".join(sorted(leaf.kinds))
 
 
 def _shapes(leaf: LeafObservation) -> str:

@@ -78,11 +78,6 @@ class Pairing:
         found, chance = (self._alike(leaf, each) for each in (pairs, others))
         return found if len(found) and found.mean() - chance.mean() >= 0.5 else None
 
-    def thumbnails(self, leaf: str, column: int, rows: Ints) -> Singles:
-        """Return float32[samples, 48, 48]."""
-        found = self.epochs[column].leaves[leaf].thumbnails
-        return np.stack([found[row] for row in rows.tolist()])
-
     def _between(self, one: int, other: int) -> Ints:
         rows = self.rows[(self.rows[:, one] >= 0) & (self.rows[:, other] >= 0)]
         columns = np.full(len(rows), one), rows[:, one], np.full(len(rows), other), rows[:, other]
