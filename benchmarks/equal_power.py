@@ -1,11 +1,11 @@
 """What does `headrace equal` find of subtle differences, and does it ever raise an alarm between equal loaders?
 
     python benchmarks/equal_power.py FOLDER [--samples 600 3000] [--only NAME]
-    python benchmarks/equal_power.py FOLDER --equal [--runs 100]
+    python benchmarks/equal_power.py FOLDER --equal [--runs 100] [--fresh]
 
 The first prints the table of docs/equal.md: pairs of loaders with one planted difference, at equal and unequal seeds.
-The second judges pairs of equal loaders, each `--runs` times, by other epochs of the same observations. FOLDER holds
-photographs in class folders; 3,000 samples are views of 600 files.
+The second judges pairs of equal loaders, each `--runs` times, by other epochs of the same observations, or by seeds of
+their own. FOLDER holds photographs in class folders; 3,000 samples are views of 600 files.
 """
 
 from __future__ import annotations
@@ -295,21 +295,34 @@ def print_power(folder: Path, counts: list[int], only: str) -> None:
             print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def print_alarms(folder: Path, count: int, runs: int, only: str) -> None:
+def resampled(pair: tuple[Made, Made], runs: int) -> Iterator[tuple[LoaderObservation, LoaderObservation]]:
+    """Yield two of twelve epochs of each loader; the same two if their seeds are the same."""
     draw = np.random.default_rng(0)
+    epochs = [observe("equal", each, epochs=12).epochs for each in pair]
+    for _ in range(runs):
+        first = draw.permutation(12)[:2]
+        second = first if pair[0].seed == pair[1].seed else draw.permutation(12)[:2]
+        one, other = (
+            LoaderObservation("equal", tuple(each[n] for n in chosen))
+            for each, chosen in zip(epochs, (first, second), strict=True)
+        )
+        yield one, other
+
+
+def redrawn(pair: tuple[Made, Made], runs: int) -> Iterator[tuple[LoaderObservation, LoaderObservation]]:
+    """Yield two epochs of each loader at seeds of their own."""
+    for run in range(runs):
+        one, other = (observe("equal", replace(each, seed=each.seed + 2 * run)) for each in pair)
+        yield one, other
+
+
+def print_alarms(folder: Path, count: int, runs: int, only: str, fresh: bool) -> None:
     print("| equal loaders | alarms | not enough seen | runs | s |\n|---|---|---|---|---|")
     for name, pair in equal_pairs(Made(folder, count)).items():
         if only not in name:
             continue
         began, verdicts = time.perf_counter(), []
-        observed = [observe(name, each, epochs=12).epochs for each in pair]
-        for _ in range(runs):
-            first = draw.permutation(12)[:2]
-            second = first if pair[0].seed == pair[1].seed else draw.permutation(12)[:2]
-            one, other = (
-                LoaderObservation(name, tuple(epochs[n] for n in chosen))
-                for epochs, chosen in zip(observed, (first, second), strict=True)
-            )
+        for one, other in redrawn(pair, runs) if fresh else resampled(pair, runs):
             judgement = judge(one, other)
             verdicts.append(judgement.verdict)
             if judgement.differences:
@@ -324,10 +337,11 @@ def main() -> None:
     parser.add_argument("--samples", type=int, nargs="+", default=[600, 3000])
     parser.add_argument("--equal", action="store_true")
     parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     if options.equal:
-        print_alarms(options.folder, options.samples[0], options.runs, options.only)
+        print_alarms(options.folder, options.samples[0], options.runs, options.only, options.fresh)
     else:
         print_power(options.folder, options.samples, options.only)
 

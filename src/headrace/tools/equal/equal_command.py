@@ -66,6 +66,7 @@ def judgement_lines(judgement: Judgement) -> Iterator[str]:
         yield f"  not seen: {unseen.leaf or 'the batch'}: {', '.join(unseen.faults)}"
         yield f"    It takes {unseen.takes}."
     for leaf, how in judgement.compared.items():
-        yield f"  compared: {leaf or 'the batch'} by {how}"
+        limit = "; one wrong sample, or windows off by a pixel, may stay unseen" if how == "distribution" else ""
+        yield f"  compared: {leaf or 'the batch'} by {how}{limit}"
     before, after = judgement.samples_per_s
     yield f"  {judgement.samples[0]} | {judgement.samples[1]} samples, {before:.0f} | {after:.0f} samples/s"

@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace.tools.equal.distribution import FAULTS, drawn_tests, faults_of, least_z, samples_to_show
 from headrace.tools.equal.observing import EpochObservation, LeafObservation, LoaderObservation
-from headrace.tools.equal.pairing import LEAST_SAMPLES, Ints, Pairing
+from headrace.tools.equal.pairing import LEAST_SAMPLES, Bools, Ints, Pairing
 from headrace.tools.equal.values import compare_values
 
 CODES = {
@@ -73,7 +73,7 @@ class Judgement:
     differences: list[Difference]
     unseen: list[Unseen]
     compared: dict[str, str]
-    """Comparison of each leaf: by `values`, `values, rounded`, `values of the same draws`, or `distribution`."""
+    """Comparison of each leaf: `values` or `values of the same draws`, both also `rounded`, or `distribution`."""
     samples: tuple[int, int]
     """Samples in an epoch of each."""
     samples_per_s: tuple[float, float]
@@ -103,14 +103,15 @@ def judge(before: LoaderObservation, after: LoaderObservation) -> Judgement:
     differences += [*_samples(before, after, pairing.fixed), *_orders(pairing)]
     compared: dict[str, str] = {}
     unseen: list[Unseen] = []
-    drawn = sum(name in pairing.drawn[0] and name in pairing.drawn[1] for name in shared)
+    drawn = len(pairing.drawn[0] & pairing.drawn[1])
     for name in shared:
-        if name in pairing.fixed:
-            found = _values(name, pairing) if len(pairing.rows) else _all_values(name, before, after, len(shared))
-        elif name in pairing.drawn[0] & pairing.drawn[1]:
+        if name in pairing.drawn[0] & pairing.drawn[1]:
             found = _drawn(name, pairing, drawn)
+        elif name in pairing.fixed:
+            paired = _values(name, pairing) if len(pairing.rows) else None
+            found = paired or _all_values(name, before, after, len(shared))
         else:
-            texts = ["drawn at random" if name in each else "the same in each epoch" for each in pairing.drawn]
+            texts = ["drawn at random" if name in each else _FIXED for each in pairing.drawn]
             found = "values", [Difference("augmentation", name, texts[0], texts[1])]
         compared[name] = found[0]
         differences += [each for each in found[1] if isinstance(each, Difference)]
@@ -130,17 +131,13 @@ def _lengths(one: EpochObservation, other: EpochObservation) -> Iterator[Differe
 def _leaves(one: EpochObservation, other: EpochObservation) -> Iterator[Difference]:
     for name in dict.fromkeys([*one.leaves, *other.leaves]):
         mine, theirs = one.leaves.get(name), other.leaves.get(name)
+        kinds = ["none" if leaf is None else " or ".join(sorted(leaf.kinds)) for leaf in (mine, theirs)]
         if mine is None or theirs is None:
-            texts = ["none" if leaf is None else _kinds(leaf) for leaf in (mine, theirs)]
-            yield Difference("leaves", name, texts[0], texts[1])
+            yield Difference("leaves", name, kinds[0], kinds[1])
         elif mine.kinds.keys() != theirs.kinds.keys():
-            yield Difference("dtype", name, _kinds(mine), _kinds(theirs))
+            yield Difference("dtype", name, kinds[0], kinds[1])
         elif set(mine.shapes) != set(theirs.shapes) and min(len(mine.shapes), len(theirs.shapes)) == 1:
             yield Difference("shape", name, _shapes(mine), _shapes(theirs))
-
-
-def _kinds(leaf: LeafObservation) -> str:
-    return " or ".join(sorted(leaf.kinds))
 
 
 def _shapes(leaf: LeafObservation) -> str:
@@ -186,25 +183,31 @@ def _order(one: Ints, other: Ints) -> str:
 Compared = tuple[str, list[Difference | Unseen]]
 
 
-def _values(name: str, pairing: Pairing) -> Compared:
-    """Compare a leaf of paired samples that neither loader draws."""
+def _values(name: str, pairing: Pairing, alike: Bools | None = None) -> Compared | None:
+    """Compare paired makings, of which those that are `alike` come of one draw; all, if neither loader draws.
+
+    Returns None if only makings of other draws differ.
+    """
     pairs = pairing.pairs(name)
     found = compare_values(name, pairing, pairs)
-    differences: list[Difference | Unseen] = []
-    if found.is_off.any():
+    off = found.is_off if alike is None else found.is_off & (alike | (alike.mean() > 0.98))
+    how = "values" if alike is None else "values of the same draws"
+    if off.any():
         before, after = found.worst
-        many = f"{int(found.is_off.sum())} of {len(pairs)} samples"
-        differences.append(Difference("values", name, f"{many}; {before}", after))
-    elif found.bias:
-        differences.append(Difference("values", name, "0 levels", f"{found.bias:+.2f} levels on average"))
-    return "values, rounded" if found.rounded and not differences else "values", differences
+        return how, [Difference("values", name, f"{int(off.sum())} of {len(pairs)} pairs; {before}", after)]
+    if found.bias:
+        return how, [Difference("values", name, "0 levels", f"{found.bias:+.2f} levels on average")]
+    if found.is_off.any():
+        return None
+    return (f"{how}, rounded" if found.rounded else how), []
 
 
 def _all_values(name: str, before: LoaderObservation, after: LoaderObservation, leaves: int) -> Compared:
     """Compare the values of all samples, whichever sample has them: a leaf that neither loader draws, without pairs."""
     counts = [len(set(each.epochs[0].leaves[name].digests)) for each in (before, after)]
     if any(_missing(before, after, name)):
-        return "values", [Difference("values", name, *(f"{count} different values" for count in counts))]
+        texts = [f"{count} different values" for count in counts]
+        return "values", [Difference("values", name, texts[0], texts[1])]
     is_seen = leaves == 1 or max(counts) == 1
     fault = ["the same values in other samples"]
     return "values", [] if is_seen else [Unseen(name, fault, "a leaf with a key of its own in each sample")]
@@ -213,20 +216,12 @@ def _all_values(name: str, before: LoaderObservation, after: LoaderObservation, 
 def _drawn(name: str, pairing: Pairing, leaves: int) -> Compared:
     """Compare a leaf that both loaders draw: by values if they made the same draws, else by distribution."""
     alike = pairing.are_drawn_alike(name) if len(pairing.rows) else None
-    if alike is not None:
-        pairs = pairing.pairs(name)
-        found = compare_values(name, pairing, pairs)
-        off = found.is_off & (alike | (alike.mean() > 0.98))
-        if off.any() or found.bias:
-            texts = (f"{int(off.sum())} of {len(pairs)} makings by the same draws; {found.worst[0]}", found.worst[1])
-            if not off.any():
-                texts = ("0 levels", f"{found.bias:+.2f} levels on average, by the same draws")
-            return "values of the same draws", [Difference("values", name, *texts)]
-        if not found.is_off.any():
-            return "values of the same draws", []
+    found = None if alike is None else _values(name, pairing, alike)
+    if found is not None:
+        return found
     if pairing.epochs[0].samples < LEAST_SAMPLES:
         return "too few samples", [Unseen(name, list(FAULTS), f"{LEAST_SAMPLES} samples or more", LEAST_SAMPLES)]
-    tests = list(drawn_tests(name, pairing))
+    tests = drawn_tests(name, pairing)
     threshold = least_z(leaves * len(tests))
     largest = max(tests, key=lambda test: test.z)
     if largest.z >= threshold:

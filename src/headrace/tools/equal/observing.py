@@ -6,6 +6,7 @@ digests, a few statistics, up to `SKETCH` of the values, and a thumbnail by whic
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,8 @@ SKETCH = 4096
 """Values of a sample that are compared one by one, at most; where an array has more, at places drawn once by shape."""
 THUMBNAIL = 48
 """Height and width of a thumbnail."""
+SMALLER = -math.log(0.9) / 2
+"""Logarithm of the sides of windows by those of 10 % less area."""
 _NUMBERS = "biuf"
 """Kinds of dtypes whose values are numbers."""
 
@@ -172,17 +175,19 @@ def _array(value: Any) -> npt.NDArray[Any]:
 def _add(leaf: LeafObservation, sample: Any) -> None:
     if isinstance(sample, str | bytes) or sample is None:
         kind, data = type(sample).__name__, sample.encode() if isinstance(sample, str) else sample or b""
-        leaf.kinds[kind] += 1
-        leaf.digests.append(blake2b(kind.encode() + data, digest_size=16).digest())
-        leaf.rows.append({"size": float(len(data))})
-        leaf.sketches.append(np.empty((0, 0)))
-        return
-    array = _array(sample)
-    leaf.kinds[f"{array.dtype}, {array.ndim} dimensions"] += 1
-    leaf.shapes[array.shape] += 1
-    leaf.digests.append(blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest())
+        digest = blake2b(kind.encode() + data, digest_size=16).digest()
+        rows = {"size": float(len(data)), "choice": int.from_bytes(digest[:6], "big") / 2**48}
+        array = np.empty(0)
+    else:
+        array = _array(sample)
+        kind = f"{array.dtype}, {array.ndim} dimensions"
+        leaf.shapes[array.shape] += 1
+        digest = blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
+        rows = {"size": float(array.size)}
+    leaf.kinds[kind] += 1
+    leaf.digests.append(digest)
+    leaf.rows.append(rows)
     if array.dtype.kind not in _NUMBERS or not array.size:
-        leaf.rows.append({"size": float(array.size)})
         leaf.sketches.append(np.empty((0, 0)))
         return
     image = channels_first(array)
@@ -191,12 +196,13 @@ def _add(leaf: LeafObservation, sample: Any) -> None:
     values = planes.astype(np.float64)
     is_finite = np.isfinite(values)
     values = np.where(is_finite, values, 0.0)
-    luminance = None if image is None else values.mean(axis=0).reshape(image.shape[1:])
-    rows = _statistics(values) if luminance is None else _image_statistics(values, luminance)
-    leaf.rows.append({**rows, "values that are not finite": float((~is_finite).sum())})
-    if luminance is not None:
+    rows.update(_statistics(values), infinite=float((~is_finite).sum()))
+    if image is not None:
+        luminance = values.mean(axis=0).reshape(image.shape[1:])
         down, across = (overlaps(side, THUMBNAIL) for side in luminance.shape)
-        leaf.thumbnails.append((down @ luminance @ across.T).astype(np.float32))
+        thumbnail = down @ luminance @ across.T
+        leaf.thumbnails.append(thumbnail.astype(np.float32))
+        rows.update(_image_statistics(values, luminance, thumbnail))
 
 
 @cache
@@ -225,23 +231,32 @@ def channels_first(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     return image if is_image else None
 
 
-def _statistics(values: Floats) -> dict[str, float]:
-    if values.size == 1:
-        return {"value": float(values[0, 0])}
-    return {
-        "mean": float(values.mean()), "deviation": float(values.std()), "size": float(values.size),
-        "lowest": float(values.min()), "highest": float(values.max()),
-        "first against last": float((values[0] * np.linspace(-1, 1, values.size)).mean()),
+def _statistics(planes: Floats) -> dict[str, float]:
+    """Return statistics that react to offset, contrast, colour and order."""
+    means, ramp = planes.mean(axis=1), np.linspace(-1, 1, planes.shape[1])
+    table = {
+        "mean": means, "deviation": planes.std(axis=1), "lowest": planes.min(axis=1), "highest": planes.max(axis=1),
+        "colour": means - means.mean(), "first against last": planes @ ramp / len(ramp),
     }  # fmt: skip
+    return {f"{name} of channel {n}": float(v) for name, each in table.items() for n, v in enumerate(each)}
 
 
-def _image_statistics(planes: Floats, luminance: Floats) -> dict[str, float]:
-    """Return statistics that react to offset, contrast, colour, blur and shape."""
+def _image_statistics(planes: Floats, luminance: Floats, thumbnail: Floats) -> dict[str, float]:
+    """Return statistics that react to blur, saturation and shape, and to the size and the aspect of a window.
+
+    A smaller window shows coarser details: the middle of a thumbnail tells how much. Edges are off the thumbnail's
+    grid, as those on it blur less.
+    """
     height, width = luminance.shape
-    steps = [float(np.square(np.diff(luminance, axis=axis)).mean()) for axis in (0, 1)]
-    found = {"sharpness": sum(steps) ** 0.5, "height": float(height), "width": float(width)}
-    means, deviations = planes.mean(axis=1), planes.std(axis=1)
-    found["saturation"] = float(max(0.0, (planes**2).mean() - (luminance**2).mean()) ** 0.5)  # of channels about grey
-    table = {"mean": means, "deviation": deviations, "lowest": planes.min(axis=1), "highest": planes.max(axis=1)}
-    table["colour"] = means - means.mean()
-    return found | {f"{name} of channel {n}": float(v) for name, each in table.items() for n, v in enumerate(each)}
+    least = 1e-6 * float(np.square(luminance).mean()) + 1e-30
+    views = [overlaps(THUMBNAIL, THUMBNAIL // 4, margin) for margin in (0.01, 0.01 + 0.49 * (1 - math.exp(-SMALLER)))]
+    sharp, whole, middle = (
+        [float(np.square(np.diff(picture, axis=axis)).mean()) + least for axis in (1, 0)]
+        for picture in (luminance, *(view @ thumbnail @ view.T for view in views))
+    )
+    colour = float((planes**2).mean() - (luminance**2).mean())  # of channels about grey
+    return {
+        "height": float(height), "width": float(width), "saturation": max(0.0, colour) ** 0.5,
+        "sharpness": sum(sharp) ** 0.5, "detail": math.log(sum(whole)) / 2, "middle": math.log(sum(middle)) / 2,
+        "aspect": math.log(whole[0] / whole[1]) / 2,
+    }  # fmt: skip

@@ -39,11 +39,8 @@ def _matches(one: Singles, other: Singles) -> tuple[Ints, Floats]:
     places = windows.reshape(len(one), -1, _PATCH * _PATCH)
     zooms = [overlaps(THUMBNAIL, _PATCH, (1 - 0.5 * scale) / 2).astype(np.float32) for scale in _SCALES]
     patches = np.concatenate([zoom @ one @ zoom.T for zoom in zooms])
-    turned = np.stack(mirrored(patches)).reshape(4, len(_SCALES), len(one), -1).transpose(2, 0, 1, 3)
-    turned = turned.reshape(len(one), -1, _PATCH * _PATCH)
-    turned = turned - (turned @ _slopes().T) @ _slopes()  # so that the places' own slopes do not count either
-    sizes = [_rest(each)[:, :, None] for each in (places, turned)]
-    likeness = places @ turned.transpose(0, 2, 1) / sizes[0] / sizes[1].transpose(0, 2, 1)
+    turned = np.stack(mirrored(patches)).reshape(4 * len(_SCALES), len(one), -1)
+    likeness = _levelled(places) @ _levelled(turned.transpose(1, 0, 2)).transpose(0, 2, 1)
     best = likeness.max(axis=1).reshape(len(one), 4, len(_SCALES))
     ordered = np.sort(best.max(axis=2), axis=1)
     is_clear = (ordered[:, 3] >= _LEAST_LIKENESS) & (ordered[:, 3] - ordered[:, 2] >= _LEAST_LEAD)
@@ -53,16 +50,17 @@ def _matches(one: Singles, other: Singles) -> tuple[Ints, Floats]:
     return np.where(is_clear, turns, -1), weights @ np.log(_SCALES) / weights.sum(axis=1)
 
 
-def _rest(patches: Singles) -> Singles:
-    """Return the norms of patches without their mean and slopes; of patches with little else, a fifth of the usual."""
-    squares = np.square(patches).sum(axis=2) - np.square(patches @ _slopes().T).sum(axis=2)
-    size = np.sqrt(np.maximum(squares, 0))
-    return np.asarray(np.maximum(size, np.maximum(0.2 * size.mean(axis=1, keepdims=True), 1e-9)))
+def _levelled(patches: Singles | Floats) -> Singles:
+    """Return patches without mean and slopes, which windows of any images may share, of norm one or little else."""
+    rest = patches - (patches @ _slopes().T) @ _slopes()
+    size = np.linalg.norm(rest, axis=2, keepdims=True)
+    least = np.maximum(0.2 * size.mean(axis=1, keepdims=True), 1e-9)
+    return np.asarray(rest / np.maximum(size, least), np.float32)
 
 
 @cache
 def _slopes() -> Singles:
-    """Return the mean and the slopes, which two windows of any images may share: float32[3, 144], orthonormal."""
+    """Return the mean and the slopes: float32[3, 144], orthonormal."""
     ramp = np.linspace(-1, 1, _PATCH)
     planes = [np.ones((_PATCH, _PATCH)), np.tile(ramp, (_PATCH, 1)), np.tile(ramp[:, None], (1, _PATCH))]
     return np.stack([plane.ravel() / np.linalg.norm(plane) for plane in planes]).astype(np.float32)

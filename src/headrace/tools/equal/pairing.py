@@ -50,7 +50,7 @@ class Pairing:
     @property
     def complete(self) -> Ints:
         """Rows of the samples in all epochs."""
-        return self.rows[(self.rows >= 0).all(axis=1)]
+        return np.asarray(self.rows[(self.rows >= 0).all(axis=1)])
 
     def pairs(self, leaf: str) -> Ints:
         """Return int64[pairs, 4]: column and row of a making by one loader, and of one by the other.
@@ -64,7 +64,7 @@ class Pairing:
             columns[1] += self.makings
             places = np.arange(len(self.rows))
             found = [columns[0], self.rows[places, columns[0]], columns[1], self.rows[places, columns[1]]]
-            return np.stack(found, axis=1)[one & other]
+            return np.asarray(np.stack(found, axis=1)[one & other])
         return np.concatenate(pairs)
 
     def are_drawn_alike(self, leaf: str) -> Bools | None:
@@ -77,11 +77,6 @@ class Pairing:
             others[:, 3] = np.roll(pairs[:, 3], 1)
         found, chance = (self._alike(leaf, each) for each in (pairs, others))
         return found if len(found) and found.mean() - chance.mean() >= 0.5 else None
-
-    def thumbnails(self, leaf: str, column: int, rows: Ints) -> Singles:
-        """Return float32[samples, 48, 48]."""
-        found = self.epochs[column].leaves[leaf].thumbnails
-        return np.stack([found[row] for row in rows.tolist()])
 
     def _between(self, one: int, other: int) -> Ints:
         rows = self.rows[(self.rows[:, one] >= 0) & (self.rows[:, other] >= 0)]

@@ -37,6 +37,8 @@ class ValueScale:
     rounding: float
     """Difference by rounding, in steps: 1 for pixels, 0 for integers."""
 
+    is_float: bool
+
     @property
     def is_pixels(self) -> bool:
         return self.rounding == 1.0
@@ -46,29 +48,18 @@ def scale_of(*leaves: LeafObservation) -> ValueScale:
     """Return the scale of a leaf, by both loaders' values of it."""
     sketches = [[sketch for sketch in leaf.sketches[:_SEEN] if sketch.size] for leaf in leaves]
     first = next((sketch for each in sketches for sketch in each), np.empty((1, 0)))
-    is_image = bool(leaves[0].thumbnails)
-    counts = [len(np.unique(sketch)) for sketch in sketches[0]] if is_image else []
+    counts = [len(np.unique(sketch)) for sketch in sketches[0]] if leaves[0].thumbnails else []
     is_picture = bool(counts) and float(np.median(counts)) >= _MANY_LEVELS
     if first.dtype.kind != "f":
         is_pixels = is_picture and first.dtype == np.uint8
-        return ValueScale(np.ones((len(first), 1)), float(is_pixels))
-    span = np.maximum(_span(leaves[0], len(first)), 1e-12) / 255
+        return ValueScale(np.ones((len(first), 1)), float(is_pixels), is_float=False)
+    table, names = leaves[0].statistics, [f" of channel {n}" for n in range(len(first))]
+    spans = [np.ptp([table[f"lowest{n}"], table[f"highest{n}"]]) for n in names if f"lowest{n}" in table]
+    span = np.maximum(np.array(spans or [0.0])[:, None], 1e-12) / 255
     grids = [_grid(each) for each in sketches] if is_picture else []
     grid = next((found for found in grids if found is not None and len(found) == len(first)), None)
-    if grid is None:
-        return ValueScale(span, 1.0 if is_picture and len(first) == 3 else 255e-6)
-    return ValueScale(grid, 1.0)
-
-
-def _span(leaf: LeafObservation, channels: int) -> Floats:
-    names = [f" of channel {number}" for number in range(channels)] if leaf.thumbnails else [""]
-    table = leaf.statistics
-    if "value" in table:
-        return np.full((1, 1), np.ptp(table["value"]))
-    ranges = [
-        table[f"highest{name}"].max() - table[f"lowest{name}"].min() for name in names if f"lowest{name}" in table
-    ]
-    return np.array(ranges or [0.0])[:, None]
+    rounding = 1.0 if grid is not None or (is_picture and len(first) == 3) else 255e-6
+    return ValueScale(span if grid is None else grid, rounding, is_float=True)
 
 
 def _grid(sketches: list[npt.NDArray[Any]]) -> Floats | None:
