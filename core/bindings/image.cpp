@@ -150,10 +150,10 @@ void bind_image(nb::module_& m) {
             [](PyImageOptions* self, int channels, const std::string& dtype, bool planar,
                const std::vector<float>& subtract, const std::vector<float>& divide, const std::vector<int>& fill,
                const std::string& filter, double dct_margin, bool orient,
-               const std::optional<std::vector<int>>& background, int shrink_to,
-               const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth,
-               std::optional<bool> normals, const std::optional<WideNumbers>& wide, std::uint64_t name_hash,
-               const std::optional<ViewTable>& view, int copies, int decoded_with, const PyAugmentation* augment) {
+               const std::optional<std::vector<int>>& background, int shrink_to, const std::optional<MaskNumbers>& mask,
+               const std::optional<DepthNumbers>& depth, std::optional<bool> normals,
+               const std::optional<WideNumbers>& wide, std::uint64_t name_hash, const std::optional<ViewTable>& view,
+               int copies, int decoded_with, const PyAugmentation* augment) {
                 PyImageOptions options;
                 ImageField& field = options.field;
                 if (mask.has_value() + depth.has_value() + normals.has_value() + wide.has_value() > 1)
@@ -185,10 +185,9 @@ void bind_image(nb::module_& m) {
             nb::kw_only(), "channels"_a = 3, "dtype"_a = "uint8", "planar"_a = false,
             "subtract"_a = std::vector<float>(3, 0.0F), "divide"_a = std::vector<float>(3, 255.0F),
             "fill"_a = std::vector<int>(3, 0), "filter"_a = "triangle", "dct_margin"_a = 0.0, "orient"_a = false,
-            "background"_a = nb::none(),
-            "shrink_to"_a = 0, "mask"_a = nb::none(), "depth"_a = nb::none(), "normals"_a = nb::none(),
-            "wide"_a = nb::none(), "name_hash"_a = 0, "view"_a = nb::none(), "copies"_a = 1, "decoded_with"_a = -1,
-            nb::arg("augment").none() = nb::none());
+            "background"_a = nb::none(), "shrink_to"_a = 0, "mask"_a = nb::none(), "depth"_a = nb::none(),
+            "normals"_a = nb::none(), "wide"_a = nb::none(), "name_hash"_a = 0, "view"_a = nb::none(), "copies"_a = 1,
+            "decoded_with"_a = -1, nb::arg("augment").none() = nb::none());
 
     nb::class_<ImageDecoder>(m, "ImageDecoder",
                              "Decodes, cuts and resizes one image at a time in the calling thread, without the GIL.\n"

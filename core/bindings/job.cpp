@@ -143,8 +143,9 @@ void PyJob::check_place(const ImageField& field) const {
     const ImageField& first = with == index ? field : job_->images[static_cast<std::size_t>(with)];
     const bool shrinks = picture->shrink_to > 0;
     const auto* other = first.as<PictureOptions>();
-    if (first.decoded_with() != with || first.orient != field.orient || first.composite != field.composite || other->shrink_to != picture->shrink_to ||
-        first.format.channels != field.format.channels || field.cache.cut > (shrinks ? Cut::shrunk : Cut::file) ||
+    if (first.decoded_with() != with || first.orient != field.orient || first.composite != field.composite ||
+        other->shrink_to != picture->shrink_to || first.format.channels != field.format.channels ||
+        field.cache.cut > (shrinks ? Cut::shrunk : Cut::file) ||
         (shrinks && (other->filter != picture->filter || other->dct_margin != picture->dct_margin)))
         throw nb::value_error("expected fields that are decoded together to be of one kind");
 }

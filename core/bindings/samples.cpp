@@ -60,7 +60,8 @@ public:
     void add(BytesIn names, OffsetsIn offsets, In<std::uint32_t> first, In<std::int32_t> member, BytesIn extension,
              bool last_dot) {
         try {
-            finder_.add({text_of(names), span_of(offsets), span_of(first), span_of(member), span_of(extension), last_dot});
+            finder_.add(
+                {text_of(names), span_of(offsets), span_of(first), span_of(member), span_of(extension), last_dot});
         } catch (const Fault& fault) {
             raise(PyExc_ValueError, fault);
         }

@@ -18,9 +18,9 @@ struct PngInfo {
     int bit_depth = 0;
     int color_type = 0;  // 0 grey, 2 RGB, 3 palette, 4 grey + alpha, 6 RGBA
     bool interlaced = false;
-    bool has_alpha = false;  // an alpha channel; tRNS is not counted
+    bool has_alpha = false;    // an alpha channel; tRNS is not counted
     bool transparent = false;  // an alpha channel or tRNS; set by open
-    int orientation = 1;     // EXIF, 1 to 8, from an eXIf chunk before the pixels; read by png_probe on request
+    int orientation = 1;       // EXIF, 1 to 8, from an eXIf chunk before the pixels; read by png_probe on request
 };
 
 // True if the file begins with PNG's signature.
