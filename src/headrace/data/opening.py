@@ -363,6 +363,7 @@ def _archives(
             merged=merged,
             budget=given.scan_budget,
             last_dot=given.stem is not None,
+            are_pack=pack is not None,
         )
         table = tars if pack is None else pack.table(tars, cache=given.cache_folder)
         if given.columns is None:

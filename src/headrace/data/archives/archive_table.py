@@ -54,12 +54,13 @@ def open_archives(
     merged: MergedIndex | None = None,
     budget: ScanBudget | None = None,
     last_dot: bool = False,
+    are_pack: bool = False,
 ) -> SampleTable:
     """Return the samples of archives (absolute paths) in the given order, and within each archive in its order.
 
     `merged`: their merged index; otherwise indices are next to the archives or in the cache folder. `budget`: limits of
     what building missing ones may cost in a store; UsageError if they do not suffice. `last_dot`: names are split at
-    their last dot.
+    their last dot. `are_pack`: a pack named the members, so that rare columns with dots are its source's.
 
     `classes`: select only images in a first-level folder, which names the class; it replaces a column `label`. A list
     of names selects only images in these folders, and numbers classes in its order.
@@ -77,7 +78,8 @@ def open_archives(
         raise EmptyDatasetError(
             f"{where}: expected regular files with an extension, got {got}. Look at it with `{kind.listed_by}`"
         )
-    _warn_of_dots(_source(kind, paths), samples.samples)
+    if not are_pack:
+        _warn_of_dots(_source(kind, paths), samples.samples)
     files, places = archive_files(paths), MemberPlaces([index.members for index in indices])
     columns: Mapping[str, Column] = archive_columns(samples, files, places)
     source = _source(kind, paths)
