@@ -64,12 +64,12 @@ def made_up(*, busy=None, **numbers):
             "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",
         ),
         (
-            {"fetch": FetchStats(RequestCounts(requests=9), {0.5: 0.02}, 0, 1, 9, wait_s=6.0, stall_s=3.0)},
+            {"fetch": FetchStats(RequestCounts(requests=9), {0.5: 0.02}, 0, 1, wait_s=6.0, stall_s=3.0)},
             "store",
             "The store limits this run: the consumer waited 40% of the time, most of it for its answers.",
         ),
         (
-            {"fetch": FetchStats(RequestCounts(requests=9), {0.5: 0.02}, 0, 1, 9, wait_s=6.0, stall_s=1.0)},
+            {"fetch": FetchStats(RequestCounts(requests=9), {0.5: 0.02}, 0, 1, wait_s=6.0, stall_s=1.0)},
             "decode",
             "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",
         ),
