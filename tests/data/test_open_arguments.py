@@ -28,6 +28,8 @@ JPEG = b"\xff\xd8\xff\xe0 an image as far as its first bytes say: "
 CLASSES = ("cat", "dog", "emu")
 NAMES = [f"{label}/{number}.jpg" for label in CLASSES for number in range(2)]
 """Of the files of each source; each one's bytes tell where it lies."""
+DOTTED = "cat/0.note.txt"
+"""Of an archive too: its first dot ends the name of the first sample."""
 LABELS = [name.partition("/")[0] for name in NAMES]
 
 
@@ -61,6 +63,7 @@ def tar(root: Path) -> Path:
     with tarfile.open(root / "a.tar", "w") as archive:
         for name in NAMES:
             archive.add(root / "files" / name, name)
+        archive.add(root / "files" / NAMES[0], DOTTED)
     return root / "a.tar"
 
 
@@ -68,6 +71,7 @@ def stored_zip(root: Path) -> Path:
     with zipfile.ZipFile(root / "a.zip", "w") as archive:
         for name in NAMES:
             archive.writestr(name, JPEG)
+        archive.writestr(DOTTED, JPEG)
     return root / "a.zip"
 
 
@@ -160,6 +164,7 @@ NEEDED = {
     "root": r"root: expected none, got .* root= needs a manifest, annotations or paths given in memory",
     "columns": r"columns: expected none, got .* columns= needs tars, zips, a manifest or columns given in memory",
     "cache": r"cache: expected none, got .* cache= needs tars, zips or a manifest",
+    "stem": r"stem: expected none, got .* stem= needs tars or zips",
     "stage": r"stage: expected none, got .* stage= needs files that can be copied",
     "length": r"length: expected none, got .* length= needs an iterable",
 }
@@ -188,6 +193,8 @@ def given(name: str, source: str, root: Path) -> Any:
             return root / "cache"
         case "stage":
             return root / "stage"
+        case "stem":
+            return "last-dot"
         case "length":
             return len(NAMES)
     raise AssertionError(f"no value for {name}=: give one, and say below what it changes")
@@ -210,6 +217,8 @@ def check_effect(name: str, source: str, data: hr.Dataset, root: Path) -> None:
             assert list(data.columns) == given("columns", source, root)
         case "cache":
             assert list((root / "cache").iterdir()), "an index lies there"
+        case "stem":
+            assert list(data.keys) == [*(name.removesuffix(".jpg") for name in NAMES), "cat/0.note"]
         case "stage":
             files = [data.where(column, 0)[0] for column in data.columns if data.has_bytes(column)]
             assert files
