@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import Dataset, image_sizes, mapped_zeros, position_blocks
+from headrace.data import Dataset, image_sizes, mapped_zeros, position_blocks, stated_columns
 from headrace.errors import UsageError
 from headrace.fields import ResolvedText, text_measured
 from headrace.plan import bucket_keys
@@ -296,9 +296,10 @@ class _ShapedPlanner:
         images = self.images
         column = source if images is None or source is not None else images.column
         assert column is not None
+        exif = not stated_columns(self.dataset, column)  # what is stated of images that no view is drawn for is enough
         if images is None:
-            return ImageSizes(image_sizes(self.dataset, column, exif=True))
-        exif = images.exif or images.column != column
+            return ImageSizes(image_sizes(self.dataset, column, exif=exif))
+        exif = images.exif if images.column == column else exif
         return ImageSizes(image_sizes(self.dataset, column, exif=exif, threads=images.threads, limits=images.limits))
 
     def _expect_sizes(self, sizes: ImageSizes) -> None:
