@@ -106,7 +106,7 @@ class KnownArguments:
     """Base of a dataclass that rejects unknown arguments and names their replacements.
 
     Args:
-        of: Entry of `COUNTERPARTS`.
+        of: Entry of `COUNTERPARTS`; without one, only nearest matches are named.
     """
 
     _of = ""
@@ -131,7 +131,7 @@ def refuse_unknown(called: str, unknown: Mapping[str, object], known: Iterable[s
     """Raise UnknownArgumentError if there are `unknown` arguments, with the replacement or nearest match of each."""
     if not unknown:
         return
-    counterparts = COUNTERPARTS[of]
+    counterparts = COUNTERPARTS.get(of, {})
     instead = [f"{name}=: {counterparts[name]}" for name in unknown if name in counterparts]
     for name in unknown.keys() - counterparts.keys():
         from difflib import get_close_matches

@@ -36,6 +36,16 @@ MISPLACED: dict[str, tuple[Callable[[hr.Dataset], object], str]] = {
     ),
     "mixing": (lambda data: hr.Loader(data, augment=hr.MixUp(), view=VIEW, batch_size=2), r"MixUp .* batch="),
     "mixing of an image": (lambda _: hr.Image(augment=[hr.MixUp()]), r"MixUp .* batch="),
+    "flip in a choice": (lambda _: hr.RandomChoice([hr.RandomHorizontalFlip()]), r"view=.*flip="),
+    "mixing in a list that applies": (lambda _: hr.RandomApply([hr.MixUp()], 0.5), r"MixUp .* batch="),
+    "jitter of a batch": (
+        lambda data: hr.Loader(data, view=VIEW, batch_size=2, batch=hr.ColorJitter(0.4)),  # type: ignore[arg-type]
+        r"ColorJitter .* augment=",
+    ),
+    "no brackets of a mixing": (
+        lambda data: hr.Loader(data, view=VIEW, batch_size=2, batch=hr.MixUp),  # type: ignore[arg-type]
+        r"hr\.MixUp\(…\)",
+    ),
     "no brackets": (lambda data: hr.Loader(data, {"image": hr.Image}, view=VIEW, batch_size=2), r"hr\.Image\(…\)"),
     "no brackets of a view": (lambda data: hr.Loader(data, view=hr.Letterbox, batch_size=2), r"hr\.Letterbox\(…\)"),
     "no batch size": (lambda data: hr.Loader(data, view=VIEW), "batch_size="),
@@ -52,6 +62,22 @@ def test_a_transform_in_the_wrong_place_is_told_where_it_belongs(name: str, data
 def test_a_slip_in_the_only_required_argument_is_named(data: hr.Dataset) -> None:
     with pytest.raises(UnknownArgumentError, match="bathc_size=: did you mean batch_size="):
         hr.Loader(data, bathc_size=4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "slip", "meant"),
+    [
+        (hr.ColorJitter, "brightnes", "brightness"),
+        (hr.MixUp, "alhpa", "alpha"),
+        (hr.Normalize, "means", "mean"),
+        (hr.Image, "normalise", "normalize"),
+    ],
+)
+def test_a_slip_of_an_augmentation_a_mixing_or_a_field_is_named(
+    kind: Callable[..., object], slip: str, meant: str
+) -> None:
+    with pytest.raises(UnknownArgumentError, match=f"{slip}=: did you mean {meant}="):
+        kind(**{slip: 1})
 
 
 def test_a_loader_is_no_dataset_and_stays_in_its_process(data: hr.Dataset) -> None:

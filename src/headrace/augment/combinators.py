@@ -9,6 +9,7 @@ from headrace.augment.mixing import Mixing
 from headrace.augment.pixels import check_probability, is_number
 from headrace.augment.program import CHOICE, ORDER, SEQUENCE, Augmentation, Node, group, with_weight
 from headrace.augment.timm_policies import as_augmentation
+from headrace.foreign_arguments import belongs
 
 
 def _parts(augmentation: Augmentation) -> list[Node]:
@@ -20,7 +21,7 @@ def _parts(augmentation: Augmentation) -> list[Node]:
     for transform in transforms:
         each = as_augmentation(transform)
         if not isinstance(each, Augmentation):
-            raise augmentation.refuse("transforms", "a list of augmentations", "give the classes of headrace")
+            raise augmentation.refuse("transforms", "a list of augmentations", belongs(transform)[2:])
         parts.append(group(SEQUENCE, each.nodes()))
     return parts
 

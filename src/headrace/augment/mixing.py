@@ -7,12 +7,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
+from headrace.foreign_arguments import KnownArguments
 
 MixMode: TypeAlias = Literal["batch", "pair"]
 
 
 @dataclass(frozen=True)
-class Mixing:
+class Mixing(KnownArguments):
     """Base of MixUp and CutMix, with their common arguments."""
 
     _: KW_ONLY

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import UsageError
+from headrace.foreign_arguments import KnownArguments
 
 Fill: TypeAlias = int | Sequence[int]
 """Value outside the image, 0..255: one for all channels or one per channel."""
@@ -88,7 +89,7 @@ class Node:
             yield from child.operations()
 
 
-class Augmentation(ABC):
+class Augmentation(KnownArguments, ABC):
     """Operation on an image's pixels after the view, with parameters drawn for each image."""
 
     @abstractmethod

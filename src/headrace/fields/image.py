@@ -56,7 +56,7 @@ MOST_CHANNELS = 512
 
 
 @dataclass(frozen=True)
-class Normalize:
+class Normalize(KnownArguments):
     """Per-channel `(value - mean) / std` on values 0…1, with one number per channel: three for RGB, one for grey."""
 
     mean: tuple[float, ...]

@@ -15,6 +15,7 @@ from headrace.augment import ONE, PAIRS, AnyMixing, DrawnMixing, Mixing, RandomC
 from headrace.data import Dataset, HeldColumn
 from headrace.errors import UsageError
 from headrace.fields import Field, Image, Label
+from headrace.foreign_arguments import belongs
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import BatchRows, PlainArray
 from headrace.loader.decoding.pixels import image_options, parts_of
@@ -56,8 +57,8 @@ def resolve_mixing(
     """
     if not isinstance(mixing, Mixing | RandomChoice):
         raise UsageError(
-            f"batch: expected hr.MixUp(…), hr.CutMix(…) or hr.RandomChoice([…]) of them, got {mixing!r}; your own "
-            "function of a batch is batch_map="
+            f"batch: expected hr.MixUp(…), hr.CutMix(…) or hr.RandomChoice([…]) of them, got {mixing!r}"
+            f"{belongs(mixing) or '; your own function of a batch is batch_map='}"
         )
     choice = choices_of(mixing)[0]
     image = _image_field(choice, fields)
