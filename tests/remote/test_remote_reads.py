@@ -156,13 +156,18 @@ def test_a_store_that_never_answered_is_given_up_sooner(store: StoreServer) -> N
     assert RetryPolicy().of(opened(store, retry_for_s=7).store) == RetryPolicy(retry_for_s=7, unanswered_s=7)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.PASSING])
+@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind not in (FailureKind.PASSING, FailureKind.LOCAL)])
 def test_an_answer_that_should_be_final_is_confirmed(kind: FailureKind) -> None:
     failure = FailedRequestError(kind, "")
     begun = attempts_s(RetryPolicy(), failure, is_known=True)
     assert len(begun) == 4
     assert begun[-1] < 3
     assert len(attempts_s(RetryPolicy(), failure)) == (1 if kind is FailureKind.MISSING else 4)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_refusal_before_any_request_is_final(is_known: bool) -> None:
+    assert attempts_s(RetryPolicy(), FailedRequestError(FailureKind.LOCAL, ""), is_known=is_known) == [0.0]
 
 
 def test_an_outage_is_logged_once_and_ends_with_the_next_answer(

@@ -48,7 +48,7 @@ class RetryPolicy:
     Transient failures are retried for `retry_for_s`, with pauses that double. Refused credentials may have expired, so
     each further attempt renews the connection first, and the first such attempt has no pause. If they were accepted
     before, and others may come, they are retried for `retry_for_s`, too. Any other failure is confirmed by four
-    attempts in all, except for a missing object that was never seen.
+    attempts in all, except for a missing object that was never seen, and for what this machine refuses to send.
     """
 
     retry_for_s: float = 300.0
