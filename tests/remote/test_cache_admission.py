@@ -57,12 +57,14 @@ def cache_of(dataset: hr.Dataset, share: float) -> str:
 
 
 def epochs(of: hr.Loader, store: StoreServer) -> list[tuple[list[Any], int, int]]:
-    """Return the batches of each epoch with the requests and bytes that came to the server."""
-    found = []
+    """Return the batches of each epoch with the planned requests and the bytes that came to the server."""
+    found, hedges = [], 0
     for _ in range(EPOCHS):
         store.requests.clear()
         batches = [list(zip(batch["id"], batch["bin"], strict=True)) for batch in of]
-        found.append((batches, len(store.requests), store.bytes_read()))
+        fetch = of.stats().fetch
+        before, hedges = hedges, 0 if fetch is None else fetch.counts.hedges + fetch.counts.retries
+        found.append((batches, len(store.requests) - max(hedges - before, 0), store.bytes_read()))
     return found
 
 
