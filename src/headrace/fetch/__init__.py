@@ -3,7 +3,15 @@
 from headrace.fetch.ahead import FetchAhead
 from headrace.fetch.fetch_stats import FetchStats
 from headrace.fetch.parts import FetchCancelled
-from headrace.fetch.read_forecast import ReadForecast, forecast
+from headrace.fetch.read_forecast import ReadForecast, forecast, global_order_report
 from headrace.fetch.read_groups import check_window_memory
 
-__all__ = ["FetchAhead", "FetchCancelled", "FetchStats", "ReadForecast", "check_window_memory", "forecast"]
+__all__ = [
+    "FetchAhead",
+    "FetchCancelled",
+    "FetchStats",
+    "ReadForecast",
+    "check_window_memory",
+    "forecast",
+    "global_order_report",
+]

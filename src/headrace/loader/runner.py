@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import _core
 from headrace.data.storage import open_file
 from headrace.errors import HeadraceError
-from headrace.fetch import FetchAhead
+from headrace.fetch import FetchAhead, global_order_report
 from headrace.loader.assembly import Assembly, Cancelled, Pending
 from headrace.loader.autotuning.observation import Readings, Setting
 from headrace.loader.autotuning.tuner import TunedPass, Tuner
@@ -152,6 +152,7 @@ class Runner:
             first_step=self._first_step,
             cached=None if self._cache is None else self._cache.has_all,
             shared=shared,
+            report_of=global_order_report,
         )
         if self._ahead is not None:
             undo.callback(self._ahead.close)
