@@ -41,7 +41,7 @@ class PackColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     """Kind of the column: "bytes", "value", "text" or "list"."""
     place: str = ""
-    """What follows the key in the names of its members, without the extension of an image. For values in JSON: the
+    """Text after the key in the names of its members, without the extension of an image. For values in JSON: the
     member with them."""
     of: tuple[str, ...] = ()
     """Columns whose members it has, the first that a sample has, as `image` has those of `jpg` and `png`."""
@@ -65,7 +65,7 @@ class _Plan(msgspec.Struct):
 
     schema: tuple[PackColumn, ...]
     json: str
-    """What follows the key in the name of the member with values in JSON."""
+    """Text after the key in the name of the member with values in JSON."""
     cuts: tuple[int, ...]
     id: str
 

@@ -57,7 +57,7 @@ class CommandResult:
     missed: list[MissedProcess] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
     wrote: str = ""
-    """What a measured command created, changed and removed in the working directory."""
+    """Paths that a measured command created, changed and removed in the working directory."""
 
 
 def run_command(

@@ -1,4 +1,4 @@
-"""What a command wrote in its working directory: the folder's listings before and after. Nothing is changed."""
+"""Files that a command wrote in its working directory: the folder's listings before and after. Nothing is changed."""
 
 from __future__ import annotations
 

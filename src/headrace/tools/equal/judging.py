@@ -61,7 +61,7 @@ class Unseen:
     faults: list[str]
     """Faults that the comparison would not have shown."""
     takes: str
-    """What would show them."""
+    """Evidence that would show them."""
     samples: int | None = None
     """Samples that would show them at this spread; None if more samples are no remedy."""
 
