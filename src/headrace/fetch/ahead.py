@@ -108,16 +108,12 @@ class FetchAhead:
         first_step: int,
         cached: Cached | None = None,
         shared: SharedCache | None = None,
-        report_of: Callable[..., Any] | None = None,
+        report: Callable[[int, WantedRanges, RequestPlan], None] | None = None,
     ) -> FetchAhead | None:
-        """Return a prefetcher for the remote ones of these columns; None if all files are on this machine.
-
-        `report_of`: `global_order_report`, for a pass whose first round is reported.
-        """
+        """Return a prefetcher for the remote ones of these columns; None if all files are on this machine."""
         remote = [column for column in columns if dataset.files(column).is_remote]
         if not remote:
             return None
-        is_first = (epoch, first_step) == (0, 0)
         return cls(
             dataset,
             remote,
@@ -127,7 +123,7 @@ class FetchAhead:
             limit_bytes=memory_limit(dataset, plan),
             cached=cached,
             shared=shared,
-            report=report_of(dataset, remote, plan) if report_of is not None and is_first else None,
+            report=report,
         )
 
     def is_there(self, step: int) -> bool:

@@ -144,6 +144,7 @@ class Runner:
         shared = SharedFetches.of(recipe.dataset, self._cache, recipe.limits)
         if shared is not None:
             undo.callback(shared.close)
+        is_first = (self._epoch, self._first_step) == (0, 0)
         self._ahead = FetchAhead.of(
             recipe.dataset,
             recipe.read_columns,
@@ -152,7 +153,7 @@ class Runner:
             first_step=self._first_step,
             cached=None if self._cache is None else self._cache.has_all,
             shared=shared,
-            report_of=global_order_report,
+            report=global_order_report(recipe.dataset, recipe.read_columns, recipe.plan) if is_first else None,
         )
         if self._ahead is not None:
             undo.callback(self._ahead.close)
