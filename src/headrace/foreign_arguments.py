@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, wraps
+from inspect import Parameter, signature
+from typing import Any, TypeVar, cast
 
 from headrace.errors import UnknownArgumentError
 
@@ -82,28 +84,54 @@ COUNTERPARTS: Mapping[str, Mapping[str, str]] = {
 
 _PLACES = {"views": "view= of the Loader", "augment": "augment= of the Loader, or of an Image", "fields": "fields"}
 """Arguments for the objects of each package."""
+_TRANSLATIONS = {
+    "torchvision": "hr.from_torchvision",
+    "albumentations": "hr.from_albumentations",
+    "timm": "hr.from_timm",
+}
 
 
 def belongs(given: object) -> str:
-    """Return where a misplaced object belongs, as the end of a message; empty for any other object.
+    """Return where a misplaced object belongs, as the end of a message; empty for objects of no known library.
 
-    Lists are searched for the first object of ours. A class needs brackets.
+    Lists are searched for the first object of a known library. A class needs brackets.
     """
     for one in given if isinstance(given, list | tuple) else [given]:
         kind = one if isinstance(one, type) else type(one)
-        _, package, *_ = [*kind.__module__.split("."), ""]
-        if not kind.__module__.startswith("headrace.") or package not in _PLACES:
+        library, package, *_ = [*kind.__module__.split("."), ""]
+        if library in _TRANSLATIONS:
+            names = (kind.__name__.lower(), f"random{kind.__name__}".lower())
+            ours = next((each for each in _placed(KnownArguments) if each.__name__.lower() in names), None)
+            instead = "" if ours is None else f" write hr.{ours.__name__}(…), for {_place(ours)}, or"
+            return f";{instead} translate {library}'s whole chain by {_TRANSLATIONS[library]}(…)"
+        if library != "headrace" or package not in _PLACES:
             continue
         if isinstance(one, type):
             return f"; write hr.{kind.__name__}(…), with brackets"
-        place = "batch= of the Loader" if kind.__module__.endswith(".mixing") else _PLACES[package]
-        flips = ", or flip= of a view" if "Flip" in kind.__name__ else ""
-        return f"; {kind.__name__} belongs into {place}{flips}"
+        return f"; {kind.__name__} belongs into {_place(kind)}"
     return ""
 
 
+def _place(kind: type) -> str:
+    if kind.__name__ == "Normalize":
+        return "normalize= of an Image"
+    place = "batch= of the Loader" if kind.__module__.endswith(".mixing") else _PLACES[kind.__module__.split(".")[1]]
+    return f"{place}, or flip= of a view" if "Flip" in kind.__name__ else place
+
+
+def _placed(base: type[Any]) -> Iterator[type[Any]]:
+    """Yield the loaded classes of Headrace that are `base` by inheritance and belong into an argument."""
+    for kind in base.__subclasses__():
+        if kind.__module__.startswith(tuple(f"headrace.{package}." for package in _PLACES)):
+            yield kind
+        yield from _placed(kind)
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
 class KnownArguments:
-    """Base of a dataclass that rejects unknown arguments and names their replacements.
+    """Base of a class that rejects unknown keyword arguments and names their replacements.
 
     Args:
         of: Entry of `COUNTERPARTS`; without one, only nearest matches are named.
@@ -117,9 +145,22 @@ class KnownArguments:
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         """Raise UnknownArgumentError for unknown keywords."""
-        known: Iterable[str] = getattr(cls, "__dataclass_fields__", given)
-        refuse_unknown(cls.__name__, {name: given[name] for name in given if name not in known}, known, of=cls._of)
+        _refuse_unknown(cls.__name__, cls.__init__, given, of=cls._of)
         return super().__new__(cls)
+
+
+def known_arguments(called: str) -> Callable[[_Function], _Function]:
+    """Return a decorator that makes a function do the same. `called`: its public name, and entry of `COUNTERPARTS`."""
+
+    def decorate(function: _Function) -> _Function:
+        @wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            _refuse_unknown(called, function, given, of=called)
+            return function(*args, **given)
+
+        return cast(_Function, checked)
+
+    return decorate
 
 
 _ADVICE = {
@@ -127,13 +168,23 @@ _ADVICE = {
 }
 
 
-def refuse_unknown(called: str, unknown: Mapping[str, object], known: Iterable[str], *, of: str) -> None:
-    """Raise UnknownArgumentError if there are `unknown` arguments, with the replacement or nearest match of each."""
-    if not unknown:
+@lru_cache(maxsize=256)
+def _keywords(function: Callable[..., Any]) -> frozenset[str] | None:
+    """Return the names of a function's arguments; None if it takes any."""
+    parameters = signature(function).parameters.values()
+    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
+    return None if takes_any else frozenset(each.name for each in parameters)
+
+
+def _refuse_unknown(called: str, function: Callable[..., Any], given: Mapping[str, object], *, of: str) -> None:
+    """Raise UnknownArgumentError if any given argument is unknown, with the replacement or nearest match of each."""
+    known = _keywords(function)
+    if known is None or given.keys() <= known:
         return
+    unknown = [name for name in given if name not in known]
     counterparts = COUNTERPARTS.get(of, {})
     instead = [f"{name}=: {counterparts[name]}" for name in unknown if name in counterparts]
-    for name in unknown.keys() - counterparts.keys():
+    for name in [name for name in unknown if name not in counterparts]:
         from difflib import get_close_matches
 
         near = get_close_matches(name, [*known, *counterparts], n=1)

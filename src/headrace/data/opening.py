@@ -49,7 +49,7 @@ from headrace.data.storage.open_file import FilePath, StoredPath, file_name
 from headrace.data.storage.paths import resolve_paths
 from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, NotFoundError, UsageError
-from headrace.foreign_arguments import refuse_unknown
+from headrace.foreign_arguments import known_arguments
 from headrace.stores import HubStore, is_remote, show_address
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
@@ -59,6 +59,7 @@ _OF_ARCHIVES = tuple(name for name in OF_STORES if name != "verify")
 _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
 
 
+@known_arguments("open")
 def open_dataset(
     where: Where,
     *,
@@ -75,7 +76,6 @@ def open_dataset(
     store: Any = None,
     retry_for: float | None = None,
     verify: bool | None = None,
-    **unknown: Any,
 ) -> Dataset:
     """Open the samples at `where` without reading any of them.
 
@@ -133,7 +133,6 @@ def open_dataset(
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError;
     with `stage` also WriteError (it would not fit, or cannot be written).
     """
-    refuse_unknown("open", unknown, open_dataset.__annotations__, of="open")
     given = OpenArguments(
         classes=classes,
         root=root,

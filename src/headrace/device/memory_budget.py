@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from headrace.device.memory import DeviceMemory, memory_of
 from headrace.device.memory_search import BatchSearch, BudgetFit, FittedBudget, RunStep, Shape
 from headrace.errors import BudgetError, UsageError
+from headrace.foreign_arguments import known_arguments
 
 
 class Stateful(Protocol):
@@ -85,6 +86,7 @@ def outcomes_of_all_ranks(cost: int | None, why: str) -> list[tuple[int | None, 
     return found
 
 
+@known_arguments("fit_budget")
 def fit_budget(
     step: RunStep,
     *,

@@ -17,6 +17,7 @@ from headrace.device.h2d_copy import PrefetchStats, lane_to
 from headrace.device.image_conversion import TORCH_DTYPES, AnyImages, Conversion, ImageSelector, NamedImages
 from headrace.errors import UsageError
 from headrace.fields import DTYPES, DType, Normalize
+from headrace.foreign_arguments import KnownArguments
 from headrace.system import Closed
 
 
@@ -43,7 +44,7 @@ State = dict[str, Any]
 HANDED_ON = ("set_epoch", "state_dict", "load_state_dict")
 
 
-class DevicePrefetcher(Generic[T]):
+class DevicePrefetcher(KnownArguments, Generic[T]):
     """Batches of `iterable` on `device`, taken, copied and converted by a thread while the training step runs.
 
     A batch is any nesting of dicts, lists, tuples, named tuples and dataclasses with tensors in it; other values pass

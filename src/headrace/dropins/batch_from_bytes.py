@@ -16,6 +16,7 @@ from headrace.data import Dataset, StringColumn, TextColumn, borrow_bytes
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.fields import Field, Label
+from headrace.foreign_arguments import known_arguments
 from headrace.loader import Loader, Output, first_batch
 from headrace.plan import check_int
 from headrace.views import View
@@ -23,6 +24,7 @@ from headrace.views import View
 _MOST_KEY = (1 << 63) - 1
 
 
+@known_arguments("decode_batch")
 def decode_batch(
     items: Any,
     fields: Mapping[str, Field] | None = None,

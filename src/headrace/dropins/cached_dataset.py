@@ -18,6 +18,7 @@ from headrace.cache import CacheStats, DescriptorServer, Store, identity_of, par
 from headrace.dropins.random_sources import global_states, moved_sources
 from headrace.dropins.sample_encoding import UndecodableError, decode_sample, encode_sample
 from headrace.errors import SharedMemoryError, UsageError
+from headrace.foreign_arguments import known_arguments
 from headrace.system import close_at_exit
 
 PROBES = 4
@@ -145,6 +146,7 @@ Augment = Callable[[Any], Any]
 _numbers = itertools.count()
 
 
+@known_arguments("cached")
 def cached(
     dataset: Any,
     *,

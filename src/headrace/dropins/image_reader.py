@@ -27,6 +27,7 @@ from headrace.dropins.image_source import (
 from headrace.dropins.random_sources import draw_keys
 from headrace.errors import HeadraceError, UsageError
 from headrace.fields import DTYPES, DType, Filter, Image, Mode, Normalize
+from headrace.foreign_arguments import KnownArguments, known_arguments
 from headrace.loader import Output, PythonThreads, decode_picture, image_options
 from headrace.system import default_threads
 from headrace.views import View, compile_view
@@ -79,7 +80,7 @@ def stack(images: Sequence[NDArray[Any]], sources: Sequence[ImageSource]) -> NDA
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageReader:
+class ImageReader(KnownArguments):
     """Decoder that also crops by a view and resizes, in the calling thread and without the GIL.
 
         reader = ImageReader(view=RandomResizedCrop(224, flip=0.5))
@@ -208,6 +209,7 @@ class ImageReader:
         return tensor.movedim(-1, -3) if self._image.channels_last else tensor
 
 
+@known_arguments("decode_image")
 def decode_image(
     source: ImageSource,
     *,
@@ -242,6 +244,7 @@ def decode_image(
     return reader(source, rng=rng)
 
 
+@known_arguments("read_images")
 def read_images(
     sources: Iterable[ImageSource],
     *,

@@ -18,6 +18,7 @@ from headrace.data import (
     sidecar_places,
 )
 from headrace.errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
+from headrace.foreign_arguments import KnownArguments
 
 PathArgument = str | os.PathLike[str]
 
@@ -33,7 +34,7 @@ class OpenArchive(NamedTuple):
     """Index of the archive: TarMembers or ZipMembers."""
 
 
-class IndexedArchive(ABC, Generic[M]):
+class IndexedArchive(KnownArguments, ABC, Generic[M]):
     """Read-only archive that threads and forked processes share, and spawned processes through pickling.
 
     Reads pass an explicit offset, so readers share no file position. An unpickled copy reopens the file on first use

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from headrace.dropins.tracked_loader import TrackedIterator, TrackedLoader
 from headrace.errors import StateError, UsageError
+from headrace.foreign_arguments import KnownArguments
 from headrace.plan import EpochPlan, SamplePlan, State, state_at
 from headrace.system import ProcessRank
 
@@ -57,7 +58,7 @@ class SamplerPass:
 T = TypeVar("T")
 
 
-class PlannedSampler(Sampler[T]):
+class PlannedSampler(KnownArguments, Sampler[T]):
     """Base of the resumable samplers, which tracks the training loop's position in passes over epochs.
 
     Each pass covers one epoch, and the next pass the next epoch, even after a `break`, unless `set_epoch` sets it. If

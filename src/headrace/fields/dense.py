@@ -72,7 +72,7 @@ def _pairs(remap: Mapping[int, int] | Sequence[int]) -> tuple[list[object], list
 
 
 @dataclass(frozen=True)
-class Quantiles:
+class Quantiles(KnownArguments):
     """Linear normalization that maps a depth map's `low` quantile to `range[0]` and its `high` quantile to `range[1]`.
 
     Quantiles are exact and computed over the valid depths of the whole map, before any view, so a crop does not change

@@ -14,7 +14,7 @@ from headrace.data import open as open_dataset
 from headrace.errors import UsageError, warn_caller
 from headrace.fetch import check_window_memory
 from headrace.fields import Field, resolve_texts
-from headrace.foreign_arguments import refuse_unknown
+from headrace.foreign_arguments import KnownArguments
 from headrace.loader.arguments import (
     check_augment,
     check_device_decoding,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Loader(LoaderPosition):
+class Loader(LoaderPosition, KnownArguments, of="Loader"):
     """Batches of a dataset, decoded and cropped by native threads, the same on every machine and thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
@@ -135,7 +135,7 @@ class Loader(LoaderPosition):
         view_from: str | None = None,
         augment: Augmentation | str | Sequence[Augmentation | str] | None = None,
         augment_on: AugmentOn = "cpu",
-        batch_size: int | Budget | None = None,
+        batch_size: int | Budget,
         buckets: Buckets | None = None,
         pack: SequencePacking | None = None,
         shuffle: bool = False,
@@ -165,12 +165,8 @@ class Loader(LoaderPosition):
         limits: Limits | None = None,
         instruction_set: str = "best",
         workers: Workers = None,
-        **unknown: Never,
     ) -> None:
         super().__init__()
-        refuse_unknown("Loader", unknown, Loader.__init__.__annotations__, of="Loader")
-        if batch_size is None:
-            raise UsageError("Loader: expected batch_size=, samples per rank, or hr.Budget(…), got neither")
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
         place = rank_of_process(rank, world_size)
         base = Order(world_size=place.world_size, rank=place.rank, shuffle=shuffle, seed=seed, remainder=remainder)

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
 
 from headrace.errors import UsageError
+from headrace.foreign_arguments import KnownArguments
 
 By: TypeAlias = Literal["aspect", "orientation", "size", "length"] | Callable[[Mapping[str, Any]], Hashable]
 
@@ -18,7 +19,7 @@ SHOWN_EDGES = 8
 
 
 @dataclass(frozen=True)
-class Buckets:
+class Buckets(KnownArguments):
     """Buckets of samples that may share a batch.
 
     `by`     "aspect" (width / height), "orientation" (landscape or portrait; a square is landscape), "size" (each
@@ -87,7 +88,7 @@ class Buckets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class Budget(KnownArguments):
     """Upper bound on the cost of one rank's batch, instead of a number of samples.
 
     Give exactly one of the three:
@@ -135,7 +136,7 @@ MOST_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
-class SequencePacking:
+class SequencePacking(KnownArguments):
     """Rows of `length` tokens, each filled with as many whole texts as fit.
 
     `field`  the text field to pack; optional if there is only one

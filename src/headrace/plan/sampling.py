@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.data import Dataset, ListColumn, ValueColumn
 from headrace.errors import UsageError
+from headrace.foreign_arguments import KnownArguments
 from headrace.plan.draws import MOST_DRAWS, Draws, FactorDraws, Floats, RepeatedDraws, WeightedDraws, scaled_ends
 from headrace.plan.order import Order, check_int
 from headrace.plan.step_views import Ints
@@ -20,7 +21,7 @@ MOST_REPEATS = 1 << 16
 
 
 @dataclass(frozen=True)
-class RepeatFactor:
+class RepeatFactor(KnownArguments):
     """Images of rare categories repeated within an epoch, as for LVIS (Gupta et al., CVPR 2019, section 5.1).
 
     A category in a share f of the images has the factor max(1, sqrt(threshold / f)). An image has the largest factor of

@@ -19,6 +19,7 @@ import numpy as np
 from headrace import _core
 from headrace.data import ByteColumn, Dataset
 from headrace.errors import UsageError
+from headrace.foreign_arguments import KnownArguments
 from headrace.plan.order import check_int
 from headrace.plan.step_views import Ints
 
@@ -44,7 +45,7 @@ _BLOCK_ORDER, _WITHIN = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windowed:
+class Windowed(KnownArguments):
     """Shuffled order with large reads: samples are shuffled within windows of shuffled blocks.
 
     `block_samples`  number of neighbouring samples of the dataset in a block

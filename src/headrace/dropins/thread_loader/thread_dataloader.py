@@ -38,6 +38,7 @@ from headrace.dropins.thread_loader.fetching import CollateMemory, Fetcher, Iter
 from headrace.dropins.thread_loader.iterator import ThreadLoaderIterator
 from headrace.dropins.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.errors import StateError, UsageError, warn_caller
+from headrace.foreign_arguments import KnownArguments
 from headrace.system import default_threads, rank_of_process
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
 
-class ThreadDataLoader(DataLoader[T_co]):
+class ThreadDataLoader(KnownArguments, DataLoader[T_co]):
     """DataLoader with threads as workers, for datasets that release the GIL while they read and decode.
 
     Takes DataLoader's arguments and yields DataLoader's batches: for the same seed or generator, the same samples in

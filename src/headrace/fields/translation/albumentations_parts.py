@@ -25,8 +25,10 @@ from headrace.augment import (
 )
 from headrace.fields.translation.albumentations_views import OPENCV_FILTERS, PAIRS, STEPS, fill_of
 from headrace.fields.translation.reader import PartError, Reader, Translated, Vocabulary, finish
+from headrace.foreign_arguments import known_arguments
 
 
+@known_arguments("from_albumentations")
 def from_albumentations(transform: Any, *, partial: bool = False) -> Translated:
     """Translate a Compose of albumentations 2.
 

@@ -38,8 +38,10 @@ from headrace.augment import (
 from headrace.fields.translation.reader import PartError, Reader, Translated, Vocabulary, finish
 from headrace.fields.translation.timm_objects import timm_policy_of
 from headrace.fields.translation.torchvision_views import PAIRS, STEPS, fill_of, interpolation_of, pair_of
+from headrace.foreign_arguments import known_arguments
 
 
+@known_arguments("from_torchvision")
 def from_torchvision(transform: Any, *, partial: bool = False) -> Translated:
     """Translate a torchvision transform: a Compose of v1 or v2, a single transform, or a list of transforms.
 
@@ -49,6 +51,7 @@ def from_torchvision(transform: Any, *, partial: bool = False) -> Translated:
     return finish("from_torchvision", Reader(_VOCABULARY).read(transform), partial)
 
 
+@known_arguments("from_timm")
 def from_timm(transform: Any, *, partial: bool = False) -> Translated:
     """Translate a transform from timm's create_transform, including the tuple from `separate=True`.
 

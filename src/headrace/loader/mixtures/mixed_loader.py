@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.errors import UsageError, warn_caller
+from headrace.foreign_arguments import known_arguments
 from headrace.loader.autotuning.tuner import tuner_of
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.decoding.pixels import all_parts
@@ -199,6 +200,7 @@ class MixedLoader(LoaderPosition):
 MAX_STEPS = 1 << 40
 
 
+@known_arguments("mix")
 def mix(
     sources: Mapping[str, Loader],
     *,

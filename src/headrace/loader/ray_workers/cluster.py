@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from headrace.errors import UsageError
+from headrace.foreign_arguments import KnownArguments
 from headrace.loader.recipe import Recipe
 from headrace.system import ProcessOrigin, connect_to_ray, load_ray
 
@@ -17,7 +18,7 @@ CALLS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class RayWorkers:
+class RayWorkers(KnownArguments):
     """Ray actors that make a Loader's batches on other machines.
 
     `actors`          number of actors of this rank; default: as many as the CPUs of Ray's other nodes allow, shared by
