@@ -165,7 +165,7 @@ def prometheus_text(loaders: Mapping[str, MeasuredLoader]) -> str:
 
 
 def observe(loaders: Mapping[str, MeasuredLoader], meter: Meter | None = None) -> None:
-    """Report loaders to OpenTelemetry through observable counters and gauges, those of `PrometheusCollector`.
+    """Report loaders to OpenTelemetry through observable counters and gauges, as `PrometheusCollector` does.
 
     Names are `headrace.samples` and so on; attributes are `loader`, `rank` and `stage`.
 

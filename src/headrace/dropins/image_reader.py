@@ -228,8 +228,8 @@ def decode_image(
     """Decode one image, crop it by `view` and resize it: a torch tensor [C, H, W], or a NumPy array [H, W, C].
 
     `source` is a path (str or PathLike), the encoded bytes (any buffer), or a binary file object, read from its start.
-    The core decodes JPEG and PNG, Pillow the other formats in `limits.formats`. The other options are those of
-    `ImageReader`.
+    The core decodes JPEG and PNG, Pillow the other formats in `limits.formats`. The other options are
+    `ImageReader`'s.
 
     `rng` seeds a random view. By default it is one draw from torch's default generator (NumPy's global generator for
     output "numpy"), as in torchvision's transforms, so `torch.manual_seed` and DataLoader's worker seeding apply. In a

@@ -61,7 +61,7 @@ class Keypoints(KnownArguments, of="field"):
 
     In the batch: a list of N float32 arrays [k, K, 3]: x and y in output pixels, and visibility. A point outside the
     visible part of the image has x = y = visibility = 0. So has an unlabelled point: visibility 0, or a non-finite x or
-    y. Coordinates are pixel edges, like those of Boxes: the centre of pixel 0 is 0.5. `offset` is added to x and y: use
+    y. Coordinates are pixel edges, as in Boxes: the centre of pixel 0 is 0.5. `offset` is added to x and y: use
     0.5 if the source gives pixel indices, as COCO does; otherwise a flip is off by a pixel.
 
     `source` is a column of lists: [K, 3] or [K, 2] numbers per instance (visibility is then 2), 3·K as in COCO, or the
@@ -117,7 +117,7 @@ class Geometry(KnownArguments, of="field"):
     is mirrored along x, y; `original_size` int64 [N, 2], the source's height and width.
 
     A point (x, y) of the output, after `x = width - x` if mirrored along x, is at `window[:2] + (x, y) / scale` in the
-    source. Coordinates are pixel edges, like those of Boxes. The window covers the whole output, so with padding it
+    source. Coordinates are pixel edges, as in Boxes. The window covers the whole output, so with padding it
     extends beyond the image. The window of a crop entirely inside padding has no area, and its scale is 0. The source
     is the pixel field that views are drawn from (`view_from=`), after any EXIF rotation. With `on_error="replace"` the
     geometry is the replacement's.

@@ -115,7 +115,7 @@ class Image(KnownArguments, of="field"):
     only if the decoded window still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels
     of a full decode. True requires only the output's size (within 19 levels); False never scales. `exif` turns the
     image by its EXIF orientation, as browsers, OpenCV and torchcodec do (in a PNG: an eXIf chunk before the pixels).
-    False leaves the stored pixels, those of Pillow's `open`. `filter` is the resampling filter.
+    False leaves the stored pixels, as Pillow's `open` does. `filter` is the resampling filter.
     "triangle" is antialiased bilinear, like Pillow's BILINEAR; "bicubic" and "lanczos" are Pillow's BICUBIC and
     LANCZOS, torch's and torchvision's with `antialias=True`. "linear" blends two pixels each way without antialiasing,
     like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" is Pillow's NEAREST. With these two, a JPEG

@@ -141,7 +141,7 @@ class AlphaWarning:
     """Warning about the first image with alpha that varies, which a field without background drops."""
 
     _MOST_LOOKS = 16
-    """Images that are decoded for their alpha; those of most datasets with alpha have it everywhere, or nowhere."""
+    """Images that are decoded for their alpha; most datasets with alpha have it everywhere, or nowhere."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._dataset, self._limits = recipe.dataset, recipe.limits

@@ -4,7 +4,7 @@ The cut is a pure function of the dataset and the options, so any number of mach
 to each other, and the result has the same bytes as one machine's. A folder of shards holds
 
     pack.json                 what the shards were made from, where they are cut, and the schema: column to member
-    columns.headrace          the samples' keys, and all columns but those of bytes, with their types
+    columns.headrace          the samples' keys, and all columns except bytes, with their types
     shard-000000.tar          samples in WebDataset's layout
     shard-000000.json         its samples, its SHA-256, its members' CRC-32, and the samples left out
 

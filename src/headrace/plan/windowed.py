@@ -188,7 +188,7 @@ class WindowShape:
 class Lanes:
     """Places of a windowed order that batches take. Each lane has a range of them, and gives a part of each batch.
 
-    The parts equal the parts of `lanes` ranks, including those of short batches. They therefore agree with the ranks'
+    The parts equal the parts of `lanes` ranks, also of short batches. They therefore agree with the ranks'
     own parts if lanes are a multiple of the ranks.
     """
 

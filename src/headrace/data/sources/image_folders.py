@@ -119,7 +119,7 @@ def _sorted_images(
 
 
 def _has_classes(root: str, folders: Sequence[_Folder]) -> bool:
-    """Return True if images are in class folders, but for strays: no more images beside the folders than folders."""
+    """Return True if images are in class folders, but for strays: no more images next to the folders than folders."""
     strays = sum(len(folder.lengths) for folder in folders if folder.path == b"")
     tops = {folder.top for folder in folders if folder.path and len(folder.lengths)}
     if strays and 2 <= len(tops) >= strays:

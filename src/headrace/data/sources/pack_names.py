@@ -26,7 +26,7 @@ _ODD_IN_PLACE = re.compile(r"^__|__$|^\.|\.$|\.(?=\.)|[^a-z0-9_.-]")
 def key_of(name: str) -> str:
     """Return a readable key for a sample's name: its folders, and its stem if it names an image.
 
-    Several names may have one key; `pack_keys` tells them apart.
+    Several names may have one key; `pack_keys` distinguishes them.
     """
     *folders, base = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")] or ["_"]
     if is_image_name(base.encode("utf-8", "surrogateescape")):

@@ -44,7 +44,7 @@ class PackColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     """Text after the key in the names of its members, without the extension of an image. For values in JSON: the
     member with them."""
     of: tuple[str, ...] = ()
-    """Columns whose members it has, the first that a sample has, as `image` has those of `jpg` and `png`."""
+    """Columns whose members it has, the first that a sample has, as `image` has `jpg` and `png`."""
     dtype: str = ""
     """Type of its numbers; empty for texts."""
     item_shape: tuple[int, ...] = ()
@@ -158,7 +158,7 @@ def values_faults(tars: Sequence[FilePath], id: str, names: Collection[str]) -> 
 
 
 def index_faults(tar: FilePath) -> list[str]:
-    """Return what is wrong with the index beside a local tar, all of which is read."""
+    """Return what is wrong with the index of a local tar, all of which is read."""
     place = f"{tar}{INDEX_SUFFIXES[0]}"
     if not isinstance(tar, str) or not os.path.exists(place):
         return []
@@ -178,13 +178,13 @@ def _faults(path: FilePath, check: Callable[[str], object]) -> list[str]:
 
 
 def shards_among(names: Iterable[str]) -> list[str]:
-    """Return the names of shards, in order, among those of the files of a folder; empty if it holds no pack."""
+    """Return the names of shards, in order, among a folder's files; empty if it holds no pack."""
     there = set(names)
     return sorted(filter(_SHARD.fullmatch, there), key=lambda name: (len(name), name)) if PLAN in there else []
 
 
 def pack_files(paths: Sequence[FilePath]) -> list[FilePath]:
-    """Return the files beside the tars `paths` without which they open as no pack; empty if they are of none."""
+    """Return the files next to the tars `paths` without which they open as no pack; empty if they are of none."""
     if not paths or find_pack(paths) is None:
         return []
     names = [PLAN, COLUMNS, *(document_name(file_name(path)) for path in paths)]
@@ -192,7 +192,7 @@ def pack_files(paths: Sequence[FilePath]) -> list[FilePath]:
 
 
 def find_pack(paths: Sequence[FilePath]) -> PackedShards | None:
-    """Return the tars as shards of a pack; None if they are not named as shards, or have no plan beside them.
+    """Return the tars as shards of a pack; None if they are not named as shards, or have no plan next to them.
 
     Raises DatasetError if the plan is damaged, ReadError.
     """
@@ -216,7 +216,7 @@ def _beside(path: FilePath, name: str) -> FilePath:
 
 @dataclass(frozen=True)
 class PackedShards:
-    """Shards of one pack, which has documents beside them."""
+    """Shards of one pack, with its documents."""
 
     paths: tuple[FilePath, ...]
     plan: _Plan
@@ -233,7 +233,7 @@ class PackedShards:
         return self
 
     def table(self, tars: SampleTable, *, cache: str | None) -> SampleTable:
-        """Return the samples of the pack, given those of its tars. Raises DatasetError, ReadError."""
+        """Return the samples of the pack, given its tars' samples. Raises DatasetError, ReadError."""
         member = next(each for each in tars.columns.values() if isinstance(each, ArchiveColumn))
         keys, values = self._values(cache)
         rows = self._rows(member, keys)

@@ -307,7 +307,7 @@ class ThreadLoaderSource:
 
     @property
     def samples(self) -> int:
-        """Samples per epoch: without repeats for Headrace's samplers, otherwise those of whole batches."""
+        """Samples per epoch: without repeats for Headrace's samplers, otherwise only of whole batches."""
         loader = self._loader
         if isinstance(loader.dataset, IterableDataset) or loader.drop_last or not hasattr(self._sampler, "left_out"):
             return len(loader) * self.batch_size * self.world_size

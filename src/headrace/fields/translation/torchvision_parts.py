@@ -187,7 +187,7 @@ def _random_order(reader: Reader, part: Any) -> Augmentation:
 
 
 def _probable(kind: Any, *names: str) -> Any:
-    """Return a maker for an augmentation that has the same argument names and a probability."""
+    """Return a function that builds an augmentation that has the same argument names and a probability."""
     return lambda reader, part: kind(*(getattr(part, name) for name in names), p=float(part.p))
 
 

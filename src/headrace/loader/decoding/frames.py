@@ -18,9 +18,9 @@ Floats = NDArray[np.float64]
 
 
 class Frames:
-    """Frames that a dataset's own widths and heights tell, of the field of pixels that views are drawn from.
+    """Frames that a dataset's own widths and heights state, of the field of pixels that views are drawn from.
 
-    Annotations of an image whose stated size is the displayed one are used unchanged, and so are those of a square.
+    Annotations of an image whose stated size is the displayed one are used unchanged, and so are a square's.
     Where the stated size is that of the stored pixels only, they turn with the image.
     """
 

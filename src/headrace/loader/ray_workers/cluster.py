@@ -119,7 +119,7 @@ def check_travels(recipe: Recipe) -> None:
 
 
 def _actors_elsewhere(ray: Any, cpus: int) -> int:
-    """Return how many actors the other nodes have CPUs for; those of this node if there is no other."""
+    """Return how many actors the other nodes have CPUs for; or this node if there is no other."""
     here = ray.get_runtime_context().get_node_id()
     room = {node["NodeID"]: int(node["Resources"].get("CPU", 0) // cpus) for node in ray.nodes() if node["Alive"]}
     return sum(count for node, count in room.items() if node != here) or room.get(here, 0)

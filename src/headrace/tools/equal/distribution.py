@@ -2,7 +2,7 @@
 
 Paired tests rest on symmetry: between equal loaders the difference of a statistic between the one's makings of a sample
 and the other's is as likely as its opposite. Each fault of `FAULTS` is then planted in what was observed, and the same
-tests tell whether it would have been seen.
+tests show whether it would have been seen.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def _statistics(planes: Floats) -> dict[str, float]:
 def _image_statistics(planes: Floats, luminance: Floats, thumbnail: Floats) -> dict[str, float]:
     """Return statistics that react to blur, saturation and shape, and to the size and the aspect of a window.
 
-    A smaller window shows coarser details: the middle of a thumbnail tells how much. Edges are off the thumbnail's
+    A smaller window shows coarser details: the middle of a thumbnail shows how much. Edges are off the thumbnail's
     grid, as those on it blur less.
     """
     height, width = luminance.shape

@@ -30,7 +30,7 @@ class Pairing:
         self.makings = min(len(before.epochs), len(after.epochs))
         """Epochs of each loader."""
         self.epochs = (*before.epochs[: self.makings], *after.epochs[: self.makings])
-        """Epochs in the order of the columns of `rows`: those of the first loader, then those of the second."""
+        """Epochs in the order of the columns of `rows`: the first loader's, then the second's."""
         none = np.empty((0, len(self.epochs)), np.int64)
         most = max(map(self._by_digests, shared), key=self._paired_counts, default=none)
         is_enough = self._paired_counts(most)[1] >= min(LEAST_SAMPLES, max(1, self.epochs[0].samples // 2))

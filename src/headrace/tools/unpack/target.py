@@ -1,6 +1,6 @@
 """Target folder of unpacking, and the paths allowed in it.
 
-The rules are those of tarfile's "data" filter (PEP 706), which Python before 3.11.4 lacks. Each entry is made in a
+The rules follow tarfile's "data" filter (PEP 706), which Python before 3.11.4 lacks. Each entry is made in a
 private folder and renamed once it is complete, so a killed run can be resumed.
 """
 
