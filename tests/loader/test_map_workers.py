@@ -610,23 +610,81 @@ def test_the_time_in_map_is_counted(photos, way, workers):
 
 
 PY314 = """
-import multiprocessing, threading, headrace as hr
+import logging, multiprocessing, sys, threading, types, headrace as hr
 
 methods = multiprocessing.get_all_start_methods
 multiprocessing.get_all_start_methods = lambda: sorted(methods(), key="forkserver".__ne__)  # as Python 3.14 has it
 scale = 2
-loader = hr.Loader({photos!r}, view=hr.Resize((8, 8)), batch_size=4, output="numpy", map_workers=1,
-    map=lambda sample, rng: {{"image": sample["image"] // scale}})
-if {threads}:
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+def loader(size=4, **options):
+    def halved(sample, rng):
+        logging.getLogger("headrace").warning("mapped")
+        return {{"image": sample["image"] // scale}}
+    return hr.Loader({photos!r}, view=hr.Resize((8, 8)), batch_size=size, output="numpy", map_workers=1, map=halved,
+        prefetch=2, **options)
+
+def samples(batches):
+    return sum(len(batch["image"]) for batch in batches)
+
+logging.getLogger("headrace").addHandler(logging.NullHandler())
 try:
-    print(sum(len(batch["image"]) for batch in loader))
+{then}
 except hr.errors.UsageError as error:
     print("multiprocessing_context='fork'" in str(error), "top level of a module" in str(error))
 """
 
+STARTS = {
+    "alone": ("print(samples(loader()))", f"{COUNT}"),
+    "within an epoch of another": ("for _ in zip(loader(), range(2)): print(samples(loader()))", f"{COUNT}\n{COUNT}"),
+    "within one that calls the user's batch_map": (
+        "for _ in loader(multiprocessing_context='fork', batch_map=lambda batch, rng: batch): print(samples(loader()))",
+        "True True",
+    ),
+    "beside a thread of the user's": (
+        "threading.Thread(target=threading.Event().wait, daemon=True).start(); print(samples(loader()))",
+        "True True",
+    ),
+    "after CUDA has started": (
+        "sys.modules['torch'] = types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=lambda: True)); "
+        "print(samples(loader()))",
+        "True True",
+    ),
+    "where the program chose forkserver": (
+        "multiprocessing.set_start_method('forkserver'); print(samples(loader()))",
+        "True True",
+    ),
+}
 
-@pytest.mark.parametrize(("threads", "said"), [(0, f"{COUNT}"), (1, "True True")])
-def test_a_closure_under_a_default_of_forkserver_runs_by_fork_where_that_is_safe(folder, threads, said):
-    status, out, error = run_python(PY314.format(photos=str(folder), threads=threads))
-    assert (status, out.strip()) == (0, said), error
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_closure_under_a_default_of_forkserver_runs_by_fork_where_that_is_safe(folder, name):
+    then, expected = STARTS[name]
+    status, out, error = run_python(PY314.format(photos=str(folder), then=f"    {then}"))
+    assert (status, out.strip()) == (0, expected), error
+
+
+HOSTILE = """
+    class Slow(logging.Handler):
+        def emit(self, record):
+            threading.Event().wait(0.0005)  # without the GIL, and with the lock of the handler
+    def log():
+        while True:
+            logging.getLogger("headrace").warning("read again")
+    logging.getLogger("headrace").addHandler(Slow())
+    threading.Thread(target=log, name="headrace-share", daemon=True).start()
+    outer, forks = loader(size=1, shuffle=True), 0
+    while forks < {forks}:
+        for _ in outer:
+            assert samples(loader()) == {count}
+            forks += 1
+            if forks == {forks}:
+                break
+    print(forks)
+"""
+
+
+@pytest.mark.parametrize("forks", [8, pytest.param(200, marks=pytest.mark.long)])
+def test_forks_within_a_running_epoch_never_wait_for_a_lock_of_its_threads(folder, forks):
+    code = PY314.format(photos=str(folder), then=HOSTILE.format(forks=forks, count=COUNT))
+    status, out, error = run_python(code)
+    assert (status, out.strip()) == (0, f"{forks}"), error

@@ -9,6 +9,9 @@ import csv
 import io
 import json
 import math
+import signal
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -320,4 +323,36 @@ def test_a_pack_opens_as_its_source(seed: int, tmp_path: Path, monkeypatch: pyte
     assert verify(to) == []
     check_equal(source, hr.open(to))
     check_equal(source, hr.open(str(to / "shard-*.tar")))
+    check_members(source, to)
+
+
+PACK = """
+import sys, headrace as hr
+from pathlib import Path
+from headrace.pack import PackOptions, pack
+pack(hr.open(sys.argv[1]), Path(sys.argv[2]), PackOptions(max_shard_bytes=6_000), tick=lambda *_: print(flush=True))
+"""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("seed", [pytest.param(at, marks=pytest.mark.long if at >= 2 else ()) for at in range(30)])
+def test_a_pack_of_any_schema_that_is_killed_keeps_whole_shards_and_goes_on(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    made = {name: values * 20 for name, values in columns(rng, ("int", "float", "bool", "text", "ints")).items()}
+    pq.write_table(pa.table(made), tmp_path / "d.parquet")
+    source, to = hr.open(tmp_path / "d.parquet"), tmp_path / "pack"
+    command = [sys.executable, "-c", PACK, str(tmp_path / "d.parquet"), str(to)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(rng.integers(1, 12)):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    shards = {tar.name: tar.read_bytes() for tar in to.glob("*.tar")}
+    for tar in shards:
+        with tarfile.open(to / tar) as archive:
+            assert all(len(archive.extractfile(member).read()) == member.size for member in archive)
+    pack(source, to, PackOptions(max_shard_bytes=6_000))
+    assert all((to / tar).read_bytes() == data for tar, data in shards.items()), "a finished shard was written again"
+    assert verify(to) == []
+    check_equal(source, hr.open(to))
     check_members(source, to)

@@ -48,7 +48,6 @@ def test_requests_and_bytes_are_those_of_a_run(
     found = forecast(dataset, recipe.read_columns, recipe.plan, LINK)
     assert round(found.requests * found.samples) == counted.counts.requests
     assert round(found.read_bytes * found.samples) == counted.counts.bytes
-    assert found.samples * found.sample_bytes == pytest.approx(counted.wanted_bytes, rel=1e-3)
 
 
 MANY = 60
@@ -66,8 +65,12 @@ def tars_of(each: int) -> dict[str, bytes]:
     return found
 
 
+PADDING = 60_000
+"""Bytes that make a parquet file of few samples larger than 1 MB, below which files are decoded at opening."""
+
+
 def parquet_of(each: int) -> dict[str, bytes]:
-    found, values = {}, [data + bytes(60_000) for data in PHOTOS.values()]  # below 1 MB, files are decoded at opening
+    found, values = {}, [data + bytes(PADDING) for data in PHOTOS.values()]
     for first in range(0, MANY, each):
         out = io.BytesIO()
         table = pa.table({"image": pa.array(values[first : first + each], pa.binary())})
@@ -107,9 +110,9 @@ def test_a_bill_is_what_the_server_counts(
     monkeypatch.setattr(HedgeBudget, "take", lambda _: False)
     make, where = LAYOUTS[layout]
     store.objects.update(make())
-    stored = sum(map(len, PHOTOS.values())) * (4 if layout == "parquet" else 1)
+    stored = sum(map(len, PHOTOS.values())) + (PADDING * MANY if layout == "parquet" else 0)
     # Of so few samples, a cache of half of them does not hold exactly the first, which matters where neighbours join.
-    cases = ((1, 0.0), (2, 0.0), (1, 1.0), (1, 0.5))[: 4 if layout in ("many tars", "loose objects") else 3]
+    cases = ((1, 0.0), (2, 0.0), (1, 1.0), (1, 0.5))[: 3 if layout in ("few tars", "one zip") else 4]
     for ranks, share in cases:
         dataset = hr.open(f"s3://bucket/{where}", store_options=store.options)
         cache_bytes, epochs = int(stored * share * (1.5 if share == 1 else 1)), 2 if share else 1

@@ -39,8 +39,6 @@ class ReadForecast:
 
     samples: float
     """Samples that were planned."""
-    sample_bytes: int
-    """Mean bytes of a sample."""
     requests: float
     """Requests for a sample; a cached sample counts, with none."""
     read_bytes: float
@@ -66,7 +64,7 @@ def forecast(
 
     `link` decides how ranges become requests. `cached_share`: part of the samples that a node's cache holds: the
     first of the dataset on one node, drawn at random on several. `steps`: steps to follow from the middle.
-    `limit_bytes`: bytes in memory or on their way; default: those of a run on this machine.
+    `limit_bytes`: bytes in memory or on their way; default: the limit of a run here.
     Raises UsageError if no column is in a store, or if no listing or index states the sizes.
     """
     remote = [column for column in columns if dataset.files(column).is_remote]
@@ -99,10 +97,9 @@ def forecast(
         raise UsageError(f"expected samples of known sizes, such as those of tars or a listed prefix, got {dataset!r}")
     fetched = ahead.places / len(remote)
     if not fetched:
-        return ReadForecast(0, 0, 0, 0, 0, limit)
+        return ReadForecast(0, 0, 0, 0, limit)
     samples = plan.rank_samples if is_whole else fetched / (1 - cached_share)
-    mean = round(ahead.stats().wanted_bytes / fetched)
-    return ReadForecast(samples, mean, engine.requests / samples, engine.bytes / samples, first_bytes, limit)
+    return ReadForecast(samples, engine.requests / samples, engine.bytes / samples, first_bytes, limit)
 
 
 def global_order_report(

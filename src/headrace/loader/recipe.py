@@ -13,6 +13,7 @@ from headrace.augment import AugmentProgram
 from headrace.data import Dataset, HeldColumn
 from headrace.fields import Field, Image, ResolvedText, Spatial
 from headrace.plan import EpochPlan
+from headrace.system import THREAD_PREFIX
 from headrace.views import Program
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ class Recipe(FieldColumns):
     """Device that decodes images; None for the core."""
     pass_samples: int | None = None
     """Number of different samples that this rank takes in a pass; None for its part of the plan's epoch."""
+
+    @property
+    def thread_prefix(self) -> str:
+        """Prefix of the names of a pass's threads: of its own if they call functions of the user's."""
+        return f"{THREAD_PREFIX}user-" if self.batch_map is not None or self.texts else THREAD_PREFIX
 
 
 def draws_view(field: Spatial) -> bool:

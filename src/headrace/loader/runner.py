@@ -31,7 +31,7 @@ from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.shared_fetches import SharedFetches
 from headrace.loader.stats import STAGES, StageStats, Stats
 from headrace.loader.user_functions import DecodedBatch
-from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
+from headrace.system import Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 if TYPE_CHECKING:
     from headrace.loader.map_workers.pool import MapWorkers
@@ -167,7 +167,7 @@ class Runner:
         elif recipe.map is not None:
             self._map = ThreadedMap(recipe.map, recipe.output, self._python, self._deliver)
         undo.callback(self._map.close)
-        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}feed", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{recipe.thread_prefix}feed", daemon=True)
         self._thread.start()
 
     def take(self) -> tuple[Batch, int]:

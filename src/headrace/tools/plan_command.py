@@ -148,7 +148,7 @@ def bill_of(dataset: Dataset, order: ShuffleOrder, shape: RunShape, prices: Pric
     """Return the bill of a run in one order. Raises UsageError if the data is not in a store, or has no sizes."""
     from headrace.fetch import forecast
     from headrace.loader import Loader
-    from headrace.plan import UniformPlan
+    from headrace.plan import UniformPlan, mean_sample_bytes
     from headrace.stores import LinkModel, streams_of_rank
 
     loader = Loader(
@@ -159,7 +159,9 @@ def bill_of(dataset: Dataset, order: ShuffleOrder, shape: RunShape, prices: Pric
     assert isinstance(plan, UniformPlan), "no argument asks for another"
     first = forecast(dataset, columns, plan, link)
     nodes = -(-shape.ranks // shape.ranks_per_node)
-    share = min(1.0, shape.cache_bytes / (first.sample_bytes * len(dataset)))
+    sample_bytes = mean_sample_bytes(dataset, columns)
+    assert sample_bytes is not None, "without sizes there is no forecast"
+    share = min(1.0, shape.cache_bytes / (sample_bytes * len(dataset)))
     later = forecast(dataset, columns, plan, link, cached_share=share, nodes=nodes) if share else first
     samples = len(dataset)
     requests = samples * (first.requests + (shape.epochs - 1) * later.requests)

@@ -41,7 +41,7 @@ from headrace.loader.map_workers.worker import LEAVE_S, WorkerSetup
 from headrace.loader.recipe import Recipe
 from headrace.loader.stats import StageStats
 from headrace.loader.user_functions import DecodedBatch
-from headrace.system import THREAD_PREFIX, Closed
+from headrace.system import Closed
 
 Shapes: TypeAlias = tuple[Any, ...]
 
@@ -126,7 +126,7 @@ class MapWorkers(MapStage):
         self._busy_s = 0.0
         self._blocks_a_batch = 1
         self._queue: SimpleQueue[tuple[int, DecodedBatch] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}map", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{recipe.thread_prefix}map", daemon=True)
         file = SharedFile.make()
         self.memory: SharedBlocks | None = None
         self._counters: MapCounters | None = None

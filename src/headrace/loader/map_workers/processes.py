@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,10 @@ from types import FrameType
 
 from headrace.errors import MapWorkerError, UsageError
 from headrace.loader.map_workers.worker import WorkerSetup, run
-from headrace.system import close_in_forks, kept_by_fork
+from headrace.system import THREAD_PREFIX, close_in_forks, kept_by_fork
+
+_FORK_SAFE = {f"{THREAD_PREFIX}{name}" for name in ("cache", "feed", "fetch", "map", "share")}
+"""Names of threads that hold no lock that a forked worker takes: they call none of the user's functions."""
 
 
 def start_method(context: str | BaseContext | None) -> str:
@@ -167,19 +171,29 @@ def context_of(given: str | BaseContext | None, function: object) -> tuple[BaseC
     """Return the context for a name, as given, or the program's own for None; and its start method.
 
     A function that cannot be pickled, such as a lambda, runs by "fork" if nobody has chosen a method (Python 3.14's
-    default is "forkserver") and no other thread of Python's may hold a lock at the fork.
+    default is "forkserver") and a fork is safe, also within an epoch of another Loader.
 
     The "forkserver" server starts here: if `_without_interrupts` started it, its children would inherit the mask.
     """
     method = start_method(given)
+    # A default that other code has fixed, by calling get_start_method(), looks the same as a choice.
     is_chosen = given is not None or multiprocessing.get_start_method(allow_none=True) is not None
-    if method == "forkserver" and not is_chosen and threading.active_count() == 1 and not _is_pickled(function):
+    if method == "forkserver" and not is_chosen and _may_fork() and not _is_pickled(function):
         method = "fork"
     if method == "forkserver":
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
     return given if isinstance(given, BaseContext) else multiprocessing.get_context(method), method
+
+
+def _may_fork() -> bool:
+    """Return False if a thread that is not Headrace's may hold a lock, or if CUDA, which no fork can use, runs."""
+    others = (thread.name for thread in threading.enumerate() if thread is not threading.current_thread())
+    if not _FORK_SAFE.issuperset(others):
+        return False
+    torch = sys.modules.get("torch")
+    return torch is None or not torch.cuda.is_initialized()
 
 
 def _is_pickled(function: object) -> bool:
