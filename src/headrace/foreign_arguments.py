@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
 from inspect import Parameter, signature
 from typing import Any, TypeVar, cast
@@ -84,11 +84,9 @@ COUNTERPARTS: Mapping[str, Mapping[str, str]] = {
 
 _PLACES = {"views": "view= of the Loader", "augment": "augment= of the Loader, or of an Image", "fields": "fields"}
 """Arguments for the objects of each package."""
-_TRANSLATIONS = {
-    "torchvision": "hr.from_torchvision",
-    "albumentations": "hr.from_albumentations",
-    "timm": "hr.from_timm",
-}
+_TRANSLATED = ("torchvision", "albumentations", "timm")
+_classes: dict[str, type[Any]] = {}
+"""Classes of Headrace that belong into an argument, by names in lower case."""
 
 
 def belongs(given: object) -> str:
@@ -99,11 +97,11 @@ def belongs(given: object) -> str:
     for one in given if isinstance(given, list | tuple) else [given]:
         kind = one if isinstance(one, type) else type(one)
         library, package, *_ = [*kind.__module__.split("."), ""]
-        if library in _TRANSLATIONS:
-            names = (kind.__name__.lower(), f"random{kind.__name__}".lower())
-            ours = next((each for each in _placed(KnownArguments) if each.__name__.lower() in names), None)
+        if library in _TRANSLATED:
+            name = kind.__name__.lower()
+            ours = _classes.get(name) or _classes.get(f"random{name}")
             instead = "" if ours is None else f" write hr.{ours.__name__}(…), for {_place(ours)}, or"
-            return f";{instead} translate {library}'s whole chain by {_TRANSLATIONS[library]}(…)"
+            return f";{instead} translate {library}'s whole chain by hr.from_{library}(…)"
         if library != "headrace" or package not in _PLACES:
             continue
         if isinstance(one, type):
@@ -117,14 +115,6 @@ def _place(kind: type) -> str:
         return "normalize= of an Image"
     place = "batch= of the Loader" if kind.__module__.endswith(".mixing") else _PLACES[kind.__module__.split(".")[1]]
     return f"{place}, or flip= of a view" if "Flip" in kind.__name__ else place
-
-
-def _placed(base: type[Any]) -> Iterator[type[Any]]:
-    """Yield the loaded classes of Headrace that are `base` by inheritance and belong into an argument."""
-    for kind in base.__subclasses__():
-        if kind.__module__.startswith(tuple(f"headrace.{package}." for package in _PLACES)):
-            yield kind
-        yield from _placed(kind)
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -142,6 +132,8 @@ class KnownArguments:
     def __init_subclass__(cls, of: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
         cls._of = of or cls._of
+        if cls.__module__.startswith(("headrace.views.", "headrace.augment.", "headrace.fields.")):
+            _classes[cls.__name__.lower()] = cls
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         """Raise UnknownArgumentError for unknown keywords."""
@@ -181,15 +173,14 @@ def _refuse_unknown(called: str, function: Callable[..., Any], given: Mapping[st
     known = _keywords(function)
     if known is None or given.keys() <= known:
         return
-    unknown = [name for name in given if name not in known]
-    counterparts = COUNTERPARTS.get(of, {})
-    instead = [f"{name}=: {counterparts[name]}" for name in unknown if name in counterparts]
-    for name in [name for name in unknown if name not in counterparts]:
-        from difflib import get_close_matches
+    from difflib import get_close_matches
 
+    counterparts, instead = COUNTERPARTS.get(of, {}), []
+    for name in [name for name in given if name not in known]:
         near = get_close_matches(name, [*known, *counterparts], n=1)
-        instead.append(f"{name}=: did you mean {near[0]}=?" if near else f"{name}=: {called} has no such argument")
-    names = ", ".join(f"{name}=" for name in unknown)
+        guess = f"did you mean {near[0]}=?" if near else f"{called} has no such argument"
+        instead.append(f"{name}=: {counterparts.get(name, guess)}")
+    names = ", ".join(f"{name}=" for name in given if name not in known)
     raise UnknownArgumentError(
         f"{called}: expected arguments of {called}, got {names}; instead of {'; instead of '.join(instead)}"
         + _ADVICE.get(of, "")

@@ -1,9 +1,8 @@
-"""Weights that are not the user's go to a scratch folder, and no file of the user's is overwritten or deleted for them.
+"""Hooks that save, rename and delete weights which are not the user's in a scratch folder only.
 
 From the first repeated batch on, and in every run of a proof, what a script saves comes from a training that is not
-the user's. `ScratchSaves` writes it into a folder that mirrors the file system. Scripts rename, copy, reload and rotate
-checkpoints, so the functions of `os` that take a path follow a saved file there, and a weight file that a script
-deletes or replaces only disappears from the script's view.
+the user's. Scripts rename, copy, reload and rotate checkpoints, so the functions of `os` that take a path follow a
+saved file into the `ScratchView`, and a weight file that a script deletes or replaces only disappears from that view.
 """
 
 from __future__ import annotations
@@ -17,11 +16,8 @@ from types import ModuleType
 from typing import Any, Callable
 
 from .patches import Builtin, Fault, Function, HookGuard, Patches
+from .scratch_view import ScratchView
 
-WEIGHTS = (
-    ".bin", ".ckpt", ".distcp", ".metadata", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth", ".safetensors", ".tar"
-)  # fmt: skip
-"""Ends of the names of files with weights or arrays."""
 SAVES = (
     ("torch.serialization", "save", 1, "f"),
     ("torch.jit._serialization", "save", 1, "f"),
@@ -43,27 +39,31 @@ Other files of weights that Python code opens are recognised by the end of their
 """
 LOADS = (("torch.serialization", "load", 0, "f"), ("safetensors.torch", "load_file", 0, "filename"))
 """Functions that read such a file without opening it in Python."""
+PlaceOf = Callable[[Any], Any]
+"""Function that returns the place of a path in the scratch folder; None if it is where the path says."""
 _BY_PATH = ("access", "chmod", "listdir", "lstat", "mkdir", "rmdir", "scandir", "stat", "utime", "listxattr")
 """Functions of `os` whose first argument is a path that is neither renamed nor removed."""
 
 
 class ScratchSaves:
-    """View of the file system in which weights are saved, replaced and deleted in a scratch folder only."""
+    """Stand-ins for the functions that save, read, rename and delete files, by the paths of a ScratchView.
+
+    Descriptors, file objects and paths relative to a descriptor are left alone.
+    """
 
     def __init__(self, folder: str, note: Callable[[str, str], None], fault: Fault) -> None:
-        self._folder, self._note = folder, note
-        self._places: dict[str, str] = {}
-        """Path in the scratch folder of what the script has saved or deleted, by its own path."""
+        view = ScratchView(folder, note)
+        self._is_weights, self._holds_weights = view.is_weights, view.holds_weights
         self._patches = Patches()
         guard = HookGuard(fault, "weights in a scratch folder")
-        self._target, self._seen = guard(self._write), guard(self._read)
-        self._hidden, self._follows = guard(self._hide), guard(self._follow)
-        self.is_on = self._is_noted = False
+        self._target, self._seen = guard(view.write), guard(view.read)
+        self._hidden, self._follows = guard(view.hide), guard(view.move)
+        self.is_on = False
 
     def hooks(self, patches: Patches) -> list[tuple[str, Callable[[ModuleType], object]]]:
         """Return the modules to hook, and the function that installs each hook."""
-        calls = [(self._save, one) for one in SAVES] + [(self._load, one) for one in LOADS]
-        return [(module, partial(_install, patches, call, where)) for call, (module, *where) in calls]
+        calls = [*((self._target, one) for one in SAVES), *((self._seen, one) for one in LOADS)]
+        return [(module, partial(self._install, patches, place_of, where)) for place_of, (module, *where) in calls]
 
     def begin(self) -> None:
         """Redirect from now on, to the end of the process."""
@@ -79,13 +79,16 @@ class ScratchSaves:
             self._patches.stand_in(os, name, call)
         self._patches.around(shutil, "rmtree", self._remove_tree)
 
-    # Stand-ins. Descriptors, file objects and paths relative to a descriptor are left alone.
+    def _install(self, patches: Patches, place_of: PlaceOf, where: list[Any], module: ModuleType) -> None:
+        path, at, name = where
+        *outer, function = path.split(".")
+        owner: Any = getattr(module, outer[0], None) if outer else module
 
-    def _save(self, original: Function, at: int, name: str, args: Any, kwargs: Any) -> Any:
-        return original(*args, **kwargs) if not self.is_on else _call(original, self._target, at, name, args, kwargs)
+        def hooked(original: Function, *args: Any, **kwargs: Any) -> Any:
+            return _call(original, place_of, at, name, args, kwargs) if self.is_on else original(*args, **kwargs)
 
-    def _load(self, original: Function, at: int, name: str, args: Any, kwargs: Any) -> Any:
-        return original(*args, **kwargs) if not self.is_on else _call(original, self._seen, at, name, args, kwargs)
+        if owner is not None:
+            patches.around(owner, function, hooked)
 
     def _open(self, original: Function, *args: Any, **kwargs: Any) -> Any:
         mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
@@ -99,7 +102,7 @@ class ScratchSaves:
         return original(found or path, flags, *args, **kwargs)
 
     def _by_path(self, original: Function, *args: Any, **kwargs: Any) -> Any:
-        if not self._places or kwargs.get("dir_fd") is not None:
+        if kwargs.get("dir_fd") is not None:
             return original(*args, **kwargs)
         return _call(original, self._seen, 0, "path", args, kwargs)
 
@@ -151,82 +154,8 @@ class ScratchSaves:
             shutil.copyfile(content, copy)
         return True
 
-    # The view.
 
-    def _text(self, path: Any) -> str | None:
-        """Return the absolute path of a file of the user's; None for descriptors, and in the scratch folder."""
-        text = os.path.abspath(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else self._folder
-        return None if text.startswith(self._folder) else text
-
-    def _is_weights(self, path: Any) -> bool:
-        text = self._text(path)
-        return text is not None and text.endswith(WEIGHTS)
-
-    def _read(self, path: Any) -> str | None:
-        """Return the place of what a path names in the script's view; None if it is where the path says."""
-        text = self._text(path)
-        if not self._places or text is None:
-            return None
-        return next((self._places[up] + text[len(up) :] for up in _upwards(text) if up in self._places), None)
-
-    def _write(self, path: Any) -> str | None:
-        """Return the place in the scratch folder for what is saved to a path; None if it stays."""
-        text = self._text(path)
-        if text is None:
-            return None
-        place = self._read(text)
-        if place is None:
-            place = self._places[text] = self._folder + text
-            if not self._is_noted:
-                self._is_noted = True
-                self._note(
-                    "scratch-saves", f"Weights of repeated batches are saved in a scratch folder, not at {text}."
-                )
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        return place
-
-    def _hide(self, path: Any) -> None:
-        """Let a path name nothing in the script's view."""
-        text = self._text(path)
-        place = None if text is None else self._places.setdefault(text, self._folder + text)
-        if place is not None:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            os.unlink(place) if os.path.isfile(place) else shutil.rmtree(place, ignore_errors=True)
-
-    def _follow(self, source: Any, target: Any) -> None:
-        """Give what was saved below a renamed folder its new path."""
-        before, after = self._text(source), self._text(target)
-        if before is None or after is None:
-            return
-        for path in [one for one in self._places if one.startswith(f"{before}/")]:
-            self._places[after + path[len(before) :]] = self._places.pop(path)
-
-    def _holds_weights(self, folder: str) -> bool:
-        files = (file for _, _, names in os.walk(folder) for file in names)
-        inside = os.path.join(os.path.abspath(folder), "")
-        return any(map(self._is_weights, files)) or any(path.startswith(inside) for path in self._places)
-
-
-def _install(patches: Patches, call: Function, where: list[Any], module: ModuleType) -> None:
-    path, at, name = where
-    *outer, function = path.split(".")
-    owner: Any = getattr(module, outer[0], None) if outer else module
-
-    def hooked(original: Function, *args: Any, **kwargs: Any) -> Any:
-        return call(original, at, name, args, kwargs)
-
-    if owner is not None:
-        patches.around(owner, function, hooked)
-
-
-def _call(
-    original: Function,
-    place_of: Callable[[Any], Any],
-    at: int,
-    name: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+def _call(original: Function, place_of: PlaceOf, at: int, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     """Call a function with the place of its path, if that is another."""
     place = place_of(args[at] if len(args) > at else kwargs.get(name))
     if place is None:
@@ -234,9 +163,3 @@ def _call(
     if len(args) > at:
         return original(*args[:at], place, *args[at + 1 :], **kwargs)
     return original(*args, **{**kwargs, name: place})
-
-
-def _upwards(path: str) -> list[str]:
-    """Return a path and the folders around it, from the innermost on."""
-    parts = path.split("/")
-    return ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
