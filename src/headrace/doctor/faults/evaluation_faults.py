@@ -14,7 +14,7 @@ from ..session.after_run import DataFault
 from ..session.model import Session
 from ..session.trainers import Trainer
 from .fault_kinds import INTENDED, KINDS
-from .process_faults import FirstOfPass, first_of_passes, loader_place, loaders_that_feed
+from .process_faults import FirstOfPass, first_of_passes, loader_place
 
 _ABOVE = re.compile(r"^(?:\.\./|/)+")
 
@@ -67,12 +67,6 @@ def leaked_split(
             certainty = "certain" if has_others else INTENDED
             who = f"The evaluation at {loader_place(trainer, number)}"
             yield KINDS["leaked-split"].found(who=who, certainty=certainty, **figures)
-
-
-def evaluated_loaders(session: Session, trainer: Trainer) -> set[int]:
-    """Return the numbers of the loaders that evaluated after training had begun, and fed no step."""
-    evaluations = first_of_passes(session, least=1, feeds=False)
-    return {one.pass_.loader for one in evaluations if one.trainer is trainer} - loaders_that_feed(trainer)
 
 
 def _evaluations(session: Session, trainer: Trainer, loader: int, begun: int) -> dict[int, list[_Batch]]:

@@ -166,12 +166,6 @@ def passes_that_feed(trainer: Trainer) -> set[int]:
     return {number for number, start in zip(trainer.gets.pass_, trainer.gets.start, strict=True) if start < last}
 
 
-def loaders_that_feed(trainer: Trainer) -> set[int]:
-    """Return the numbers of the loaders with a pass that feeds optimizer steps."""
-    feeding = passes_that_feed(trainer)
-    return {one.loader for one in trainer.passes if one.number in feeding}
-
-
 def _evaluations(session: Session, trainer: Trainer, feeding: set[int]) -> set[int]:
     """Return the passes that began after training, and feed no step. Other threads may feed steps unseen."""
     begun = min((one.start for one in trainer.passes if one.number in feeding), default=0)

@@ -31,8 +31,6 @@ _MOST_BYTES = 32 << 20
 _MOST_LEVELS, _MOST_OBJECTS, _MOST_GENERATORS = 6, 1_000, 16
 _LIBRARIES = ("torch", "torchvision", "numpy", "PIL", "cv2", "builtins")
 """Libraries whose classes keep no generator of their own in their modules."""
-GLOBAL = ("random", "numpy.random", "torch")
-"""Names of the global generators of Python, numpy and torch."""
 
 States = dict[str, str]
 """Digests of generators' states, by name."""

@@ -8,8 +8,6 @@ from typing import Any
 from headrace.augment import AUGMIX_OPERATIONS, AUTO_POLICIES, RAND_SETS, WEIGHTED, TimmPolicy, pairs_of
 from headrace.fields.translation.reader import PartError, Reader
 
-_RESAMPLING = {0: "nearest", 2: "bilinear"}
-
 
 def timm_policy_of(reader: Reader, part: Any) -> TimmPolicy:
     """Translate timm's RandAugment, AutoAugment or AugMixAugment. Raises PartError for custom policies."""
