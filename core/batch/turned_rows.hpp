@@ -1,0 +1,42 @@
+// Part of a decoded image, turned by its EXIF orientation.
+#pragma once
+
+#include <cstdint>
+
+#include "common/rows.hpp"
+#include "common/scratch.hpp"
+#include "resample/resampler.hpp"
+
+namespace headrace {
+
+// Returns the part of the stored image that an orientation displays as `shown`, part of an image of this displayed
+// size; both sizes are of the same scale.
+Reach stored_reach(const Reach& shown, int width, int height, int orientation);
+
+// Collects stored rows, and passes them on as displayed. The pixels are those of a turned image, bit for bit, whatever
+// becomes of them: if output pixels turned instead, those of nearest would differ, and those of lobed filters, which
+// round between their passes. One per thread.
+class TurnedRows final : public RowSink {
+public:
+    // The next rows are those of the stored part that is displayed as `shown`, of pixels of `pixel_bytes`, which begin
+    // `before` columns before the part.
+    void start(const Reach& shown, int orientation, int pixel_bytes, int before);
+    void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override;
+    // Passes on all displayed rows.
+    void send(RowSink& sink) const;
+
+private:
+    template <std::size_t bytes>
+    void turn(const std::uint8_t* rows, std::size_t stride, int count);
+
+    Scratch memory_;
+    std::uint8_t* shown_ = nullptr;
+    int before_ = 0, columns_ = 0;  // of the stored rows
+    int height_ = 0;                // of the displayed part, as is the stride
+    std::size_t pixel_bytes_ = 4, stride_ = 0;
+    std::uint8_t* next_ = nullptr;          // the next stored row's first pixel in the displayed part
+    std::ptrdiff_t across_ = 0, down_ = 0;  // from a stored column, and from a stored row, to the next
+    bool sideways_ = false;
+};
+
+}  // namespace headrace
