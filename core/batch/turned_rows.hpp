@@ -1,6 +1,7 @@
 // Part of a decoded image, turned by its EXIF orientation.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/rows.hpp"
@@ -23,20 +24,18 @@ public:
     void start(const Reach& shown, int orientation, int pixel_bytes, int before);
     void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override;
     // Passes on all displayed rows.
-    void send(RowSink& sink) const;
+    void send(RowSink& sink);
 
 private:
     template <std::size_t bytes>
-    void turn(const std::uint8_t* rows, std::size_t stride, int count);
+    void turn(const std::uint8_t* from, std::uint8_t* to, std::size_t stride, int count) const;
 
-    Scratch memory_;
-    std::uint8_t* shown_ = nullptr;
-    int before_ = 0, columns_ = 0;  // of the stored rows
-    int height_ = 0;                // of the displayed part, as is the stride
-    std::size_t pixel_bytes_ = 4, stride_ = 0;
-    std::uint8_t* next_ = nullptr;          // the next stored row's first pixel in the displayed part
-    std::ptrdiff_t across_ = 0, down_ = 0;  // from a stored column, and from a stored row, to the next
-    bool sideways_ = false;
+    Scratch memory_, band_;
+    std::uint8_t* next_ = nullptr;         // place of the next stored row
+    std::size_t before_ = 0, stored_ = 0;  // bytes of a stored row before the part, and in it
+    std::size_t pixel_bytes_ = 4;
+    int width_ = 0, height_ = 0;                              // displayed
+    std::ptrdiff_t first_ = 0, to_right_ = 0, to_below_ = 0;  // place of the displayed part's first pixel; its steps
 };
 
 }  // namespace headrace

@@ -122,7 +122,7 @@ void JpegDecoder::State::read_header(std::span<const std::uint8_t> start, const 
     if (const auto fault = header_fault(info, file_size, limits, false)) refuse(*fault);
     // Markers that libjpeg saves are copied byte by byte: 5 % of a small photograph's decode
     // (benchmarks/orientations.py).
-    if (want_orientation) result.orientation = jpeg_orientation(start.first(start.size() - info.src->bytes_in_buffer));
+    if (want_orientation) result.orientation = jpeg_orientation(start);
     result.width = static_cast<int>(info.image_width);
     result.height = static_cast<int>(info.image_height);
     result.grey = info.num_components == 1;

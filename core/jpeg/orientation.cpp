@@ -41,18 +41,19 @@ private:
 
 }  // namespace
 
-int jpeg_orientation(std::span<const std::uint8_t> header) {
-    constexpr std::uint8_t kApp1 = 0xE1;
-    for (std::size_t at = 2; at + 4 <= header.size();) {
-        const std::uint8_t marker = header[at + 1];
-        if (header[at] != 0xFF || marker == 0xFF || marker == 0) {  // libjpeg skips the same bytes
+int jpeg_orientation(std::span<const std::uint8_t> file) {
+    constexpr std::uint8_t kApp1 = 0xE1, kScan = 0xDA;
+    for (std::size_t at = 2; at + 4 <= file.size();) {
+        const std::uint8_t marker = file[at + 1];
+        if (file[at] != 0xFF || marker == 0xFF || marker == 0) {  // libjpeg skips the same bytes
             ++at;
             continue;
         }
+        if (marker == kScan) return 1;
         at += 2;
         if (marker == 0x01 || (marker >= 0xD0 && marker <= 0xD7)) continue;  // TEM and RST have no length
-        const std::size_t length = static_cast<std::size_t>(header[at]) << 8 | header[at + 1];
-        const auto segment = header.subspan(at, std::min(length, header.size() - at));
+        const std::size_t length = static_cast<std::size_t>(file[at]) << 8 | file[at + 1];
+        const auto segment = file.subspan(at, std::min(length, file.size() - at));
         if (marker == kApp1 && segment.size() >= 8 && std::memcmp(segment.data() + 2, "Exif\0\0", 6) == 0)
             return tiff_orientation(segment.subspan(8));
         at += length;

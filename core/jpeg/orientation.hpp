@@ -6,8 +6,8 @@
 namespace headrace {
 
 // The EXIF orientation (1 to 8) of a JPEG, from the markers before its scan; 1 if there is no valid one. Nothing is
-// copied. Source: EXIF 2.32, tag 0x0112 of IFD0 in the first APP1 segment of EXIF.
-int jpeg_orientation(std::span<const std::uint8_t> header);
+// copied, and `file` may be truncated. Source: EXIF 2.32, tag 0x0112 of IFD0 in the first APP1 segment of EXIF.
+int jpeg_orientation(std::span<const std::uint8_t> file);
 
 // The same of a bare TIFF structure, as in PNG's eXIf chunk.
 int tiff_orientation(std::span<const std::uint8_t> tiff);
