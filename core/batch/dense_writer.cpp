@@ -178,28 +178,28 @@ void DenseWriter::put(const WideOptions& options, const FieldItem& item, const I
     const Channels channels = channels_of(image, source.channels, format.channels);
     wide_.start(format, options.format, item.out(), Placement::of(view));
     if (lands_nowhere(view)) return;
-    const Window window = scaled_window(view, image.width, image.height, 8);
+    const Window window = scaled_window(view, image, 8);
     const Reach reach = reach_of(window, options.filter);
     const std::int64_t since = now_ns();
     TimedSink timed(wide_);
     source.first_row = reach.top;
     source.first_column = reader_.begin(image, 8, reach).first;
     wide_.begin(window, options.filter, source, channels);
-    reader_.send(image, Layout::samples, reach.top, reach.bottom, timed);
+    reader_.send(image, Layout::samples, timed);
     wide_.finish();
     clock_.spent_on_rows(since, timed.spent_ns(), image.bytes, static_cast<std::int64_t>(format.bytes()));
 }
 
 void DenseWriter::pick(const Image& image, PixelType type, int values, const View& view, PixelRows& out, bool counts) {
     if (lands_nowhere(view)) return;
-    const Window window = scaled_window(view, image.width, image.height, 8);
+    const Window window = scaled_window(view, image, 8);
     const Reach reach = counts ? Reach{0, 0, image.width, image.height} : reach_of(window, Filter::nearest);
     const int first = reader_.begin(image, 8, reach).first;
     nearest_.start(window, values * size_of(type), reach.top, first, out);
     if (counts) depth_counter_.start(image.width, nearest_);
     const std::int64_t since = now_ns();
     TimedSink timed(counts ? static_cast<RowSink&>(depth_counter_) : nearest_);
-    reader_.send(image, type == PixelType::u16 ? Layout::raw16 : Layout::raw8, reach.top, reach.bottom, timed);
+    reader_.send(image, type == PixelType::u16 ? Layout::raw16 : Layout::raw8, timed);
     const auto made = std::int64_t{size_of(type)} * window.width * window.height;
     clock_.spent_on_rows(since, timed.spent_ns(), image.bytes, made);
 }

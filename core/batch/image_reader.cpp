@@ -117,7 +117,6 @@ Image ImageReader::open(const Reader::Start& start, const ImageField& field, boo
     const std::int64_t since = now_ns();
     clock_.enter(Stage::probe);
     Image image{.bytes = bytes.size()};
-    int orientation = 1;
     if (bytes.empty()) throw Fault(Code::corrupt, "expected an image, got 0 bytes");
     if (is_jpeg(bytes)) {
         const JpegInfo& info =
@@ -125,7 +124,7 @@ Image ImageReader::open(const Reader::Start& start, const ImageField& field, boo
         image.kind = Image::Kind::jpeg;
         image.width = info.width;
         image.height = info.height;
-        orientation = info.orientation;
+        image.orientation = info.orientation;
         // Coefficients of all scans, as 16-bit numbers.
         if (info.progressive) image.whole_bytes = std::int64_t{2} * (info.grey ? 1 : 3) * info.width * info.height;
     } else if (is_png(bytes)) {
@@ -134,7 +133,7 @@ Image ImageReader::open(const Reader::Start& start, const ImageField& field, boo
         image.width = info.width;
         image.height = info.height;
         image.png = info;
-        if (orient) orientation = info.orientation;
+        if (orient) image.orientation = info.orientation;
         if (info.interlaced) image.whole_bytes = std::int64_t{8} * info.width * info.height;
     } else if (is_y4m(bytes)) {
         const Y4mInfo info = for_pixels ? y4m_.open(bytes, limits_) : read_y4m(bytes, start.of, limits_);
@@ -146,22 +145,35 @@ Image ImageReader::open(const Reader::Start& start, const ImageField& field, boo
     } else {
         throw Fault(Code::declined, "neither JPEG nor PNG");
     }
-    if (orientation != 1 && for_pixels) throw Fault(Code::declined, "turned by EXIF");
     if (field.composite && image.png.transparent) throw Fault(Code::declined, "transparent");
-    if (is_sideways(orientation)) std::swap(image.width, image.height);
+    if (is_sideways(image.orientation)) std::swap(image.width, image.height);
     expect_memory(image.whole_bytes, limits_.max_decode_bytes);
     clock_.spent(Stage::probe, since, bytes.size());
     return image;
 }
 
 JpegDecoder::Columns ImageReader::begin(const Image& image, int eighths, const Reach& reach) {
-    if (image.kind == Image::Kind::jpeg) return jpeg_.begin(eighths, reach.left, reach.right);
-    columns_ = {reach.left, reach.right - reach.left};
-    if (image.kind == Image::Kind::png) columns_ = {0, image.width};
-    return columns_;
+    const int width = JpegDecoder::scaled(image.width, eighths), height = JpegDecoder::scaled(image.height, eighths);
+    shown_ = reach;
+    stored_ = stored_reach(reach, width, height, image.orientation);
+    columns_ = {stored_.left, stored_.right - stored_.left};
+    if (image.kind == Image::Kind::jpeg) columns_ = jpeg_.begin(eighths, stored_.left, stored_.right);
+    if (image.kind == Image::Kind::png) columns_ = {0, is_sideways(image.orientation) ? height : width};
+    return image.orientation == 1 ? columns_ : JpegDecoder::Columns{reach.left, reach.right - reach.left};
 }
 
-void ImageReader::send(const Image& image, Layout layout, int top, int bottom, RowSink& sink) {
+void ImageReader::send(const Image& image, Layout layout, RowSink& sink) {
+    if (image.orientation == 1) return send_stored(image, layout, sink);
+    const int pixel_bytes = image.kind == Image::Kind::png ? png_.pixel_bytes(layout) : 4;
+    const std::int64_t pixels = std::int64_t{shown_.right - shown_.left} * (shown_.bottom - shown_.top);
+    expect_memory(image.whole_bytes + pixels * pixel_bytes, limits_.max_decode_bytes);
+    turned_.start(shown_, image.orientation, pixel_bytes, stored_.left - columns_.first);
+    send_stored(image, layout, turned_);
+    turned_.send(sink);
+}
+
+void ImageReader::send_stored(const Image& image, Layout layout, RowSink& sink) {
+    const int top = stored_.top, bottom = stored_.bottom;
     switch (image.kind) {
         case Image::Kind::jpeg:
             return jpeg_.decode(top, bottom, sink);

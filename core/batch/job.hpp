@@ -84,7 +84,7 @@ struct ImageField {
     Content content;
     Format format;                // the size for all contents; the rest not for masks and depth
     std::uint8_t* out = nullptr;  // samples times sample_bytes()
-    bool orient = false;          // respect EXIF: a rotated image is declined
+    bool orient = false;          // turn by EXIF
     bool composite = false;       // over a background: a transparent image is declined
     CacheUse cache;
     std::uint64_t name_hash = 0;  // key of the field's own draws

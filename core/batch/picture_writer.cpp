@@ -9,11 +9,6 @@ namespace headrace {
 
 namespace {
 
-int scale_of(const PictureOptions& options, const Image& image, const View& view) {
-    const bool may_scale = image.kind == Image::Kind::jpeg && is_antialiased(options.filter);
-    return may_scale ? dct_scale(view, options.dct_margin) : 8;
-}
-
 void widen(Reach& all, const Reach& reach) {
     all.left = std::min(all.left, reach.left);
     all.top = std::min(all.top, reach.top);
@@ -30,6 +25,11 @@ std::uint32_t luma(std::uint32_t rgbx) {
 }
 
 }  // namespace
+
+int scale_of(const PictureOptions& options, const Image& image, const View& view) {
+    const bool may_scale = image.kind == Image::Kind::jpeg && is_antialiased(options.filter);
+    return may_scale ? dct_scale(view, options.dct_margin) : 8;
+}
 
 void GreySink::start(RowSink& sink, int width) {
     sink_ = &sink;
@@ -57,7 +57,7 @@ void PictureWriter::write(const PictureOptions& options, const Format& format, s
     PixelRows& rows = start(format, out, view, chain);
     if (!lands_nowhere(view)) {
         const int eighths = scale_of(options, image, view);
-        const Window window = scaled_window(view, image.width, image.height, eighths);
+        const Window window = scaled_window(view, image, eighths);
         send(options.filter, format.channels == 1, image, window, eighths, rows);
     }
     finish(format, out, chain);
@@ -104,7 +104,7 @@ void PictureWriter::send(Filter filter, bool to_grey, const Image& image, const 
     RowSink& sampler = start_sampler(filter, window, reach.top, columns.first, columns.count, out);
     if (to_grey) grey_.start(sampler, columns.count);
     TimedSink sink(to_grey ? static_cast<RowSink&>(grey_) : sampler);
-    reader_.send(image, Layout::rgbx8, reach.top, reach.bottom, sink);
+    reader_.send(image, Layout::rgbx8, sink);
     clock_.spent_on_rows(since, sink.spent_ns(), image.bytes, std::int64_t{4} * window.width * window.height);
 }
 
@@ -118,9 +118,7 @@ RowSink& PictureWriter::start_sampler(Filter filter, const Window& window, int f
     return resampler_;
 }
 
-Window CopiesWriter::window_of(const Picture& picture) const {
-    return scaled_window(picture.view, image_.width, image_.height, eighths_);
-}
+Window CopiesWriter::window_of(const Picture& picture) const { return scaled_window(picture.view, image_, eighths_); }
 
 void CopiesWriter::decode(const Image& image, std::span<const Picture> pictures, bool to_grey) {
     image_ = image;
@@ -137,7 +135,7 @@ void CopiesWriter::decode(const Image& image, std::span<const Picture> pictures,
     decoded_.start(all.top, all.bottom - all.top, columns.first, columns.count);
     if (to_grey) grey_.start(decoded_, columns.count);
     RowSink& sink = to_grey ? static_cast<RowSink&>(grey_) : decoded_;
-    reader_.send(image, Layout::rgbx8, all.top, all.bottom, sink);
+    reader_.send(image, Layout::rgbx8, sink);
     clock_.spent(Stage::decode, since, image.bytes);
 }
 

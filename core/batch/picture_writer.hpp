@@ -9,6 +9,9 @@
 
 namespace headrace {
 
+// Returns the DCT scale, in eighths, at which a picture's view is decoded.
+int scale_of(const PictureOptions&, const Image&, const View&);
+
 // Passes on each RGBX pixel's luma in all three channels: ITU-R 601, rounded like Pillow's convert("L").
 class GreySink final : public RowSink {
 public:

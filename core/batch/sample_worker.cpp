@@ -68,11 +68,17 @@ void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
     const std::optional<Store::Item> cached = find_cached(item, true);
     Image image = cached ? image_of(*cached) : reader_.probe(item);
     if (index == 0) scene.begin(item.field, image);
-    // Pictures that share a decode are cropped from the whole image as RGBX.
-    const std::int64_t shared = with == index ? std::int64_t{4} * image.width * image.height : 0;
-    const MemoryShare share(memory_, costly(image.whole_bytes + shared));
-    if (with == index) return run_copies(item, index, image, scene, cached);
+    if (with == index) {
+        // Pictures that share a decode are cropped from the whole image as RGBX.
+        const std::int64_t shared = std::int64_t{4} * image.width * image.height + image.turning_bytes(8);
+        const MemoryShare share(memory_, costly(image.whole_bytes + shared));
+        return run_copies(item, index, image, scene, cached);
+    }
     const View view = scene.view_of(item.field, 0, image);
+    const auto* picture = item.field.as<PictureOptions>();
+    const bool scales = picture != nullptr && picture->shrink_to == 0;
+    const MemoryShare share(
+        memory_, costly(image.whole_bytes + image.turning_bytes(scales ? scale_of(*picture, image, view) : 8)));
     draw(item, job.key_of(item.field, 0));
     if (cached) {
         if (deliver_cached(item, *cached, view)) return;

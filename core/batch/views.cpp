@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "jpeg/orientation.hpp"
 #include "view/sample.hpp"
 
 namespace headrace {
@@ -51,17 +52,18 @@ int dct_scale(const View& view, double margin) {
     return 8;
 }
 
-Window scaled_window(const View& v, int width, int height, int eighths) {
-    const double by = eighths / 8.0;
-    const int scaled_width = JpegDecoder::scaled(width, eighths), scaled_height = JpegDecoder::scaled(height, eighths);
-    return {v.x0 * by,
-            v.y0 * by,
-            v.x1 * by,
-            v.y1 * by,
-            v.left * eighths / 8,
-            v.top * eighths / 8,
-            std::min(scaled_width, JpegDecoder::scaled(v.right, eighths)),
-            std::min(scaled_height, JpegDecoder::scaled(v.bottom, eighths)),
+Window scaled_window(const View& v, const Image& image, int eighths) {
+    const int width = JpegDecoder::scaled(image.width, eighths), height = JpegDecoder::scaled(image.height, eighths);
+    const int before_x = mirrors_x(image.orientation) ? 8 * width - image.width * eighths : 0;  // in eighths
+    const int before_y = mirrors_y(image.orientation) ? 8 * height - image.height * eighths : 0;
+    return {(v.x0 * eighths + before_x) / 8,
+            (v.y0 * eighths + before_y) / 8,
+            (v.x1 * eighths + before_x) / 8,
+            (v.y1 * eighths + before_y) / 8,
+            (v.left * eighths + before_x) / 8,
+            (v.top * eighths + before_y) / 8,
+            std::min(width, (v.right * eighths + before_x + 7) / 8),
+            std::min(height, (v.bottom * eighths + before_y + 7) / 8),
             v.inner_width,
             v.inner_height,
             v.hflip};

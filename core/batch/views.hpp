@@ -17,8 +17,8 @@ void check_view(const View&, int width, int height);
 int dct_scale(const View&, double margin);
 
 // Returns the view's window in the image scaled by exactly eighths/8; with the size rounded up, image and mask would
-// drift apart.
-Window scaled_window(const View&, int width, int height, int eighths);
+// drift apart. The stored image's last pixels are padded to a whole one, which a mirrored image begins with.
+Window scaled_window(const View&, const Image&, int eighths);
 
 // Returns the given or drawn view of a sample's first image.
 View choose_view(const Job& job, int sample, const Image& image);

@@ -14,6 +14,8 @@
 #include "array_sink.hpp"
 #include "bindings.hpp"
 #include "common/fault.hpp"
+#include "jpeg/orientation.hpp"
+#include "png/png.hpp"
 
 namespace nb = nanobind;
 
@@ -101,9 +103,22 @@ std::int64_t time_jpeg(const nb::bytes& data, const std::optional<Box>& window, 
     }
 }
 
+std::optional<int> exif_orientation(const nb::bytes& data) {
+    const std::span file(static_cast<const std::uint8_t*>(data.data()), data.size());
+    if (is_jpeg(file)) return jpeg_orientation(file);
+    if (!is_png(file)) return std::nullopt;
+    try {
+        return png_probe(file, {}, true).orientation;
+    } catch (const Fault&) {
+        return 1;
+    }
+}
+
 }  // namespace
 
 void bind_jpeg(nb::module_& m) {
+    m.def("exif_orientation", &exif_orientation, nb::arg("data"),
+          "The EXIF orientation of a JPEG or PNG, 1 to 8: 1 if there is no valid one. None for any other file.");
     m.def("decode_jpeg", &decode_jpeg, nb::arg("data"), nb::kw_only(), nb::arg("eighths") = 8,
           nb::arg("window") = nb::none(), nb::arg("path") = "auto", nb::arg("level") = "best",
           "A window (left, top, right, bottom) of the scaled image: its first column, which lies at or before `left`, "

@@ -87,6 +87,11 @@ const PngInfo& PngDecoder::open(std::span<const std::uint8_t> file, const Limits
     return chunks.info;
 }
 
+int PngDecoder::pixel_bytes(Layout layout) {
+    state_->rows.set(state_->chunks, layout);
+    return state_->rows.pixel_bytes();
+}
+
 void PngDecoder::decode(int top, int bottom, Layout layout, RowSink& sink) {
     const PngInfo& info = state_->chunks.info;
     if (top < 0 || top >= bottom || bottom > info.height) {

@@ -20,7 +20,7 @@ struct PngInfo {
     bool interlaced = false;
     bool has_alpha = false;    // an alpha channel; tRNS is not counted
     bool transparent = false;  // an alpha channel or tRNS; set by open
-    int orientation = 1;       // EXIF, 1 to 8, from an eXIf chunk before the pixels; read by png_probe on request
+    int orientation = 1;       // EXIF, 1 to 8, from an eXIf chunk before the pixels; png_probe reads it on request
 };
 
 // True if the file begins with PNG's signature.
@@ -43,6 +43,9 @@ public:
     // Checks the chunks from signature to IEND, critical ones with their CRC. The file must outlive decode().
     // Throws Fault: corrupt, limit, or unsupported (a critical chunk that is not in the PNG standard).
     const PngInfo& open(std::span<const std::uint8_t> file, const Limits& limits);
+
+    // Bytes of a pixel in the layout, after open(). Throws Fault(unsupported) as decode() does.
+    int pixel_bytes(Layout layout);
 
     // Passes rows [top, bottom) to the sink in bands of at most band_rows. Rows below are not inflated.
     //   rgbx8  grey is repeated, palettes are expanded, alpha and tRNS dropped; 16 bits are reduced to the high byte

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from PIL import Image, ImageOps
 
 import headrace as hr
 from headrace import _core
-from headrace.errors import DatasetError
+from headrace.errors import DatasetError, LimitError
 
 WIDTH, HEIGHT = 60, 40
 BOX = (5, 10, 20, 12)
@@ -192,6 +193,122 @@ def test_damaged_metadata_makes_no_image_bad(kind):
         marked().save(out, kind, exif=damage)
         found = hr.decode_image(out.getvalue(), output="numpy")
         assert np.abs(found.astype(int) - plain).mean() < 3, "lossy, but the same picture"
+
+
+VIEWS = {
+    "none": None,
+    "sides": hr.Resize((23, 41)),
+    "short side": hr.Resize(20),
+    "window": hr.RandomResizedCrop(24, flip=0.5),
+    "crop": hr.RandomCrop(17),
+    "centre": hr.CenterCrop((30, 25), flip=0.5),
+    "padded": hr.CenterCrop(90),
+    "letterbox": hr.Letterbox(50),
+    "upside down": [hr.Resize(31), hr.RandomVerticalFlip(0.5)],
+}
+FIELDS = {
+    "triangle": {},
+    "bicubic": {"filter": "bicubic"},
+    "nearest": {"filter": "nearest"},
+    "grey": {"mode": "L"},
+    "shrunk": {"shrink_to": 30},
+    "floats": {"dtype": "float32"},
+    "wide": {"channels": 3, "dtype": "uint16"},
+}
+
+
+def noise(seed: int, width: int, height: int) -> Image.Image:
+    """Smooth noise, which has no symmetry."""
+    values = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), np.uint8)
+    return Image.fromarray(values).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def displayed(file: bytes) -> Image.Image:
+    return ImageOps.exif_transpose(Image.open(io.BytesIO(file)))
+
+
+def every_image(files: list[bytes], fields: dict[str, Any], **options: Any) -> tuple[list[dict[str, Any]], Any]:
+    loader = hr.Loader(hr.open(files), fields, batch_size=1, output="numpy", on_error="raise", seed=3, **options)
+    return list(loader), loader.stats()
+
+
+@pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_turned_image_is_that_of_its_turned_pixels(view, field):
+    """Bit for bit, and without Pillow; the draws are those of the displayed image."""
+    kinds: list[dict[str, Any]] = [{"kind": "JPEG"}, {"kind": "JPEG", "progressive": True}, {"kind": "PNG"}]
+    files = [encoded(noise(turn, 61, 43), turn, **kinds[turn % 3]) for turn in range(1, 9)]
+    files += [encoded(noise(turn, 37, 58).convert("L"), turn, **kinds[turn % 2]) for turn in range(1, 9)]
+    expected = [encoded(displayed(file), 1) for file in files]
+    image = hr.Image(dct_scaling=False, **field)
+    (found, stats), (wanted, _) = (every_image(each, {"image": image}, view=view) for each in (files, expected))
+    for here, there in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(here["image"], there["image"])
+    assert stats.declined == 0
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("eighths", [1, 2, 4])
+def test_a_scaled_decode_is_turned_without_a_shift(turn, eighths):
+    """The stored image's last pixels are part of a scaled one, which a mirrored image begins with."""
+    size = 384 // (8 // eighths)
+    files = [encoded(noise(5, 397, 389), each, "JPEG", quality=95) for each in (1, turn)]
+    image = hr.Image(dct_scaling=True, channels_last=True)
+    found, _ = every_image(files, {"image": image}, view=hr.Resize((size, size)))
+    upright, here = (batch["image"][0].transpose(1, 2, 0) for batch in found)
+    back = Image.fromarray(upright)
+    back.getexif()[0x0112] = turn
+    expected = np.asarray(ImageOps.exif_transpose(back)).astype(int)
+    assert np.abs(here - expected).max() <= 1
+
+
+def test_copies_of_a_turned_image_share_its_decode():
+    files = [encoded(noise(turn, 61, 43), turn, "JPEG") for turn in range(1, 9)]
+    expected = [encoded(displayed(file), 1) for file in files]
+    fields = {"image": hr.Image(view=hr.RandomResizedCrop(16), copies=3, dct_scaling=False)}
+    (found, stats), (wanted, _) = (every_image(each, fields) for each in (files, expected))
+    for here, there in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(here["image"], there["image"])
+    assert stats.declined == 0
+
+
+def app1(content: bytes) -> bytes:
+    return b"\xff\xe1" + struct.pack(">H", 2 + len(content)) + content
+
+
+def entry(kind: int, count: int, value: bytes, order: str = "<") -> bytes:
+    begin = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8)
+    return b"Exif\0\0" + begin + struct.pack(order + "HHHI", 1, 0x0112, kind, count) + value + bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("segments", "turn"),
+    [
+        ([entry(3, 1, b"\6\0\0\0")], 6),
+        ([entry(3, 1, b"\0\6\0\0", ">")], 6),
+        ([entry(4, 1, b"\0\0\0\6", ">")], 6),
+        ([entry(1, 1, b"\6\0\0\0")], 1),
+        ([entry(3, 1, b"\x09\0\0\0")], 1),
+        ([b"http://ns.adobe.com/xap/1.0/\0" + bytes(3000), entry(3, 1, b"\6\0\0\0")], 6),
+        ([entry(3, 1, b"\1\0\0\0"), entry(3, 1, b"\6\0\0\0")], 1),
+    ],
+)
+def test_the_orientation_is_that_which_pillow_reads(segments, turn):
+    plain = encoded(noise(1, 61, 43), 1, "JPEG")
+    file = plain[:2] + b"".join(map(app1, segments)) + plain[2:]
+    upright = Image.open(io.BytesIO(plain))
+    expected = upright if turn == 1 else upright.transpose(DISPLAYED_BY[turn])
+    assert _core.exif_orientation(file) == turn
+    np.testing.assert_array_equal(hr.decode_image(file, output="numpy"), np.asarray(expected))
+    np.testing.assert_array_equal(np.asarray(displayed(file)), np.asarray(expected))
+
+
+def test_memory_for_turning_is_part_of_the_limit():
+    file = encoded(noise(1, 610, 430), 6, "JPEG")
+    enough, short = (hr.Limits(max_decode_bytes=4 * 610 * 430 - less) for less in (0, 1))
+    assert hr.decode_image(file, output="numpy", limits=enough).shape[:2] == (610, 430)
+    with pytest.raises(LimitError):
+        hr.decode_image(file, output="numpy", limits=short)
 
 
 def test_a_state_of_the_pixels_before_warns():

@@ -42,6 +42,7 @@ from headrace.data.pillow_images import (
     apart_formats,
     open_picture,
     orientation_of,
+    picture_orientation,
     picture_size,
     turned,
 )

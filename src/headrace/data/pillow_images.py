@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from headrace._core import Limits
+from headrace._core import Limits, exif_orientation
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -113,6 +113,15 @@ def orientation_of(opened: PIL.Image.Image) -> int:
     except Exception:  # as above
         return 1
     return found if found in range(1, 9) else 1
+
+
+def picture_orientation(data: bytes, limits: Limits) -> int:
+    """Return the EXIF orientation by which the image is decoded, in the core or by Pillow. Raises as `open_picture`."""
+    by_core = exif_orientation(data)
+    if by_core is not None:
+        return by_core
+    with open_picture(data, limits) as opened:
+        return orientation_of(opened)
 
 
 def turned(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:

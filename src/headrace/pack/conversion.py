@@ -161,7 +161,6 @@ class ImageConverter:
         return Encoded(target.getvalue(), "tif" if wide else "png")
 
 
-_ORIENTATION = 0x0112
 _PHOTOS = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
 """Pillow's modes of pictures with 8 bits a channel; others hold labels, depth or measurements, which stay exact."""
 
@@ -172,7 +171,7 @@ def _opened(data: bytes) -> PIL.Image.Image:
 
 def _planes(data: bytes) -> bytes | None:
     """Return a JPEG in YUV4MPEG2; None for one that has no such form, or that its EXIF turns or mirrors."""
-    if b"Exif\0\0" in data and _opened(data).getexif().get(_ORIENTATION, 1) != 1:
+    if _core.exif_orientation(data) not in (None, 1):
         return None
     try:
         return _core.jpeg_planes(data)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import SIDEWAYS, Dataset, open_picture, orientation_of, stated_columns
+from headrace.data import SIDEWAYS, Dataset, picture_orientation, stated_columns
 from headrace.errors import DatasetError
 from headrace.fields import Spatial
 
@@ -50,8 +50,7 @@ class Frames:
 
     def _turn(self, sample: int, stated: list[Any], size: list[int]) -> int:
         if self._field.exif and stated == size[::-1]:
-            with open_picture(self._read(sample), self._limits) as opened:
-                orientation = orientation_of(opened)
+            orientation = picture_orientation(self._read(sample), self._limits)
             if orientation in SIDEWAYS:
                 return orientation
         place, _ = self._dataset.where(self._column, sample)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._core import ViewColumn
-from headrace.data import open_picture, orientation_of
 from headrace.fields import Image
 from headrace.loader.batch_values import BatchRows
 from headrace.loader.recipe import Recipe
@@ -21,9 +20,6 @@ from headrace.loader.stats import StageStats
 
 if TYPE_CHECKING:
     import torch
-
-_EXIF, _MOST_EXIF_AT = b"Exif\0\0", 1 << 16
-"""Start of EXIF data, and the bytes of a file within which it is looked for."""
 
 
 @dataclass
@@ -101,15 +97,7 @@ class DeviceDecoding:
 
     def _is_turned(self, encoded: bytes) -> bool:
         """Return True for an image that its EXIF orientation turns, which is left to the core."""
-        if not self._exif or _EXIF not in encoded[:_MOST_EXIF_AT]:
-            return False
-        try:
-            with open_picture(encoded, self._limits) as opened:
-                return orientation_of(opened) != 1
-        except MemoryError:
-            raise
-        except Exception:  # Pillow's plugins raise anything for damaged bytes, which the core names
-            return True
+        return self._exif and _core.exif_orientation(encoded) != 1
 
     def _views(self, rows: BatchRows, sizes: NDArray[np.int32]) -> NDArray[np.float64]:
         """Return the views of rows; 0 for a view that does not fit its image."""

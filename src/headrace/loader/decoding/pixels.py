@@ -34,7 +34,7 @@ _NO_PLACE = np.iinfo(np.int64).min
 
 Options = dict[str, Any]
 
-_PIXELS_VERSION = 3
+_PIXELS_VERSION = 4
 """Raise it with any change to the pixels that the same arguments make from the same file."""
 
 
