@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 import headrace as hr
-from headrace.tools.equal import Judgement, LoaderObservation, judge, observe
+from headrace.compare import Judgement, LoaderObservation, judge, observe
 
 SIDE = 48
 IMAGE, VIEW = hr.Image(), hr.Resize((SIDE, SIDE))

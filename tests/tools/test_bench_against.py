@@ -15,8 +15,9 @@ import pytest
 import torch
 from test_bench import HERE, SETTINGS, run, shown
 
+from headrace.compare import batch_size_of
 from headrace.errors import HeadraceError, UsageError
-from headrace.tools.bench.against import against_batch_sizes, batch_size_of, check_name
+from headrace.tools.bench.against import against_batch_sizes, check_name
 from headrace.tools.bench.comparison import METRICS, BenchResult, available_images
 from headrace.tools.bench.runs import run_rounds
 from headrace.tools.bench.settings import BenchSettings, window

@@ -11,7 +11,7 @@ import typer
 from headrace.doctor.cli import app as doctor_app
 from headrace.errors import HeadraceError
 from headrace.tools import bench_command, dataset_commands, pack_commands, plan_command
-from headrace.tools.equal.equal_command import equal
+from headrace.tools.equal_command import equal
 
 app = typer.Typer(
     name="headrace",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from headrace.tools.equal import Judgement
+    from headrace.compare import Judgement
 
 
 @pytest.fixture
@@ -18,8 +18,7 @@ def headrace_equal() -> Callable[..., Judgement]:
     It fails the test with a report unless the loaders are equal but for what `allow` names: codes of differences, and
     `unseen:LEAF` for a leaf in which a difference may stay unseen. It returns the judgement.
     """
-    from headrace.tools.equal import judge, observe
-    from headrace.tools.equal.equal_command import judgement_lines
+    from headrace.compare import judge, judgement_lines, observe
 
     def equal(
         before: Any, after: Any, *, samples: int | None = None, epochs: int = 2, allow: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The verdict of `python draft.py`: the same, different and where, or not comparable."""
+"""The verdict of `python draft.py`: equal, different and where, or not enough seen."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 from processes import source_paths
 
+from headrace.compare import Judgement
 from headrace.doctor.adoption import compare_with_script
 
 SCRIPT = """
@@ -58,8 +59,8 @@ def sample(index: int, **changes: Any) -> dict[str, Any]:
     return {"image": image, "label": torch.tensor([index]), "path": [f"photos/{index}.jpg"]} | changes
 
 
-def compared(folder: Path, given: str = "image", **changes: Callable[[dict[str, Any]], Any]) -> dict[str, str]:
-    """Compare with a Loader whose arrays are changed so; return the verdict of each array."""
+def compared(folder: Path, given: str = "image", **changes: Callable[[dict[str, Any]], Any]) -> Judgement:
+    """Compare with a Loader whose arrays are changed so."""
     script = folder / "train.py"
     script.write_text(SCRIPT.replace("IMAGE", given))
 
@@ -67,14 +68,13 @@ def compared(folder: Path, given: str = "image", **changes: Callable[[dict[str, 
         usual = sample(index)
         return usual | {name: change(usual) for name, change in changes.items()}
 
-    rows = compare_with_script(lambda size, shuffle: MadeLoader(made), iter, [str(script)])
-    return {row.path: row.verdict for row in rows}
+    return compare_with_script(lambda size, shuffle: MadeLoader(made), iter, [str(script)])
 
 
 def test_the_same_samples_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = compared(tmp_path, image=lambda one: one["image"] + 1e-4)
-    assert set(found.values()) == {"same"}
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Same: all 3")
+    assert (found.verdict, found.samples, list(found.compared)) == ("equal", (8, 8), ["image", "label", "path.0"])
+    assert capsys.readouterr().out.splitlines()[0] == "equal"
 
 
 def blurred(one: dict[str, Any]) -> torch.Tensor:
@@ -93,6 +93,7 @@ def blurred(one: dict[str, Any]) -> torch.Tensor:
         ("image", blurred),
         ("image", lambda one: one["image"][..., :16]),
         ("image", lambda one: one["image"] * 255),
+        ("image", lambda one: one["image"] + 0.015 / 0.225 * 0.2),  # a mean of 0.47 for 0.485
         ("path", lambda one: [one["path"][0].encode()]),
         ("path", lambda one: ["another.jpg"]),
     ],
@@ -101,28 +102,24 @@ def test_what_differs_is_named(
     name: str, change: Callable[[dict[str, Any]], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = compared(tmp_path, **{name: change})
-    place = "path.0" if name == "path" else name
-    assert {path for path, verdict in found.items() if verdict == "different"} == {place}
-    assert capsys.readouterr().out.splitlines()[-1] == f"Different: {place}."
+    assert found.verdict == "different"
+    assert {one.leaf for one in found.differences} == {"path.0" if name == "path" else name}
+    assert capsys.readouterr().out.splitlines()[0] == "different"
 
 
-def test_what_is_drawn_is_not_comparable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A lost resize has the same type, shape and range, so these do not make it the same."""
-    found = compared(tmp_path, DRAWN, image=lambda one: one["image"] * 1.9)
-    assert found == {"image": "not comparable", "label": "same", "path.0": "same"}
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Not comparable")
-
-
-@pytest.mark.parametrize("change", [lambda one: one["image"] * 9, lambda one: one["image"][..., :16] * 1.9])
-def test_what_is_drawn_differs_by_its_shape_and_its_range(
-    change: Callable[[dict[str, Any]], Any], tmp_path: Path
-) -> None:
-    assert compared(tmp_path, DRAWN, image=change)["image"] == "different"
+@pytest.mark.parametrize(
+    ("factor", "expected"), [(1.0, set()), (9.0, {"distribution"}), (0.0, {"augmentation", "values"})]
+)
+def test_few_samples_of_a_drawn_image_differ_by_their_range(factor: float, expected: set[str], tmp_path: Path) -> None:
+    found = compared(tmp_path, DRAWN, image=lambda one: factor * one["image"] * torch.rand(1).add(1))
+    assert {(one.code, one.leaf) for one in found.differences} <= {(code, "image") for code in expected}
+    assert found.verdict == ("different" if expected else "not enough seen")
+    assert [one.leaf for one in found.unseen] == ([] if expected else ["image"])
 
 
 def test_a_missing_array_and_one_too_many_are_different(tmp_path: Path) -> None:
     found = compared(tmp_path, depth=lambda one: np.zeros((1, 4), np.float32))
-    assert found["depth"] == "different"
+    assert [(one.code, one.leaf) for one in found.differences] == [("leaves", "depth")]
 
 
 TRACKED = """
@@ -150,7 +147,7 @@ def test_a_script_leaves_nothing_behind_and_its_trackers_stay_offline(tmp_path: 
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *source_paths()])}
     ran = subprocess.run(draft, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert "Same: all 3" in ran.stdout
+    assert ran.stdout.startswith("equal")
     assert "Traceback" not in ran.stderr
     assert {path.name for path in tmp_path.iterdir()} == before
     assert (tmp_path / "log.txt").read_text() == "begun"

@@ -22,7 +22,7 @@ from headrace.doctor.measure import main_view_of
 
 MODULE = '''"""Data of train.py through headrace.Loader: exact.
 
-Run this file to load the same samples both ways: it prints the largest difference.
+Run this file to load the same samples both ways, and compare them.
 """
 
 import headrace as hr

@@ -34,7 +34,7 @@ BY_TEXT = ("__all__", "globals(", "locals(", "vars(", "eval(")
 """Texts of code that accesses names by string."""
 CHECK_ONLY = {"SCRIPT"}
 """Constants of the module that only its comparison with the script uses."""
-FROM_SCRATCH = "Run this file to load the same samples both ways: it prints the largest difference.\n"
+FROM_SCRATCH = "Run this file to load the same samples both ways, and compare them.\n"
 
 
 def adopting_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> LoaderCall | None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from headrace.compare import batch_size_of
 from headrace.errors import HeadraceError, UsageError
 from headrace.tools.bench.settings import BenchSettings
 
@@ -59,27 +60,6 @@ def against_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[
                 f"--against {settings.against}: expected batches, and its loader gave none. A generator can be "
                 "iterated once only: return what begins anew each time, as a DataLoader does."
             )
-
-
-def batch_size_of(batch: Any) -> int | None:
-    """Return the number of samples in a batch; None if it cannot be determined.
-
-    For a dict, tuple or list, it is the length of the first tensor, array or list inside; otherwise the batch's own
-    length.
-    """
-    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
-    inner = next((length for part in parts if (length := _length(part)) is not None), None)
-    return inner if inner is not None or isinstance(batch, Mapping) else _length(batch)
-
-
-def _length(value: Any) -> int | None:
-    """Return the number of samples in a part of a batch; a text is one sample, not a batch of letters."""
-    if isinstance(value, Mapping):
-        return batch_size_of(value)
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else None
-    return len(value) if hasattr(value, "__len__") and not isinstance(value, str | bytes) else None
 
 
 def accepted_arguments(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ from made_loaders import (
 from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
+from headrace.compare import CODES, Judgement, judge, observe
+from headrace.compare.observation import leaves_of
 from headrace.errors import UsageError
 from headrace.tools.command_line import app
-from headrace.tools.equal import CODES, Judgement, judge, observe
-from headrace.tools.equal.named_loaders import named_loader
-from headrace.tools.equal.observing import leaves_of
+from headrace.tools.named_loaders import named_loader
 
 pytest_plugins = ("pytester",)
 Made = Callable[[], DataLoader[Any]]
@@ -316,6 +316,43 @@ def test_leaves_of_a_batch(size: int) -> None:
     batch = [images, masks, {"boxes": boxes, "names": names}]  # a list, as default_collate makes of tuples
     assert [path for path, _ in leaves_of(batch, size)] == ["0", "1", "2.boxes", "2.names"]
     assert [path for path, _ in leaves_of([images, masks], size)] == ["0", "1"]
+
+
+def _detections(*, boxes: int) -> list[Any]:
+    """Return two batches of four pictures with up to three boxes, a last one of two; in one sample a box is off."""
+    counts = [index % 4 for index in range(10)]
+    samples = [
+        {"boxes": np.full((count, 4), index + (index == 7) * boxes), "image_id": index}
+        for index, count in enumerate(counts)
+    ]
+    return [(np.zeros((len(part), 3, 8, 8)), part) for part in (samples[:4], samples[4:8], samples[8:])]
+
+
+def test_targets_of_a_detector_are_compared_sample_by_sample() -> None:
+    one, same, other = (observe("", _detections(boxes=boxes)) for boxes in (0, 0, 1))
+    assert judge(one, same).verdict == "equal"
+    assert ("values", "1.boxes") in codes(judge(one, other))
+
+
+def test_rare_draws_of_one_loader_take_more_samples() -> None:
+    """One sample of 40 drawn in another loader would not show in 8."""
+
+    def rare(epochs: Iterator[int], count: int) -> Iterator[Any]:
+        drawn = next(epochs)
+        return iter([{"id": [str(n)], "value": np.array([float(n == 3) * drawn])} for n in range(count)])
+
+    class Rare:
+        def __init__(self, count: int, drawn: Iterable[int]) -> None:
+            self.count, self.epochs = count, iter(drawn)
+
+        def __iter__(self) -> Iterator[Any]:
+            return rare(self.epochs, self.count)
+
+    few = judge(observe("", Rare(20, (0, 1))), observe("", Rare(20, (0, 0))))
+    assert (few.verdict, few.unseen[0].leaf) == ("not enough seen", "value")
+    assert few.unseen[0].samples is not None
+    enough = few.unseen[0].samples
+    assert 100 < enough < 1000
 
 
 def test_a_draft_is_told_the_epoch(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from functools import cache
 
 import numpy as np
 
-from headrace.tools.equal.observing import THUMBNAIL, Floats, overlaps
-from headrace.tools.equal.pairing import Ints, Singles, mirrored
+from headrace.compare.observation import THUMBNAIL, Floats, overlaps
+from headrace.compare.pairing import Ints, Singles, mirrored
 
 _SCALES = (0.55, 0.68, 0.83, 1.0, 1.2, 1.48, 1.8)
 """Sides of the one's window by those of the other's."""

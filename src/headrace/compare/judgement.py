@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headrace.tools.equal.distribution import FAULTS, drawn_tests, faults_of, least_z, samples_to_show
-from headrace.tools.equal.observing import EpochObservation, LeafObservation, LoaderObservation
-from headrace.tools.equal.pairing import LEAST_SAMPLES, Bools, Ints, Pairing
-from headrace.tools.equal.values import compare_values
+from headrace.compare.distribution import FAULTS, drawn_tests, faults_of, least_z, samples_to_show
+from headrace.compare.observation import EpochObservation, LeafObservation, LoaderObservation
+from headrace.compare.pairing import LEAST_SAMPLES, Bools, Ints, Pairing
+from headrace.compare.values import compare_values
 
 CODES = {
     "leaves": "A batch of one loader has a leaf that the other's has not.",
@@ -35,7 +35,10 @@ CODES = {
 SCHEMA = 2
 _NEIGHBOURS = 0.3
 """Correlation of two epochs' positions from which an epoch counts as shuffled among neighbours."""
+_RANGES = 0.25
+"""Difference between the ends of two ranges of few samples that counts, as a share of the range."""
 _FIXED = "the same in each epoch"
+Compared = tuple[str, "list[Difference | Unseen]"]
 Verdict = Literal["equal", "not enough seen", "different"]
 
 
@@ -77,7 +80,7 @@ class Judgement:
     samples: tuple[int, int]
     """Samples in an epoch of each."""
     samples_per_s: tuple[float, float]
-    """Samples per second in the last epoch of each, in the loader's `next()`. For information only."""
+    """Samples per second in the last epoch of each, in the loader's `next()`; 0 if not timed."""
 
     @property
     def verdict(self) -> Verdict:
@@ -111,13 +114,20 @@ def judge(before: LoaderObservation, after: LoaderObservation) -> Judgement:
             paired = _values(name, pairing) if len(pairing.rows) else None
             found = paired or _all_values(name, before, after, len(shared))
         else:
-            texts = ["drawn at random" if name in each else _FIXED for each in pairing.drawn]
-            found = "values", [Difference("augmentation", name, texts[0], texts[1])]
+            found = _drawn_by_one(name, pairing)
         compared[name] = found[0]
         differences += [each for each in found[1] if isinstance(each, Difference)]
         unseen += [each for each in found[1] if isinstance(each, Unseen)]
-    speeds = [each.epochs[-1].samples / max(each.epochs[-1].seconds, 1e-9) for each in (before, after)]
+    speeds = [each.epochs[-1].samples_per_s for each in (before, after)]
     return Judgement(differences, unseen, compared, (one.samples, other.samples), (speeds[0], speeds[1]))
+
+
+def _drawn_by_one(name: str, pairing: Pairing) -> Compared:
+    if needed := pairing.to_show_draws(name):
+        samples = len(pairing.complete) + needed
+        return "values", [Unseen(name, ["draws of one loader alone"], f"{samples} samples", samples)]
+    texts = ["drawn at random" if name in each else _FIXED for each in pairing.drawn]
+    return "values", [Difference("augmentation", name, texts[0], texts[1])]
 
 
 def _lengths(one: EpochObservation, other: EpochObservation) -> Iterator[Difference]:
@@ -180,9 +190,6 @@ def _order(one: Ints, other: Ints) -> str:
     return "shuffled among neighbours" if is_near else "shuffled"
 
 
-Compared = tuple[str, list[Difference | Unseen]]
-
-
 def _values(name: str, pairing: Pairing, alike: Bools | None = None) -> Compared | None:
     """Compare paired makings, of which those that are `alike` come of one draw; all, if neither loader draws.
 
@@ -220,7 +227,8 @@ def _drawn(name: str, pairing: Pairing, leaves: int) -> Compared:
     if found is not None:
         return found
     if pairing.epochs[0].samples < LEAST_SAMPLES:
-        return "too few samples", [Unseen(name, list(FAULTS), f"{LEAST_SAMPLES} samples or more", LEAST_SAMPLES)]
+        few = Unseen(name, list(FAULTS.values()), f"{LEAST_SAMPLES} samples or more", LEAST_SAMPLES)
+        return "range", [*_ranges(name, pairing)] or [few]
     tests = drawn_tests(name, pairing)
     threshold = least_z(leaves * len(tests))
     largest = max(tests, key=lambda test: test.z)
@@ -230,6 +238,19 @@ def _drawn(name: str, pairing: Pairing, leaves: int) -> Compared:
         return "distribution", [Difference("distribution", name, before, after, p_value)]
     needed = {fault: samples_to_show(fault, tests, threshold) for fault in faults_of(name, pairing)}
     return "distribution", [*_unseen(name, pairing, {fault: each for fault, each in needed.items() if each != 0})]
+
+
+def _ranges(name: str, pairing: Pairing) -> Iterator[Difference]:
+    """Yield a difference if the ends of the values' ranges are apart by more than few samples explain."""
+    ends = []
+    for part in (pairing.epochs[: pairing.makings], pairing.epochs[pairing.makings :]):
+        tables = [epoch.leaves[name].statistics for epoch in part]
+        known = [table[key] for table in tables for key in table if key.startswith(("lowest", "highest"))]
+        ends.append((min(map(np.min, known)), max(map(np.max, known))) if known else (0.0, 0.0))
+    (low, high), (other_low, other_high) = ends
+    if max(abs(low - other_low), abs(high - other_high)) > _RANGES * max(high - low, other_high - other_low):
+        texts = [f"{one:.4g} to {other:.4g}" for one, other in ends]
+        yield Difference("distribution", name, texts[0], texts[1])
 
 
 def _unseen(name: str, pairing: Pairing, needed: dict[str, int | None]) -> Iterator[Unseen]:

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import UsageError
-from headrace.tools.bench.against import batch_size_of
 
 Floats = npt.NDArray[np.float64]
 _LEAST_SIDE = 8
@@ -72,6 +72,20 @@ class EpochObservation:
     def samples(self) -> int:
         return sum(self.batch_sizes)
 
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.seconds if self.seconds else 0.0
+
+    def add(self, size: int, leaves: Iterable[tuple[str, Any]]) -> None:
+        """Add a batch of `size`. A leaf that other batches have is None in its samples."""
+        found = dict(leaves)
+        for path in dict.fromkeys([*self.leaves, *found]):
+            leaf = self.leaves.setdefault(path, LeafObservation())
+            missing = [None] * (self.samples - len(leaf.digests))
+            for sample in [*missing, *(_samples(found[path], size) if path in found else [None] * size)]:
+                _add(leaf, sample)
+        self.batch_sizes.append(size)
+
 
 @dataclass(frozen=True)
 class LoaderObservation:
@@ -111,11 +125,7 @@ def _epoch(name: str, loader: Any, number: int, most_samples: int | None) -> Epo
         size = batch_size_of(batch)
         if not size:
             raise UsageError(f"{name}: expected batches of samples, got a {type(batch).__name__} without a length")
-        for path, value in leaves_of(batch, size):
-            leaf = epoch.leaves.setdefault(path, LeafObservation())
-            for sample in _samples(value, size):
-                _add(leaf, sample)
-        epoch.batch_sizes.append(size)
+        epoch.add(size, leaves_of(batch, size))
         if most_samples is not None and epoch.samples >= most_samples:
             break
     if not epoch.batch_sizes and number == 0:
@@ -131,9 +141,35 @@ def _timed(loader: Iterable[Any], epoch: EpochObservation) -> Iterator[Any]:
         began_s = time.perf_counter()
 
 
+def batch_size_of(batch: Any) -> int | None:
+    """Return the number of samples in a batch; None if it cannot be determined.
+
+    For a dict, tuple or list, it is the length of the first tensor, array or list inside; otherwise the batch's own
+    length.
+    """
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
+    inner = next((length for part in parts if (length := _length(part)) is not None), None)
+    return inner if inner is not None or isinstance(batch, Mapping) else _length(batch)
+
+
+def _length(value: Any) -> int | None:
+    """Return the number of samples in a part of a batch; a text is one sample, not a batch of letters."""
+    if isinstance(value, Mapping):
+        return batch_size_of(value)
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else None
+    return len(value) if hasattr(value, "__len__") and not isinstance(value, str | bytes) else None
+
+
 def leaves_of(batch: Any, size: int, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the arrays, and the lists of one value per sample, of a batch of `size`, with their places in it."""
-    if isinstance(batch, Mapping):
+    """Yield the arrays, and the lists of one value per sample, of a batch of `size`, with their places in it.
+
+    A list of one dict per sample, as detectors take, is a dict of lists.
+    """
+    if _is_of_dicts(batch, size):
+        parts = [(str(key), _PerSample(one.get(key) for one in batch)) for key in dict.fromkeys(chain(*batch))]
+    elif isinstance(batch, Mapping):
         parts = [(str(key), value) for key, value in batch.items()]
     elif hasattr(batch, "_fields"):
         parts = list(zip(batch._fields, batch, strict=True))
@@ -146,8 +182,18 @@ def leaves_of(batch: Any, size: int, path: str = "") -> Iterator[tuple[str, Any]
         yield from leaves_of(value, size, f"{path}.{name}" if path else name)
 
 
+class _PerSample(list[Any]):
+    """One value per sample, whatever its length."""
+
+
+def _is_of_dicts(batch: Any, size: int) -> bool:
+    return isinstance(batch, tuple | list) and len(batch) == size and all(isinstance(one, Mapping) for one in batch)
+
+
 def _is_leaf(values: tuple[Any, ...] | list[Any], size: int) -> bool:
     """Return True for one value per sample: texts, numbers, or arrays that do not themselves hold a batch."""
+    if isinstance(values, _PerSample):
+        return not _is_of_dicts(values, size)
     if len(values) != size:
         return False
     if all(isinstance(one, str | bytes | int | float | None) for one in values):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.tools.equal.observing import LoaderObservation
+from headrace.compare.observation import LoaderObservation
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Singles: TypeAlias = npt.NDArray[np.float32]
+FALSE_ALARMS = 0.001
+"""Share of comparisons of two equal loaders with a difference of one kind, at most."""
 LEAST_SAMPLES = 30
 """Samples from which distributions are compared."""
 _UNIQUE = 0.9
@@ -36,6 +39,7 @@ class Pairing:
         is_enough = self._paired_counts(most)[1] >= min(LEAST_SAMPLES, max(1, self.epochs[0].samples // 2))
         self.rows = most if is_enough else none
         """int64[samples, epochs]; -1 for a sample that an epoch lacks."""
+        self._changed: dict[tuple[int, str], tuple[int, int]] = {}
         self.drawn = [
             {name for name in shared if self._is_drawn(name, n, each)} for n, each in enumerate((before, after))
         ]
@@ -110,7 +114,21 @@ class Pairing:
         if not pairs:
             return loader.changed(leaf) >= max(loader.epochs[0].batch_sizes)
         digests = [epoch.leaves[leaf].digests for epoch in self.epochs]
-        return any(digests[a][b] != digests[c][d] for a, b, c, d in pairs)
+        changed = sum(int(digests[a][b] != digests[c][d]) for a, b, c, d in pairs)
+        self._changed[number, leaf] = changed, len(pairs)
+        return changed > 0
+
+    def to_show_draws(self, leaf: str) -> int:
+        """Return how many more samples it takes to show that only one loader draws a leaf; 0 if it is shown.
+
+        The other might draw as rarely as the one, and not within the samples seen.
+        """
+        found = [self._changed.get((number, leaf)) for number in (0, 1)]
+        if found[0] is None or found[1] is None:
+            return 0
+        (changed, of), (_, seen) = max(found[0], found[1]), min(found[0], found[1])
+        needed = math.log(FALSE_ALARMS) / math.log1p(-changed / (of + 1))
+        return max(0, math.ceil((needed - seen) / (self.makings - 1)))
 
     def _by_digests(self, leaf: str) -> Ints:
         """Pair samples by a leaf with a value of its own in nearly each of them.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.tools.equal.observing import SKETCH, Floats, LeafObservation
-from headrace.tools.equal.pairing import Bools, Ints, Pairing
+from headrace.compare.observation import SKETCH, Floats, LeafObservation
+from headrace.compare.pairing import Bools, Ints, Pairing
 
 _MANY_LEVELS = 48
 """Different values in the usual sample from which an image is decoded pixels, not a mask."""

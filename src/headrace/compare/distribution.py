@@ -14,13 +14,11 @@ from statistics import NormalDist
 
 import numpy as np
 
-from headrace.tools.equal.observing import SMALLER, Floats
-from headrace.tools.equal.orientation import matches
-from headrace.tools.equal.pairing import Ints, Pairing
-from headrace.tools.equal.values import ValueScale, scale_of
+from headrace.compare.observation import SMALLER, Floats
+from headrace.compare.orientation import matches
+from headrace.compare.pairing import FALSE_ALARMS, Ints, Pairing
+from headrace.compare.values import ValueScale, scale_of
 
-FALSE_ALARMS = 0.001
-"""Share of comparisons of two equal loaders with any `distribution` difference, at most."""
 FAULTS = {
     "flip": "a lost flip",
     "scale": "windows of 10 % less area",

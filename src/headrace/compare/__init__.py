@@ -1,0 +1,18 @@
+"""Comparison of two loaders: do they give the same samples, values and distributions?"""
+
+from headrace.compare.judgement import CODES, Difference, Judgement, Unseen, judge
+from headrace.compare.observation import EpochObservation, LoaderObservation, batch_size_of, observe
+from headrace.compare.report import judgement_lines
+
+__all__ = [
+    "CODES",
+    "Difference",
+    "EpochObservation",
+    "Judgement",
+    "LoaderObservation",
+    "Unseen",
+    "batch_size_of",
+    "judge",
+    "judgement_lines",
+    "observe",
+]
