@@ -10,14 +10,13 @@ import pytest
 from machine_findings import quantities
 from made_prescriptions import ROOMY, helping, made, prescribed, why_not, with_batches
 from made_sessions import MadeRun
-from report_pages import printed
+from report_pages import printed, text
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.loader import coverage
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import Outputs, document
 from headrace.doctor.report.remedy_text import part_line
-from headrace.doctor.report.terminal import text
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
 from headrace.doctor.session.model import Session

@@ -24,13 +24,12 @@ from made_prescriptions import (
 )
 from made_reports import made_diagnosis, made_prescription, made_session
 from made_sessions import MadeRun
-from report_pages import printed
+from report_pages import printed, text
 
 from headrace.doctor.causes.decoding import BY_CALL
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Prediction, Remedy
 from headrace.doctor.probe.hooks.image_libraries import OPENCV_TRANSFORMS, PILLOW_TRANSFORMS
-from headrace.doctor.report.terminal import text
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder, StagingPlace
 from headrace.doctor.session.model import Session, SessionNote

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from golden_sessions import prescribed, session_of
 from markupsafe import escape
-from report_pages import codes, said
+from report_pages import codes, said, text
 
 from headrace.doctor.causes import Prescription, diagnose
 from headrace.doctor.causes.stage_names import NAMES
 from headrace.doctor.measure import Diagnosis
-from headrace.doctor.report import text
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session

@@ -93,19 +93,6 @@ def test_how_busy_the_workers_are_and_on_how_many_cores(tmp_path):
     assert (making.workers, making.batch_us) == (2, 2_000)
 
 
-def test_a_thinned_worker_is_as_busy_as_it_was(tmp_path):
-    run = MadeRun(stages={"decode:a": 2_000}, workers=1, steps=200)
-    write_settings(tmp_path)
-    for name, records in simulate(run).items():
-        write_evidence(tmp_path, name, [one for one in records if one[0] != "batch" or one[2] % 4 == 0])
-    path = tmp_path / "evidence" / "host-101-0.jsonl"
-    write_settings(tmp_path, most_bytes=path.stat().st_size * 2)
-    (making,) = diagnose(read(tmp_path)).batch_production
-    assert making.busy == pytest.approx(2 / 3.5, rel=0.05)
-    assert making.cores == pytest.approx(1 / 3.5, rel=0.05)
-    assert making.batches < 60
-
-
 def test_slow_samples_are_the_worst_of_all_workers_with_their_stage(tmp_path):
     session = made_session(tmp_path, MadeRun(samples=4))
     session.makers[0].slow = [SlowSample("'a.png'", 0, 1, 30_000, [(0, 1_000), (1, 29_000)], 30_000)]

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from training_loops import Stream
 
 from headrace.doctor.probe.batch_production import LONGEST_KEY, MOST_SLOWEST, SlowestSamples, key_text
-from headrace.doctor.probe.evidence_file import BLOCK, MOST_HELD, left_out
+from headrace.doctor.probe.evidence_file import MOST_HELD
 from headrace.doctor.probe.overhead import (
     FIRST_BATCHES,
     MOST_SAMPLE_SHARE,
@@ -87,18 +87,6 @@ def test_a_batch_sent_after_the_end_of_the_loop_is_written_whole(probe: Probe) -
     (batch_record,) = (record for record in told if record[0] == "batch")
     assert batch_record[5] - batch_record[4] in (5, 6)  # rounded
     assert batch_record[6] == 2
-
-
-def test_batches_are_thinned_and_slow_samples_are_not(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(probe.evidence), "halvings", property(lambda self: 2))
-    first = BLOCK * left_out(0, 2)
-    after = BLOCK * (1 + left_out(first // BLOCK + 1, 2))
-    for index in (first, first + BLOCK - 1, first + BLOCK, first + after - 1, first + after):
-        make_batch(probe, index, sample_ns=index)
-    probe.batches.close()
-    told = records(probe)
-    assert [record[2] for record in told if record[0] == "batch"] == [first, first + BLOCK - 1, first + after]
-    assert len([record for record in told if record[0] == "slow"]) == 5
 
 
 def test_a_batch_that_hangs_is_told(probe: Probe) -> None:

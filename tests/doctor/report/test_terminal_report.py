@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 from machine_findings import quantities
 from made_reports import DIED, made_diagnosis, made_prescription, made_ranks, made_session
-from report_pages import AGAIN, GOLDEN, printed
+from report_pages import AGAIN, GOLDEN, printed, text
 from rich.cells import cell_len
 from rich.console import Console
 
 from headrace.doctor.causes.remedy import Edit, Prescription
 from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, Statement, StepBudget
-from headrace.doctor.report.terminal import text
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
 

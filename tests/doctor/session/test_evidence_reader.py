@@ -203,18 +203,17 @@ ERROR = [["error", 80, "ZeroDivisionError: by zero"], ["end", 90, "error"]]
 @pytest.mark.parametrize(
     ("window", "end", "why", "failed"),
     [
-        ("early", ERROR, "failed", FailedReplay(True, "ZeroDivisionError: by zero")),
-        ("load", ERROR, "failed", FailedReplay(False, "ZeroDivisionError: by zero")),
-        ("replay", [["end", 90, "exit"]], "failed", FailedReplay(False, "exit status 3")),
-        ("replay", [], "failed", FailedReplay(False, "exit status 3")),
+        ("load", ERROR, "failed", FailedReplay("ZeroDivisionError: by zero")),
+        ("replay", [["end", 90, "exit"]], "failed", FailedReplay("exit status 3")),
+        ("replay", [], "failed", FailedReplay("exit status 3")),
         ("observe", ERROR, "failed", None),
         ("replay", [["end", 90, "exit"]], "finished", None),
     ],
-    ids=["early", "error", "exit", "signal", "while observed", "finished"],
+    ids=["error", "exit", "signal", "while observed", "finished"],
 )
 def test_a_process_that_fails_in_replay_is_found(tmp_path, window, end, why, failed):
     write_settings(tmp_path)
-    windows = [["facts", 70 + turn, {"window": name}] for turn, name in enumerate(["early", "observe", window])]
+    windows = [["facts", 70 + turn, {"window": name}] for turn, name in enumerate(["observe", window])]
     write_evidence(tmp_path, "a", [process(1), STEP, *windows, *end])
     session = read(tmp_path, mode="measure", outcome=outcome(status=3, why=why))
     assert session.outcome.why == why

@@ -145,7 +145,7 @@ TRAINING = chapter(
         "{steady:duration}, and waits {waits:percent} of it for data.",
         "{before:duration} a {unit} at first, {waited:percent} of it data wait; {steady:duration} after that, "
         "{waits:percent}",
-        "A long run is faster than its first steps: measure it with --warmup {reached}. At first the page cache is "
+        "A long run is faster than its first steps: measure more of it with --steps. At first the page cache is "
         "cold, caches fill, and torch.compile and cuDNN choose their kernels.",
         when="The first steps take 1.3 times as long as the steady state, or longer.",
     ),

@@ -63,28 +63,27 @@ class Join:
             for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True)):
                 by_epoch.setdefault(epoch, {})[index] = row
         self._by_pid = {(maker.host, maker.pid): maker for maker in session.makers}
-        self._thinned = {(process.host, process.pid) for process in session.processes if process.cut}
-        self._thinned |= {(trainer.host, trainer.pid) for trainer in session.trainers if trainer.rests}
+        self._cut = {(process.host, process.pid) for process in session.processes if process.cut}
 
     def finder(self, trainer: Trainer, one: TrainerPass) -> Finder:
         makers = [self._by_pid.get((trainer.host, pid)) for pid in one.workers]
         rows = [{} if maker is None else self._rows[id(maker)].get(one.epoch, {}) for maker in makers]
-        return Finder(makers, rows, one.epoch, any(self.is_thinned(maker) for maker in makers if maker is not None))
+        return Finder(makers, rows, one.epoch, any(self.is_cut(maker) for maker in makers if maker is not None))
 
-    def is_thinned(self, maker: BatchProducer) -> bool:
-        """Return True if some of its batches were not written, or are lost."""
-        return (maker.host, maker.pid) in self._thinned
+    def is_cut(self, maker: BatchProducer) -> bool:
+        """Return True if some of its batches are not recorded."""
+        return (maker.host, maker.pid) in self._cut
 
 
 @dataclass(frozen=True)
 class Finder:
-    """Finder of one pass's batches. `is_thinned`: some of its producers recorded only a sample of their batches."""
+    """Finder of one pass's batches. `is_cut`: some of its producers' batches are not recorded."""
 
     makers: list[BatchProducer | None]
     rows: list[dict[int, int]]
     """Rows by batch index, per producer."""
     epoch: int
-    is_thinned: bool
+    is_cut: bool
 
     def batch(self, index: int) -> MadeBatch | None:
         """Return a batch by index, starting the search at the worker next in turn."""

@@ -138,7 +138,7 @@ class BatchRecorder:
         samples = (batch.samples or 0) - batch.together
         self.cost.total_ns += self.opened.take_calls() * price_of_a_stage_ns() + self.remote.take_spent_ns()
         self.cost.add_hooks(batch.totals, samples, batch.together)
-        made = [self._record(batch, sent, serialise)] if self._evidence.wants(batch.index) else []
+        made = [self._record(batch, sent, serialise)]
         if sent is None:
             self._held += made
             made = []

@@ -58,8 +58,8 @@ class Prover:
     """Time limit for all runs together, from now on."""
     steps: int = STEPS
     """Maximum number of steps to measure per run."""
-    option: str = "--prove-budget"
-    """Option that extends the time limit."""
+    option: str | None = None
+    """Option that extends the time limit, if any."""
     clock: Callable[[], float] = time.monotonic
     proofs: list[Proof] = field(default_factory=list)
     """Proofs so far, retained on an interruption."""
@@ -137,10 +137,8 @@ class Prover:
         if steps:
             return ""
         least_s, left_s = self.pace.seconds(0, one.step_us, warmup=warmup), max(self.left_s - one.reserved_s, 0.0)
-        return (
-            f"it takes more than {least_s:.0f} s{first} and {left_s:.0f} s were left of {self.most_s:.0f} s; "
-            f"{self.option} gives more"
-        )
+        more = "" if self.option is None else f"; {self.option} gives more"
+        return f"it takes more than {least_s:.0f} s{first} and {left_s:.0f} s were left of {self.most_s:.0f} s{more}"
 
     def _trial(self, one: Attempt, steps: int) -> Trial:
         """Make one run. After Ctrl-C it is `interrupted`, and no other should follow."""

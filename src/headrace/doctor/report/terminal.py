@@ -39,13 +39,6 @@ def show(view: ReportView, console: Console, *, verbose: bool = False) -> None:
     page.show(console)
 
 
-def text(view: ReportView) -> str:
-    """Return the whole report as plain text."""
-    page = TerminalPage(TEXT_WIDTH)
-    put_report(page, view, ALL)
-    return "".join(line.plain.rstrip() + "\n" for line in page.lines)
-
-
 def put_report(page: TerminalPage, view: ReportView, detail: ReportDetail) -> None:
     """Add every section of the report to the page."""
     _put_first(page, view.screen, "bold" if view.waits is None else f"bold {heat(view.waits)}")

@@ -83,10 +83,7 @@ class _FetchHook:
         original(fetcher, *args, **kwargs)
 
     def fetch(self, original: Function, fetcher: Any, index: Any) -> Any:
-        if self._thread.paused != NOBODY:
-            known = getattr(fetcher, FETCHES, None)
-            if known is not None:
-                known.made += 1
+        if self._thread.observed == NOBODY:
             return original(fetcher, index)
         under_way: _Fetch | None = self._begin(fetcher)
         if under_way is None:
