@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from machine_double import Texts, disk_line
 from machine_findings import quantities
 from made_reports import TRAINER, balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
 
 from headrace.doctor.causes import Prescription
-from headrace.doctor.machine.host import Disks
 from headrace.doctor.measure import Diagnosis, StagePart, TimePart
 from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import ending
@@ -196,10 +194,9 @@ def test_what_was_not_measured_is_a_dash() -> None:
 
 
 def test_a_disk_is_shown_by_the_columns_that_the_sampler_gives_it() -> None:
-    kernel = Texts({"/proc/diskstats": disk_line(8, "sda", 0, reads=1), "/sys/block/sda/queue/rotational": "0"})
-    disks = Disks(kernel)
-    disks.read(0.0)
-    kernel.texts["/proc/diskstats"] = disk_line(8, "sda", 0, reads=101, sectors=40_000, read_ms=200)
-    columns = {name: [value] for name, value in disks.read(1.0).items()}
+    columns: dict[str, list[float | None]] = {
+        "disk_sda_read_bytes_per_s": [20e6],
+        "disk_sda_read_latency_us": [2000.0],
+    }
     (machine,) = view_of(machines=[Machine("box", time=[0], columns=columns)]).machines
     assert quantities(dict(machine.lines)["disks"]) == ["20 MB", "20 MB", "2.0 ms"]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.system import ControlGroups
+from headrace.system import ControlGroups, read_text
 
 from ..attach import CommandResult, Patience, run_command
 from ..causes import failed_process
-from ..machine import Cores, Kernel
+from ..machine import Cores
 from ..probe import KEYS, ProbeSettings, boot_id
 from ..session import SCRATCH, read_session
 from ..session.after_run import Proof
@@ -44,13 +44,11 @@ class Others:
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
         clock: Callable[[], float] = time.monotonic,
         used_s: Callable[[], float] = used_s,
     ) -> None:
-        known = Kernel() if kernel is None else kernel
         own = os.getpid()
-        self._cores = Cores(known, own, ControlGroups(known.text, own))
+        self._cores = Cores(own, ControlGroups(read_text, own))
         self._clock, self._used_s = clock, used_s
         self._began, self._used = clock(), used_s()
         self._cores.read(self._began)
