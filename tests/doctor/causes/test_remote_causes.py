@@ -62,9 +62,9 @@ def test_one_request_after_another_is_latency(name: str, requests: int, found: d
 
 
 def test_a_link_that_is_full_is_bandwidth_and_its_rate_is_the_links(found: dict[str, Found]) -> None:
-    session, diagnosis, prescription = found[PIPE]
+    _, diagnosis, prescription = found[PIPE]
     told = remote(diagnosis)
-    assert set(told) == {"remote-bandwidth", "remote-again"}
+    assert set(told) == {"remote-bandwidth"}
     rate = re.search(r"(\d+) kB a second", told["remote-bandwidth"].text)
     assert rate is not None
     assert float(rate[1]) * 1e3 == pytest.approx(BANDWIDTH, rel=0.15)
@@ -73,8 +73,6 @@ def test_a_link_that_is_full_is_bandwidth_and_its_rate_is_the_links(found: dict[
     assert not remedies["remote-ahead"].helps
     assert "bandwidth limits it" in remedies["remote-ahead"].why
     assert remedies["remote-cache"].helps
-    (store,) = session.remote.stores
-    assert (store.distinct, store.is_exact) == (4, True)  # shards
 
 
 @pytest.mark.parametrize("name", [BOTO3, FSSPEC, PIPE])
@@ -133,15 +131,9 @@ def test_small_answers_are_not_limited_by_bandwidth(
     session = found[BOTO3][0]
     (store,) = session.remote.stores
     diagnosis = diagnose(changed(session, first_us=store.first_us // 3, bytes=request_bytes * store.requests))
-    (finding,) = (one for one in remote(diagnosis).values() if one.code != "remote-again")
+    (finding,) = remote(diagnosis).values()
     assert finding.code == code
     assert finding.text.startswith(said)
-
-
-def test_what_is_asked_for_once_is_not_downloaded_again(found: dict[str, Found]) -> None:
-    session = found[BOTO3][0]
-    once = changed(session, distinct=session.remote.stores[0].requests)
-    assert set(remote(diagnose(once))) == {"remote-latency"}
 
 
 def test_without_requests_nothing_is_said(found: dict[str, Found]) -> None:
@@ -149,7 +141,7 @@ def test_without_requests_nothing_is_said(found: dict[str, Found]) -> None:
 
 
 def test_a_quantile_of_latency_is_known_to_within_a_class() -> None:
-    store = StoreReads("s3://b", 100, 0, 0, 0, [(80, 50), (96, 45), (120, 5)], 100, True)
+    store = StoreReads("s3://b", 100, 0, 0, 0, [(80, 50), (96, 45), (120, 5)])
     assert store.latency_us(0.5) == pytest.approx(2**10, rel=0.1)
     assert store.latency_us(0.95) == pytest.approx(2**12, rel=0.1)
     assert store.latency_us(0.99) == pytest.approx(2**15, rel=0.1)

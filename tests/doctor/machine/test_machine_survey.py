@@ -112,17 +112,17 @@ def test_places_are_memory_and_a_disk_that_is_quick(tmp_path: Path, monkeypatch:
 # Files that were opened.
 
 
-def opened_in(folder: Path, opens: dict[str, int], *, names: int | None = None, is_deep: bool = False) -> FileOpens:
-    """These, by name; `names`: of how many files that are not told one by one."""
+def opened_in(folder: Path, opens: dict[str, int], *, whole: int | None = None, is_deep: bool = False) -> FileOpens:
+    """These, by name, of as many opens as `whole`, if files are not told one by one."""
     told = [OpenedFile(str(folder / name), count) for name, count in opens.items()]
     ends = sorted({Path(name).suffix for name in opens})
-    whole = sum(opens.values()) if names is None else names
-    return FileOpens(told, [OpenedFolder(str(folder), whole, names or len(opens), names is None, is_deep, ends)])
+    whole = sum(opens.values()) if whole is None else whole
+    return FileOpens(told, [OpenedFolder(str(folder), whole, is_deep, ends)])
 
 
 def listed(folder: Path, ends: list[str], is_time_left: Callable[[], bool] = lambda: True) -> SeenFile:
     """What is found of a folder whose files were each opened once."""
-    return list_folder(OpenedFolder(str(folder), 60, 60, False, False, ends), is_time_left=is_time_left)
+    return list_folder(OpenedFolder(str(folder), 60, False, ends), is_time_left=is_time_left)
 
 
 def filled(folder: Path, count: int, *, end: str = ".bin", size: int = 100) -> Path:
@@ -159,7 +159,7 @@ def test_a_few_files_stand_for_themselves(tmp_path: Path) -> None:
 def test_folders_beneath_one(tmp_path: Path) -> None:
     for name in "abc":
         filled(tmp_path / name, 4)
-    (one,) = surveyed(machine(), opened_in(tmp_path, {"a/1.bin": 1}, names=10, is_deep=True)).files
+    (one,) = surveyed(machine(), opened_in(tmp_path, {"a/1.bin": 1}, whole=10, is_deep=True)).files
     assert one.folder is not None
     assert (one.bytes, one.folder.files, one.folder.is_deep) == (1_200, 12, True)
 

@@ -83,7 +83,6 @@ def test_no_record_holds_what_a_script_has_in_its_loader_command_and_errors(tmp_
     stage = evidence.name(f"remote:{CUT[0]}")
     evidence.write(
         ("loader", 0, 1, {"num_workers": 0, "settings": SETTINGS_OF_LOADER}),
-        ("slow", 0, 1, repr(CUT[4]), 10, [[stage, 5]], 3),
         ("note", 1, "hook-off", CUT[5]),
         ("error", 1, traceback_text(OSError(f"{CUT[0]}: 403 for {CUT[2]}"))),
         ("sample", 0, 1, CUT[1], 10, [[stage, -1, {"class": CUT[3]}]]),

@@ -234,13 +234,13 @@ def test_a_store_is_named_by_its_bucket_or_host_only(url: Any, place: str) -> No
     assert place_of(url) == place
 
 
-def test_requests_of_all_processes_are_merged_and_the_distinct_ones_estimated() -> None:
+def test_requests_of_all_processes_are_merged() -> None:
     names: dict[str, int] = {}
     rows = []
-    for process in range(2):
+    for _ in range(2):
         reads = RemoteReadCounts(lambda text: names.setdefault(text, len(names)))
-        for number in range(3000):  # two thirds of them are the other's, too
-            reads.answered("s3://photos", f"GET {number + 1000 * process}", 0, 100, failed=number % 100 == 0)
+        for number in range(3000):
+            reads.answered("s3://photos", 0, 100, failed=number % 100 == 0)
         reads.more("s3://photos", 7)
         record = reads.record(5, 10)
         assert record is not None
@@ -250,7 +250,5 @@ def test_requests_of_all_processes_are_merged_and_the_distinct_ones_estimated() 
     merged = merge_remote(rows)
     (store,) = merged.stores
     assert (merged.batches, store.requests, store.failed, store.bytes) == (20, 6000, 60, 2 * 300_007)
-    assert not store.is_exact
-    assert store.distinct == pytest.approx(4000, rel=0.4)
     nodes = joined_remote(merged, merge_remote(rows[:1]))
-    assert (nodes.batches, nodes.stores[0].requests, nodes.stores[0].is_exact) == (30, 9000, False)
+    assert (nodes.batches, nodes.stores[0].requests) == (30, 9000)

@@ -28,14 +28,6 @@ TRAINING = chapter(
         when="Each pass over the data started its workers anew.",
     ),
     FindingKind(
-        "slow-samples",
-        "At least {slow:count sample} took {least:g} times as long as the median or longer; the worst {worst:.0f} "
-        "times, most of it in {stage}.",
-        "{key}: {us:duration}",
-        "Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
-        when="Single samples take five times as long as the median, or longer.",
-    ),
-    FindingKind(
         "loader-keeps-up",
         "{name} keeps up: its {work}.",
         "{took}",
@@ -88,13 +80,6 @@ TRAINING = chapter(
         "Look at what the link and the store give more connections at once, and at fewer bytes: smaller or better "
         "compressed images, no column that is not used. {cached}.",
         when="Less than half of it does, and answers are larger.",
-    ),
-    FindingKind(
-        "remote-again",
-        "The same is downloaded {about}{times:number} times from {place}.",
-        "{requests:count request} for {about}{distinct:,} ranges, {read:size}",
-        "{cached}: what fits is downloaded once.",
-        when="There are 1.5 or more requests for the same object or range; above 64 ranges that is estimated.",
     ),
     FindingKind(
         "padding",

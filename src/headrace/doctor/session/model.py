@@ -15,7 +15,7 @@ from .producers import BatchProducer, FileOpens, RemoteReads
 from .trainers import Trainer
 
 FORMAT = "headrace-session"
-VERSION = 1
+VERSION = 2
 
 PhaseRow = tuple[str, int, int]
 """Name, start and end of a phase of the diagnosis."""
@@ -142,7 +142,7 @@ class Session:
         "Loader), `prescribe` (simulations) and `prove`"
     )
     format: str = told("`headrace-session`", default=FORMAT)
-    version: int = told("a reader refuses a version above its own", default=VERSION)
+    version: int = told("a reader refuses any other version", default=VERSION)
 
     def process_of(self, one: Trainer | BatchProducer) -> ProbedProcess | None:
         """Return the process of a trainer or producer: the first with the same pid on the same host."""

@@ -101,7 +101,7 @@ def saved_session(path: Path) -> Session:
 
 
 def decode_session(data: bytes, *, where: str = "the document") -> Session:
-    """Read the output of `encode_session`, and ignore fields that a newer doctor added.
+    """Read the output of `encode_session` of this version.
 
     Raises SessionError, in which `where` names the document.
     """
@@ -112,10 +112,10 @@ def decode_session(data: bytes, *, where: str = "the document") -> Session:
             f'{where}: expected a session of the doctor\'s ("format": {FORMAT!r}), got {got}; '
             "give the session.json that `headrace doctor` wrote"
         )
-    if not 1 <= head.version <= VERSION:
+    if head.version != VERSION:
         raise SessionError(
-            f"{where}: expected a session of version 1 to {VERSION}, got version {head.version}; "
-            "read it with the headrace that wrote it, or a newer one"
+            f"{where}: expected a session of version {VERSION}, got version {head.version}; "
+            "run the doctor again, or read it with the headrace that wrote it"
         )
     return _decode(data, Session, where)
 

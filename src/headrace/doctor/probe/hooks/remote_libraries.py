@@ -42,7 +42,7 @@ REMOTE_CALLS: dict[str, list[TimedCall]] = {
 ASKED = "_headrace_asked"
 """Attribute of a connection: method, path and time of its last request."""
 PIPE = "_headrace_pipe"
-"""Attribute of a webdataset pipe: store, address, start and stage."""
+"""Attribute of a webdataset pipe: store, start and stage."""
 OBSTORE_READS = ("get", "get_range", "get_ranges", "head")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"']+")
 _OBSTORE_SCHEMES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
@@ -85,9 +85,8 @@ class RequestCounter:
     def _count(self, method: Any, url: Any, begun_ns: int, status: int, headers: Any) -> None:
         """Count an answer by its status and headers."""
         size = headers.get("Content-Length") if method == "GET" else None
-        asked = f"{method} {str(url).partition('?')[0]} {headers.get('Content-Range')}"
         bytes_ = int(size) if size and size.isdigit() else 0
-        self._reads.answered(place_of(url), asked, begun_ns, bytes_, failed=status >= 400)
+        self._reads.answered(place_of(url), begun_ns, bytes_, failed=status >= 400)
 
     # webdataset pipes.
 
@@ -95,39 +94,37 @@ class RequestCounter:
         text = command if isinstance(command, str) else shlex.join(map(str, command))
         found = _ADDRESS.search(text)
         if found is None:  # `cat` of a file
-            vars(pipe)[PIPE] = (None, "", 0, self.timer.stage("read", "webdataset pipe"))
+            vars(pipe)[PIPE] = (None, 0, self.timer.stage("read", "webdataset pipe"))
             return
         address = found[0].partition("?")[0]
         scheme, _, rest = address.partition("://")
         is_web = scheme in ("http", "https")
         place = place_of(address) if is_web else OTHERS if "@" in rest else f"{scheme}://{rest.partition('/')[0]}"
-        vars(pipe)[PIPE] = (place, address, begun_ns, self.stage("webdataset pipe"))
+        vars(pipe)[PIPE] = (place, begun_ns, self.stage("webdataset pipe"))
 
     def _read_pipe(self, pipe: Any, data: Any) -> None:
-        place, address, begun_ns, stage = vars(pipe)[PIPE]
+        place, begun_ns, stage = vars(pipe)[PIPE]
         size = len(data)
         if place is None:
             return
         if begun_ns:
-            self._reads.answered(place, address, begun_ns, size)
-            vars(pipe)[PIPE] = (place, address, 0, stage)
+            self._reads.answered(place, begun_ns, size)
+            vars(pipe)[PIPE] = (place, 0, stage)
         else:
             self._reads.more(place, size)
 
     # obstore.
 
-    def _count_call(self, begun_ns: int, args: Any, kwargs: Any, given: Any) -> None:
-        store, path = args[:2]
+    def _count_call(self, begun_ns: int, args: Any, given: Any) -> None:
         size = sum(map(len, given)) if isinstance(given, list) else len(given) if hasattr(given, "__len__") else 0
-        asked = f"{path} {args[2:]} {sorted(kwargs.items())}"
-        self._reads.answered(_store_place(store), asked, begun_ns, size)
+        self._reads.answered(_store_place(args[0]), begun_ns, size)
 
     # PyTorch's S3 connector.
 
-    def _count_object(self, begun_ns: int, bucket: Any, asked: str) -> Callable[[int], None]:
+    def _count_object(self, begun_ns: int, bucket: Any) -> Callable[[int], None]:
         """Count a requested object, and return a function that counts its bytes."""
         place = _bucket({"Bucket": bucket}) or OTHERS
-        self._reads.answered(place, asked, begun_ns, 0)
+        self._reads.answered(place, begun_ns, 0)
         return functools.partial(self._reads.more, place)
 
 
@@ -263,7 +260,7 @@ def install_pipes(counter: RequestCounter, gopen: Any) -> None:
         if known is None or not counter.stages.is_counting:
             return original(pipe, *size)
         is_small = bool(size) and type(size[0]) is int and 0 <= size[0] < SMALL_BYTES
-        if is_small and not known[2]:  # the first read waits for the answer, and tarfile reads 512 bytes
+        if is_small and not known[1]:  # the first read waits for the answer, and tarfile reads 512 bytes
             data = original(pipe, *size)
         else:
             data = timed_call(counter.stages, known[-1], original)(pipe, *size)
@@ -288,7 +285,7 @@ def install_obstore(counter: RequestCounter, obstore: Any) -> None:
                     return original(*args, **kwargs)
                 begun = time.monotonic_ns()
                 given = time_call(*args, **kwargs)
-                counter.count_call(begun, args, kwargs, given)
+                counter.count_call(begun, args, given)
                 return given
 
             return stand_in(original, call)
@@ -309,8 +306,7 @@ def install_s3_connector(counter: RequestCounter, client: Any) -> None:
             return original(its_client, bucket, key, *args, **kwargs)
         begun = time.monotonic_ns()
         given = timed_call(stages, stage, original)(its_client, bucket, key, *args, **kwargs)
-        asked = f"{original.__name__} {key} {args} {sorted(kwargs.items())}"
-        count = counter.count_object(begun, bucket, asked)
+        count = counter.count_object(begun, bucket)
         if count is None or not hasattr(given, "__next__"):
             return given
 
