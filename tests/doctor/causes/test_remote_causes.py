@@ -46,7 +46,7 @@ def remote(diagnosis: Diagnosis) -> dict[str, Any]:
 def test_one_request_after_another_is_latency(name: str, requests: int, found: dict[str, Found]) -> None:
     session, diagnosis, prescription = found[name]
     told = remote(diagnosis)
-    assert set(told) == {"remote-latency", "remote-again"}
+    assert set(told) == {"remote-latency"}
     assert told["remote-latency"].weight > 0.5
     assert f"{requests}.0 requests" in told["remote-latency"].evidence
     assert NAMES["remote"] in said(diagnosis)
