@@ -23,8 +23,6 @@ class SampleLook(Protocol):
 
     calls: Any
     """Recorder of library calls, or None."""
-    takes: set[str]
-    """Keys of the remedies that injection would have applied to this sample."""
 
     def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
         """Note the end of a stage."""
