@@ -21,7 +21,6 @@ from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import last_words
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof
 from headrace.doctor.session.model import ProbedProcess, Session
-from headrace.doctor.session.producers import SlowSample
 from headrace.doctor.session.trainers import MeasuredWindow, Trainer
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
@@ -262,21 +261,6 @@ def test_a_rank_that_left_without_an_error_is_named_in_place_of_those_that_lost_
     assert "process 102" in told
     assert how in told
     assert "closed by peer" not in told
-
-
-def slow(session: Session, delay_us: int) -> list[Any]:
-    """One sample of 40 ms, whose batch waited so long for a core."""
-    maker = next(one for one in session.makers if one.worker == 0)
-    batches = maker.batches
-    maker.slow = [SlowSample("7", batches.epoch[3], batches.index[3], 40_000, [(0, 39_000)])]
-    batches.delay = [100] * len(batches.index)
-    batches.delay[3] = delay_us
-    return diagnose(session).batch_production[0].slow
-
-
-def test_a_sample_whose_worker_waited_for_a_core_is_not_slow() -> None:
-    assert [one.key for one in slow(made(SLOW), 2_000)] == ["7"]
-    assert slow(made(SLOW), 30_000) == []
 
 
 @pytest.mark.parametrize(

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import probing
 import pytest
 from library_probe import LibraryProbe
-from probing import notes, probed
-from torch.utils.data import DataLoader
-from training_loops import Stream
 
-from headrace.doctor.probe.batch_production import LONGEST_KEY, MOST_SLOWEST, SlowestSamples, key_text
 from headrace.doctor.probe.evidence_file import BLOCK, MOST_HELD, left_out
-from headrace.doctor.probe.overhead import (
-    FIRST_BATCHES,
-    MOST_SAMPLE_SHARE,
-    SampleTimingPace,
-)
-from headrace.doctor.probe.patches import HookGuard
 from headrace.doctor.probe.probe import Probe
 
 
@@ -43,12 +31,11 @@ def kinds(probe: Probe) -> list[str]:
 
 def of_batches(probe: Probe) -> list[str]:
     """Kinds of records, lines apart: whether a look fell into a batch is chance."""
-    return [kind for kind in kinds(probe) if kind in ("batch", "slow", "probe")]
+    return [kind for kind in kinds(probe) if kind in ("batch", "probe")]
 
 
-def make_batch(probe: Probe, index: int, sample_ns: int = 0, *, sent: int | None = None) -> None:
+def make_batch(probe: Probe, index: int, *, sent: int | None = None) -> None:
     batch = probe.batches.begin(0, index)
-    probe.batches.slow.offer(0, index, index, sample_ns, {})
     probe.batches.end(batch)
     probe.batches.write(batch, sent=sent)
 
@@ -59,7 +46,7 @@ def test_other_records_wait_until_they_are_due(probe: Probe, monkeypatch: pytest
     assert of_batches(probe) == ["batch", "batch"]
     monkeypatch.setattr(probe.batches, "_due", 0)
     make_batch(probe, 2)
-    assert of_batches(probe) == ["batch", "batch", "batch", "slow", "slow", "slow", "probe"]
+    assert of_batches(probe) == ["batch", "batch", "batch", "probe"]
 
 
 def test_batches_of_the_training_thread_are_written_together(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,16 +76,15 @@ def test_a_batch_sent_after_the_end_of_the_loop_is_written_whole(probe: Probe) -
     assert batch_record[6] == 2
 
 
-def test_batches_are_thinned_and_slow_samples_are_not(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_thinned(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(probe.evidence), "halvings", property(lambda self: 2))
     first = BLOCK * left_out(0, 2)
     after = BLOCK * (1 + left_out(first // BLOCK + 1, 2))
     for index in (first, first + BLOCK - 1, first + BLOCK, first + after - 1, first + after):
-        make_batch(probe, index, sample_ns=index)
+        make_batch(probe, index)
     probe.batches.close()
     told = records(probe)
     assert [record[2] for record in told if record[0] == "batch"] == [first, first + BLOCK - 1, first + after]
-    assert len([record for record in told if record[0] == "slow"]) == 5
 
 
 def test_a_batch_that_hangs_is_told(probe: Probe) -> None:
@@ -107,75 +93,3 @@ def test_a_batch_that_hangs_is_told(probe: Probe) -> None:
     probe.batches.drop(batch)
     (stack,) = (record for record in records(probe) if record[0] == "stack")
     assert stack[2:] == ["hung", "batch 7 of epoch 3 has been in the making for 12 s:\n  File …"]
-
-
-def test_the_slowest_samples_are_kept() -> None:
-    walls = list(range(500))
-    random.Random(0).shuffle(walls)
-    slow = SlowestSamples()
-    written: list[Any] = []
-    for number, wall in enumerate(walls):
-        if wall * 1000 > slow.least_ns:
-            slow.offer(0, number, f"key {wall}", wall * 1000, {2: [1, wall * 1000, wall * 500]})
-        if number % 50 == 49:
-            written += slow.records()
-    assert {record[4] for record in written} >= set(range(500 - MOST_SLOWEST, 500))
-    assert len(written) < 10 * MOST_SLOWEST
-    assert ("slow", 0, walls.index(499), "'key 499'", 499, [(2, 499)], 249) in written
-
-
-def test_keys_as_text() -> None:
-    assert key_text(17) == "17"
-    assert key_text("a/b.png") == "'a/b.png'"
-    assert len(key_text("x" * 10_000)) <= LONGEST_KEY
-    assert len(key_text(list(range(10_000)))) <= LONGEST_KEY
-
-
-def test_a_hook_that_fails_is_off_and_told_once(probe: Probe) -> None:
-    guard = HookGuard(probe.fault, "loop")
-    calls: list[int] = []
-
-    def fail(number: int) -> None:
-        calls.append(number)
-        raise LookupError("oh")
-
-    failing, other = guard(fail), guard(calls.append)
-    other(1)
-    assert [failing(2), failing(3), other(4)] == [None, None, None]
-    assert calls == [1, 2]
-    assert [record[2:] for record in records(probe) if record[0] == "note"] == [["hook-off", "loop: LookupError: oh"]]
-
-
-def test_short_samples_are_timed_one_by_one_now_and_then() -> None:
-    pace, paid = SampleTimingPace(), 0
-    for _ in range(FIRST_BATCHES):
-        assert pace.is_due()
-        pace.made(wall_ns=1_000_000, price_ns=500_000, is_by_sample=True)
-    for _ in range(1_000):
-        is_by_sample = pace.is_due()
-        paid += 500_000 * is_by_sample
-        pace.made(wall_ns=1_000_000, price_ns=500_000, is_by_sample=is_by_sample)
-    assert 0 < paid <= MOST_SAMPLE_SHARE * 1_000 * 1_000_000
-
-
-def test_a_long_batch_makes_the_next_one_be_looked_into() -> None:
-    pace = SampleTimingPace()
-    for _ in range(FIRST_BATCHES):
-        pace.made(wall_ns=1_000, price_ns=500_000, is_by_sample=True)
-    assert not pace.is_due()
-    pace.made(wall_ns=100_000_000, price_ns=500_000, is_by_sample=False)
-    assert pace.is_due()
-
-
-@pytest.mark.parametrize("source", [list(range(16)), Stream(16)], ids=["map", "stream"])
-def test_a_batch_timed_as_a_whole_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
-    monkeypatch.setattr(SampleTimingPace, "is_due", lambda _: False)
-    with probed(tmp_path):
-        assert [len(batch) for batch in DataLoader(source, batch_size=5)] == [5, 5, 5, 1]
-    names = {number: text for _, number, text in probing.records(tmp_path, "name")}
-    batches = probing.records(tmp_path, "batch")
-    assert [batch[7] for batch in batches] == [5, 5, 5, 1]
-    calls = [{names[stage]: calls for stage, calls, *_ in batch[8]} for batch in batches]
-    assert [call["getitem:rest"] for call in calls] == [5, 5, 5, 1]
-    assert all(sum(stage[2] for stage in batch[8]) == batch[4] - batch[3] for batch in batches)
-    assert "hook-off" not in notes(tmp_path)

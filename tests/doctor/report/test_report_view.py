@@ -46,18 +46,16 @@ def test_a_part_that_only_the_gpu_has_is_a_dash_for_the_thread() -> None:
     assert (part.label, part.cells[:2], part.bar) == ("data work", ("–", "–"), ())
 
 
-def test_a_loader_has_its_stages_lines_and_slow_samples() -> None:
+def test_a_loader_has_its_stages_and_lines() -> None:
     (making,) = made_diagnosis().batch_production
-    slow = [replace(making.slow[0], times=times) for times in (2.0, 1.9)]
     stages = [*making.stages[:1], StagePart("other", "", 0.1, 56, None, 0)]
-    made = replace(making, slow=slow, stages=stages)
+    made = replace(making, stages=stages)
     (loader,) = view_of(replace(made_diagnosis(), batch_production=[made])).loaders
     assert [(one.label, one.cells) for one in loader.stages] == [
         ("lookup tarfile.getmember", ("58 %", "6.5 ms", "97 %", "16")),
         ("other", ("10 %", "56 µs", "–", "")),
     ]
     assert [(one.share, one.cells) for one in loader.lines] == [(0.57, ("57 %",)), (0.04, ("4.0 %",))]
-    assert [one.cells[:2] for one in loader.slow] == [("410 ms", "2 ×")]
     assert quantities(loader.start_up) == ["1.2 s", "3"]
     assert loader.production.rest(1) == (0.1, 56)
 

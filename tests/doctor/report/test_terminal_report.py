@@ -202,12 +202,11 @@ def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:
     making: LoaderProduction = diagnosis.batch_production[0]
     stages = [replace(stage, label=wide) for stage in making.stages]
     lines = [replace(line, place=f"/{'long/' * 60}{wide}:1:f") for line in making.lines]
-    slow = [replace(one, key=long) for one in making.slow]
     budget: StepBudget = diagnosis.budgets[0]
     return replace(
         diagnosis,
         verdict=Statement("input-bound", long),
-        batch_production=[replace(making, stages=stages, lines=lines, slow=slow)],
+        batch_production=[replace(making, stages=stages, lines=lines)],
         findings=[replace(one, text=long, evidence=wide, advice=long) for one in diagnosis.findings],
         budgets=[replace(budget, parts=[replace(part, name=wide) for part in budget.parts])],
         ranks=[replace(rank, cause=wide) for rank in diagnosis.ranks],

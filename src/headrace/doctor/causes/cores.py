@@ -54,7 +54,7 @@ COPIED_SHARE = 0.01
 
 def core_findings(host: Host) -> Iterator[Finding]:
     """Yield shortages of a machine's cores."""
-    for check in (throttled_cores, too_many_threads, too_many_workers, other_processes, stolen_cores):
+    for check in (throttled_cores, too_many_threads, too_many_workers, stolen_cores):
         if (found := check(host)) is not None:
             yield found
 
@@ -157,17 +157,6 @@ def throttled_cores(host: Host) -> Finding | None:
         return None
     weight = min(held / (held + used), 1.0) if used else periods
     return MACHINE["cpu-throttled"].found(weight, periods=periods, quota=quota, held=held)
-
-
-def other_processes(host: Host) -> Finding | None:
-    cores, busy, other = host.cores, host.mean("cpu_cores_busy"), host.mean("cpu_cores_other")
-    command = host.mean("cpu_cores_command")
-    if cores is None or busy is None or other is None or command is None:
-        return None
-    if busy < FULL * cores or other < TAKEN * cores:
-        return None
-    weight, share = (_waited(host) or 0.0) * min(other / busy, 1.0), min(busy / cores, 1.0)
-    return MACHINE["cpu-others"].found(weight, other=other, cores=cores, busy=share, command=command)
 
 
 def stolen_cores(host: Host) -> Finding | None:

@@ -28,14 +28,6 @@ TRAINING = chapter(
         when="Each pass over the data started its workers anew.",
     ),
     FindingKind(
-        "slow-samples",
-        "At least {slow:count sample} took {least:g} times as long as the median or longer; the worst {worst:.0f} "
-        "times, most of it in {stage}.",
-        "{key}: {us:duration}",
-        "Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
-        when="Single samples take five times as long as the median, or longer.",
-    ),
-    FindingKind(
         "loader-keeps-up",
         "{name} keeps up: its {work}.",
         "{took}",

@@ -29,14 +29,11 @@ from .case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case, setting
 from .finding_kinds import Figures
 from .proposals import Proposal, RemedyKind
 from .remote_reads import store_words
-from .stage_names import named
 from .storage import waiting_share
 from .training_kinds import TRAINING
 from .transfers import unpinned_copies
 
 FEW_WORKERS = "few-workers"
-SLOW = 5.0
-"""Multiple of the median time from which a sample counts as slow."""
 BUSY = 0.9
 """Share of time from which workers count as always busy."""
 IDLE = 0.7
@@ -88,7 +85,6 @@ def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
             yield from _against_cores(view, making, cores, others)
         yield from _started_anew(view, making)
         yield from unpinned_copies(session, view, loader)
-        yield from _slow_samples(making)
 
 
 def _against_cores(view: TrainerView, making: LoaderProduction, cores: float, others: float) -> Iterator[Finding]:
@@ -115,7 +111,9 @@ def demand_text(demand: float, cores: float) -> str:
 def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Finding]:
     if not making.respawned or view.budget is None:
         return
-    spent = sum(wait.parts.get(START_UP, 0) for wait in view.waits if wait.loader == making.loader)
+    spent = sum(
+        wait.parts.get(part, 0) for part in (START_UP, SHUT_DOWN) for wait in view.waits if wait.loader == making.loader
+    )
     share = spent / view.training.total_us if view.training.total_us else 0.0
     yield TRAINING["respawn"].found(
         share if share >= WORTH_SAYING else 0.0,
@@ -124,13 +122,6 @@ def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Findi
         start=making.start_up_us,
         first=making.first_batch_us,
     )
-
-
-def _slow_samples(making: LoaderProduction) -> Iterator[Finding]:
-    slow = [sample for sample in making.slow if sample.times >= SLOW]
-    for worst in slow[:1]:
-        figures = {"slow": len(slow), "least": SLOW, "worst": worst.times, "us": worst.wall_us}
-        yield TRAINING["slow-samples"].found(stage=named(worst.stage), key=worst.key, **figures)
 
 
 def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None) -> Finding:

@@ -74,16 +74,6 @@ class StagePart:
 
 
 @dataclass(frozen=True)
-class SlowSampleFinding:
-    key: str
-    wall_us: float
-    times: float
-    """Multiple of the median sample's time."""
-    stage: str
-    """Stage with most of its time."""
-
-
-@dataclass(frozen=True)
 class LinePart:
     """Line of user code, with its share of the producers' busy time."""
 
@@ -132,7 +122,6 @@ class LoaderProduction:
     stages: list[StagePart]
     """Stages in descending order; shares sum to 1 with `other`."""
     lines: list[LinePart]
-    slow: list[SlowSampleFinding]
     start_up_us: float | None
     """Mean time of `iter(loader)`, including the start of workers."""
     first_batch_us: float | None

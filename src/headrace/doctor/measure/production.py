@@ -16,7 +16,7 @@ from statistics import fmean, median
 
 from ..session.producers import ObservedSample
 from ..session.trainers import LoaderFacts, LoaderFeed, Trainer
-from .batches import Join, StageCosts, StageSums, line_parts, made_us, slow_samples
+from .batches import Join, StageCosts, StageSums, line_parts, made_us
 from .diagnosis import LoaderProduction
 from .sample_functions import sample_functions
 from .steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
@@ -116,7 +116,6 @@ def _production(
         batch_us=batch_us,
         stages=costs.parts(),
         lines=line_parts(makers),
-        slow=slow_samples(makers, made, size),
         start_up_us=fmean(one.ready - one.start for one in passes),
         first_batch_us=fmean(first) if first else None,
         passes=len(passes),
@@ -253,7 +252,6 @@ def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
             batch_us=sums.core_s / batches * 1e6,
             stages=StageCosts(batches, samples or batches, stages).parts(),
             lines=[],
-            slow=[],
             start_up_us=fmean(one.ready - one.start for one in passes) if passes else None,
             first_batch_us=None,
             passes=len(passes),

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.doctor.causes import LAUNCHERS, failed_process
 from headrace.doctor.measure import Host, ProbeCost, early_steps
-from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
+from headrace.doctor.quantities import counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
 from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY, Trainer
 
@@ -129,11 +129,9 @@ def _memory(host: Host) -> Iterator[str]:
 
 
 def _gpus(host: Host) -> Iterator[tuple[str, str]]:
-    gpus = host.facts.get("gpus")
-    if not gpus:
-        why = host.facts.get("gpus_unknown")
-        yield "GPU", f"{ABSENT} ({why})" if why else ABSENT
-        return
+    """Yield a line for each GPU that worked."""
+    known = host.facts.get("gpus") or {}
+    gpus = {name: facts for name, facts in known.items() if host.mean(f"{name}_utilisation_percent") != 0}
     for name, facts in sorted(gpus.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])]):
         yield f"GPU {name.removeprefix('gpu')}", ", ".join(_gpu(host, name, facts))
 

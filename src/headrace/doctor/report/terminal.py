@@ -24,7 +24,6 @@ from headrace.doctor.report.view import FindingRow, LoaderView, ReportView, Row,
 TEXT_WIDTH = 100
 PLACE_ROOM = 14
 """Cells of a row reserved for columns next to a source place."""
-KEY_CELLS = 40
 """Maximum length of a sample's key, so that its cost stays visible."""
 REFUSED = "refused"
 """Text in place of the gain of a refuted remedy."""
@@ -123,7 +122,7 @@ def _put_step(page: TerminalPage, step: StepSection, detail: ReportDetail) -> No
 
 
 def _put_loader(page: TerminalPage, loader: LoaderView, detail: ReportDetail) -> None:
-    """Add stages with their cost, CPU share and number of calls, then source lines and slow samples."""
+    """Add stages with their cost, CPU share and number of calls, then source lines."""
     page.heading(loader.title, " · ".join(loader.summary) + ", of which:")
     rows = []
     for stage in loader.stages[: detail.stages]:
@@ -137,9 +136,6 @@ def _put_loader(page: TerminalPage, loader: LoaderView, detail: ReportDetail) ->
     page.rows(rows)
     places = [page.shorten(line.label, page.width - PLACE_ROOM, keep="end") for line in loader.lines[: detail.lines]]
     page.rows([TerminalRow(f"line {at}", line.cells) for at, line in zip(places, loader.lines, strict=False)])
-    for key, (took, multiple, stage_name), _ in loader.slow[: detail.slow]:
-        shown = page.shorten(key, KEY_CELLS)
-        page.line(f"slow sample {shown}: {took}, {multiple} the median, most in {stage_name}")
     page.sentence(loader.start_up, lead="  start-up: ")
 
 

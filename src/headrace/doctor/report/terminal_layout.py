@@ -180,7 +180,6 @@ class ReportDetail:
     causes: int = 0
     stages: int = 4
     lines: int = 1
-    slow: int = 1
     loaders: int = 1
     ranks: int = 8
     notes: int = 2
@@ -198,6 +197,6 @@ class ReportDetail:
 
 
 SCREEN = ReportDetail()
-SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, stages=2, slow=0, notes=1)
+SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, stages=2, notes=1)
 """Variant that leaves room for remedies."""
 ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))

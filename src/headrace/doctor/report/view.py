@@ -40,9 +40,6 @@ from headrace.doctor.report.run_text import (
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 
-SLOW = 2.0
-"""Multiple of the median from which a sample counts as slow."""
-
 
 class Segment(NamedTuple):
     """Segment of a bar."""
@@ -101,7 +98,6 @@ class LoaderView:
     """Share, wall time per sample, share of it spent computing, and calls per batch if any."""
     lines: Sequence[Row]
     """Share of batch production."""
-    slow: Sequence[Row]
     """Time, multiple of the median, and main stage."""
     start_up: str
     production: LoaderProduction
@@ -290,11 +286,6 @@ def _loaders(diagnosis: Diagnosis) -> Iterator[LoaderView]:
             ],
             stages=[_stage(stage) for stage in one.stages],
             lines=[Row(at.place, (percent(at.share),), (Segment("getitem", at.share),)) for at in one.lines],
-            slow=[
-                Row(slow.key, (duration(slow.wall_us), f"{number(slow.times)} ×", name_text(slow.stage)))
-                for slow in one.slow
-                if slow.times >= SLOW
-            ],
             start_up=(
                 f"{duration(one.start_up_us)} to start, {duration(one.first_batch_us)} to the first batch, "
                 f"{counted(one.passes, 'pass')}{again}"

@@ -170,9 +170,6 @@ class ProcessEvidence:
         for name in ("stages", "beside"):
             row[name] = [(self._stage(stage), calls, wall, cpu) for stage, calls, wall, cpu in row[name]]
 
-    def _change_slow(self, row: Row) -> None:
-        row["stages"] = [(self._stage(stage), wall) for stage, wall in row["stages"]]
-
     def _change_look(self, row: Row) -> None:
         stages = [(self._stage(stage), bool(drew), _known(same)) for stage, drew, same in row["stages"]]
         row["stages"] = [producers.InspectedStage(*stage) for stage in stages]

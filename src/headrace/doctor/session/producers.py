@@ -48,26 +48,6 @@ class ProducedBatches(Table):
     )
 
 
-@recorded(
-    "maker",
-    {"slow": "One of the slowest samples of the process so far."},
-    order=("epoch", "index", "key", "wall", "stages", "cpu"),
-)
-@dataclass
-class SlowSample:
-    """One of the slowest samples of a process."""
-
-    key: str = told(
-        "`repr` of its key, at most 200 characters; of an iterable dataset its `__key__`, or its place in the batch, "
-        "`('sample', 3)`"
-    )
-    epoch: int = told("of its batch")
-    index: int = told("of its batch")
-    wall: Duration = told("of making it")
-    stages: list[tuple[int, int]] = listed("stage and wall time", may_be_empty=True)
-    cpu: Duration | None = told("CPU time", default=None)
-
-
 @dataclass
 class InspectedStage:
     """Stage of an inspected sample."""
@@ -163,7 +143,10 @@ class ObservedSample:
 
     epoch: int = told("of its batch")
     index: int = told("of its batch")
-    key: str = told("as in `slow`")
+    key: str = told(
+        "`repr` of its key, at most 200 characters; of an iterable dataset its `__key__`, or its place in the batch, "
+        "`('sample', 3)`"
+    )
     wall: Duration = told("of making it")
     calls: list[ObservedCall] = listed(
         "at most 64, in the order in which they began: stage, place (-1 without one), facts",
@@ -262,7 +245,6 @@ class BatchProducer:
     begun: Time | None = told("when its worker loop began", default=None)
     stages: list[str] = listed("names, `category:label`")
     batches: ProducedBatches = told("batches that it produced", default_factory=ProducedBatches, rows_of="batch")
-    slow: list[SlowSample] = listed("the slowest samples", rows_of="slow")
     looks: list[InspectedSample] = listed("samples that were checked for randomness", rows_of="look")
     first: list[FirstBatch] = listed("digests of its first batches", rows_of="first")
     lines: list[SourceLine] = listed("stack samples of batch production, heaviest first")
