@@ -143,11 +143,11 @@ def _work(folder: Path, steps: int, worker: int, workers: int, draw: random.Rand
     for index in range(worker, steps, workers):
         batch = probe.batches.begin(0, index)
         for _ in range(SAMPLES):
-            batch.account.begin_part(rest)
+            batch.account.enter(rest)
             for stage in known:
                 _spend(probe, made, stage, draw.expovariate(1 / a_stage_ns))
             made.pass_by(20_000)
-            batch.account.end_part()
+            batch.account.leave()
         batch.samples = SAMPLES
         _spend(probe, made, collate, 3e6)
         probe.batches.end(batch)

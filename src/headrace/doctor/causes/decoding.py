@@ -17,8 +17,6 @@ from .remedy import factor
 from .transfers import IMAGE_DTYPE, leaves_of
 
 ASSUMED = (0.3, 1.0)
-PILLOW_BYTES = 4 / 3
-"""Ratio of Pillow's memory for an RGB image to the array's: Pillow stores four bytes per pixel."""
 WORTH_KEEPING = 0.1
 """Minimum share of the deterministic part for transforms to be cached along with the decoded image."""
 LEAST_SPEEDUP = 1.2
@@ -56,15 +54,11 @@ def native_decode(case: Case, kind: RemedyKind) -> Proposal | None:
     if share < WORTH:
         return kind.too_little("Pillow's decoding", share)
     left = factor(case.calibrations, kind.code, "image", assumed=ASSUMED)
-    # Injection replaces Pillow's own methods only if the pixels stay the same: a whole PNG, or a bilinear resize of
-    # an image that is not decoded yet. The looked-at samples show whether the loader has any.
-    can_be_injected = any(kind.key in look.sample.takes for finder in case.finders for look in finder.looks())
     return kind.leaving(
         case,
         left,
         scaled(by_pillow),
         why=f"Pillow decodes for {duration(sample_us(by_pillow))} a sample, {percent(share)} of making a batch.",
-        injects=can_be_injected or None,
     )
 
 
@@ -259,11 +253,6 @@ def cache(case: Case, kind: RemedyKind) -> Proposal | None:
     if case.workers > 1:
         copies = size(whole * case.workers)
         costs.append(f"{copies} where each of {counted(case.workers, 'worker')} has a cache of its own, and shuffles")
-    # A proof injects a per-process cache of decoded images. It shows the predicted gain only if samples repeat within
-    # the run, in the process that had them before.
-    is_one = case.workers == 0 or (case.workers == 1 and case.facts.get("persistent_workers") is True)
-    decodes = any("Pillow" in one.label for one in cut.before if one.category == "decode")
-    can_be_injected = decodes and is_one and case.making.passes >= 2 and not cut.transforms
     return kind.tried(
         case,
         scaled(cut.before)(0.0),
@@ -275,7 +264,6 @@ def cache(case: Case, kind: RemedyKind) -> Proposal | None:
         hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') caches what load= gives for all workers: "
         f"load= is all up to {cut.last}{'' if cut.is_normalised else ', with images as bytes'}, and augment= the rest. "
         "Or cache the arrays by index yourself: in one memory map (numpy.memmap), or written once to files",
-        injects={"bytes": math.ceil(PILLOW_BYTES * whole)} if can_be_injected else None,
     )
 
 

@@ -79,19 +79,6 @@ REMEDIES: list[RemedyKind] = [
         cores.threads,
         hint="in the loader's worker_init_fn: torch.set_num_threads(1), cv2.setNumThreads(0); before the start: "
         "OMP_NUM_THREADS=1",
-        key="threads",
-        value='`{"trainer": 2, "worker": 1}`: torch, OpenMP, OpenCV',
-    ),
-    RemedyKind(
-        "passive-wait",
-        "OpenMP's threads asleep while they wait (OMP_WAIT_POLICY=passive)",
-        "Let OpenMP's threads sleep while they wait, in place of spinning",
-        SETTING,
-        cores.passive_wait,
-        hint="OMP_WAIT_POLICY=passive in the environment, before the start: OpenMP reads it when torch is imported",
-        costs=("threads that must be woken for each part of a step",),
-        key="environment",
-        value='`{"OMP_WAIT_POLICY": "passive"}`',
     ),
     RemedyKind(
         "indexed-tar",
@@ -113,8 +100,6 @@ REMEDIES: list[RemedyKind] = [
         hint="headrace.decode_image(path, view=headrace.Resize(…)), which decodes only the window that is used, in "
         "place of Image.open(path).convert(…).resize(…)",
         costs=("resized pixels differ from Pillow's by one level of 255 at most",),
-        key="native_decode",
-        value="`true`",
         in_place_of="decoding",
     ),
     RemedyKind(
@@ -160,8 +145,6 @@ REMEDIES: list[RemedyKind] = [
         "Cache what is deterministic: decoded (and resized) images",
         CACHED_COPY,
         decoding.cache,
-        key="cache",
-        value='`{"bytes": 4000000000}`: in each worker\'s memory, what `load` of an image gives',
     ),
     RemedyKind(
         "staging",
@@ -169,11 +152,6 @@ REMEDIES: list[RemedyKind] = [
         "Copy the files into memory, or onto a local disk",
         ONE_LINE,
         storage.staging,
-        key="staging",
-        value='`[["/data/train.tar", "/dev/shm/headrace-staged/data/train.tar"], ["/data/images", '
-        '"/dev/shm/headrace-staged/data/images", ["**/*.jpg"]]]`, source and copy: a file, or a folder, of which only '
-        "what matches the patterns is copied, if there are any; the folder `headrace-staged` gets a name of the run's "
-        "own",
     ),
     RemedyKind(
         "remote-ahead",

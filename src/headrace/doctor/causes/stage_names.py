@@ -47,10 +47,6 @@ NAMES = {
     SAMPLER: "drawing and sending indices",
     UNKNOWN: "batches whose making was not seen",
 }
-_CONTENTS = (
-    "Look at what a batch consists of: each tensor takes shared memory of its own, and everything else is pickled. "
-    "Fewer tensors cost less, images as bytes, and no keys that the step does not use."
-)
 LOOK = {
     "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
     "that holds them, are read faster.",
@@ -73,22 +69,12 @@ LOOK = {
     "enough, with pin_memory=True for a GPU.",
     "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
     "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
-    "serialise": _CONTENTS,
     "wait": "Look at what the workers share: locks, connections, servers.",
-    "other": "Look at the lines listed under the loader.",
-    START_UP: "Look at what is done when a worker starts: imports under spawn and forkserver, opening the "
-    "dataset; persistent_workers=True starts them once.",
-    SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True lets them persist.",
-    PICKLE: _CONTENTS,
-    UNPICKLE: _CONTENTS,
     PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
-    SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
     UNKNOWN: "Look at the notes: workers that could not be observed.",
 }
 OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
 """Categories of stages in which a worker waits for shards, or for locks around shards."""
-OF_LINES = ("getitem", "other")
-"""Categories of stages that only a line of the script's own code can explain."""
 _SETTING = re.compile(r"\{(\w+)(?::(\w+))?\}")
 LIBRARIES = {
     "nvidia": "DALI works ahead in threads of its own: look at {num_threads} of the pipeline; {prefetch_queue_depth} "
@@ -158,7 +144,7 @@ def by_category(causes: WaitCauses) -> list[TimePart]:
 def source_advice(view: TrainerView, cause: str) -> str:
     """Return advice for a step that waits for `cause`: the script's own line, or a known library's options."""
     lines = [line for making in view.batch_production[:1] for line in making.lines[:1]]
-    if lines and category(cause) in OF_LINES and cause == by_category(view.causes)[0].name:
+    if lines and category(cause) == "getitem" and cause == by_category(view.causes)[0].name:
         return f"Look at {place_words(lines[0].place)}: that line is {percent(lines[0].share)} of making a batch."
     label = cause.partition(":")[2]
     library = label.partition(".")[0] if category(cause) == "source" else ""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import glob
-import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,8 +26,6 @@ LEAST_FROM_DISK = 0.2
 READ_BYTES_PER_S = 1 << 20
 ROOM = 2.0
 """Required free space as a multiple of the files' size, which leaves space for the run."""
-STAGED = "headrace-staged"
-"""Folder for the copies."""
 MEMORY = "/dev/shm/"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 ASSUMED = (0.0, 0.2)
@@ -125,18 +121,6 @@ class FilesRead:
         known = sum(one.opens for one in self.sized)
         return known / (known + self.rest) if known else 1.0
 
-    def pairs(self, place: str) -> list[list[object]]:
-        """Return `changes` as in docs/doctor/remedies.md. Copies mirror full paths to prevent collisions."""
-        pairs: list[list[object]] = []
-        for one in self.sized:
-            pair: list[object] = [one.path, os.path.join(place, STAGED, one.path.lstrip(os.sep))]
-            if one.folder is not None:
-                start = "**/*" if one.folder.is_deep else "*"
-                ends = [""] if "" in one.folder.ends else one.folder.ends
-                pair.append([start + glob.escape(end) for end in ends])
-            pairs.append(pair)
-        return pairs
-
 
 def _files_read(case: Case) -> FilesRead | None:
     """Return the files that workers read; None if unknown."""
@@ -189,7 +173,6 @@ def staging(case: Case, kind: RemedyKind) -> Proposal | None:
         confidence=MEDIUM,
         costs=[room],
         hint=f"{doing}, and give the script that path",
-        injects=None if files is None else files.pairs(place),
     )
 
 

@@ -111,7 +111,9 @@ def demand_text(demand: float, cores: float) -> str:
 def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Finding]:
     if not making.respawned or view.budget is None:
         return
-    spent = sum(wait.parts.get(START_UP, 0) for wait in view.waits if wait.loader == making.loader)
+    spent = sum(
+        wait.parts.get(part, 0) for part in (START_UP, SHUT_DOWN) for wait in view.waits if wait.loader == making.loader
+    )
     share = spent / view.training.total_us if view.training.total_us else 0.0
     yield TRAINING["respawn"].found(
         share if share >= WORTH_SAYING else 0.0,

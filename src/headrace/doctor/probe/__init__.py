@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .imports import ImportWatch
     from .probe import Probe
     from .remedies import KEYS
-    from .remedies.files import index_of, tar_info
+    from .remedies.indexed_tar import index_of, tar_info
     from .settings import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
     from .training.step_limit import SETTLING_STEPS, observed_steps, replayed_steps
 
@@ -31,7 +31,7 @@ __all__ = [
 _HOMES = {
     "credentials": ("without_credentials",),
     "remedies": ("KEYS",),
-    "remedies.files": ("index_of", "tar_info"),
+    "remedies.indexed_tar": ("index_of", "tar_info"),
     "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
     "training.step_limit": ("SETTLING_STEPS", "observed_steps", "replayed_steps"),
 }

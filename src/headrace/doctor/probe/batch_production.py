@@ -195,7 +195,7 @@ class BatchRecorder:
 
     def _other_records(self) -> list[Record]:
         now = self._clock.now_us()
-        records = self.collections.records(now)
+        records: list[Record] = self.collections.records(now)
         lines = self.lines.take()
         if lines:
             records.append(("lines", now, lines))

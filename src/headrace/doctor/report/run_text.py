@@ -126,7 +126,9 @@ def _memory(host: Host) -> Iterator[str]:
 
 
 def _gpus(host: Host) -> Iterator[tuple[str, str]]:
-    gpus = host.facts.get("gpus") or {}
+    """Yield a line for each GPU that worked."""
+    known = host.facts.get("gpus") or {}
+    gpus = {name: facts for name, facts in known.items() if host.mean(f"{name}_utilisation_percent") != 0}
     for name, facts in sorted(gpus.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])]):
         yield f"GPU {name.removeprefix('gpu')}", ", ".join(_gpu(host, name, facts))
 

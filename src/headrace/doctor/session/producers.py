@@ -75,7 +75,6 @@ class InspectedSample:
     )
     drew: bool = told("of what follows the last stage", written=Flag)
     same: bool | None = told("of the whole sample", written=Flag | None)
-    takes: list[str] = listed("keys of remedies that would have done something in it", may_be_empty=True)
 
 
 @recorded("maker", {"first": "One of the first two batches of a pass in its process; none with `--observe`."})

@@ -228,17 +228,17 @@ class _Fetch:
                 setattr(fetcher, name, value)
 
     def _begin(self) -> None:
-        self.account.begin_part(self._rest)
+        self.account.enter(self._rest)
 
     def _end(self, samples: int | None) -> None:
         """Stop timing code that returned `samples` samples; None if the number is unknown."""
-        self.account.end_part()
+        self.account.leave()
         if samples:
             self.batch.samples = (self.batch.samples or 0) + samples
 
     def _end_together(self, samples: int) -> None:
         """Stop timing all samples of a batch, none of which was timed individually."""
-        self.account.end_part()
+        self.account.leave()
         self.account.totals[self._rest][0] += samples - 1
         self.batch.samples, self.batch.together = samples, samples - 1
 
