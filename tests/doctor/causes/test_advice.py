@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import helping, made, prescribed, why_not, with_batches, with_survey
+from made_prescriptions import helping, is_listed, made, prescribed, with_batches, with_survey
 from made_sessions import MadeRun, outcome, process, read, write_evidence, write_settings
 from report_pages import codes, first_gain, said
 
@@ -178,7 +178,7 @@ def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
     survey = MachineSurvey(calibrations=sized(1_000_000))
     little = {"transform:RandomResizedCrop": 17_000, "decode:Pillow load": 2_000}
     session = with_survey(made(MadeRun(stages=little, facts={"length": 100})), survey)
-    assert quantities(why_not(session, "cache"))[-2:] == ["1.12 ×", "1.20 ×"]
+    assert not is_listed(session, "cache")
     session = with_survey(made(MadeRun(stages={**little, "decode:Pillow load": 8_000}, facts={"length": 100})), survey)
     found = helping(session, "cache")
     assert quantities(found.costs[0]) == ["400 MB", "400", "1.0 MB", "32 GB"]
@@ -314,4 +314,4 @@ def test_a_list_of_pictures_of_floats_is_sent_as_bytes() -> None:
     found = helping(session, "smaller-samples")
     assert quantities(found.why)[-2:] == ["8", "25 %"]
     one = with_batches(made(MadeRun(unpickle=3_000)), "float32[3,1000,640]", 7_680_000)
-    why_not(one, "smaller-samples")
+    assert not is_listed(one, "smaller-samples")

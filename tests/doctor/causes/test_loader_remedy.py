@@ -209,12 +209,10 @@ def test_it_stands_above_a_cache_that_gains_as_much() -> None:
     assert codes.index("loader") < codes.index("cache")
 
 
-def test_one_that_is_slower_gives_way_to_what_gains_more() -> None:
-    session = with_batches(with_trial(tried(18_000)), *IMAGES)
-    whole = prescribed(session)
-    codes = [one.code for one in whole.remedies if one.helps]
+def test_one_that_is_slower_comes_after_what_gains_more() -> None:
+    session = with_batches(with_trial(tried(17_000)), *IMAGES)
+    codes = [one.code for one in prescribed(session).remedies if one.helps]
     assert codes.index("cache") < codes.index("loader")
-    assert whole.together[0] != "loader"
 
 
 @pytest.mark.parametrize(

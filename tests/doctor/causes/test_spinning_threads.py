@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import COLUMNS, made, why_not
+from made_prescriptions import COLUMNS, made
 from made_sessions import MadeRun
 from report_pages import said
 
@@ -62,7 +62,6 @@ def test_a_step_that_is_longer_alongside_workers(monkeypatch: pytest.MonkeyPatch
 def test_threads_that_do_no_work_of_a_step_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "replayed_threads", lambda trainer: 1.1)
     assert SPINNING not in codes(spinning())
-    why_not(spinning(), "passive-wait")
 
 
 def test_workers_with_pools_of_their_own_are_too_many_threads_still() -> None:

@@ -125,16 +125,6 @@ def by_s3fs(server: StoreServer) -> int:
     return len(system.cat_file(f"bucket/{KEY}", start=0, end=6000))
 
 
-def by_s3_connector(server: StoreServer) -> int:
-    connector = pytest.importorskip("s3torchconnector", reason="s3torchconnector is not installed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        config = connector.S3ClientConfig(force_path_style=True)
-        given = {"region": "us-east-1", "endpoint": server.endpoint, "s3client_config": config}
-        return len(connector.S3MapDataset.from_objects([f"s3://bucket/{KEY}"], **given)[0].read())
-
-
 def _boto3(server: StoreServer) -> Any:
     return boto3.client("s3", endpoint_url=server.endpoint, **_signed())
 
@@ -145,7 +135,6 @@ def _signed() -> dict[str, str]:
 
 BUCKET, HOST = "s3://bucket", "http://127.0.0.1"
 KEEPS = pytest.mark.leaks(reason="the loop of fsspec's thread keeps a thread for look-ups of hosts")
-STAYS = pytest.mark.leaks(reason="the connector's library keeps its source of random numbers open")
 READERS: list[Any] = [
     (by_requests, {"remote:requests"}, HOST),
     (by_requests_in_pieces, {"remote:requests", "remote:urllib3"}, HOST),
@@ -161,7 +150,6 @@ READERS: list[Any] = [
     (by_boto3, {"remote:boto3 GetObject", "remote:boto3 body"}, BUCKET),
     (by_boto3_resource, {"remote:boto3 GetObject", "remote:boto3 body"}, BUCKET),
     (by_boto3_transfer, {"remote:boto3 transfer"}, BUCKET),
-    pytest.param(by_s3_connector, {"remote:s3torchconnector"}, BUCKET, marks=STAYS),
     pytest.param(by_s3fs, {"remote:fsspec S3FileSystem"}, BUCKET, marks=KEEPS),
 ]
 

@@ -17,7 +17,7 @@ from ..measure import (
     replayed_threads,
     spun_us,
 )
-from ..quantities import counted, duration, number, percent, size
+from ..quantities import counted, duration, percent, size
 from ..session.model import Session
 from ..session.trainers import Trainer
 from ..simulate import SHARED, FeedSetup, StageChange
@@ -169,20 +169,12 @@ def stolen_cores(host: Host) -> Finding | None:
 def threads(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose one thread per worker if there are more threads than cores."""
     host = case.host
-    if host is None or case.cores is None:
+    found = None if host is None else too_many_threads(host)
+    if host is None or case.cores is None or found is None:
         return None
-    found = too_many_threads(host)
-    told = host.told(case.view.trainer.pid, "facts", "torch_threads")
-    now = told if isinstance(told, int) else 1
-    trainer = max(1, min(now, int(case.cores or now)))  # fewer threads than now may make the step longer
-    if found is None:
-        made = f"{counted(case.workers, 'worker')} compute" if case.workers != 1 else "1 worker computes"
-        why = f"{case.making.cores:.1f} cores' worth on {number(case.cores)}: their threads are not too many."
-        return kind.would_not(f"{made} {why}")
     pool = worker_threads(host) if host.worker_makers else None
     if pool is not None and pool <= 1:
-        own = f"the training process computes with {counted(trainer, 'thread')}"
-        return kind.would_not(f"Workers have one thread each already; {own}.")
+        return None
     waited = host.waited_share() or 0.0
     basis = "The prediction assumes that half of that waiting goes; it may be all of it, or none."
     left = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)

@@ -7,7 +7,6 @@ from . import (
     decoding,
     loader,
     loop_work,
-    processes,
     remote_reads,
     storage,
     transfers,
@@ -92,24 +91,12 @@ REMEDIES: list[RemedyKind] = [
         value="`true`",
     ),
     RemedyKind(
-        "native-decode",
-        "Headrace's decoder in place of Pillow's",
-        "Use Headrace's decoder in place of Pillow's, for what is only decoded, converted and resized",
-        ONE_LINE,
-        decoding.native_decode,
-        hint="headrace.decode_image(path, view=headrace.Resize(…)), which decodes only the window that is used, in "
-        "place of Image.open(path).convert(…).resize(…)",
-        costs=("resized pixels differ from Pillow's by one level of 255 at most",),
-        in_place_of="decoding",
-    ),
-    RemedyKind(
         "image-reader",
         "ImageReader in place of decoding and what follows it",
         "Use `ImageReader` or `decode_image` with the script's own view, in place of Pillow's or OpenCV's decoding and "
         "what follows it",
         FEW_LINES,
         decoding.image_reader,
-        in_place_of="decoding",
     ),
     RemedyKind(
         "smaller-samples",
@@ -202,16 +189,6 @@ REMEDIES: list[RemedyKind] = [
         costs=("a process a device (torchrun), each with workers of its own",),
     ),
     RemedyKind(
-        "gc-freeze",
-        "The dataset's objects left out of garbage collection (gc.freeze)",
-        "Call `gc.freeze()` once the dataset is built, where full garbage collections take 2 % of batch production or "
-        "of the steps",
-        FEW_LINES,
-        processes.gc_freeze,
-        hint=processes.FREEZE,
-        costs=("cycles among frozen objects are never freed",),
-    ),
-    RemedyKind(
         "data-work",
         "Data work of the training loop done by the workers",
         "Let workers do what the training loop itself does with batches, where that takes 2 % of a step",
@@ -227,15 +204,6 @@ REMEDIES: list[RemedyKind] = [
         FEW_LINES,
         loop_work.fewer,
         hint=loop_work.HINT[loop_work.READS],
-        costs=("figures come later",),
-    ),
-    RemedyKind(
-        "loop-prints",
-        "Text written in one step of many",
-        "Print in one step of many, where printing takes 2 % of a step",
-        FEW_LINES,
-        loop_work.fewer,
-        hint=loop_work.HINT[loop_work.PRINTS],
         costs=("figures come later",),
     ),
 ]

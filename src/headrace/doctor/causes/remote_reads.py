@@ -166,14 +166,8 @@ def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
 def remote_ahead(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to send requests before a sample is needed, if latency is the limit."""
     figures = _figures(case)
-    if figures is None:
+    if figures is None or waiting_share(case, REMOTE) < WORTH or not figures.waits_for_answers:
         return None
-    share = waiting_share(case, REMOTE)
-    if share < WORTH:
-        return kind.too_little(f"Waiting for {figures.place}", share)
-    if not figures.waits_for_answers:
-        why = f"Answers begin after {percent(figures.latency)} of a remote read: bandwidth limits it, not latency."
-        return kind.would_not(why)
     moved = 1 - figures.latency
     basis = (
         "Asked for ahead, requests run side by side; what their bytes then take is not known from this run: from "

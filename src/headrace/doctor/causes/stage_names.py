@@ -79,21 +79,9 @@ _SETTING = re.compile(r"\{(\w+)(?::(\w+))?\}")
 LIBRARIES = {
     "nvidia": "DALI works ahead in threads of its own: look at {num_threads} of the pipeline; {prefetch_queue_depth} "
     "only bridges single slow batches.",
-    "spdl": "SPDL works ahead: look at {num_workers} of its loader, or at concurrency= of the slowest stage and "
-    "{num_threads} of the pipeline, and at {buffer_size} where single batches are slow. A stage in Python that holds "
-    "the GIL gains nothing from threads: run it in a process pool (executor=).",
-    "grain": "Look at {num_workers:worker_count} of Grain's DataLoader, one a core (0 makes batches in the training "
-    "process, where Python holds the GIL), or at mp_prefetch() of its dataset. "
-    "ReadOptions(num_threads=, prefetch_buffer_size=) only read ahead.",
-    "tensorflow": "Look at num_parallel_calls=tf.data.AUTOTUNE in map() and interleave(), and end the pipeline with "
-    "prefetch(tf.data.AUTOTUNE). cache() in front of random transforms keeps what is the same in each epoch.",
     "webdataset": "Without a loader the pipeline runs in the training thread: webdataset.WebLoader(…, batch_size=None, "
     "num_workers=…) runs it in workers. Batch in the workers (.batched() in the dataset), and shuffle encoded samples, "
     "before decode().",
-    "ffcv": "FFCV works ahead: look at {num_workers} and {batches_ahead} of its Loader, and at os_cache=True where the "
-    "file fits into memory.",
-    "torchdata": 'Look at ParallelMapper(…, num_workers=…) around the slowest node, with method="process" where it '
-    "holds the GIL, and end the graph with Prefetcher.",
     "litdata": "Look at max_pre_download= (chunks ahead) of LitData's StreamingDataset, a cache that holds the dataset "
     "(max_cache_size=, cache_dir= on a local disk), num_workers= of the StreamingDataLoader, and larger chunks.",
     "streaming": "Look at predownload= (samples ahead) of the StreamingDataset, a local= on a fast disk with a "

@@ -144,11 +144,9 @@ def _places(case: Case) -> dict[str, float]:
 def staging(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose copies of the files in memory or on a local disk."""
     share = waiting_share(case)
-    if share < WORTH:
-        return kind.too_little("Waiting for files to be read", share)
     cached = _cached_share(case)
-    if cached is not None and 1 - cached < LEAST_FROM_DISK:
-        return kind.would_not(f"{percent(cached)} of what is read comes from the page cache, as fast as memory.")
+    if share < WORTH or (cached is not None and 1 - cached < LEAST_FROM_DISK):
+        return None
     why = (
         f"Workers wait {duration(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
     )
@@ -158,7 +156,7 @@ def staging(case: Case, kind: RemedyKind) -> Proposal | None:
         fits = (place for place, free in _places(case).items() if files.sized and files.bytes <= free / ROOM)
         place = "" if files.unsized else next(fits, "")
         if not place:
-            return kind.would_not(f"{why} {_no_room(case, files)}")
+            return None
         room, left = f"{files.size} in {place}, copied before each run", StageChange(wait=1 - files.share)
         some = "" if files.share == 1 else f" of {percent(files.share)} of the reads"
         kind = kind.titled(f"the files{some} in {place}")
@@ -174,16 +172,6 @@ def staging(case: Case, kind: RemedyKind) -> Proposal | None:
         costs=[room],
         hint=f"{doing}, and give the script that path",
     )
-
-
-def _no_room(case: Case, files: FilesRead) -> str:
-    if not files.sized and not files.unsized:
-        return "Those that were opened are in memory already."
-    if files.unsized:
-        most = max((one.folder.files, one.path) for one in files.unsized if one.folder is not None)
-        return f"Listing {most[1]}, of {most[0]:,} files and more, takes too long: their size is not known."
-    free = ", ".join(f"{place} has {size(free)}" for place, free in _places(case).items())
-    return f"They are {files.size}, and {ROOM:.0f} times that must fit: {free or 'there is no such place'}."
 
 
 def _cached_share(case: Case) -> float | None:
@@ -210,12 +198,11 @@ def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
         return None  # a stream reads members in sequence without look-ups
     share = share_of(searching)
     if share < WORTH:
-        return kind.too_little("Looking members up", share)
+        return None
     read = [] if case.session.survey is None else [one.path for one in case.session.survey.files]
     archives = [path for path in read if path.endswith((".tar", *COMPRESSED))]
     if archives and all(path.endswith(COMPRESSED) for path in archives):
-        why = f"{archives[0]} is compressed: members can be found only by unpacking what is before."
-        return kind.would_not(why)
+        return None  # members can be found only by unpacking what is before
     code, timed = kind.code, case.calibrations
     of_lookups = factor(timed, code, "look-up", assumed=ASSUMED, present_us=sample_us(lookups))
     of_scans = factor(timed, code, "header", assumed=SCAN_ASSUMED)

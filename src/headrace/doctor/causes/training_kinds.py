@@ -121,7 +121,7 @@ TRAINING = chapter(
         "full-gc",
         "Full garbage collections take {where}: Python goes through all its objects each time.",
         "{many:count collection}, {each:duration} each, the longest {longest:duration}",
-        "{hint}. Or keep what describes the samples in numpy or Arrow arrays in place of Python objects.",
+        "Keep what describes the samples in numpy or Arrow arrays in place of Python objects.",
         when="Full garbage collections take 2 % of batch production or of the steps.",
     ),
     FindingKind(

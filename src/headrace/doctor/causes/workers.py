@@ -245,14 +245,8 @@ def bytes_a_worker(case: Case) -> float | None:
 
 def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to keep workers alive between epochs."""
-    if not case.workers:
+    if not case.workers or case.facts.get("persistent_workers") is True or not case.making.respawned:
         return None
-    if case.facts.get("persistent_workers") is True:
-        return kind.would_not("Workers persist already (persistent_workers=True).")
-    if not case.making.respawned:
-        start = case.making.start_up_us
-        took = "" if start is None else f", and starting its workers took {duration(start)}"
-        return kind.would_not(f"Only one pass over the data was seen{took}: there may be no other.")
     each, passes = bytes_a_worker(case), counted(case.making.passes, "pass")
     why = f"Each of {passes} started {counted(case.workers, 'worker')} anew: {_start(case)} of each step."
     prediction = case.predict(setting(persistent=True))
@@ -287,16 +281,9 @@ def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
     fitting = [times for times in LONGER if free is None or all(one * (times - 1) <= free for one in known)]
     tries = {now * times: one for times in fitting if (one := case.predict(setting(prefetch=now * times))) is not None}
     if not tries:
-        why = "It cannot be computed: no production of a batch was recorded."
-        if not fitting:
-            why = f"Twice as many batches need {size(known[0])} more of /dev/shm, and {size(free)} are free."
-        return kind.would_not(why)
+        return None
     best = min(one.step_us for one in tries.values())
     factor = min(factor for factor, one in tries.items() if one.step_us <= (1 + EVEN_QUEUE) * best)
-    if not case.is_faster(tries[factor]):
-        takes = f"a step takes {duration(tries[factor].step_us)}, and {duration(case.step_us)} now"
-        ahead = f"With {factor} batches ahead for each of {counted(case.workers, 'worker')}"
-        return kind.would_not(f"{ahead} {takes}: a longer queue makes no batch faster.")
     return kind.titled(f"{factor} batches ahead for each worker in place of {now}").tried(
         case,
         setting(prefetch=factor),

@@ -84,10 +84,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
             _hook(module, batch_sources.install_source_library, patches, training)
             for module in batch_sources.SOURCE_LIBRARIES
         ),
-        *(
-            _hook(package, batch_sources.install_source_family, patches, training)
-            for package in batch_sources.SOURCE_FAMILIES
-        ),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),
         _hook("torch.utils.data._utils.fetch", fetchers.install_fetchers, *fetches),
         _hook("torch.utils.data._utils.worker", *workers),

@@ -1,10 +1,9 @@
 """Hooks on libraries that read from object stores and web servers.
 
-A stage is a call that blocks the thread: of boto3, PyTorch's S3 connector, fsspec filesystems, obstore, requests,
-urllib3, httpx, urllib, and reads of webdataset pipes. Requests are counted one level below, where each is made: in
-http.client, under urllib3 and so botocore and requests; in httpx; in aiohttp, under fsspec filesystems; and at the
-start of a pipe's process. Nothing is imported and no data is read: sizes come from answer headers, except for the
-connector, whose chunks are counted.
+A stage is a call that blocks the thread: of boto3, fsspec filesystems, obstore, requests, urllib3, httpx, urllib, and
+reads of webdataset pipes. Requests are counted one level below, where each is made: in http.client, under urllib3 and
+so botocore and requests; in httpx; in aiohttp, under fsspec filesystems; and at the start of a pipe's process. Nothing
+is imported and no data is read: sizes come from answer headers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder
 from ..opened_files import NAMED, OTHERS, place_of
-from ..patches import Fault, Followed, Function, HookGuard, stand_in
+from ..patches import Fault, Function, HookGuard, stand_in
 from ..stages import MOST_STAGES, CallTimer, timed_call
 from .file_libraries import SMALL_BYTES, TimedCall, each_timed, timed_reads
 
@@ -59,7 +58,7 @@ class RequestCounter:
         guard = HookGuard(fault, "remote reads")
         self.ask, self.answer, self.count = guard(self._ask), guard(self._answer), guard(self._count)
         self.begin_pipe, self.read_pipe = guard(self._begin_pipe), guard(self._read_pipe)
-        self.count_call, self.count_object = guard(self._count_call), guard(self._count_object)
+        self.count_call = guard(self._count_call)
 
     def stage(self, label: str) -> int:
         """Return the stage of a label. The number of cached labels is bounded."""
@@ -118,14 +117,6 @@ class RequestCounter:
     def _count_call(self, begun_ns: int, args: Any, given: Any) -> None:
         size = sum(map(len, given)) if isinstance(given, list) else len(given) if hasattr(given, "__len__") else 0
         self._reads.answered(_store_place(args[0]), begun_ns, size)
-
-    # PyTorch's S3 connector.
-
-    def _count_object(self, begun_ns: int, bucket: Any) -> Callable[[int], None]:
-        """Count a requested object, and return a function that counts its bytes."""
-        place = _bucket({"Bucket": bucket}) or OTHERS
-        self._reads.answered(place, begun_ns, 0)
-        return functools.partial(self._reads.more, place)
 
 
 def install_http(counter: RequestCounter, client: Any) -> None:
@@ -296,31 +287,6 @@ def install_obstore(counter: RequestCounter, obstore: Any) -> None:
         counter.timer.patches.replace(obstore, name, make(name))
 
 
-def install_s3_connector(counter: RequestCounter, client: Any) -> None:
-    """Hook PyTorch's S3 connector, which makes requests outside Python: requested objects and chunks."""
-    stages, stage = counter.stages, counter.stage("s3torchconnector")
-    read = timed_call(stages, stage, next)
-
-    def ask(original: Function, its_client: Any, bucket: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        if not stages.is_counting:
-            return original(its_client, bucket, key, *args, **kwargs)
-        begun = time.monotonic_ns()
-        given = timed_call(stages, stage, original)(its_client, bucket, key, *args, **kwargs)
-        count = counter.count_object(begun, bucket)
-        if count is None or not hasattr(given, "__next__"):
-            return given
-
-        def take(stream: Any) -> Any:
-            piece = read(stream)
-            count(len(piece))
-            return piece
-
-        return Followed(given, take)
-
-    for method in ("_get_object_stream", "head_object"):
-        counter.timer.patches.hook_around(client, f"S3Client.{method}", ask, "its requests were")
-
-
 def _bucket(parameters: Any) -> str | None:
     bucket = parameters.get("Bucket") if isinstance(parameters, dict) else None
     return f"s3://{bucket}" if isinstance(bucket, str) and "@" not in bucket else None
@@ -348,6 +314,5 @@ REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
     *((module, install_httpx_models) for module in HTTPX_MODELS),
     ("webdataset.gopen", install_pipes),
     ("obstore", install_obstore),
-    ("s3torchconnector._s3client._s3client", install_s3_connector),
 ]
 """Installers of hooks on libraries that make requests, by module."""
