@@ -70,7 +70,7 @@ def loader(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def coverage(trial: LoaderTrial) -> str:
-    """Name the arrays of a batch that the Loader makes; empty for a trial by an older doctor without this data."""
+    """Name the arrays of a batch that the Loader makes; empty if unknown."""
     lost = _lost(trial)
     count = len({*trial.covered, *trial.left})
     if not lost:
