@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.doctor.causes import diagnose, prescribe
-from headrace.doctor.measure import PASSIVE_ENVIRONMENT
 from headrace.doctor.prove.baseline import DIGESTS
 from headrace.doctor.prove.trial import TrialRequest, attempt
 from headrace.doctor.session import decode_session, session_folder
@@ -51,7 +50,6 @@ HEADS = (
     "reached",
     "error",
 )
-ASLEEP = ("script", "workers", "predicted", "measured", "asleep, predicted", "asleep, measured", "gain")
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,6 @@ class AdoptionPair:
     low: float
     high: float
     measured: float
-    asleep: float | None = None
-    asleep_predicted: float | None = None
 
     @property
     def reached(self) -> float:
@@ -88,12 +84,6 @@ class AdoptionPair:
         device = "–" if self.device is None else f"{self.device:g}"
         cells = (self.script, str(self.workers), device, self.degree, self.first, f"{self.present:.1f}", lower, *times)
         return "| " + " | ".join((*cells, f"{self.reached:.2f}", f"{self.error:+.0%}")) + " |"
-
-    def asleep_row(self):
-        """What threads that sleep give beside the Loader."""
-        predicted = "–" if self.asleep_predicted is None else f"{self.asleep_predicted:.1f}"
-        cells = (self.script, str(self.workers), f"{self.predicted:.1f}", f"{self.measured:.1f}", predicted)
-        return "| " + " | ".join((*cells, f"{self.asleep:.1f}", f"{self.measured / self.asleep:.2f} ×")) + " |"
 
 
 def data_of(script, images, folder):
@@ -132,7 +122,7 @@ def diagnosed(command, steps, folder):
 def step_ms(command, changes, steps):
     """Mean measured step with changes injected; None, and the reason, where the run came to nothing."""
     with session_folder(digests=DIGESTS) as folder:
-        trial = attempt(command, folder.settings, TrialRequest(changes, steps, None, MOST_S))
+        trial = attempt(command, folder.settings, TrialRequest(changes, steps, MOST_S))
     return (
         (statistics.fmean(trial.steps) / 1e3, "") if trial.why == "measured" else (None, f"{trial.why}: {trial.detail}")
     )
@@ -153,10 +143,8 @@ def pair_of(script, workers, device, data, asked, folder):
         return "no Loader: " + ("nothing is known of the data" if remedy is None else remedy.why)
     trainer = session.trainers[0]
     changes = {"loader": {"module": trial.module, "loaders": [one.number for one in trainer.loaders]}}
-    present, adopted, asleep = [], [], []
+    present, adopted = [], []
     turns = [(present, {}), (adopted, changes)]
-    if asked.passive:
-        turns.append((asleep, changes | {"environment": PASSIVE_ENVIRONMENT}))
     for _ in range(asked.rounds):
         for found, injected in turns:
             step, why = step_ms(command, injected, asked.steps)
@@ -179,10 +167,6 @@ def pair_of(script, workers, device, data, asked, folder):
         low=remedy.prediction.low_us / 1e3,
         high=remedy.prediction.high_us / 1e3,
         measured=statistics.median(adopted),
-        asleep=statistics.median(asleep) if asleep else None,
-        asleep_predicted=next(
-            (one.prediction.step_us / 1e3 for one in prescription.remedies if one.beside and one.prediction), None
-        ),
     )
 
 
@@ -196,7 +180,6 @@ def main():
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--data", type=Path, help="folder of the made data, which stays; a temporary one without it")
-    parser.add_argument("--passive", action="store_true", help="also with OpenMP's threads asleep while they wait")
     asked = parser.parse_args()
     pairs = []
     print("| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS), flush=True)
@@ -213,9 +196,6 @@ def main():
                 else:
                     pairs.append(pair)
                     print(pair.row(), flush=True)
-    if asked.passive:
-        print("\n| " + " | ".join(ASLEEP) + " |\n|" + "---|" * len(ASLEEP))
-        print(*(pair.asleep_row() for pair in pairs if pair.asleep is not None), sep="\n")
     if pairs:
         errors = [abs(pair.error) for pair in pairs]
         within = sum(pair.low <= pair.measured <= pair.high for pair in pairs)

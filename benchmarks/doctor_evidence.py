@@ -10,6 +10,7 @@ the evidence of 200 steps of the same ranks and workers to the report, its inter
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import resource
 import subprocess
@@ -39,9 +40,11 @@ def report(folder: Path, *, is_rendered: bool) -> dict[str, float]:
     diagnosed = time.perf_counter()
     figures = {"import": imported - start, "merge": merged - imported, "diagnose": diagnosed - merged}
     if is_rendered:
-        from headrace.doctor.report import report_view, text
+        from rich.console import Console
 
-        text(report_view(session, diagnosis))
+        from headrace.doctor.report import report_view, show
+
+        show(report_view(session, diagnosis), Console(file=io.StringIO()), verbose=True)
         figures["render"] = time.perf_counter() - diagnosed
     used = resource.getrusage(resource.RUSAGE_SELF)
     return figures | {"CPU in all": used.ru_utime + used.ru_stime, "peak MB": used.ru_maxrss / 1024}

@@ -3,7 +3,8 @@
     python benchmarks/doctor_instructions.py [--steps 2000] [--workers 0 2] [--remote]
 
 Counted by `valgrind --tool=callgrind` in the training process alone, from a step to a later one, so that neither start
-nor end is in it: without the probe, with it, and with it at rest. A count does not depend on what else the machine
+nor end is in it: without the probe, while it
+observes, and after that. A count does not depend on what else the machine
 does. Under valgrind all takes some fifty times as long, though, so that what the probe does by the clock (looks at
 lines, writing what it holds back) falls on fewer steps: an upper bound. Runs differ by some thousands a step.
 With --remote, each of a step's 8 samples is a request to a store.
@@ -25,12 +26,13 @@ import paced_training
 from doctor_overhead import FOR_GOOD, observing
 
 from headrace.doctor.probe.attaching import attach
-from headrace.doctor.probe.overhead import PauseSchedule
 from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.training import state as observation
 
-RESTS = {"measured": 0, "let pass": FOR_GOOD}
+OBSERVED = {"measured": FOR_GOOD, "let pass": 50}
+"""Steps that are observed."""
 UNCOUNTED = 100
-"""Steps: until then rests have begun, and all that is made once is there."""
+"""Steps: until then observation has ended, if it does, and all that is made once is there."""
 
 
 def train(state: str, workers: int, steps: int, samples: str) -> None:
@@ -39,7 +41,7 @@ def train(state: str, workers: int, steps: int, samples: str) -> None:
     if state == "without":
         paced_training.train(0, workers, UNCOUNTED + steps, counting(steps), kind)
         return
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(PauseSchedule, "after", return_value=RESTS[state]):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(observation, "OBSERVED_STEPS", OBSERVED[state]):
         settings = observing(Path(folder))
         settings.write()
         probe = Probe(settings)
@@ -84,7 +86,7 @@ def main() -> None:
     samples = "StoredSamples" if known.remote else "Samples"
     for workers in known.workers:
         without = instructions_a_step("without", workers, known.steps, samples)
-        added = {state: instructions_a_step(state, workers, known.steps, samples) - without for state in RESTS}
+        added = {state: instructions_a_step(state, workers, known.steps, samples) - without for state in OBSERVED}
         print(f"{workers} workers: {without:,.0f} instructions a step without the probe", end="")
         print("".join(f", {count:+,.0f} where it is {state}" for state, count in added.items()), flush=True)
 

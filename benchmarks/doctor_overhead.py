@@ -14,9 +14,8 @@ own and each pair in the other order than the one before. A row says, over the r
     share     `wall`, of the step
 
 Processes differ by 0.1 ms a step among themselves, whatever they run. --in-turns has no such difference: in one
-process, loops without the probe, with it, and with it at rest, take turns, each of 64 steps after 64 that are left out;
-then it says what the mean step costs at the share of steps that the probe would choose to measure. The machine is not
-sampled beside. Where that is too noisy, too: doctor_instructions.py counts.
+process, loops without the probe, while it observes, and after that, take turns, each of 64 steps after 64 that are left
+out. The machine is not sampled beside. Where that is too noisy, too: doctor_instructions.py counts.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ import paced_training
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.probe.attaching import attach
-from headrace.doctor.probe.evidence_file import BLOCK
-from headrace.doctor.probe.overhead import PauseSchedule
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
+from headrace.doctor.probe.training import state as observation
 from headrace.doctor.session.storage import decode_session
 
 TRAINING = Path(__file__).with_name("paced_training.py")
@@ -111,16 +109,15 @@ def in_turns(step_ms: float, workers: int, rounds: int) -> None:
     without, full, rest, own = [], [], [], []
     for _ in range(rounds):
         without.append(_mean_us(step_ms, workers))
-        with _resting(0), _probe_in() as spent:
+        with _observed(FOR_GOOD), _probe_in() as spent:
             full.append(_mean_us(step_ms, workers) - without[-1])
         own.append(statistics.median(spent))
-        with _resting(FOR_GOOD), _probe_in():
+        with _observed(paced_training.WARM_UP // 2), _probe_in():
             rest.append(_mean_us(step_ms, workers) - without[-1])
-    added, let, share = statistics.median(full), statistics.median(rest), 0.5 ** _halvings(without, own)
-    mean = share * added + (1 - share) * let
+    added, let = statistics.median(full), statistics.median(rest)
     print(
         f"{step_ms:4g} ms {workers:3d} workers {statistics.median(without):9.0f} us, measured {added:+6.0f} us "
-        f"(own {statistics.median(own):.0f}), let pass {let:+6.0f} us; at 1 in {1 / share:.0f} {mean:+6.0f} us",
+        f"(own {statistics.median(own):.0f}), let pass {let:+6.0f} us",
         flush=True,
     )
 
@@ -130,18 +127,9 @@ def _mean_us(step_ms: float, workers: int) -> float:
     return paced_training.usual(wall[paced_training.WARM_UP :])
 
 
-def _halvings(steps_us: list[float], own_us: list[float]) -> int:
-    """What the probe would choose."""
-    chosen = PauseSchedule()
-    chosen.observed(round(statistics.median(steps_us) * 1000))
-    chosen.spent(round(statistics.median(own_us) * 1000))
-    chosen.after(BLOCK)
-    return chosen.halvings
-
-
-def _resting(steps: int) -> AbstractContextManager[Any]:
-    """Makes every rest as long, instead of what cost and step would have."""
-    return mock.patch.object(PauseSchedule, "after", return_value=steps)
+def _observed(steps: int) -> AbstractContextManager[Any]:
+    """Observe so many steps."""
+    return mock.patch.object(observation, "OBSERVED_STEPS", steps)
 
 
 @contextmanager

@@ -142,13 +142,12 @@ def _work(folder: Path, steps: int, worker: int, workers: int, draw: random.Rand
     a_stage_ns = 0.9 * STEP_NS * workers / (SAMPLES * len(known))
     for index in range(worker, steps, workers):
         batch = probe.batches.begin(0, index)
-        for key in range(SAMPLES):
-            batch.account.begin_part(rest)
+        for _ in range(SAMPLES):
+            batch.account.enter(rest)
             for stage in known:
                 _spend(probe, made, stage, draw.expovariate(1 / a_stage_ns))
             made.pass_by(20_000)
-            wall, totals = batch.account.end_part()
-            probe.batches.slow.offer(0, index, index * SAMPLES + key, wall, totals)
+            batch.account.leave()
         batch.samples = SAMPLES
         _spend(probe, made, collate, 3e6)
         probe.batches.end(batch)

@@ -48,7 +48,7 @@ def command(case):
 def step_ms(case, like, wanted, steps):
     """Mean measured step with these arguments; None where the run came to nothing."""
     ahead = wanted.in_flight  # made before the first step, as tune leaves them out
-    order = TrialRequest({"loaders": {"0": wanted.changes()}}, steps + ahead, None, MOST_S)
+    order = TrialRequest({"loaders": {"0": wanted.changes()}}, steps + ahead, MOST_S)
     trial = attempt(command(case), like, order)
     return statistics.fmean(trial.steps[ahead:]) / 1e3 if trial.why == "measured" else None
 

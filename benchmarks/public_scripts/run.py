@@ -43,6 +43,20 @@ from scripts import SCRIPTS, Script
 
 HERE = Path(__file__).parent
 MOST_S, DOCTOR_S, PROVE_S = 120, 240, 240
+DOCTOR = """
+import contextlib, shutil, sys
+from headrace.doctor import run
+from headrace.tools.command_line import main
+kept, run.PROVE_S = sys.argv.pop(1), float(sys.argv.pop(1))
+temporary = run.session_folder
+@contextlib.contextmanager
+def session_folder(**given):
+    with temporary(**given) as folder:
+        yield folder
+        shutil.copytree(folder.path, kept, dirs_exist_ok=True)
+run.session_folder = session_folder
+main()
+"""
 ENDING_S = 15
 """That a doctor takes at most to restore the folder once it is told to end."""
 LOOKED = ("class", "length", "seconds", "samples", "ended", "errors")
@@ -164,8 +178,8 @@ def diagnosed(script: Script, root: Path, args: argparse.Namespace, most_s: floa
     shutil.rmtree(kept, ignore_errors=True)
     draft.unlink(missing_ok=True)
     session.unlink(missing_ok=True)
-    doctor = [args.python, "-c", "from headrace.tools.command_line import main; main()", "doctor"]
-    options = ["--steps", str(args.steps), "--warmup", "2", "--keep", str(kept), "--draft", str(draft), *more]
+    doctor = [args.python, "-c", DOCTOR, str(kept), str(PROVE_S), "doctor"]
+    options = ["--steps", str(args.steps), "--draft", str(draft), *more]
     command = [*doctor, *options, "--json", str(session), "--", args.python, str(HERE / "stand_ins.py")]
     command += with_data(script, root, Photos(args.photos))
     began = time.monotonic()
@@ -195,7 +209,7 @@ def examined(script: Script, root: Path, args: argparse.Namespace) -> dict:
 
 def proved(script: Script, root: Path, args: argparse.Namespace) -> dict:
     """Run the doctor with proofs, and return what it predicted of the Loader, and what a run with it measured."""
-    said, session = diagnosed(script, root, args, DOCTOR_S + PROVE_S, "--prove", "--prove-budget", str(PROVE_S))
+    said, session = diagnosed(script, root, args, DOCTOR_S + PROVE_S, "--prove")
     advice = session.get("prescription") or {}
     said["why"] = advice.get("stop") or (session.get("loader_trial") or {}).get("why", "")
     for outcome in advice.get("outcomes", ()):

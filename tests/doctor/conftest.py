@@ -60,10 +60,8 @@ def temporary() -> Iterator[Path]:
 def odd(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
     """A run whose keys are hostile, with every output that there is, and which a hostile error ends."""
     folder = tmp_path_factory.mktemp("odd")
-    outputs = ("--report", str(folder / "report.txt"))
-    outputs += ("--html", str(folder / "report.html"))
-    kept = folder / "kept"
-    return KeptRun(observe(python("hostile.py", "odd-texts"), folder, *outputs, "--keep", str(kept)), kept)
+    outputs = ("--verbose", "--html", str(folder / "report.html"))
+    return KeptRun(observe(python("hostile.py", "odd-texts"), folder, *outputs, is_kept=True), folder)
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +75,4 @@ def paced_run(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
     """DistributedDataParallel on two ranks. Rank 1 decodes more slowly, and its images are larger."""
     folder = tmp_path_factory.mktemp("ranks")
-    kept = folder / "kept"
-    command = torchrun(2, "ranks.py", "--slow", "1", "--shapes")
-    return KeptRun(observe(command, folder, "--keep", str(kept)), kept)
+    return KeptRun(observe(torchrun(2, "ranks.py", "--slow", "1", "--shapes"), folder, is_kept=True), folder)

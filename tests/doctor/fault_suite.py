@@ -21,7 +21,7 @@ from headrace.doctor.session.storage import decode_session
 
 HEAVY = 0.05
 """Share of a step: a healthy script has no finding that concerns as much."""
-ELSEWHERE = ("cpu-others", "cpu-stolen")
+ELSEWHERE = ("cpu-stolen",)
 """Findings about what else runs on the machine of the tests, which no script plants."""
 TOP = 3
 """Findings among which both of two planted faults must be."""

@@ -28,12 +28,13 @@ from typing import Any
 
 import msgspec
 from observed_runs import CASES, FEW_STEPS, headrace, python, torchrun
+from report_pages import text
 
 from headrace.doctor.causes import Prescription, diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.measure import Diagnosis
-from headrace.doctor.report import report_view, text
+from headrace.doctor.report import report_view
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.session import read_session
 from headrace.doctor.session.model import Session, SessionNote
@@ -67,7 +68,7 @@ def _case(script: str, *options: str) -> Recording:
 
 def _mixture(name: str, script: str, *arguments: object) -> Recording:
     shape = ("--steps", 40, "--truth", f"{DATA}/{name}-truth", *arguments)
-    return Recording(name, tuple(python(f"{script}.py", *shape)), ("--observe", "--warmup", "1"))
+    return Recording(name, tuple(python(f"{script}.py", *shape)), ("--observe",))
 
 
 RECORDINGS = [
@@ -77,7 +78,7 @@ RECORDINGS = [
     _case("fault_many_workers"),
     _case("fault_padding"),
     _case("fault_png_decode"),
-    _case("fault_respawn", "--prove", "--prove-budget", "60"),
+    _case("fault_respawn", "--prove"),
     _case("fault_tar_lookup"),
     _case("fault_threads"),
     _case("fault_tokeniser"),
@@ -208,12 +209,14 @@ def _unpacked(name: str) -> dict[str, Any]:
 
 def _record(recording: Recording, scratch: Path) -> None:
     kept, data = scratch / recording.name, scratch / "data"
-    data.mkdir(exist_ok=True)
+    for folder in (kept, data):
+        folder.mkdir(exist_ok=True)
     ran = headrace(
-        *("doctor", "--keep", str(kept), *recording.options, "--"),
+        *("doctor", "--json", str(kept / "session.json"), *recording.options, "--"),
         *(argument.replace(DATA, str(data)) for argument in recording.command),
         environment={"PLANTED_DATA": str(data)},
         replay_steps=FEW_STEPS,
+        kept=kept,
     )
     assert (kept / "session.json").exists(), f"{recording.name}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     stands_for = _stands_for(kept, data)

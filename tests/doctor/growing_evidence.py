@@ -14,8 +14,6 @@ TWO_WORKERS, NO_WORKERS = ["loader", 0, 0, {"num_workers": 2}], ["loader", 0, 0,
 CHOSEN = ["facts", 0, {"warmup_steps": 7}]
 OBSERVED, REPLAYED = ["window", "observe", 7, 20, 0, 0, 9], ["window", "replay", 27, 43, 3, 9, 99]
 LOADED, DRAINED = ["window", "load", 70, 43, 3, 99, 199], ["window", "drain", 113, 0, 0, 199, 299]
-EARLY = ["window", "early", 11, 13, 3, 0, 9]
-"""Steps that were replayed after the first epoch; `steps` are those that were observed, and these."""
 
 
 def settings(folder: Path, **asked: Any) -> ProbeSettings:

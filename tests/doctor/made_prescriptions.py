@@ -92,6 +92,10 @@ def why_not(session: Session, code: str) -> str:
     return found.why
 
 
+def is_listed(session: Session, code: str) -> bool:
+    return code in [one.code for one in prescribed(session).remedies]
+
+
 def respawned(run: MadeRun, *, passes: int = 3, start_us: int = 30_000) -> Session:
     """The run again and again, each time with workers of its own that take `start_us` to start."""
     whole, *others = [made(replace(run, begun=start_us)) for _ in range(passes)]

@@ -13,7 +13,6 @@ from headrace.doctor.measure.diagnosis import (
     LoaderProduction,
     ProbeCost,
     RankView,
-    SlowSampleFinding,
     StagePart,
     Statement,
     StepBudget,
@@ -195,12 +194,7 @@ def _making() -> LoaderProduction:
         StagePart("other", "rest", 0.005, 56, None, 1),
     ]
     lines = [LinePart("/home/ada/train/data/dataset.py:41:__getitem__", 0.57), LinePart("train.py:80:crop", 0.04)]
-    slow = [
-        SlowSampleFinding("'a/0001.png'", 410_000, 36.0, "decode PIL.Image.load"),
-        SlowSampleFinding("17", 90_000, 8.0, "lookup tarfile.getmember"),
-        SlowSampleFinding("18", 80_000, 7.0, "lookup tarfile.getmember"),
-    ]
-    return LoaderProduction(TRAINER, 0, 2, 200, 0.99, 1.9, BATCH_US, stages, lines, slow, 1_200_000, None, 3, True)
+    return LoaderProduction(TRAINER, 0, 2, 200, 0.99, 1.9, BATCH_US, stages, lines, 1_200_000, None, 3, True)
 
 
 def _process(pid: int, parent: int, role: str) -> ProbedProcess:

@@ -55,8 +55,6 @@ class MadeRun:
     """Whether these were made twice."""
     draws: tuple[str, ...] = ("transform:Random", "transform:ColorJitter")
     """How names of stages begin that draw random numbers."""
-    takes: tuple[str, ...] = ("native_decode",)
-    """Remedies that injection would have done something for."""
     differs: tuple[str, ...] = ()
     """The same of those that give something else when a sample is made again."""
 
@@ -199,7 +197,7 @@ class _Simulation:
                 rows.append([10 + number, int(name.startswith(run.draws)), int(not differs) if run.twice else None])
         drew = any(row[1] for row in rows)
         same = int(not differs and not drew) if run.twice else None
-        self.makers[index % len(self.makers)] += [["look", 0, index, rows, 0, same, list(run.takes)]] * run.looks
+        self.makers[index % len(self.makers)] += [["look", 0, index, rows, 0, same]] * run.looks
 
     def _ask(self) -> None:
         """The next index goes to the worker whose turn it is. It sends while it makes the one after."""

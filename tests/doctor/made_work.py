@@ -64,7 +64,6 @@ def work(
     passes: PassCosts = NO_COSTS,
     draw: float = 0,
     team: int = 1,
-    helpers: float = 1.0,
     spin: float = 0.0,
 ) -> SimulatedWork:
-    return SimulatedWork(batches, steps, passes, draw, team, helpers, spin)
+    return SimulatedWork(batches, steps, passes, draw, team, spin)

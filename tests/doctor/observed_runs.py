@@ -22,6 +22,21 @@ FEW_STEPS = 12
 """For the windows of a run that is not about how precise their figures are."""
 _HEADRACE = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
 _OTHER_WINDOWS = "from headrace.doctor import run; run.REPLAY_STEPS = {}; "
+_NO_TRIAL = (
+    "from dataclasses import replace; from headrace.doctor import run; examine = run.examine; "
+    "run.examine = lambda asked, outputs: examine(replace(asked, tries_loader=False), outputs); "
+)
+_KEPT = """
+import contextlib, shutil
+from headrace.doctor import run
+temporary = run.session_folder
+@contextlib.contextmanager
+def session_folder(**given):
+    with temporary(**given) as folder:
+        yield folder
+        shutil.copytree(folder.path, {!r}, dirs_exist_ok=True)
+run.session_folder = session_folder
+"""
 _SHORT_TRIAL = (
     "from dataclasses import replace; from headrace.doctor.adoption import trial; whole = trial.tried_loader; "
     "trial.tried_loader = lambda request: whole(replace(request, alone_s=0.3, alongside_s=0.5)); "
@@ -62,10 +77,20 @@ def torchrun(ranks: int, script: str, *arguments: object) -> list[str]:
     return [*launcher, str(CASES / script), *map(str, arguments)]
 
 
-def observe(command: list[str], folder: Path, *options: str, environment: dict[str, str] | None = None) -> Observed:
-    """Runs `command` to its end under `headrace doctor --observe`."""
+def observe(
+    command: list[str],
+    folder: Path,
+    *options: str,
+    environment: dict[str, str] | None = None,
+    is_kept: bool = False,
+) -> Observed:
+    """Runs `command` to its end under `headrace doctor --observe`; its evidence stays in `folder` if `is_kept`."""
     document = folder / "session.json"
-    ran = headrace("doctor", "--observe", "--json", str(document), *options, "--", *command, environment=environment)
+    ran = headrace(
+        *("doctor", "--observe", "--json", str(document), *options, "--", *command),
+        environment=environment,
+        kept=folder if is_kept else None,
+    )
     assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     session = decode_session(document.read_bytes())
     return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
@@ -92,10 +117,11 @@ def headrace(
     deadline_s: float = DEADLINE_S,
     replay_steps: int | None = None,
     tries_loader: bool = False,
+    kept: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `headrace ARGUMENTS` to its end, in that folder, or in an empty one: whoever measures has it alone. Its
     windows have `replay_steps` where that is given, and else as many as a user's. It tries no Loader
-    unless `tries_loader` says so, and with few steps not for long."""
+    unless `tries_loader` says so, and with few steps not for long. `kept` receives its settings and evidence."""
     if folder is None:
         with tempfile.TemporaryDirectory() as empty:
             return headrace(
@@ -105,10 +131,11 @@ def headrace(
                 deadline_s=deadline_s,
                 replay_steps=replay_steps,
                 tries_loader=tries_loader,
+                kept=kept,
             )
-    if arguments[:1] == ("doctor",) and "--" in arguments and not tries_loader:
-        arguments = ("doctor", "--no-trial", *arguments[1:])
-    program = _HEADRACE if replay_steps is None else _OTHER_WINDOWS.format(replay_steps) + _SHORT_TRIAL + _HEADRACE
+    program = "" if kept is None else _KEPT.format(str(kept))
+    program += "" if replay_steps is None else _OTHER_WINDOWS.format(replay_steps) + _SHORT_TRIAL
+    program += ("" if tries_loader else _NO_TRIAL) + _HEADRACE
     paths = os.pathsep.join(filter(None, source_paths()))
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}
     return subprocess.run(

@@ -11,8 +11,8 @@ from rich.console import Console
 from headrace.doctor.causes import Prescription, gaining
 from headrace.doctor.measure import Diagnosis, Statement
 from headrace.doctor.report.first_screen import first_screen
-from headrace.doctor.report.terminal import show
-from headrace.doctor.report.view import report_view
+from headrace.doctor.report.terminal import TEXT_WIDTH, show
+from headrace.doctor.report.view import ReportView, report_view
 from headrace.doctor.session.model import Session
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -43,6 +43,13 @@ def printed(
     show(report_view(session, diagnosis, prescription, again=AGAIN), console, verbose=verbose)
     file.flush()
     return file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+
+def text(view: ReportView) -> str:
+    """The whole report, as --verbose prints it without colours."""
+    file = io.StringIO()
+    show(view, Console(file=file, width=TEXT_WIDTH, legacy_windows=False, _environ={}), verbose=True)
+    return file.getvalue()
 
 
 def said(diagnosis: Diagnosis) -> str:

@@ -54,14 +54,6 @@ def test_a_command_that_is_not_there(capfd: Out, temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_what_is_kept_can_be_shown_again(tmp_path: Path, capfd: Out) -> None:
-    examine(Examination(python("pass"), keep=tmp_path / "kept", observe=True), Outputs())
-    assert decode_session((tmp_path / "kept" / "session.json").read_bytes()).mode == "observe"
-    assert f"headrace doctor show {tmp_path}/kept/session.json" in capfd.readouterr().out
-    with pytest.raises(UsageError, match=r"expected a new folder, got .*kept, which holds a session"):
-        examine(Examination(python("pass"), keep=tmp_path / "kept"), Outputs())
-
-
 def test_json_on_standard_output_stands_alone(capfd: Out) -> None:
     examine(Examination(python("print('from the command')")), Outputs(json="-"))
     captured = capfd.readouterr()
@@ -74,7 +66,7 @@ def test_without_a_wait_there_is_nothing_to_judge() -> None:
     assert examine(Examination(python("pass"), fail_above=0.05), Outputs()) == DOCTOR_FAILED
 
 
-@pytest.mark.parametrize("option", ["report", "html", "json"])
+@pytest.mark.parametrize("option", ["html", "json"])
 def test_a_file_that_cannot_be_written_is_refused_before_the_command_runs(option: str, tmp_path: Path) -> None:
     witness = tmp_path / "ran"
     where = tmp_path / "nowhere" / "x"
@@ -98,7 +90,7 @@ def test_where_there_is_no_room_for_evidence_nothing_is_started(
         with pytest.raises(UsageError, match=r"expected a folder for the evidence, got none \(No such file .*TMPDIR"):
             examine(Examination(command), Outputs())
     monkeypatch.setattr(ProbeSettings, "write", full)
-    with pytest.raises(UsageError, match=r"got .* \(No space left on device\); make room there, set TMPDIR"):
+    with pytest.raises(UsageError, match=r"got .* \(No space left on device\); make room there, or set TMPDIR"):
         examine(Examination(command), Outputs())
     assert not witness.exists()
     assert list(temporary.iterdir()) == []
@@ -107,9 +99,9 @@ def test_where_there_is_no_room_for_evidence_nothing_is_started(
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which takes nothing")
 def test_a_full_disk_is_named_and_leaves_the_rest_be(capfd: Out) -> None:
     full = Path("/dev/full")
-    assert examine(Examination(python("raise SystemExit(4)")), Outputs(report=full, html=full, json=str(full))) == 4
+    assert examine(Examination(python("raise SystemExit(4)")), Outputs(html=full, json=str(full))) == 4
     captured = capfd.readouterr()
-    for option in ("--report", "--html", "--json"):
+    for option in ("--html", "--json"):
         said = f"headrace: {option}: expected a file to write, got /dev/full (No space left on device)"
         assert said in captured.err
     assert "exit status 4" in captured.out
@@ -121,12 +113,12 @@ def test_no_half_of_a_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("headrace.doctor.report.outputs._write", half)
-    kept = tmp_path / "report.txt"
+    kept = tmp_path / "report.html"
     kept.write_text("older")
-    examine(Examination(python("pass")), Outputs(report=kept))
+    examine(Examination(python("pass")), Outputs(html=kept))
     assert kept.read_text() == "older"
-    assert [path.name for path in tmp_path.iterdir() if "report" in path.name] == ["report.txt"]
-    assert "--report: " in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir() if "report" in path.name] == ["report.html"]
+    assert "--html: " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["read_session", "diagnose"])
@@ -197,7 +189,7 @@ def test_json_is_whole_where_nobody_reads_the_report() -> None:
 
 def test_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    examine(Examination(python("pass")), Outputs(report=tmp_path / "link"))
+    examine(Examination(python("pass")), Outputs(html=tmp_path / "link"))
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text()
 

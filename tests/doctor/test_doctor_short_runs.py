@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from observed_runs import Observed, measured, python
-from report_pages import codes
 
 from headrace.doctor.causes import LEAST_STEPS, Prescription, prescribe
 from headrace.doctor.measure import options_for
@@ -33,31 +32,6 @@ def holds(found: Observed, prescription: Prescription, steps: int) -> None:
     assert bounds.replay_us is not None
     assert COMPUTED_US < bounds.replay_us < budget.mean_us
     assert any(one.helps for one in prescription.remedies) == (steps >= LEAST_STEPS)
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize(
-    ("arguments", "steps"),
-    [
-        ((7, 3, 2), 14),
-        pytest.param((5, 4, 2), 13, marks=pytest.mark.long),
-        pytest.param((12, 1, 2), 6, marks=pytest.mark.long),
-        pytest.param((25, 1, 1), 20, marks=pytest.mark.long),
-        pytest.param((40, 1, 1), 35, marks=pytest.mark.long),
-    ],
-    ids=["3 epochs of 7", "4 epochs of 5", "12", "25", "40"],
-)
-def test_a_run_that_ends_early_has_its_lower_bound_and_its_remedies(
-    arguments: tuple[int, ...], steps: int, tmp_path: Path
-) -> None:
-    found, prescription = run(tmp_path, *arguments)
-    holds(found, prescription, steps)
-    assert [one.name for one in found.session.trainers[0].windows] == ["early"]
-    assert "few-steps" in codes(found.diagnosis)
-    assert " ± " in found.out or steps >= 20
-    names = [name for name, *_ in found.session.phases]
-    assert names[:2] == ["start", "warm-up"] or names[:2] == ["start", "observe"]
-    assert {"early", "end", "read", "diagnose", "prescribe"} <= set(names)
 
 
 @pytest.mark.long
@@ -91,16 +65,6 @@ def test_a_script_that_counts_on_its_epochs_has_its_lower_bound_in_the_next_epoc
     assert [one.name for one in found.session.trainers[0].windows] == ["observe", "replay", "load", "drain"]
     assert not {"replay-failed", "no-replay"} & found.codes
     holds(found, prescribe(found.session, found.diagnosis), 12)
-
-
-def test_a_script_that_fails_beyond_its_first_epoch_is_run_again_without_such_steps(tmp_path: Path) -> None:
-    found = measured(python("counted_epoch.py", 12, 60), tmp_path, "--steps", "20", replay_steps=None)
-    assert found.status == 0, found.error
-    assert found.session.outcome.why == "steps"
-    assert [one.name for one in found.session.trainers[0].windows] == ["observe", "replay", "load", "drain"]
-    (why,) = [note.text for note in found.session.notes if note.code == "replay-failed"]
-    assert "ZeroDivisionError" in why
-    holds(found, prescribe(found.session, found.diagnosis), 20)
 
 
 @pytest.mark.long

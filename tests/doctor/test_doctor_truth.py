@@ -20,7 +20,6 @@ SHARE = 0.05
 WHOLE = 0.02
 """Most that what is attributed, and named as other, may differ from the whole."""
 
-WARMUP = 12
 """Steps before those compared: in the first batches of each worker, the doctor installs hooks on the functions that
 samples call, which takes 60 ms of CPU time, of four workers' three batches each."""
 
@@ -63,7 +62,7 @@ QUICK = [mixture for mixture in MIXTURES if mixture.case in ("images", "tar_memb
 
 def run(mixture: Mixture, folder, steps: int) -> tuple[Observed, OwnFigures]:
     truth = folder / "truth"
-    observed = observe(mixture.command(truth, steps), folder, "--warmup", str(WARMUP))
+    observed = observe(mixture.command(truth, steps), folder)
     assert observed.status == 0, observed.error
     return observed, OwnFigures.read(truth)
 

@@ -171,7 +171,7 @@ def slim(session: Session) -> Session:
     for machine in session.machines:
         machine.columns = {name: machine.columns[name] for name in COLUMNS}
     for maker in session.makers:
-        maker.slow, maker.lines = [], []
+        maker.lines = []
     return session
 
 

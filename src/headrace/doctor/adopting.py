@@ -94,7 +94,7 @@ class LoaderAdoption:
 
     def _start_again(self, session: Session) -> None:
         self.announce("starting the command again, up to its first batch, to look at its samples")
-        with session_folder(None, look_s=LOOK_S, looks_first=True) as again:
+        with session_folder(look_s=LOOK_S, looks_first=True) as again:
             ended = run_command(
                 self.command, again.settings, relay=True, on_line=lambda *_: None, reads=False, most_s=_STARTED_AGAIN_S
             )

@@ -16,8 +16,6 @@ from .attach import DOCTOR_FAILED
 
 COMMAND = "headrace.doctor.command"
 """Key of the context that passes the words after `--` to the callback."""
-PROVE_BUDGET_S = 120.0
-"""Default time limit of `--prove`. A script with steps of 100 ms is measured in about a minute, and proved in two."""
 USAGE = "headrace doctor [options] -- python train.py"
 
 
@@ -50,7 +48,6 @@ def _share(text: str) -> float:
 
 app = typer.Typer(cls=_DoctorGroup, invoke_without_command=True, subcommand_metavar="-- COMMAND...")
 
-Report = Annotated[Path | None, typer.Option("--report", help="Write the whole report to this file, as plain text.")]
 Html = Annotated[
     Path | None, typer.Option("--html", help="Write the whole report to this file, as one page for a browser.")
 ]
@@ -80,20 +77,11 @@ def doctor(
     ctx: typer.Context,
     *,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps to measure; then the run ends. Default: 200.")] = None,
-    warmup: Annotated[
-        int | None, typer.Option(min=0, help="Steps before those. Default: as many as empty the prefetch queue.")
-    ] = None,
     observe: Annotated[bool, typer.Option("--observe", help="Only watch: the run goes on to its own end.")] = False,
     prove: Annotated[
         bool,
         typer.Option("--prove", help="Try each remedy that needs no change of code, in a run of its own."),
     ] = False,
-    prove_budget: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Time limit for all runs of --prove together.")
-    ] = PROVE_BUDGET_S,
-    trial: Annotated[
-        bool, typer.Option("--trial/--no-trial", help="Try Headrace's Loader on the run's files, where one is known.")
-    ] = True,
     check: Annotated[
         Literal["data", "resume"] | None,
         typer.Option(
@@ -108,15 +96,10 @@ def doctor(
             "--again", metavar="COMMAND", help="The command that resumes, for --check resume. Default: the same."
         ),
     ] = None,
-    keep: Annotated[Path | None, typer.Option(help="Keep the evidence and the session in this new folder.")] = None,
-    report: Report = None,
     html: Html = None,
     json: Json = None,
     apply: Apply = None,
     draft: Draft = None,
-    pictures: Annotated[
-        Path | None, typer.Option("--pictures", help="Write pictures of faults of the data to this folder.")
-    ] = None,
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
@@ -135,8 +118,8 @@ def doctor(
         ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
     if observe and prove:
         ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
-    if check is not None and (observe or prove or not trial):
-        ctx.fail("--check looks at samples and runs no proof: expected it without --observe, --prove and --no-trial")
+    if check is not None and (observe or prove):
+        ctx.fail("--check looks at samples and runs no proof: expected it without --observe and --prove")
     if again is not None and check != "resume":
         ctx.fail("--again names the command that resumes: expected it with --check resume")
     if check == "resume" and steps is not None:
@@ -147,23 +130,13 @@ def doctor(
     asked = Examination(
         command=ctx.meta[COMMAND],
         steps=steps,
-        warmup=warmup,
         observe=observe or check == "resume",
-        keep=keep,
         fail_above=fail_above,
-        tries_loader=trial and check != "resume",
+        tries_loader=check != "resume",
         checks_data=check == "data",
-        prove_s=prove_budget if prove else None,
+        proves=prove,
     )
-    outputs = Outputs(
-        report=report,
-        html=html,
-        json=json,
-        apply=apply,
-        draft=draft,
-        pictures=pictures,
-        verbose=verbose,
-    )
+    outputs = Outputs(html=html, json=json, apply=apply, draft=draft, verbose=verbose)
     if check == "resume":
         resumes = asked.command if again is None else shlex.split(again)
         raise typer.Exit(_or_failed(lambda: examine_resume(asked, resumes, outputs)))
@@ -174,7 +147,6 @@ def doctor(
 def show(
     session: Annotated[Path, typer.Argument(help="A session that the doctor wrote.")],
     *,
-    report: Report = None,
     html: Html = None,
     json: Json = None,
     apply: Apply = None,
@@ -186,7 +158,7 @@ def show(
     from .report import Outputs
     from .saved_sessions import show_again
 
-    outputs = Outputs(report=report, html=html, json=json, apply=apply, draft=draft, verbose=verbose)
+    outputs = Outputs(html=html, json=json, apply=apply, draft=draft, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
 
 
@@ -194,7 +166,6 @@ def show(
 def merge(
     sessions: Annotated[list[Path], typer.Argument(help="Sessions of one training, one from each node.")],
     *,
-    report: Report = None,
     html: Html = None,
     json: Json = None,
     fail_above: FailAbove = None,
@@ -204,21 +175,19 @@ def merge(
     from .report import Outputs
     from .saved_sessions import show_merged
 
-    outputs = Outputs(report=report, html=html, json=json, verbose=verbose)
+    outputs = Outputs(html=html, json=json, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_merged(sessions, outputs, fail_above=fail_above)))
 
 
 @app.command()
 def compare(
-    before: Annotated[Path, typer.Argument(help="A session that the doctor wrote: --json, or --keep.")],
+    before: Annotated[Path, typer.Argument(help="A session that the doctor wrote by --json.")],
     after: Annotated[Path, typer.Argument(help="Another session of the same training.")],
-    *,
-    format: Annotated[Literal["terminal", "json"], typer.Option("--format", help="Output format.")] = "terminal",
 ) -> None:
     """Say what changed between two runs, beyond noise, and which part of a step it came from."""
     from .comparison import show_compared
 
-    raise typer.Exit(_or_failed(lambda: show_compared(before, after, format)))
+    raise typer.Exit(_or_failed(lambda: show_compared(before, after)))
 
 
 def _refuse_options_before_command(ctx: typer.Context) -> None:

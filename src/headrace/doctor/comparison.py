@@ -6,13 +6,11 @@ Figures are pure functions of the sessions. Times are microseconds.
 from __future__ import annotations
 
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 
 from headrace.errors import SessionError
@@ -20,7 +18,7 @@ from headrace.errors import SessionError
 from .causes import DISTURBING, LEAST_GAIN, interval
 from .measure import BOUND, ORDER, WAIT, Join, TrainerView, batch_stages, host_of, main_view_of, step_parts, whole_fact
 from .quantities import ABSENT, duration, number, percent
-from .report import TerminalPage, TerminalRow, safe_json, versions
+from .report import TerminalPage, TerminalRow, versions
 from .session import saved_session
 from .session.model import Session
 from .session.trainers import LOADER_FACTS
@@ -236,19 +234,10 @@ def show_comparison(compared: RunComparison, console: Console) -> None:
     page.show(console)
 
 
-def show_compared(before: Path, after: Path, form: str) -> int:
-    """Compare two saved sessions, print the result as `terminal` or `json`, and return the exit status.
+def show_compared(before: Path, after: Path) -> int:
+    """Compare two saved sessions, print the result, and return the exit status.
 
     Raises SessionError if one cannot be read, or has no steps.
     """
-    compared = compare(saved_session(before), saved_session(after))
-    if form == "terminal":
-        show_comparison(compared, Console())
-    else:
-        sys.stdout.write(comparison_json(compared))
+    show_comparison(compare(saved_session(before), saved_session(after)), Console())
     return 0
-
-
-def comparison_json(compared: RunComparison) -> str:
-    """Return a comparison for other programs; an unbounded interval has null."""
-    return safe_json(msgspec.json.encode(compared).decode()) + "\n"

@@ -6,10 +6,9 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from .adopting import LOOK_S, LoaderAdoption
@@ -33,6 +32,8 @@ from .session import SESSION_FILE, FailedReplay, SessionFolder, read_session, se
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
+PROVE_S = 120.0
+"""Time limit of all proofs. A script with steps of 100 ms is measured in about a minute, and proved in two."""
 REPLAY_STEPS = 40
 """Steps of the replay window, and of the loaded replay window."""
 DRAIN_S = 10.0
@@ -48,9 +49,7 @@ class Examination:
 
     command: list[str]
     steps: int | None = None
-    warmup: int | None = None
     observe: bool = False
-    keep: Path | None = None
     fail_above: float | None = None
     checks_data: bool = False
     """True to look for faults of the data only, in few steps."""
@@ -58,8 +57,8 @@ class Examination:
     """Run that wrote the checkpoint from which this run goes on, if a resume is checked."""
     tries_loader: bool = True
     """True if Headrace's Loader is tried on the run's files."""
-    prove_s: float | None = None
-    """Time limit of all proofs together, in seconds; None for none."""
+    proves: bool = False
+    """True if remedies are proved by further runs of the command."""
 
 
 def examine(asked: Examination, outputs: Outputs) -> int:
@@ -70,29 +69,26 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     """
     outputs.check()
     with session_folder(
-        asked.keep,
         observe=asked.observe,
-        warmup=asked.warmup,
         steps=CHECK_STEPS if asked.checks_data and asked.steps is None else asked.steps,
         enough=ENOUGH_STEPS if asked.steps is None and asked.fail_above is None else 0,
         replay=0 if asked.observe or asked.checks_data else REPLAY_STEPS,
         drain_s=0.0 if asked.checks_data else DRAIN_S,
         look_s=0.0 if asked.observe or not asked.tries_loader else LOOK_S,
         orders=asked.earlier is not None,
-        digests=0 if asked.prove_s is None else DIGESTS,
+        digests=DIGESTS if asked.proves else 0,
     ) as folder:
         ended, machines, progress = _announced_run(asked, folder, outputs)
-        failures = []
-        while failed := _failed_in_replay(folder, ended):
-            failures.append(failed)
+        failed = _failed_in_replay(folder, ended)
+        if failed is not None:
             say(f"{failed.text} It runs again without them.")
-            folder.begin_again(**failed.left_out)
+            folder.begin_again(replay=0, drain_s=0.0)
             ended, machines, progress = _announced_run(asked, folder, outputs)
         wait_share, status = None, ended.status
         try:  # after the command has ended, no error may lose its exit status or its evidence
             with progress:
-                reported = _reported(asked, outputs, folder, ended, machines, progress, failures)
-            wait_share = _put_out(outputs, folder, reported)
+                reported = _reported(asked, outputs, folder, ended, machines, progress, failed)
+            wait_share = _put_out(outputs, reported)
             status = 0 if reported.session.outcome.why == "steps" else ended.status  # ended by the doctor
             if (asked.checks_data or asked.earlier is not None) and not status:
                 status = FAULTY_DATA if any(one.certainty == "certain" for one in reported.session.faults) else 0
@@ -125,7 +121,7 @@ def _announced_run(
     asked: Examination, folder: SessionFolder, outputs: Outputs
 ) -> tuple[CommandResult, list[Machine], RunStatus]:
     trial_s = EXPECTED_S if asked.tries_loader else 0.0
-    plan = DiagnosisPlan.of(folder.settings, trial_s=trial_s, prove_s=asked.prove_s)
+    plan = DiagnosisPlan.of(folder.settings, trial_s=trial_s, prove_s=PROVE_S if asked.proves else 0.0)
     samplers: list[MachineSampler] = []
     progress = RunStatus(
         folder.settings,
@@ -195,25 +191,24 @@ def _reported(
     ended: CommandResult,
     machines: list[Machine],
     progress: RunStatus,
-    failures: Sequence[FailedReplay],
+    failed: FailedReplay | None,
 ) -> Reported:
     """Return the results of a run that has ended; `progress` shows the current work.
 
-    Pictures are made if an output shows them. `failures` are the ends of earlier runs that failed on repeated batches,
-    if any.
+    Pictures are made if a page shows them. `failed` is how an earlier run failed on repeated batches.
     """
     clock = PhaseClock(folder.clock.now_us, progress.begins)
     ended_us = folder.clock.now_us()
     with clock.phase("read"):
         session = session_of(asked, folder, ended, machines)
-    session.notes += [one.note for one in failures]
+    session.notes += [] if failed is None else [failed.note]
     tell = progress.tells if progress.draws else say
     adopting = LoaderAdoption(asked.command, folder, tell, always_looks=asked.checks_data)
     if asked.tries_loader:
         with clock.phase("look"):
             _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
     pictures: Mapping[int, FaultPicture] = {}
-    if outputs.shows_pictures:
+    if outputs.html is not None:
         pictures = _or_none(lambda: adopting.pictures(session.faults), "faults have no pictures: that failed") or {}
     session.faults += session_faults(session)
     _or_none(lambda: add_patches(session, files_here()), "faults have no patches: that failed", progress)
@@ -228,7 +223,7 @@ def _reported(
         with clock.phase("diagnose"):
             diagnosis = diagnose(session)
     except Exception:
-        _saved(folder, session, None, None)  # for another version to show
+        write_whole(folder.path / SESSION_FILE, [document(session, None)])  # for another version to show
         raise
     if asked.tries_loader and not asked.checks_data:
         with clock.phase("trial"):
@@ -239,7 +234,7 @@ def _reported(
             )
     with clock.phase("prescribe"):
         prescription = prescribed(session, diagnosis)
-    if prescription is not None and not prescription.stop and asked.prove_s is not None and ended.why == "finished":
+    if prescription is not None and not prescription.stop and asked.proves and ended.why == "finished":
         with clock.phase("prove"):
             _prove(asked, folder, session, prescription, progress)
         diagnosis = diagnose(session)  # two unchanged runs show the noise of figures
@@ -253,7 +248,7 @@ def _prove(
     asked: Examination, folder: SessionFolder, session: Session, prescription: Prescription, progress: RunStatus
 ) -> None:
     announce = progress.tells if progress.draws else say
-    prover = Prover.of(session, asked.command, folder.settings, announce, asked.prove_s or 0.0)
+    prover = Prover.of(session, asked.command, folder.settings, announce, PROVE_S)
     if prover is None:
         return
     attempts = remedy_attempts(prescription, prover)
@@ -262,11 +257,10 @@ def _prove(
     session.control = next((one for one in prover.proofs if not one.remedies), None)
 
 
-def _put_out(outputs: Outputs, folder: SessionFolder, reported: Reported) -> float | None:
+def _put_out(outputs: Outputs, reported: Reported) -> float | None:
     """Write the report, and return the data stall as a share of a step."""
     session, diagnosis, prescription, pictures = reported
-    saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
-    say(*outputs.put(session, diagnosis, prescription, saved=saved, pictures=pictures))
+    say(*outputs.put(session, diagnosis, prescription, pictures=pictures))
     return diagnosis.data_share
 
 
@@ -311,14 +305,6 @@ def _or_none(work: Callable[[], Result], failed: str, progress: RunStatus | None
 def _texts(arguments: list[str]) -> list[str]:
     """Return arguments as Unicode, with invalid bytes escaped."""
     return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
-
-
-def _saved(
-    folder: SessionFolder, session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None
-) -> Path:
-    path = folder.path / SESSION_FILE
-    write_whole(path, [document(session, diagnosis, prescription)])
-    return path
 
 
 def say(*messages: str) -> None:

@@ -35,7 +35,7 @@ def named_loader(name: str, option: str) -> Iterator[Any]:
     from headrace.doctor.attach import trackers_offline
     from headrace.doctor.session import session_folder
 
-    with session_folder(None) as folder, trackers_offline(folder.settings):
+    with session_folder() as folder, trackers_offline(folder.settings):
         yield script_loader(words)
 
 

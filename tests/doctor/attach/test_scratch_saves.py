@@ -20,7 +20,7 @@ from headrace.doctor.session.storage import decode_session
 WRITTEN = ("last.pt", "best.pt", "model.safetensors", "metrics.csv", "sample.jpg", "traced.pt", "script.pt")
 """Files of an earlier training that the script writes again. It adds to `features.h5` and `train.log`."""
 UNTOUCHED = ("notes.txt", "last.ckpt", "best.ckpt", "run.sh", "table.bin", "runs/first/events", "runs/second/events")
-OBSERVED = 6
+OBSERVED = 11
 """Warm-up and measured steps: the script's own. What follows repeats batches."""
 
 
@@ -35,6 +35,7 @@ class Trained:
     before: Tree
     work: Path
     elsewhere: Path
+    document: Path
     kept: Path
 
     @property
@@ -57,13 +58,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         (work / f"checkpoint-{step}").mkdir()
         (work / f"checkpoint-{step}" / "older.pt").write_bytes(b"of before")
     before = tree(work)
-    document, kept = folder / "session.json", folder / "kept"
-    options = ("--steps", "4", "--warmup", "2", "--json", str(document), "--keep", str(kept))
+    kept, document = folder / "kept", folder / "session.json"
+    options = ("--steps", "4", "--json", str(document))
     ran = headrace(
-        "doctor", *options, "--", *python("saves_everything.py", elsewhere), folder=work, replay_steps=FEW_STEPS
+        *("doctor", *options, "--", *python("saves_everything.py", elsewhere)),
+        folder=work,
+        replay_steps=FEW_STEPS,
+        kept=kept,
     )
     session = decode_session(document.read_bytes()) if document.exists() else pytest.fail(ran.stderr)
-    return Trained(ran.returncode, ran.stdout, ran.stderr, session, before, work, elsewhere, kept)
+    return Trained(ran.returncode, ran.stdout, ran.stderr, session, before, work, elsewhere, document, kept)
 
 
 def test_the_run_was_measured_and_replayed(trained: Trained) -> None:
@@ -94,7 +98,7 @@ def test_it_names_what_was_written(trained: Trained) -> None:
     assert "created: " in trained.notes["wrote"]
     assert "changed: " in trained.notes["wrote"]
     assert str(trained.work / "last.pt") in trained.notes["scratch-saves"]
-    document = json.loads((trained.kept / "session.json").read_bytes())
+    document = json.loads(trained.document.read_bytes())
     assert not {"wrote", "scratch-saves"} & {finding["code"] for finding in document["diagnosis"]["findings"]}
 
 

@@ -1,9 +1,8 @@
 """A training whose workers read files in one of several ways, and note each that they read in a log of their own.
 
-python read_files.py HOW FOLDER LOG [--epochs N] [--away]
+python read_files.py HOW FOLDER LOG [--epochs N]
 
-HOW: open, pillow, opencv or tar. With --away the files are put elsewhere before anything is read, and only who was
-given copies of them can go on.
+HOW: open, pillow, opencv or tar.
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("log")
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--away", action="store_true")
     asked = parser.parse_args()
     torch.manual_seed(0)
     paths = sorted(asked.folder.glob("*.png"))
@@ -95,8 +93,6 @@ def main() -> None:
         dataset: Dataset[torch.Tensor] = Members(asked.folder / "all.tar", asked.log)
     else:
         dataset = Files(paths, READERS[asked.how], asked.log)
-    if asked.away:
-        asked.folder.rename(asked.folder.with_name("away"))
     model = torch.nn.Linear(1, 1)
     optimizer = Descent(model.parameters(), lr=1e-9)
     loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import helping, made, prescribed, why_not, with_batches, with_survey
+from made_prescriptions import helping, is_listed, made, prescribed, with_batches, with_survey
 from made_sessions import MadeRun, outcome, process, read, write_evidence, write_settings
 from report_pages import codes, first_gain, said
 
@@ -21,7 +21,6 @@ from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import last_words
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof
 from headrace.doctor.session.model import ProbedProcess, Session
-from headrace.doctor.session.producers import SlowSample
 from headrace.doctor.session.trainers import MeasuredWindow, Trainer
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
@@ -179,7 +178,7 @@ def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
     survey = MachineSurvey(calibrations=sized(1_000_000))
     little = {"transform:RandomResizedCrop": 17_000, "decode:Pillow load": 2_000}
     session = with_survey(made(MadeRun(stages=little, facts={"length": 100})), survey)
-    assert quantities(why_not(session, "cache"))[-2:] == ["1.12 ×", "1.20 ×"]
+    assert not is_listed(session, "cache")
     session = with_survey(made(MadeRun(stages={**little, "decode:Pillow load": 8_000}, facts={"length": 100})), survey)
     found = helping(session, "cache")
     assert quantities(found.costs[0]) == ["400 MB", "400", "1.0 MB", "32 GB"]
@@ -264,21 +263,6 @@ def test_a_rank_that_left_without_an_error_is_named_in_place_of_those_that_lost_
     assert "closed by peer" not in told
 
 
-def slow(session: Session, delay_us: int) -> list[Any]:
-    """One sample of 40 ms, whose batch waited so long for a core."""
-    maker = next(one for one in session.makers if one.worker == 0)
-    batches = maker.batches
-    maker.slow = [SlowSample("7", batches.epoch[3], batches.index[3], 40_000, [(0, 39_000)])]
-    batches.delay = [100] * len(batches.index)
-    batches.delay[3] = delay_us
-    return diagnose(session).batch_production[0].slow
-
-
-def test_a_sample_whose_worker_waited_for_a_core_is_not_slow() -> None:
-    assert [one.key for one in slow(made(SLOW), 2_000)] == ["7"]
-    assert slow(made(SLOW), 30_000) == []
-
-
 @pytest.mark.parametrize(
     ("shape", "rows"),
     [
@@ -330,4 +314,4 @@ def test_a_list_of_pictures_of_floats_is_sent_as_bytes() -> None:
     found = helping(session, "smaller-samples")
     assert quantities(found.why)[-2:] == ["8", "25 %"]
     one = with_batches(made(MadeRun(unpickle=3_000)), "float32[3,1000,640]", 7_680_000)
-    why_not(one, "smaller-samples")
+    assert not is_listed(one, "smaller-samples")

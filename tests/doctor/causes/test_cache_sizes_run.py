@@ -57,7 +57,7 @@ def test_after_decoding(folder):
     stages = {"decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500}
     pixels = [3 * (48 + 5 * (number % 7)) * (40 + 3 * (number % 11)) for number in range(COUNT)]
     files = [f"/data/{number}.png" for number in range(COUNT)]
-    timed = Calibration("native-decode", "image", files, [2e3] * COUNT, [5e2] * COUNT, pixels)
+    timed = Calibration("cache", "image", files, pixel_bytes=pixels)
     survey = MachineSurvey(calibrations=[timed])
     session = with_survey(made(MadeRun(stages=stages, facts={"length": 10})), survey)
     assert f"samples of {size(kept)}," in helping(session, "cache").costs[0]

@@ -29,7 +29,7 @@ def test_the_first_epoch_is_told_from_the_steady_state(tmp_path: Path) -> None:
     (finding,) = found(session, "first-steps")
     assert quantities(finding.text)[:3] == ["26", "3.7 ×", "5.0 ms"]
     assert finding.text in said(diagnose(session))
-    assert "--warmup 26" in finding.advice
+    assert "more of it with --steps" in finding.advice
 
 
 @pytest.mark.parametrize("slow", [{}, dict.fromkeys(range(0, 68, 17), 18_000), dict.fromkeys(range(40, 52), 18_000)])

@@ -13,9 +13,6 @@ import pytest
 from observed_runs import observe, python
 from PIL import Image
 
-from headrace.doctor.causes.storage import FilesRead
-from headrace.doctor.probe.settings import ProbeSettings, boot_id
-from headrace.doctor.prove.trial import TrialRequest, attempt
 from headrace.doctor.session.model import Session
 
 FILES = 12
@@ -62,27 +59,3 @@ def test_what_was_opened_is_what_the_run_itself_noted(how: str, data: Path, tmp_
     assert observed.session.survey is not None
     found = {one.path: one.bytes for one in observed.session.survey.files if one.opens}
     assert found == {path: Path(path).stat().st_size for path in noted}
-
-
-@pytest.mark.parametrize(
-    ("how", "is_folder"), [long("open", True), long("pillow", False), long("opencv", True), long("tar", False)]
-)
-def test_every_read_of_a_proof_goes_to_the_copies(how: str, is_folder: bool, data: Path, tmp_path: Path) -> None:
-    observed = observe(python("read_files.py", how, data, tmp_path / "log", *epochs(is_folder)), tmp_path)
-    assert observed.session.survey is not None
-    files = [one for one in observed.session.survey.files if one.path.startswith(str(data))]
-    assert [one.folder is not None for one in files] == ([True] if is_folder else [False] * len(files))
-    (tmp_path / "disk").mkdir()
-    changes = {"staging": FilesRead(files, [], 0).pairs(str(tmp_path / "disk"))}
-    like = ProbeSettings(str(tmp_path), 0, 0, boot_id())
-    command = python("read_files.py", how, data, tmp_path / "proof", "--epochs", 1000, "--away")
-    trial = attempt(command, like, TrialRequest(changes, 10, 2, 120.0))
-    assert trial.why == "measured", trial.detail
-    assert len((tmp_path / "proof").read_text().splitlines()) >= (2 if how == "tar" else 4 * 10)
-    assert not data.exists()  # the files were not there to be read
-    assert not list((tmp_path / "disk").iterdir())
-
-
-def epochs(is_folder: bool) -> list[object]:
-    """In one, each file is opened once, and stands for others of its folder; in four, they have come again."""
-    return ["--epochs", 1 if is_folder else 4]

@@ -13,7 +13,7 @@ from machine_findings import quantities
 from made_sessions import MadeRun, made_session
 from markupsafe import escape
 from recorded_scripts import recorded
-from report_pages import said
+from report_pages import said, text
 
 import headrace as hr
 from headrace.doctor.causes import diagnose
@@ -28,7 +28,6 @@ from headrace.doctor.causes.sample_functions import (
 )
 from headrace.doctor.measure.diagnosis import Finding, SampleFunction
 from headrace.doctor.probe.sample_calls import WATCHED, called
-from headrace.doctor.report import text
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial

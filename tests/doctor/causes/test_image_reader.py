@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from machine_findings import quantities
-from made_prescriptions import ROOMY, helping, made, prescribed, with_batches, with_survey
+from made_prescriptions import helping, made, with_batches, with_survey
 from made_sessions import MadeRun
 from PIL import Image
 
@@ -128,21 +128,6 @@ def test_it_replaces_what_the_view_does() -> None:
     assert found.confidence == "medium"
     assert found.prediction is not None
     assert found.prediction.speedup > 1.5
-
-
-@pytest.mark.long
-def test_pillow_without_a_window_is_native_decodings() -> None:
-    session = with_batches(made(MadeRun(stages={"decode:Pillow load": 9_000})), *BATCH)
-    assert "image-reader" not in [one.code for one in prescribed(session).remedies]
-    opencv = with_batches(made(MadeRun(stages={"decode:OpenCV imread": 9_000})), *BATCH)
-    assert "OpenCV" in helping(opencv, "image-reader").title
-
-
-def test_of_two_decoders_one_goes_together_with_others() -> None:
-    session = with_batches(made(MadeRun(stages=IMAGENET, cpu=1.0), facts=ROOMY | {"cores": 2}), *BATCH)
-    found = prescribed(session)
-    assert {"native-decode", "image-reader"} <= {one.code for one in found.remedies if one.helps}
-    assert len({"native-decode", "image-reader"} & set(found.together)) == 1
 
 
 def test_only_names_of_headrace_are_taken_from_a_sessions_text() -> None:

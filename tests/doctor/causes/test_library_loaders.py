@@ -34,15 +34,7 @@ def advice(session: Session, source: str, settings: dict[str, Any], *, has_gpu: 
     ("source", "settings", "said"),
     [
         ("nvidia.DALIGenericIterator", {"num_threads": 1}, "num_threads= (now 1) of the pipeline"),
-        ("spdl.DataLoader", {"num_threads": 2, "buffer_size": 3}, "num_threads= (now 2)"),
-        ("spdl.PyTorchDataLoader", {"num_workers": 4}, "num_workers= (now 4)"),
-        ("grain.DataLoaderIterator", {"num_workers": 0}, "worker_count= (now 0)"),
-        ("grain.DataLoaderIterator", {"num_workers": 2}, "worker_count= (now 2)"),
-        ("grain.DatasetIterator", {}, "mp_prefetch()"),
-        ("tensorflow.OwnedIterator", {}, "num_parallel_calls=tf.data.AUTOTUNE"),
         ("webdataset.DataPipeline", {}, "webdataset.WebLoader("),
-        ("ffcv.EpochIterator", {"num_workers": 3, "batches_ahead": 2}, "batches_ahead= (now 2)"),
-        ("torchdata.LoaderIterator", {}, "ParallelMapper("),
         ("get_batch", {}, "headrace.ThreadDataLoader"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import prescribed, remedy
+from made_prescriptions import is_listed, prescribed, remedy
 from made_sessions import MadeRun, made_session
 from probing import probed, records
 from report_pages import said
@@ -52,9 +52,7 @@ def test_workers_that_do_the_work_of_the_loop_shorten_the_step_by_it(tmp_path: P
 
 def test_without_workers_nobody_else_can_do_the_work(tmp_path: Path) -> None:
     session = with_work(made_session(tmp_path, MadeRun(workers=0, forward=9_000)), 6_000)
-    found = remedy(session, "data-work")
-    assert not found.helps
-    assert "num_workers=0" in found.why
+    assert not is_listed(session, "data-work")
 
 
 def test_a_little_work_is_no_finding_and_no_remedy(tmp_path: Path) -> None:
@@ -72,9 +70,6 @@ def test_collections_of_workers_concern_as_much_of_a_step_as_is_waited_for(tmp_p
     assert quantities(found.text)[:1] == ["50 %"]
     assert found.evidence.startswith("30 collections, ")
     assert found.text in said(diagnose(session))
-    freeze = remedy(session, "gc-freeze")
-    assert freeze.prediction is not None
-    assert freeze.prediction.step_us == pytest.approx(5_000, rel=0.15)
 
 
 def test_collections_of_the_training_process_count_from_its_first_measured_step(tmp_path: Path) -> None:

@@ -61,7 +61,6 @@ def test_texts_of_tensors_are_printing(tmp_path: Path) -> None:
     (found,) = findings(session(tmp_path, *rows))
     assert found.code == PRINTS
     assert quantities(found.text) == ["10 %", "4"]
-    assert [one.code for one in prescribed(session(tmp_path, *rows)).remedies if one.helps and one.code == PRINTS]
 
 
 def test_a_few_short_calls_are_no_finding_and_no_remedy(tmp_path: Path) -> None:

@@ -79,22 +79,10 @@ def test_cores_held_back_by_a_quota() -> None:
     assert codes(Run(columns={**columns, "cpu_throttled_periods_share": 0.0})) == []
 
 
-def test_other_processes_take_cores() -> None:
-    columns = {"cpu_cores_busy": 4.0, "cpu_cores_other": 1.0, "cpu_cores_command": 2.9, "pressure_cpu_some_share": 0.4}
-    found = only(Run(facts={"cores": 4}, columns=columns))
-    assert (found.code, quantities(found.text)) == ("cpu-others", ["1", "4"])
-    assert quantities(found.evidence) == ["100 %", "2.9"]
-    assert found.weight == pytest.approx(0.1)  # their part of the waiting
-    assert codes(Run(facts={"cores": 8}, columns=columns)) == []  # none while cores are free
-
-
 def test_waiting_that_others_cause_is_not_laid_to_threads() -> None:
     columns = {"cpu_cores_busy": 4.0, "cpu_cores_other": 3.0, "cpu_cores_command": 1.0}
     found = machine_findings(Run(**{**vars(THREADS), "columns": columns}).session())
-    assert [(finding.code, finding.weight) for finding in found] == [
-        ("cpu-others", pytest.approx(0.3)),
-        ("threads", pytest.approx(0.1)),
-    ]
+    assert [(finding.code, finding.weight) for finding in found] == [("threads", pytest.approx(0.1))]
 
 
 def test_workers_of_many_threads_are_one_finding() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from cases import augmentations
 from machine_findings import quantities
 from made_prescriptions import COLUMNS, ROOMY
 from observed_runs import python
-from PIL import Image
 from probed import merged, run_probed
 from probing import probed, records
 from processes import DEADLINE_S
@@ -88,7 +86,7 @@ def test_a_run_that_is_only_observed_makes_no_sample_twice(tmp_path: Path) -> No
     assert made == list(range(16))
     looks = records(tmp_path, "look")
     assert looks
-    assert all(same is None for *_, same, _ in looks)
+    assert all(same is None for *_, same in looks)
 
 
 class Counted(Dataset[float]):
@@ -188,37 +186,6 @@ def test_a_sample_that_cannot_be_made_again_is_another_one(tmp_path: Path) -> No
     assert torch.cat(batches).tolist() == list(range(16))
     assert looks == [[0, 0]] * 8
     assert "hook-off" not in [code for _, _, code, _ in records(tmp_path, "note")]
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize(
-    ("make", "takes"),
-    [
-        (lambda image: image.convert("RGB").resize((8, 8), Image.Resampling.BILINEAR), ["native_decode"]),
-        (lambda image: image.resize((8, 8), resample=Image.Resampling.BILINEAR), ["native_decode"]),
-        (lambda image: image.convert("RGB").resize((8, 8)), []),
-        (lambda image: image.convert("RGB").crop((0, 0, 9, 9)).resize((8, 8), Image.Resampling.BILINEAR), []),
-    ],
-    ids=["converted", "as it is", "bicubic", "cropped"],
-)
-def test_it_is_known_beforehand_whether_a_native_decoder_would_be_used(
-    tmp_path: Path, make: Callable[[Any], Any], takes: list[str]
-) -> None:
-    """Of a JPEG; a name that holds `resize` says nothing."""
-
-    class One(Dataset[Any]):
-        def __init__(self) -> None:
-            self.files = augmentations.photos(1)
-
-        def __len__(self) -> int:
-            return 16
-
-        def __getitem__(self, index: int) -> Any:
-            return np.array(make(Image.open(io.BytesIO(self.files[0]))))
-
-    with probed(tmp_path, observe=False, steps=ENDLESS):
-        list(DataLoader(One(), batch_size=4))
-    assert [look[6] for look in records(tmp_path, "look")] == [takes] * 8
 
 
 def test_digests_of_what_samples_consist_of() -> None:

@@ -1,4 +1,4 @@
-"""Each remedy both ways: where it helps, by how much and by what change; and where not, with the number."""
+"""Each remedy both ways: where it helps, by how much and by what change; and where not."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from made_prescriptions import (
     GB,
     ROOMY,
     helping,
+    is_listed,
     made,
     prescribed,
     remedy,
@@ -22,17 +23,15 @@ from made_prescriptions import (
     with_gpu,
     with_survey,
 )
-from made_reports import made_diagnosis, made_prescription, made_session
 from made_sessions import MadeRun
-from report_pages import printed
+from report_pages import text
 
 from headrace.doctor.causes.decoding import BY_CALL
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Prediction, Remedy
 from headrace.doctor.probe.hooks.image_libraries import OPENCV_TRANSFORMS, PILLOW_TRANSFORMS
-from headrace.doctor.report.terminal import text
 from headrace.doctor.report.view import report_view
-from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder, StagingPlace
+from headrace.doctor.session.after_run import Calibration, MachineSurvey, SeenFile, SeenFolder, StagingPlace
 from headrace.doctor.session.model import Session, SessionNote
 from headrace.doctor.session.producers import FileOpens
 from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
@@ -76,20 +75,6 @@ def test_one_report_has_one_figure_of_demanded_cores() -> None:
     figures = re.findall(r"([\d.]+) cores(?:' worth)? of work", page)
     assert len(figures) > 1
     assert set(figures) == set(re.findall(r"([\d.]+) cores' worth", finding.text))
-
-
-def test_what_was_tried_is_listed_whatever_is_predicted_by_then() -> None:
-    session = made(FEW)
-    assert not remedy(session, "cache").helps
-    session.proofs = [Proof(["cache"], {}, "not applied", "nothing in the run took it")]
-    lines = " ".join(printed(session, diagnose(session), prescribed(session)).split())
-    assert session.proofs[0].detail in lines
-    many = made_prescription()
-    first = many.remedies[0]
-    remedies = [replace(first, code=f"code-{place}", title=f"remedy {place}") for place in range(7)]
-    tried = [replace(many.outcomes[0], remedies=["code-6"])]
-    shown = printed(made_session(), made_diagnosis(), replace(many, remedies=remedies, outcomes=tried))
-    assert "Remedy 6" in shown
 
 
 OPTIONS = """import argparse
@@ -156,7 +141,7 @@ def test_a_longer_queue_bridges_rare_slow_batches() -> None:
 
 
 def test_a_longer_queue_makes_no_batch_faster() -> None:
-    assert quantities(why_not(made(FEW), "prefetch")) == ["4", "2", "5.0 ms", "5.0 ms"]
+    assert not is_listed(made(FEW), "prefetch")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +149,7 @@ def test_a_longer_queue_makes_no_batch_faster() -> None:
     [
         (MadeRun(workers=0), {"prefetch", "persistent-workers", "smaller-samples"}),
         (MadeRun(), {"pin-memory", "device-prefetch"}),
-        (MadeRun(stages={"getitem:rest": 9_000}), {"native-decode"}),
+        (MadeRun(stages={"getitem:rest": 9_000}), {"image-reader"}),
     ],
     ids=["no workers", "no GPU", "nothing decoded"],
 )
@@ -174,7 +159,7 @@ def test_what_cannot_apply_is_not_listed(run: MadeRun, codes: set[str]) -> None:
 
 def test_a_longer_queue_that_shared_memory_does_not_hold() -> None:
     session = with_batches(made(FEW, facts=ROOMY | {"shm_bytes": 1.5 * GB}), "uint8[4,9]", GB)
-    assert quantities(why_not(session, "prefetch")) == ["4.0 GB", "500 MB"]
+    assert not is_listed(session, "prefetch")
 
 
 @pytest.mark.parametrize(
@@ -182,17 +167,13 @@ def test_a_longer_queue_that_shared_memory_does_not_hold() -> None:
 )
 def test_what_is_set_already(code: str, setting: str) -> None:
     session = with_gpu(made(MadeRun(facts={setting: True})))
-    assert f"({setting}=True)" in why_not(session, code)
-
-
-def test_one_pass_says_nothing_of_the_next() -> None:
-    assert quantities(why_not(made(FEW), "persistent-workers")) == ["0 ms"]
+    assert not is_listed(session, code)
 
 
 @pytest.mark.parametrize("code", ["pin-memory", "device-prefetch"])
 def test_copies_that_are_short(code: str) -> None:
     session = with_copies(with_gpu(made(BOUND)), 20)
-    assert quantities(why_not(session, code)) == ["20 µs", "0.6 %"]
+    assert not is_listed(session, code)
 
 
 def test_copies_on_a_side_stream() -> None:
@@ -220,14 +201,13 @@ def test_threads_that_are_too_many() -> None:
     }
     found = helping(session, "threads")
     assert quantities(found.why)[:6] == ["18", "2", "2", "8", "1", "2"]
-    assert found.changes == {"threads": {"trainer": 2, "worker": 1}}
 
 
 def test_threads_of_the_training_process_alone() -> None:
     session = made(MadeRun(steps=20), facts={"cores": 2})
     for process in session.processes:
         process.facts["facts"] = {"torch_threads": 2 if process.pid == 100 else 1}
-    assert quantities(why_not(session, "threads")) == ["2"]
+    assert not is_listed(session, "threads")
 
 
 def calibrated(code: str, unit: str, present: list[float], other: list[float], pixels: int = 0) -> MachineSurvey:
@@ -254,26 +234,8 @@ def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
 
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
     session = with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar.gz", 9, 3)]))
-    assert why_not(session, "indexed-tar").startswith("/data/train.tar.gz is compressed")
+    assert not is_listed(session, "indexed-tar")
     helping(with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar", 9, 3)])), "indexed-tar")
-
-
-def test_native_decoding_as_it_was_timed() -> None:
-    survey = calibrated("native-decode", "image", [2_000.0] * 4, [500.0] * 4)
-    run = MadeRun(stages={"decode:Pillow load": 8_000, "collate:default": 2_000})
-    found = helping(with_survey(made(run), survey), "native-decode")
-    assert quantities(found.why) == ["2.0 ms", "80 %", "4", "25 %"]
-    assert found.changes == {"native_decode": True}
-    predicted(found.prediction, 3_500)
-    assert helping(made(replace(run, takes=())), "native-decode").changes is None
-
-
-@pytest.mark.parametrize(
-    ("stages", "share"),
-    [({"decode:cv2.imread": 9_000}, "0 %"), ({"decode:Pillow load": 90, "getitem:rest": 9_000}, "1.0 %")],
-)
-def test_native_decoding_of_little(stages: dict[str, int], share: str) -> None:
-    assert quantities(why_not(made(MadeRun(stages=stages)), "native-decode")) == [share]
 
 
 def test_smaller_samples() -> None:
@@ -286,13 +248,13 @@ def test_smaller_samples() -> None:
 
 def test_samples_that_are_small_already() -> None:
     session = with_batches(made(MadeRun(unpickle=3_000)), "uint8[4,3,512,512]", 4 * 3 * 512 * 512)
-    assert quantities(why_not(session, "smaller-samples")) == ["3.1 MB"]
+    assert not is_listed(session, "smaller-samples")
 
 
 def test_samples_that_travel_quickly() -> None:
     session = with_batches(made(FEW), *IMAGES)
-    assert quantities(why_not(made(FEW), "smaller-samples")) == ["4.1 kB"]
-    assert quantities(why_not(session, "smaller-samples")) == ["13 MB", "0 ms", "0 %"]
+    assert not is_listed(made(FEW), "smaller-samples")
+    assert not is_listed(session, "smaller-samples")
 
 
 TEXTS = MadeRun(stages={"tokenise:BertTokenizer": 12_000, "collate:default": 1_000})
@@ -323,12 +285,12 @@ def test_padding_to_the_batch() -> None:
 
 
 def test_padding_that_is_no_longer_than_it_must_be() -> None:
-    assert quantities(why_not(padded(made(BOUND), filled=400, longest=512), "pad-to-batch")) == ["80 %"]
+    assert not is_listed(padded(made(BOUND), filled=400, longest=512), "pad-to-batch")
     assert "pad-to-batch" not in [one.code for one in prescribed(made(BOUND)).remedies]
 
 
 def test_a_cache_of_what_is_the_same_each_time() -> None:
-    survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000)
+    survey = calibrated("cache", "image", [], [5e2], pixels=1_000_000)
     found = helping(with_survey(made(TAR), survey), "cache")
     assert stage(found) == "decoding"
     assert quantities(found.why)[:1] == ["98 %"]
@@ -361,7 +323,7 @@ def stage(cache: Remedy) -> str:
 
 def cut(stages: tuple[str, ...], **run: Any) -> str:
     """Where a cache would start. Each of the stages takes as long as the others."""
-    session = made(MadeRun(stages=dict.fromkeys(stages, 4_000), facts={"length": 10}, **run))
+    session = made(MadeRun(stages=dict.fromkeys(stages, 8_000), facts={"length": 10}, **run))
     return stage(remedy(with_batches(session, *IMAGES), "cache"))
 
 
@@ -407,7 +369,7 @@ def test_calls_are_known_by_the_names_that_stages_have() -> None:
 
 def test_samples_that_read_something_else_each_time_are_not_cached() -> None:
     run = MadeRun(stages=dict.fromkeys(OWN_RESIZE, 4_000), facts={"length": 10}, differs=("decode:",))
-    why_not(with_batches(made(run), *IMAGES), "cache")
+    assert not is_listed(with_batches(made(run), *IMAGES), "cache")
 
 
 def test_stages_of_a_validation_are_not_those_of_training() -> None:
@@ -425,8 +387,8 @@ def test_stages_of_a_validation_are_not_those_of_training() -> None:
 
 
 def test_a_cache_that_does_not_fit() -> None:
-    survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000_000)
-    assert quantities(why_not(with_survey(made(TAR), survey), "cache")) == ["400", "1.0 GB", "400 GB", "32 GB"]
+    survey = calibrated("cache", "image", [], [5e2], pixels=1_000_000_000)
+    assert not is_listed(with_survey(made(TAR), survey), "cache")
 
 
 STORED = MadeRun(stages={"read:file": 9_000, "collate:default": 500}, cpu=0.1)
@@ -440,12 +402,12 @@ def test_files_are_staged_where_they_fit(size: int, place: str) -> None:
     survey = MachineSurvey([SeenFile("/data/a.tar", size, 9)], PLACES)
     found = helping(with_survey(made(STORED), survey), "staging")
     assert quantities(found.why) == ["2.0 ms", "85 %"]
-    assert found.changes == {"staging": [["/data/a.tar", f"{place}/headrace-staged/data/a.tar"]]}
+    assert place in found.hint
 
 
 def test_files_that_fit_nowhere() -> None:
     survey = MachineSurvey([SeenFile("/data/a.tar", 90 * GB, 9)], PLACES)
-    assert quantities(why_not(with_survey(made(STORED), survey), "staging"))[-4:] == ["90 GB", "2", "8.0 GB", "100 GB"]
+    assert not is_listed(with_survey(made(STORED), survey), "staging")
 
 
 def images(size: int, *, files: int = 1000, sized: int = 1000, opens: int = 900, is_whole: bool = True) -> SeenFile:
@@ -457,8 +419,6 @@ def test_a_folder_is_staged_as_a_whole() -> None:
     found = helping(with_survey(made(STORED), survey), "staging")
     assert quantities(found.costs[0]) == ["1.0 GB", "1,000", "100,000"]
     assert "'/data/im[g]' /dev/shm/" in found.hint
-    copy = "/dev/shm/headrace-staged/data/im[g]"
-    assert found.changes == {"staging": [["/data/im[g]", copy, ["**/*.jpg"]]]}
 
 
 def test_opens_that_are_not_told_one_by_one_are_not_staged() -> None:
@@ -469,29 +429,28 @@ def test_opens_that_are_not_told_one_by_one_are_not_staged() -> None:
 
 def test_a_folder_whose_size_is_not_known() -> None:
     survey = MachineSurvey([images(0, files=200_000, sized=0, is_whole=False)], PLACES)
-    assert quantities(why_not(with_survey(made(STORED), survey), "staging"))[-1:] == ["200,000"]
+    assert not is_listed(with_survey(made(STORED), survey), "staging")
 
 
 def test_files_that_are_in_memory_anyway() -> None:
     session = made(STORED)
     session.machines[0].processes = {maker.pid: {"read_call_bytes": 1000, "read_bytes": 30} for maker in session.makers}
-    assert quantities(why_not(session, "staging")) == ["97 %"]
+    assert not is_listed(session, "staging")
 
 
-def two_ranks(second: str) -> Remedy:
+def two_ranks(second: str) -> Session:
     session = made(MadeRun(rank=0), MadeRun(rank=1, pid=200))
     session.trainers[1].shapes = [second]
-    return remedy(session, "same-shape")
+    return session
 
 
 def test_ranks_with_other_shapes() -> None:
-    found = two_ranks("float32[4,3,9,9]")
-    assert found.helps
+    found = helping(two_ranks("float32[4,3,9,9]"), "same-shape")
     assert quantities(found.why)[:1] == ["100 %"]
 
 
 def test_ranks_with_the_same_shapes() -> None:
-    assert not two_ranks("float32[4,3,8,8]").helps
+    assert not is_listed(two_ranks("float32[4,3,8,8]"), "same-shape")
 
 
 def test_data_parallel() -> None:
@@ -502,7 +461,7 @@ def test_data_parallel() -> None:
 
 
 def test_workers_that_live_on() -> None:
-    session = respawned(MadeRun(steps=60))
+    session = respawned(MadeRun(steps=60), start_us=100_000)
     found = helping(session, "persistent-workers")
     assert quantities(found.why)[:2] == ["3", "2"]
     assert found.changes == {"loaders": {"0": {"persistent_workers": True}}}
@@ -511,7 +470,7 @@ def test_workers_that_live_on() -> None:
 
 def test_workers_of_a_loader_that_each_epoch_makes_anew() -> None:
     """The argument alone would gain nothing: `for epoch: for batch in DataLoader(…)`."""
-    session = respawned(MadeRun(steps=60))
+    session = respawned(MadeRun(steps=60), start_us=100_000)
     trainer = session.trainers[0]
     trainer.loaders[0].facts["dataset"] = "torch.utils.data.dataset.Dataset"
     for one in trainer.passes[1:]:
@@ -522,26 +481,11 @@ def test_workers_of_a_loader_that_each_epoch_makes_anew() -> None:
     assert "before the loop" in found.hint
 
 
-def test_a_cache_in_the_one_process_that_makes_all_batches_can_be_proved() -> None:
-    run = MadeRun(
-        workers=1, steps=60, stages={"decode:Pillow load": 9_000}, facts={"length": 60, "persistent_workers": True}
-    )
-    session = with_batches(made(run), "uint8[4,3,64,64]", 49_152)
-    trainer = session.trainers[0]
-    trainer.passes.append(
-        replace(trainer.passes[0], number=1, start=trainer.steps.start[30], ready=trainer.steps.start[30], epoch=1)
-    )
-    trainer.gets.pass_[30:] = [1] * 30
-    epochs = session.makers[0].batches.epoch
-    epochs[30:] = [1] * len(epochs[30:])
-    assert helping(session, "cache").changes == {"cache": {"bytes": 240 * 12_288 * 4 // 3}}
-
-
 def test_reads_that_waited_for_a_core_are_no_reason_to_copy_files() -> None:
     session = made(STORED)
     for maker in session.makers:
         maker.batches.delay = [8_500] * len(maker.batches.index)
-    assert quantities(why_not(session, "staging")) == ["0.5 %"]
+    assert not is_listed(session, "staging")
 
 
 def test_more_workers_on_storage_that_may_give_no_more() -> None:

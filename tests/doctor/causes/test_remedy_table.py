@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from made_prescriptions import made, prescribed, remedy
 from made_sessions import MadeRun
+from report_pages import text
 
 from headrace.doctor.causes import diagnose, effort, remedies
 from headrace.doctor.causes.finding_kinds import MACHINE, FindingKind
 from headrace.doctor.causes.proposals import EFFORTS, RemedyKind
 from headrace.doctor.causes.training_kinds import TRAINING
-from headrace.doctor.report import document, text
+from headrace.doctor.report import document
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session, SessionNote
 

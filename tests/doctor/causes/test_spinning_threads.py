@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import COLUMNS, helping, made, prescribed, why_not
+from made_prescriptions import COLUMNS, made
 from made_sessions import MadeRun
 from report_pages import said
 
@@ -62,7 +62,6 @@ def test_a_step_that_is_longer_alongside_workers(monkeypatch: pytest.MonkeyPatch
 def test_threads_that_do_no_work_of_a_step_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "replayed_threads", lambda trainer: 1.1)
     assert SPINNING not in codes(spinning())
-    why_not(spinning(), "passive-wait")
 
 
 def test_workers_with_pools_of_their_own_are_too_many_threads_still() -> None:
@@ -88,15 +87,6 @@ def test_threads_that_do_no_harm(session: Session) -> None:
     assert SPINNING not in codes(session)
 
 
-def test_sleeping_is_a_remedy_that_is_set_before_the_start() -> None:
-    found = helping(spinning(), "passive-wait")
-    assert found.changes == {"environment": {"OMP_WAIT_POLICY": "passive"}}
-    assert quantities(found.why)[:2] == ["2", "9.0 ms"]
-    assert found.confidence == "low"
-    assert found.prediction is not None
-    assert found.prediction.low_us < found.prediction.step_us < found.prediction.high_us
-
-
 def test_threads_that_spin_beside_a_loader_of_headraces_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "at_hand_us", lambda view: 4_000.0)
     session = spinning()
@@ -111,14 +101,3 @@ def test_threads_that_spin_beside_a_loader_of_headraces_own(monkeypatch: pytest.
     assert quantities(found.text)[-2:] == ["10.5 ms", "4.0 ms"]
     assert "in waits" not in found.evidence  # a Loader's threads compute in them
     assert spinning_threads(host, replace(own, batch_production=[])) is None
-
-
-def test_more_cores_leave_it_nothing_to_gain() -> None:
-    assert why_not(spinning(cores=16), "passive-wait").endswith("no gain.")
-
-
-def test_one_thread_has_nobody_to_wait_for() -> None:
-    session = spinning(torch_threads=1)
-    (trainer,) = session.trainers
-    trainer.steps.cpu = [us // 2 for us in trainer.steps.cpu if us is not None]
-    assert "passive-wait" not in [one.code for one in prescribed(session).remedies]

@@ -264,7 +264,7 @@ def test_the_trainer_that_waits_longest_is_the_one_that_is_told_of(tmp_path):
     assert named("lookup:tarfile") in diagnose(session).verdict.text
 
 
-BUSY = Finding("cpu-others", 0.95, "Others use it.", "busy", "Look at top.")
+BUSY = Finding("cpu-stolen", 0.95, "Others use it.", "busy", "Look at top.")
 KILLED = Finding("oom-kill", 1.0, "The kernel killed it.", "limit", "Raise the limit.")
 
 
@@ -277,7 +277,7 @@ def of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_machine_is_short_of_comes_after_the_cause_of_the_wait(tmp_path):
     found = [one.code for one in diagnose(made_session(tmp_path, MadeRun(stages=LOOKUP))).findings]
     assert found[0] == "stage-lookup"
-    assert found.index("cpu-others") < found.index("stage-decode")
+    assert found.index("cpu-stolen") < found.index("stage-decode")
 
 
 def test_unequal_batches_are_said_only_where_nothing_else_makes_them_so(tmp_path, monkeypatch):

@@ -9,10 +9,9 @@ from report_pages import codes
 
 from headrace.doctor.causes import findings
 from headrace.doctor.causes.findings import diagnose
-from headrace.doctor.measure.batches import MadeBatch, slow_samples, with_threads
+from headrace.doctor.measure.batches import with_threads
 from headrace.doctor.measure.diagnosis import Diagnosis, Finding, LoaderProduction
 from headrace.doctor.measure.steps import with_loaders_as_one
-from headrace.doctor.session.producers import BatchProducer, ProducedBatches, SlowSample
 from headrace.doctor.session.trainers import LoaderFacts, Trainer, TrainerPass
 
 
@@ -91,38 +90,6 @@ def test_how_busy_the_workers_are_and_on_how_many_cores(tmp_path):
     assert making.busy == pytest.approx(2 / 7, rel=0.02)
     assert making.cores == pytest.approx(1 / 3.5, rel=0.02)  # half of the time is CPU
     assert (making.workers, making.batch_us) == (2, 2_000)
-
-
-def test_a_thinned_worker_is_as_busy_as_it_was(tmp_path):
-    run = MadeRun(stages={"decode:a": 2_000}, workers=1, steps=200)
-    write_settings(tmp_path)
-    for name, records in simulate(run).items():
-        write_evidence(tmp_path, name, [one for one in records if one[0] != "batch" or one[2] % 4 == 0])
-    path = tmp_path / "evidence" / "host-101-0.jsonl"
-    write_settings(tmp_path, most_bytes=path.stat().st_size * 2)
-    (making,) = diagnose(read(tmp_path)).batch_production
-    assert making.busy == pytest.approx(2 / 3.5, rel=0.05)
-    assert making.cores == pytest.approx(1 / 3.5, rel=0.05)
-    assert making.batches < 60
-
-
-def test_slow_samples_are_the_worst_of_all_workers_with_their_stage(tmp_path):
-    session = made_session(tmp_path, MadeRun(samples=4))
-    session.makers[0].slow = [SlowSample("'a.png'", 0, 1, 30_000, [(0, 1_000), (1, 29_000)], 30_000)]
-    session.makers[1].slow = [
-        SlowSample("'b.png'", 0, 2, 5_000, [(0, 5_000)], 5_000),
-        SlowSample("'a.png'", 0, 3, 100, []),
-    ]
-    diagnosis = diagnose(session)
-    assert [(one.key, one.wall_us, one.stage) for one in diagnosis.batch_production[0].slow] == [
-        ("'a.png'", 30_000, "collate:default"),
-        ("'b.png'", 5_000, "decode:PIL.Image.load"),
-    ]
-    assert diagnosis.batch_production[0].slow[0].times == pytest.approx(30_000 / 2_500)
-    found = finding(diagnosis, "slow-samples")
-    assert found is not None
-    assert quantities(found.text) == ["1", "5", "12"]
-    assert found.evidence == "'a.png': 30.0 ms"
 
 
 def test_lines_are_shares_of_busy_time(tmp_path):
@@ -280,36 +247,3 @@ def test_equal_loaders_that_take_turns_are_several():
     passes = [TrainerPass(number, number % 2, number * 100, number * 100 + 1, 0, [9]) for number in range(4)]
     trainer = Trainer(7, "host", 0, loaders=loaders, passes=passes)
     assert with_loaders_as_one(trainer) == trainer
-
-
-def slow_keys(maker):
-    made = [MadeBatch(maker, row) for row in range(len(maker.batches.index))]
-    return [sample.key for sample in slow_samples([maker], made, 2)]
-
-
-def test_slow_samples_without_keys_are_told_apart_by_their_batch():
-    samples = [SlowSample("('sample', 1)", 0, batch, 900 - batch, [], 900) for batch in (3, 8)]
-    keyed = [SlowSample("'a.jpg'", epoch, 5, 500, [], 500) for epoch in (0, 1)]
-    batches = ProducedBatches([0], [0], [0], [100], [None], [None], [2], [[]])
-    maker = BatchProducer(9, "host", 7, 0, batches=batches, slow=[*samples, *keyed])
-    *unnamed, named = slow_keys(maker)
-    assert [quantities(key) for key in unnamed] == [["1", "3"], ["1", "8"]]
-    assert named == "'a.jpg'"
-
-
-@pytest.mark.parametrize(
-    ("stage", "cpu", "delay", "times", "is_slow"),
-    [
-        ("decode:Pillow load", 30_000, None, 1, True),
-        ("decode:Pillow load", 2_000, None, 1, False),  # something else had the core
-        ("decode:Pillow load", 2_000, None, 2, True),
-        ("read:file", 2_000, None, 1, True),
-        ("getitem:rest", 2_000, 100, 1, True),  # a server of its own, say: no core was waited for
-        ("decode:Pillow load", 30_000, 29_000, 1, False),
-        ("decode:Pillow load", None, None, 1, False),  # evidence that tells neither
-    ],
-)
-def test_a_sample_is_slow_by_its_own_work_or_more_than_once(stage, cpu, delay, times, is_slow):
-    batches = ProducedBatches([0], [0], [0], [2_000], [None], [None], [2], [[]], [], [2_000], [delay])
-    slow = [SlowSample("223", 0, 0, 32_000, [(0, 32_000)], cpu)] * times
-    assert slow_keys(BatchProducer(9, "host", 7, 0, stages=[stage], batches=batches, slow=slow)) == ["223"] * is_slow

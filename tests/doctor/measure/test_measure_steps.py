@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from made_sessions import MadeRun, made_session, process, read, write_evidence, write_settings
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.measure.steps import TimeSpan, segments, training, window
+from headrace.doctor.measure.steps import TimeSpan, segments, training
 from headrace.doctor.measure.view import device_spans, mean_half_us, step_budget
 from headrace.doctor.session.model import CommandOutcome, Session
-from headrace.doctor.session.trainers import MeasuredWindow, OptimizerSteps, ReceivedBatches, Trainer, TrainerPass
+from headrace.doctor.session.trainers import OptimizerSteps, ReceivedBatches, Trainer, TrainerPass
 
 times = st.integers(-50, 1_050)
 spans = st.builds(TimeSpan, st.sampled_from("abc"), times, times)
@@ -179,7 +179,7 @@ def test_without_an_optimizer_the_unit_is_a_batch(tmp_path):
     assert parts["other"] == pytest.approx(60 * 6 / 7)  # the last batch ends with its own next()
 
 
-def test_thinned_steps_are_measured_each_by_itself():
+def test_steps_apart_are_measured_each_by_itself():
     spans = [("b", 60, 20)]
     trainer = trainer_of([(0, 100, spans), (1_000, 1_100, [("b", 1_060, 20)])], [(0, 10), (500, 300), (1_000, 10)])
     assert shares(trainer) == {"data wait": 10, "forward": 50, "backward": 20, "other": 20}
@@ -223,32 +223,6 @@ def test_without_a_mark_of_the_model_a_batch_in_hand_is_no_work():
 def test_what_comes_before_the_model_is_not_seen_where_nothing_gave_a_batch():
     trainer = trainer_of([(0, 100, [("n", 0, 60), ("b", 80, 10), ("o", 90, 10)])])
     assert shares(trainer) == {"not seen": 60, "forward": 20, "backward": 10, "optimizer": 10}
-
-
-@pytest.mark.parametrize(
-    ("windows", "warmup", "measured"),
-    [
-        ([("early", 4, 3)], 2, [2, 3, 7, 8, 9]),
-        ([("early", 4, 3), ("observe", 2, 7)], 2, [2, 3, 7, 8]),
-        ([("early", 1, 3), ("observe", 5, 4)], 2, [5, 6, 7, 8]),
-        ([("early", 1, 3)], 5, [5, 6, 7, 8, 9]),
-    ],
-    ids=["the run ended first", "within the observed steps", "before them", "a warm-up that holds them"],
-)
-def test_steps_that_were_replayed_after_the_first_epoch_are_never_measured(windows, warmup, measured):
-    trainer = trainer_of([(number * 100, number * 100 + 100, []) for number in range(10)])
-    trainer.windows = [MeasuredWindow(name, first, steps, 0, 0, 10**6) for name, first, steps in windows]
-    found = training(session_of(trainer, mode="measure", warmup=warmup), trainer)
-    assert [step.number for step in found.steps] == measured
-
-
-def test_the_replay_that_counts_is_the_later_one():
-    trainer = trainer_of([])
-    early, later = (MeasuredWindow(name, first, 13, 3, 0, 1) for name, first in (("early", 7), ("replay", 50)))
-    trainer.windows = [early]
-    assert window(trainer, "replay") == early
-    trainer.windows = [early, later]
-    assert window(trainer, "replay") == later
 
 
 def test_the_mean_of_few_steps_has_its_interval():

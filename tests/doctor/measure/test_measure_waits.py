@@ -163,14 +163,14 @@ def test_without_workers_the_batch_is_made_in_next(tmp_path):
     assert wait_parts(read(tmp_path)) == {"made here": 75, "pin": 15, "sampler": 10}
 
 
-def test_a_thinned_worker_leaves_no_unknown(tmp_path):
+def test_a_worker_cut_short_leaves_no_unknown(tmp_path):
     run = MadeRun(workers=1, steps=40)
     write_settings(tmp_path)
     for name, records in simulate(run).items():
         kept = [record for record in records if record[0] != "batch" or record[2] % 4 == 0]
         write_evidence(tmp_path, name, kept)
     path = tmp_path / "evidence" / "host-101-0.jsonl"
-    write_settings(tmp_path, most_bytes=path.stat().st_size * 2)
+    write_settings(tmp_path, most_bytes=path.stat().st_size)
     split = wait_parts(read(tmp_path))
     assert set(split) == {"not ready"}
 

@@ -10,7 +10,6 @@ import pytest
 from growing_evidence import (
     CHOSEN,
     DRAINED,
-    EARLY,
     LOADED,
     MEASURED,
     NO_WORKERS,
@@ -95,8 +94,6 @@ def test_records_of_an_unknown_shape_are_left_out(tmp_path: Path) -> None:
         ([CHOSEN, *steps(44), OBSERVED], CurrentWindow("replay", 14, 20)),
         ([TWO_WORKERS, *steps(75), OBSERVED, REPLAYED], CurrentWindow("load", 2, 20)),
         ([["loader", 0, 0, {"num_workers": 0, "threads": 2}], *steps(71), REPLAYED], CurrentWindow("load", 0, 20)),
-        ([CHOSEN, EARLY, *steps(40)], CurrentWindow("observe", 20, 20)),
-        ([["facts", 0, {"warmup_steps": 24}], EARLY, *steps(40)], CurrentWindow("observe", 16, 20)),
         ([CHOSEN, *steps(44), ["window", "observe", 7, 20, 0, 0, 20 * SECOND]], CurrentWindow("replay", 6, 6)),
         ([NO_WORKERS, *steps(70), OBSERVED, REPLAYED], CurrentWindow("drain")),
         ([TWO_WORKERS, *steps(113), REPLAYED, LOADED], CurrentWindow("drain")),

@@ -148,17 +148,17 @@ def test_a_loop_without_any_source_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_known_librarys_iterator_is_timed_from_its_first_batch(tmp_path: Path) -> None:
-    """A stand-in of the shape of SPDL's."""
-    module = ModuleType("spdl.pipeline._pipeline")
-    kind = type("PipelineIterator", (), dict(vars(Pipe)))
-    vars(module).update(PipelineIterator=kind)
+    """A stand-in of the shape of DALI's iterators."""
+    module = ModuleType("nvidia.dali.plugin.pytorch")
+    kind = type("DALIGenericIterator", (), dict(vars(Pipe)))
+    vars(module).update(DALIGenericIterator=kind)
     with probed(tmp_path) as probe:
         batch_sources.install_source_library(probe.patches, probe.training, module)
         for batch in kind():
             train_on(batch[0]["x"], batch[0]["y"])
     assert len(records(tmp_path, "get")) == STEPS
     (facts,) = [loader[3] for loader in records(tmp_path, "loader")]
-    assert facts["source"] == "spdl.PipelineIterator"
+    assert facts["source"] == "nvidia.DALIGenericIterator"
 
 
 def test_a_webdataset_without_a_loader_is_timed(tmp_path: Path) -> None:
@@ -235,31 +235,6 @@ def test_a_diagnosis_that_is_terminated_says_what_was_seen(tmp_path: Path) -> No
     diagnosis = diagnose(decode_session(document.read_bytes()))
     assert codes(diagnosis)[0] == "interrupted"
     assert diagnosis.wait_share is not None
-
-
-def test_every_class_of_a_family_is_hooked_and_the_outermost_gives_the_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stand-in of the shape of Grain's datasets: an abstract iterator, and transformations that wrap another."""
-    base = type("DatasetIterator", (), {})
-    inner = type("MapDatasetIterator", (base,), dict(vars(Pipe)))
-
-    def from_parent(self: Any) -> Any:
-        return next(self.parent)
-
-    outer = type("PrefetchDatasetIterator", (inner,), {"__next__": from_parent})
-    defining, package = ModuleType("grain._src.python.dataset.dataset"), ModuleType("grain")
-    vars(defining)["DatasetIterator"] = base
-    monkeypatch.setitem(sys.modules, defining.__name__, defining)
-    with probed(tmp_path) as probe:
-        batch_sources.install_source_family(probe.patches, probe.training, package)
-        iterator = outer()
-        iterator.parent = inner()
-        for batch in iterator:
-            train_on(batch[0]["x"], batch[0]["y"])
-    assert len(records(tmp_path, "get")) == STEPS
-    (facts,) = [loader[3] for loader in records(tmp_path, "loader")]
-    assert facts["source"] == "grain.DatasetIterator"
 
 
 def test_a_known_librarys_batch_counts_though_it_holds_no_tensor(tmp_path: Path) -> None:

@@ -83,10 +83,9 @@ def test_no_record_holds_what_a_script_has_in_its_loader_command_and_errors(tmp_
     stage = evidence.name(f"remote:{CUT[0]}")
     evidence.write(
         ("loader", 0, 1, {"num_workers": 0, "settings": SETTINGS_OF_LOADER}),
-        ("slow", 0, 1, repr(CUT[4]), 10, [[stage, 5]], 3),
         ("note", 1, "hook-off", CUT[5]),
         ("error", 1, traceback_text(OSError(f"{CUT[0]}: 403 for {CUT[2]}"))),
-        ("sample", 0, 1, CUT[1], 10, [[stage, -1, {"class": CUT[3]}]]),
+        ("sample", 0, 1, repr(CUT[4]), 10, [[stage, -1, {"class": CUT[3]}]]),
     )
     evidence.close()
     (tmp_path / "settings.json").write_text(json.dumps({**SETTINGS, "folder": str(tmp_path)}))
@@ -94,7 +93,7 @@ def test_no_record_holds_what_a_script_has_in_its_loader_command_and_errors(tmp_
     assert PLANTED.lower() not in text.lower()
     lines = [json.loads(line) for line in text.splitlines()]  # still JSON
     assert lines[0][2]["argv"] == ["train.py", "--secret-access-key", "***", "--lr", "0.1"]
-    assert len(lines) == 7
+    assert len(lines) == 6
 
     session = read_session(
         tmp_path,

@@ -79,9 +79,9 @@ def test_a_device_with_work_left_does_not_wait_for_the_batch(wait_us: float, sto
     stream = Stream()
     marks = DeviceMarks(stream)
     _step(marks, stream, 0, 500)
-    marks.close(0, True)
+    marks.close(0)
     _step(marks, stream, wait_us, 500)
-    marks.close(1, True)
+    marks.close(1)
     stream.now_us = 1e9
     (first, second) = marks.read()
     assert [first[0], second[0]] == [0, 1]
@@ -94,7 +94,7 @@ def test_a_step_is_read_only_once_the_device_has_come_past_it() -> None:
     stream = Stream()
     marks = DeviceMarks(stream)
     _step(marks, stream, 0, 1000)
-    marks.close(0, True)
+    marks.close(0)
     assert marks.read() == []
     stream.now_us = 1009
     assert marks.read() == []
@@ -109,7 +109,7 @@ def test_a_device_far_behind_gets_no_marks_until_it_has_caught_up() -> None:
     read: list[tuple[int, Any]] = []
     for number in range(20):
         _step(marks, stream, 0, 1000)
-        marks.close(number, True)
+        marks.close(number)
         read += marks.read()
     made = stream.made
     assert [number for number, _ in read] == []
@@ -119,7 +119,7 @@ def test_a_device_far_behind_gets_no_marks_until_it_has_caught_up() -> None:
     for number in range(20, 24):
         _step(marks, stream, 2000, 500)
         stream.now_us = stream.done_us
-        marks.close(number, True)
+        marks.close(number)
         read += marks.read()
     assert [number for number, _ in read] == [0, 1, 2, 3, 20, 21, 22, 23]
     assert made < 40

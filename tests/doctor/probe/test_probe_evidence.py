@@ -7,13 +7,12 @@ import json
 import math
 import os
 import threading
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from processes import in_fork
 
-from headrace.doctor.probe.evidence_file import BLOCK, LAST_BYTES, EvidenceFile, json_line
+from headrace.doctor.probe.evidence_file import LAST_BYTES, EvidenceFile, json_line
 
 HEADER = ("process", 0, {"pid": 1})
 
@@ -66,18 +65,6 @@ def test_the_bound_is_kept_and_the_end_has_room(begin, tmp_path):
         evidence.write_last(("fill", number, "x" * 20))
     assert (tmp_path / "evidence.jsonl").stat().st_size <= 4 * LAST_BYTES
     assert ["end", 1, "exit"] in lines(tmp_path / "evidence.jsonl")
-
-
-@pytest.mark.long
-def test_steps_that_keep_to_the_stride_never_fill_the_file(begin, tmp_path):
-    evidence = begin(most_bytes=1 << 18)
-    for number in range(200_000):
-        if evidence.wants(number):
-            evidence.write(("step", number, 0, 0, [], 0))
-    steps = [record[1] for record in lines(tmp_path / "evidence.jsonl") if record[0] == "step"]
-    assert steps[-1] >= 200_000 - 2 * BLOCK * 2**evidence.halvings
-    assert evidence.halvings <= 12
-    assert all(later > earlier for earlier, later in pairwise(steps))
 
 
 def test_a_fork_gets_a_file_of_its_own_though_a_thread_held_the_lock(begin, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from probing import notes, probed
 from torch.utils.data import DataLoader
 from training_loops import Stream
 
-from headrace.doctor.probe.batch_production import LONGEST_KEY, MOST_SLOWEST, SlowestSamples, key_text
-from headrace.doctor.probe.evidence_file import BLOCK, MOST_HELD, left_out
+from headrace.doctor.probe.batch_production import LONGEST_KEY, key_text
+from headrace.doctor.probe.evidence_file import MOST_HELD
 from headrace.doctor.probe.overhead import (
     FIRST_BATCHES,
     MOST_SAMPLE_SHARE,
@@ -43,12 +42,11 @@ def kinds(probe: Probe) -> list[str]:
 
 def of_batches(probe: Probe) -> list[str]:
     """Kinds of records, lines apart: whether a look fell into a batch is chance."""
-    return [kind for kind in kinds(probe) if kind in ("batch", "slow", "probe")]
+    return [kind for kind in kinds(probe) if kind in ("batch", "probe")]
 
 
-def make_batch(probe: Probe, index: int, sample_ns: int = 0, *, sent: int | None = None) -> None:
+def make_batch(probe: Probe, index: int, *, sent: int | None = None) -> None:
     batch = probe.batches.begin(0, index)
-    probe.batches.slow.offer(0, index, index, sample_ns, {})
     probe.batches.end(batch)
     probe.batches.write(batch, sent=sent)
 
@@ -59,7 +57,7 @@ def test_other_records_wait_until_they_are_due(probe: Probe, monkeypatch: pytest
     assert of_batches(probe) == ["batch", "batch"]
     monkeypatch.setattr(probe.batches, "_due", 0)
     make_batch(probe, 2)
-    assert of_batches(probe) == ["batch", "batch", "batch", "slow", "slow", "slow", "probe"]
+    assert of_batches(probe) == ["batch", "batch", "batch", "probe"]
 
 
 def test_batches_of_the_training_thread_are_written_together(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,39 +87,12 @@ def test_a_batch_sent_after_the_end_of_the_loop_is_written_whole(probe: Probe) -
     assert batch_record[6] == 2
 
 
-def test_batches_are_thinned_and_slow_samples_are_not(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(probe.evidence), "halvings", property(lambda self: 2))
-    first = BLOCK * left_out(0, 2)
-    after = BLOCK * (1 + left_out(first // BLOCK + 1, 2))
-    for index in (first, first + BLOCK - 1, first + BLOCK, first + after - 1, first + after):
-        make_batch(probe, index, sample_ns=index)
-    probe.batches.close()
-    told = records(probe)
-    assert [record[2] for record in told if record[0] == "batch"] == [first, first + BLOCK - 1, first + after]
-    assert len([record for record in told if record[0] == "slow"]) == 5
-
-
 def test_a_batch_that_hangs_is_told(probe: Probe) -> None:
     batch = probe.batches.begin(3, 7)
     probe.batches._hung(batch, 12_000_000_000, "  File …")
     probe.batches.drop(batch)
     (stack,) = (record for record in records(probe) if record[0] == "stack")
     assert stack[2:] == ["hung", "batch 7 of epoch 3 has been in the making for 12 s:\n  File …"]
-
-
-def test_the_slowest_samples_are_kept() -> None:
-    walls = list(range(500))
-    random.Random(0).shuffle(walls)
-    slow = SlowestSamples()
-    written: list[Any] = []
-    for number, wall in enumerate(walls):
-        if wall * 1000 > slow.least_ns:
-            slow.offer(0, number, f"key {wall}", wall * 1000, {2: [1, wall * 1000, wall * 500]})
-        if number % 50 == 49:
-            written += slow.records()
-    assert {record[4] for record in written} >= set(range(500 - MOST_SLOWEST, 500))
-    assert len(written) < 10 * MOST_SLOWEST
-    assert ("slow", 0, walls.index(499), "'key 499'", 499, [(2, 499)], 249) in written
 
 
 def test_keys_as_text() -> None:

@@ -24,7 +24,6 @@ class Process:
     facts: dict[str, Any]
     worker: dict[str, Any] | None = None
     batches: list[Any] = field(default_factory=list)
-    slow: list[Any] = field(default_factory=list)
     probe: list[int] = field(default_factory=list)
     notes: list[Any] = field(default_factory=list)
     has_ended: bool = False
@@ -66,8 +65,6 @@ def _read(path: Path) -> Process:
             process.worker = rest[1]
         elif kind == "batch":
             process.batches.append([kind, *rest])
-        elif kind == "slow":
-            process.slow.append(rest)
         elif kind == "probe":
             process.probe.append(rest[1])
         elif kind == "note":
@@ -149,17 +146,6 @@ def test_a_stream_is_told_without_its_end(processes: list[Process], trainer: Pro
     assert [(batch[2], batch[7]) for batch in worker.batches] == [(index, BATCH) for index in range(BATCHES)]
     unbatched = [batch for batch in trainer.batches if batch[7] is None]
     assert len(unbatched) == KEYS  # nobody knows whether what comes without batching is one sample
-
-
-def test_slow_samples_have_keys_and_stages(processes: list[Process]) -> None:
-    (worker,) = _workers(processes, "Numbers", "fork")
-    assert {sample[2] for sample in worker.slow} <= set(map(str, range(KEYS)))
-    assert worker.slow
-    for _, _, _, wall, stages, cpu in worker.slow:
-        assert abs(sum(stage[1] for stage in stages) - wall) <= len(stages)
-        assert 0 <= cpu <= wall + len(stages)
-    (stream,) = _workers(processes, "Stream", "fork")
-    assert {sample[2] for sample in stream.slow} <= {f"('sample', {place})" for place in range(BATCH)}
 
 
 def test_what_other_threads_do_is_apart(trainer: Process) -> None:

@@ -127,16 +127,6 @@ def test_a_pool_thread_is_beside_one_batch_after_another(stages: Stages, clock: 
     assert beside[1] == {DECODE: [2, 52, 0]}
 
 
-def test_a_sample_is_kept_apart_and_joins_its_batch(stages: Stages, clock: Clock) -> None:
-    account = stages.open()
-    run(stages, READ, lambda: clock.pass_(1))
-    account.begin_part(REST)
-    run(stages, READ, lambda: clock.pass_(10))
-    clock.pass_(5)
-    assert account.end_part() == (15, {READ: [1, 10, 0], REST: [1, 5, 0]})
-    assert stages.close()[0] == {READ: [2, 11, 0], REST: [1, 5, 0]}
-
-
 class Shape:
     def area(self, side: int) -> int:
         """Of a square."""

@@ -19,12 +19,10 @@ import torch
 from library_probe import LibraryProbe, library_probe
 from PIL import Image
 
-from headrace.doctor.probe.opened_files import MOST_HASHES, MOST_PATHS, OpenedFiles
+from headrace.doctor.probe.opened_files import MOST_PATHS, OpenedFiles
 from headrace.doctor.session.evidence_schema import KINDS
 from headrace.doctor.session.merged_reads import merge_opened
 from headrace.doctor.session.producers import FileOpens as Told
-
-ROUGHLY = 0.35
 
 
 class Process:
@@ -63,15 +61,8 @@ def test_files_count_by_path_and_by_folder() -> None:
     found = told(Process().opens("/data/a.jpg", "/data/b.jpg", "/data/a.jpg", b"/data/c.png", Path("/more/README"), 7))
     assert by_path(found) == {"/data/a.jpg": 2, "/data/b.jpg": 1, "/data/c.png": 1, "/more/README": 1}
     data, more = found.folders
-    assert (data.path, data.opens, data.names, data.is_exact, data.ends) == ("/data", 4, 3, True, [".jpg", ".png"])
-    assert (more.path, more.opens, more.names, more.ends, more.is_deep) == ("/more", 1, 1, [""], False)
-
-
-def test_processes_that_read_the_same_files_count_them_once() -> None:
-    first = Process().opens(*(f"/data/{number}.jpg" for number in range(30)))
-    second = Process().opens(*(f"/data/{number}.jpg" for number in range(20, 50)))
-    (folder,) = told(first, second).folders
-    assert (folder.opens, folder.names, folder.is_exact) == (60, 50, True)
+    assert (data.path, data.opens, data.ends) == ("/data", 4, [".jpg", ".png"])
+    assert (more.path, more.opens, more.ends, more.is_deep) == ("/more", 1, [""], False)
 
 
 @pytest.mark.parametrize("name", ["%06d.jpg", "sample_%d", "%x.tar.gz"])
@@ -80,13 +71,8 @@ def test_a_folder_of_a_hundred_thousand_files_stays_small(name: str) -> None:
     process = Process().opens(*(f"/data/{name % number}" for number in range(100_000)))
     (folder,) = told(process).folders
     assert folder.opens == 100_000
-    assert folder.names == pytest.approx(100_000, rel=ROUGHLY)
-    assert not folder.is_exact
     (record,) = process.written
     assert len(record[2]) == MOST_PATHS
-    assert len(record[3][0][4]) == MOST_HASHES
-    process.opens(*(f"/data/{name % number}" for number in range(100_000))).tells()
-    assert process.written[-1][3][0][4] == []  # names that were there before
 
 
 def test_a_thousand_classes_are_one_folder() -> None:
@@ -95,8 +81,7 @@ def test_a_thousand_classes_are_one_folder() -> None:
     found = told(Process().opens(*paths[:10]).tells().opens(*paths[10:], *others), Process().opens(*paths[:5]))
     train, val = found.folders
     assert (train.path, train.opens, train.is_deep, train.ends) == ("/data/train", 5_005, True, [".jpg"])
-    assert train.names == pytest.approx(5_000, rel=ROUGHLY)
-    assert (val.path, val.opens, val.names, val.is_deep) == ("/data/val", 50, 50, False)
+    assert (val.path, val.opens, val.is_deep) == ("/data/val", 50, False)
 
 
 @pytest.fixture

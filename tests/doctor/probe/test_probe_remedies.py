@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import pickle
 import re
 import tarfile
 from collections.abc import Iterator
@@ -12,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -21,7 +18,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.remedies import loaders as loader_remedies
-from headrace.doctor.probe.remedies.images import OTHER_FILTER
 from headrace.doctor.probe.remedies.loaders import change
 from headrace.tools.demo_dataset import natural_image
 
@@ -77,14 +73,6 @@ def test_loaders_that_a_framework_makes_anew_are_changed(tmp_path: Path) -> None
         resumable = stateful.StatefulDataLoader(Numbers(), batch_size=3)
         assert seen(prepared) == seen(resumable) == seen(DataLoader(Numbers(), batch_size=3))
         assert (prepared.num_workers, resumable.num_workers) == (1, 1)
-
-
-@pytest.mark.long
-def test_a_cache_keeps_the_workers_that_hold_it(tmp_path: Path) -> None:
-    with injected(tmp_path, cache={"bytes": 10}):
-        with_workers, without = DataLoader(Numbers(), num_workers=1), DataLoader(Numbers())
-        seen(with_workers), seen(without)
-        assert (with_workers.persistent_workers, without.persistent_workers) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -175,179 +163,6 @@ def test_an_index_answers_as_tarfile_does(odd_tar: Path, tmp_path: Path) -> None
         assert contents(odd_tar) == plain
     assert applied(tmp_path, "indexed_tar")[0] > 5
     assert [path.name for path in odd_tar.parent.glob("odd.tar*")] == ["odd.tar"]  # nothing beside the user's file
-
-
-# Images.
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("images")
-    colour = Image.fromarray(natural_image(90, 70, seed=1))
-    kinds = {"rgb.jpg": colour, "grey.jpg": colour.convert("L"), "rgb.png": colour, "grey.png": colour.convert("L")}
-    kinds |= {"palette.png": colour.quantize(16), "alpha.png": colour.convert("RGBA"), "one.png": colour.convert("1")}
-    deep = np.arange(90 * 70, dtype=np.uint16).reshape(70, 90) * 10
-    kinds |= {"deep.png": Image.fromarray(deep), "cmyk.jpg": colour.convert("CMYK"), "rgb.bmp": colour}
-    for name, image in kinds.items():
-        image.save(folder / name)
-    return sorted(folder.iterdir())
-
-
-def chains(path: Path) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
-    """What datasets do with an image file."""
-    found: dict[str, Any] = {}
-    found["array"] = np.array(Image.open(path))
-    with open(path, "rb") as file:
-        found["converted"] = Image.open(file).convert("RGB")
-    with Image.open(path) as image:
-        found["resized"] = image.resize((40, 30), Image.Resampling.BILINEAR)
-    found["converted, resized"] = Image.open(path).convert("RGB").resize((40, 30), resample=Image.Resampling.BILINEAR)
-    found["larger"] = Image.open(io.BytesIO(path.read_bytes())).convert("RGB").resize((200, 150), 2)
-    found["bicubic"] = Image.open(path).convert("RGB").resize((40, 30))
-    found["boxed"] = Image.open(path).convert("RGB").resize((40, 30), 2, (5, 5, 50, 50))
-    found["cropped"] = Image.open(path).convert("RGB").crop((5, 6, 50, 40))
-    found["copied"] = Image.open(path).convert("RGB").copy().convert("L")
-    grey = Image.open(path)
-    found["converted twice"] = grey.convert("RGB")
-    found["and as it was"] = grey.convert("L")
-    return {name: np.array(value).astype(int) for name, value in found.items()}
-
-
-@pytest.mark.long
-def test_native_decoding_gives_pillows_pixels_to_within_a_level(images: list[Path], tmp_path: Path) -> None:
-    plain = [chains(path) for path in images]
-    with injected(tmp_path, native_decode=True):
-        native = [chains(path) for path in images]
-    for path, before, after in zip(images, plain, native, strict=True):
-        for name, pixels in before.items():
-            assert pixels.shape == after[name].shape, (path.name, name)
-            assert np.abs(pixels - after[name]).max() <= 1, (path.name, name)
-            if "resized" not in name and name != "larger":
-                assert np.array_equal(pixels, after[name]), (path.name, name)
-    assert applied(tmp_path, "native_decode")[0] >= 4 * 4  # of each of four files at least
-
-
-def test_another_filter_is_refused_and_said_to_be(images: list[Path], tmp_path: Path) -> None:
-    jpeg = next(path for path in images if path.name == "rgb.jpg")
-    with injected(tmp_path, native_decode=True):
-        Image.open(jpeg).convert("RGB").resize((40, 30))
-    count, texts = applied(tmp_path, "native_decode")
-    assert count == 0
-    assert texts == [OTHER_FILTER]
-
-
-@pytest.mark.long
-def test_a_natively_decoded_image_can_be_pickled(images: list[Path], tmp_path: Path) -> None:
-    """Between processes, say, or into a file that is read where nothing is injected."""
-    expected = [np.asarray(Image.open(path).convert("RGB")) for path in images]
-    with injected(tmp_path, native_decode=True):
-        pickles = [pickle.dumps(Image.open(path).convert("RGB")) for path in images]
-    again = [pickle.loads(data) for data in pickles]
-    assert {type(image) for image in again} == {Image.Image}
-    assert all(np.array_equal(np.asarray(image), pixels) for image, pixels in zip(again, expected, strict=True))
-
-
-def test_a_cache_gives_what_was_decoded(images: list[Path], tmp_path: Path, photo_tar: Path) -> None:
-    def members() -> list[bytes]:
-        with tarfile.open(photo_tar) as tar:
-            return [Image.open(tar.extractfile(name)).tobytes() for name in tar.getnames()[:9]]  # type: ignore[arg-type]
-
-    plain, in_tar = [chains(path) for path in images], members()
-    with injected(tmp_path, cache={"bytes": 10**8}):
-        for _ in range(2):
-            again = [chains(path) for path in images]
-            assert members() == in_tar
-    for before, after in zip(plain, again, strict=True):
-        assert all(np.array_equal(before[name], after[name]) for name in before)
-    assert applied(tmp_path, "cache")[0] > 9
-
-
-@pytest.mark.long
-def test_an_image_from_a_cache_is_its_owners(images: list[Path], tmp_path: Path) -> None:
-    rgb = next(path for path in images if path.name == "rgb.png")
-    plain = Image.open(rgb).tobytes()
-    with injected(tmp_path, cache={"bytes": 10**6}):
-        for _ in range(2):
-            image = Image.open(rgb)
-            image.load()
-            image.paste((0, 0, 0), (0, 0, 90, 70))
-        assert Image.open(rgb).tobytes() == plain
-
-
-# Files.
-
-
-@pytest.mark.long
-def test_reads_come_from_the_copy_and_writes_go_to_the_original(tmp_path: Path) -> None:
-    original, copy = tmp_path / "a.bin", tmp_path / "copy.bin"
-    original.write_bytes(b"original")
-    copy.write_bytes(b"the copy")
-    with injected(tmp_path, staging=[[str(original), str(copy)]]):
-        with open(original, "rb") as first, io.open(file=str(original), mode="rb") as second:  # noqa: UP020
-            read = [first.read(), second.read(), original.read_bytes()]
-        descriptor = os.open(original, os.O_RDONLY)
-        read += [os.read(descriptor, 99), np.fromfile(original, np.uint8).tobytes()]
-        os.close(descriptor)
-        assert read == [b"the copy"] * 5
-        with open(original, "ab") as file:
-            file.write(b" and more")
-        with open(original, "r+b") as file:
-            assert file.read() == b"original and more"
-        torch.zeros(1)  # evidence is written where there is torch
-    assert copy.read_bytes() == b"the copy"
-    assert applied(tmp_path, "staging")[0] == 5
-
-
-def test_a_folder_is_read_from_its_copy_where_that_has_the_file(tmp_path: Path) -> None:
-    data, copy = tmp_path / "data", tmp_path / "copy"
-    for folder, text in ((data, b"original"), (copy, b"the copy")):
-        folder.mkdir()
-        (folder / "1").write_bytes(text)
-    (data / "2").write_bytes(b"new")
-    (tmp_path / "data-other").write_bytes(b"beside")
-    with injected(tmp_path, staging=[[str(data), str(copy)]]):
-        assert (data / "1").read_bytes() == b"the copy"
-        assert (data / "2").read_bytes() == b"new"
-        assert (tmp_path / "data-other").read_bytes() == b"beside"
-        with pytest.raises(FileNotFoundError, match="data/3"):
-            open(data / "3")  # noqa: SIM115
-
-
-# Threads and devices.
-
-
-@pytest.mark.long
-def test_threads_are_bounded(tmp_path: Path) -> None:
-    before = torch.get_num_threads()
-    try:
-        with injected(tmp_path, threads={"trainer": 2, "worker": 1}):
-            assert torch.get_num_threads() == 2
-            torch.set_num_threads(7)
-            assert torch.get_num_threads() == 2
-            torch.set_num_threads(1)
-            assert torch.get_num_threads() == 1
-            with pytest.raises((TypeError, RuntimeError)):
-                torch.set_num_threads("many")  # type: ignore[arg-type]
-    finally:
-        torch.set_num_threads(before)
-    assert any(text.startswith("torch: 2 ") for text in applied(tmp_path, "threads")[1])
-
-
-@pytest.mark.long
-def test_variables_that_do_not_hold_where_torch_is_imported_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    with injected(tmp_path / "held", environment={"OMP_WAIT_POLICY": "passive"}):
-        pass
-    assert applied(tmp_path / "held", "environment") == (1, ["OMP_WAIT_POLICY=passive"])
-    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    with injected(tmp_path / "lost", environment={"OMP_WAIT_POLICY": "passive"}):
-        pass
-    count, (text,) = applied(tmp_path / "lost", "environment")
-    assert count == 0
-    assert "OMP_WAIT_POLICY=passive" in text
-    assert text.endswith(" active")
 
 
 @pytest.mark.long

@@ -1,83 +1,17 @@
-"""Runs that end before all steps were observed: what is replayed at the end of a short first epoch, and what is not."""
+"""How many steps are observed and replayed."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-import torch
-from probing import notes, probed, records
-from training_loops import Loop, loader
-from windowed_runs import windows
 
 from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.step_limit import (
     FEWEST_REPLAYED,
     NARROW_AFTER,
-    SETTLING_STEPS,
     StepLimit,
-    StepsMeasured,
     replayed_steps,
 )
 from headrace.doctor.probe.training.steps import OptimizerStep
-
-ASKED: dict[str, Any] = {"observe": False, "steps": 200, "replay": 40, "drain_s": 5.0}
-
-
-def trained(folder: Path, epochs: int, batches: Any, **changed: Any) -> int:
-    """Train for so many epochs, and return the batches that the loop has seen."""
-    seen = 0
-    with probed(folder, **{**ASKED, **changed}):
-        loop = Loop()
-        for _ in range(epochs):
-            for batch in batches:
-                loop.step(batch)
-                seen += 1
-    return seen
-
-
-@pytest.mark.parametrize(
-    ("epochs", "length", "replayed"),
-    [(1, 12, 10), (3, 7, 7), (4, 5, FEWEST_REPLAYED), (1, 40, 10)],
-    ids=["one epoch", "three epochs", "shorter than the warm-up", "40 steps"],
-)
-@pytest.mark.one_in(4)
-def test_a_short_first_epoch_ends_with_steps_on_copies(tmp_path: Path, epochs: int, length: int, replayed: int) -> None:
-    seen = trained(tmp_path, epochs, loader(4 * length))
-    assert windows(tmp_path) == [("early", length, SETTLING_STEPS + replayed, SETTLING_STEPS)]
-    assert seen == epochs * length + SETTLING_STEPS + replayed
-    assert len(records(tmp_path, "get")) == epochs * length  # every batch of every epoch, and no copy among them
-    assert len(records(tmp_path, "last")) == epochs
-    assert len(records(tmp_path, "replayed")) == SETTLING_STEPS + replayed
-    assert not notes(tmp_path)
-
-
-def test_the_run_goes_on_to_its_other_windows(tmp_path: Path) -> None:
-    with pytest.raises(StepsMeasured):
-        trained(tmp_path, 100, loader(4 * 9), steps=20, replay=5, warmup=3)
-    early = SETTLING_STEPS + 5
-    assert windows(tmp_path) == [
-        ("early", 9, early, SETTLING_STEPS),
-        ("observe", 3, 20 + early, 0),
-        ("replay", 23 + early, early, SETTLING_STEPS),
-        ("drain", 23 + 2 * early, 0, 0),
-    ]
-    assert len(records(tmp_path, "get")) == 23
-
-
-def test_a_schedule_that_raises_beyond_its_end_forbids_it(tmp_path: Path) -> None:
-    with probed(tmp_path, **ASKED):
-        loop = Loop()
-        schedule = torch.optim.lr_scheduler.OneCycleLR(loop.optimizer, max_lr=0.1, total_steps=24)
-        for _ in range(2):
-            for batch in loader(4 * 12):
-                loop.step(batch)
-                schedule.step()
-    assert windows(tmp_path) == []
-
-
-# The plan, which is pure.
 
 
 @pytest.mark.parametrize(

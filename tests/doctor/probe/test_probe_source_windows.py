@@ -108,7 +108,7 @@ def test_what_works_ahead_is_taken_from_in_a_thread_while_copies_are_trained_on(
             return super().__next__()
 
     def train(probe: Probe) -> None:
-        installed(probe, "ffcv.loader.epoch_iterator", EpochIterator=Taken)
+        installed(probe, "nvidia.dali.plugin.pytorch", DALIGenericIterator=Taken)
         for x in Taken(10_000):
             train_on(x)
 
@@ -146,26 +146,9 @@ def test_a_pipeline_in_a_worker_process_is_no_trainers(tmp_path: Path, monkeypat
     """A WebDataset within a DataLoader's worker, say: its trainer has a wait for what it makes, and it has none."""
     monkeypatch.setattr(source_calls, "current_process", lambda: SimpleNamespace(daemon=True))
     with probed(tmp_path) as probe:
-        installed(probe, "ffcv.loader.epoch_iterator", EpochIterator=EpochIterator)
+        installed(probe, "nvidia.dali.plugin.pytorch", DALIGenericIterator=EpochIterator)
         assert len(list(EpochIterator(3))) == 3
     assert records(tmp_path, "loader", "get", "note") == []
-
-
-def test_torchdatas_nodes_are_replayed_and_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = pytest.importorskip("torchdata.nodes")
-
-    def train(_: Probe) -> None:
-        loader = nodes.Loader(
-            nodes.Mapper(nodes.IterableWrapper(range(WARMUP + STEPS + 1)), lambda _: torch.ones(4, 8))
-        )
-        while True:
-            for x in loader:
-                train_on(x)
-
-    monkeypatch.setattr("headrace.doctor.probe.training.replay.UNTOLD_PAUSE_S", 0.0)
-    measured(tmp_path, train)
-    assert windows(tmp_path) == ["observe", "replay", "load", "drain"]
-    assert len(records(tmp_path, "drained")) == REPLAY
 
 
 def test_a_webdataset_without_a_loader_is_replayed_and_has_nothing_ahead(tmp_path: Path) -> None:

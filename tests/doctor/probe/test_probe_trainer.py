@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from probing import kinds, probed, records, spans
+from probing import kinds, notes, probed, records, spans
 from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
-
-from headrace.doctor.probe.evidence_file import BLOCK
 
 HERE = __file__
 
@@ -137,16 +135,17 @@ def test_batches_out_of_order_keep_their_own_index(tmp_path: Path) -> None:
     assert None not in [get[5] for get in gets]
 
 
-@pytest.mark.long
-def test_a_full_file_thins_steps_with_their_batches(tmp_path: Path) -> None:
-    with probed(tmp_path, most_bytes=64_000) as probe:
-        probe.training.state.may_pause = False
-        Loop().train(loader(4 * 1000))
-    numbers = [step[1] for step in records(tmp_path, "step")]
-    assert 120 < len(numbers) < 500  # on a busy machine times have more digits
-    assert numbers[:20] == list(range(20))
-    assert [get[2] for get in records(tmp_path, "get")] == numbers
-    blocks = sorted({number // BLOCK for number in numbers})
-    distances = [after - before for before, after in itertools.pairwise(blocks)]
-    assert distances[0] == 1
-    assert max(distances) > 1
+@pytest.mark.parametrize("workers", [0, 2])
+def test_observation_ends_after_a_bounded_number_of_steps(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.doctor.probe.training.state.OBSERVED_STEPS", 5)
+    with probed(tmp_path):
+        Loop().train(loader(4 * 40, num_workers=workers))
+    (settled,) = [fact[2] for fact in records(tmp_path, "facts") if "warmup_steps" in fact[2]]
+    steps = [step[1] for step in records(tmp_path, "step")]
+    assert steps == list(range(settled["warmup_steps"] + 5))
+    assert [get[2] for get in records(tmp_path, "get")] == steps
+    assert len(records(tmp_path, "batch")) == (40 if workers else len(steps))
+    assert len(records(tmp_path, "end")) == 1 + workers
+    assert workers or not notes(tmp_path)

@@ -213,7 +213,7 @@ def test_nothing_is_marked_or_read_while_a_graph_is_captured(tmp_path: Path) -> 
         device.watch_captures(probe.patches, probe.training, stream, owner)
         graph = owner()
         marks.mark("p")
-        marks.close(0, True)
+        marks.close(0)
         graph.capture_begin()
         marks.mark("w")
         assert marks.read() == []

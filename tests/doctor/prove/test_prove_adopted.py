@@ -73,7 +73,7 @@ def script(tmp_path: Path) -> list[str]:
 def tried(command: list[str], module: str | None) -> Trial:
     changes = {} if module is None else {"loader": {"module": module, "loaders": [0]}}
     with session_folder(digests=DIGESTS) as folder:
-        return attempt(command, folder.settings, TrialRequest(changes, 10, 8, 120.0))
+        return attempt(command, folder.settings, TrialRequest(changes, 10, 120.0))
 
 
 @pytest.mark.long

@@ -31,15 +31,15 @@ def test_those_that_help_and_can_be_injected_are_tried_the_shortest_step_first()
         "",
         [
             remedy("larger-batch", None, changes=None),
-            remedy("staging", None, changes={"staging": []}),
+            remedy("device-prefetch", None, changes={"device_prefetch": True}),
             remedy("prefetch", 90_000.0, changes={"loaders": {}}),
             remedy("workers", 50_000.0, changes=loaders),
-            remedy("cache", 10_000.0, helps=False, changes={"cache": {}}),
+            remedy("indexed-tar", 10_000.0, helps=False, changes={"indexed_tar": True}),
             remedy("ddp", 20_000.0),
         ],
     )
     tried = attempts(prescription)
-    assert [one.remedies for one in tried] == [["workers"], ["prefetch"], ["staging"]]
+    assert [one.remedies for one in tried] == [["workers"], ["prefetch"], ["device-prefetch"]]
     assert tried[0].changes == loaders
     assert [one.step_us for one in tried] == [50_000.0, 90_000.0, None]
 

@@ -17,7 +17,7 @@ from headrace.tools.bench.runs import tree
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
-SHORT = ("doctor", "--prove", "--steps", "40", "--warmup", "5")
+SHORT = ("doctor", "--prove", "--steps", "40")
 _HEADRACE = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
 
 

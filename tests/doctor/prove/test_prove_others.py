@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
-from machine_double import Texts
 
 from headrace.doctor.prove.trial import Others, used_s
 
-TICKS = os.sysconf("SC_CLK_TCK")
 
+class Busy:
+    """Cores that are busy as given."""
 
-def stat(busy_s: float, idle_s: float) -> str:
-    user, idle = round(busy_s * TICKS), round(idle_s * TICKS)
-    return f"cpu {user} 0 0 {idle} 0 0 0 0\ncpu0 {user} 0 0 {idle} 0 0 0 0\n"
+    def __init__(self, cores: float | None) -> None:
+        self.cores = cores
+
+    def read(self, now_s: float) -> dict[str, float | None]:
+        return {"cpu_cores_busy": self.cores}
 
 
 @pytest.mark.parametrize(("used", "others"), [(4.0, 0.5), (0.0, 0.9), (12.0, 0.0)])
-def test_others_are_what_is_busy_beside_our_own(used: float, others: float) -> None:
+def test_others_are_what_is_busy_beside_our_own(used: float, others: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 10 s, the only core was busy for 9."""
-    machine, times, own = Texts({"/proc/stat": stat(100, 100)}), iter([50.0, 60.0]), iter([7.0, 7.0 + used])
-    found = Others(machine, times.__next__, own.__next__)
-    machine.texts["/proc/stat"] = stat(109, 101)
-    assert found.cores() == pytest.approx(others)
+    monkeypatch.setattr("headrace.doctor.prove.trial.Cores", lambda *_: Busy(0.9))
+    times, own = iter([50.0, 60.0]), iter([7.0, 7.0 + used])
+    assert Others(times.__next__, own.__next__).cores() == pytest.approx(others)
 
 
-def test_a_machine_that_does_not_tell() -> None:
+def test_a_machine_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.doctor.prove.trial.Cores", lambda *_: Busy(None))
     times = iter([50.0, 60.0])
-    assert Others(Texts(), times.__next__, lambda: 0.0).cores() is None
+    assert Others(times.__next__, lambda: 0.0).cores() is None
 
 
 def test_our_own_are_those_that_were_waited_for() -> None:

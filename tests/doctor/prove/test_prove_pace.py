@@ -17,7 +17,6 @@ def test_a_run_is_a_start_a_warm_up_steps_and_an_end() -> None:
     assert PACE.seconds(60, None) == pytest.approx(FIXED_S + 6.0)
     assert PACE.seconds(60, 50_000.0) == pytest.approx(FIXED_S + 3.0)
     assert PACE.seconds(60, 500_000.0) == pytest.approx(FIXED_S + 6.0)  # nothing is tried that is expected to be slower
-    assert PACE.seconds(60, 50_000.0, warmup=510) == pytest.approx(FIXED_S + 50.0 + 3.0)
 
 
 @pytest.mark.parametrize(

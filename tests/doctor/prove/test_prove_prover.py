@@ -92,7 +92,6 @@ def test_each_is_tried_and_then_all_together(session: Session) -> None:
     ]
     assert [order.changes for order in runs.orders] == [{}, WORKERS, TAR, {**WORKERS, **TAR}]
     assert [order.steps for order in runs.orders] == [60, 60, 60, 60]
-    assert [order.warmup for order in runs.orders] == [None, None, None, None]
 
 
 @pytest.mark.parametrize(("control_us", "are_tried"), [(30_000, True), (14_000, False)])
@@ -183,16 +182,6 @@ def test_fewer_steps_are_measured_where_time_is_short(session: Session) -> None:
     one = remedy("workers", WORKERS, 20_000.0)
     proofs = proofs_of(session, runs, one, budget_s=pace.seconds(30, 20_000.0))
     assert [len(proof.steps) for proof in proofs] == [pytest.approx(30, abs=1)]
-
-
-def test_a_cache_is_measured_once_it_is_full(session: Session) -> None:
-    runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
-    cache = remedy("cache", {"cache": {"bytes": 10}}, 12_000.0)
-    assert said(proofs_of(session, runs, cache)) == [(["cache"], "measured", None)]  # of a long epoch none is seen
-    assert runs.orders[1].warmup == 1005
-    [proof] = proofs_of(session, runs, cache, budget_s=15.0)
-    assert proof.why == "not tried"
-    assert "first epoch" in proof.detail
 
 
 def test_a_run_that_hangs_is_given_some_times_what_it_should_take(session: Session) -> None:

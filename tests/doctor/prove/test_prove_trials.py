@@ -19,6 +19,11 @@ LIMIT_S = 120.0
 TWO_WORKERS = {"loaders": {"0": {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3}}}
 
 
+def like(folder: Path, warmup: int = 12) -> ProbeSettings:
+    """Return the settings of a measured run with this warm-up."""
+    return ProbeSettings(str(folder), 0, 0, boot_id(), warmup=warmup)
+
+
 class Script:
     """Runs `proved.py` with changes, into folders of its own."""
 
@@ -26,10 +31,9 @@ class Script:
         self.folder = folder
         self.tar = tar
 
-    def run(self, changes: dict[str, Any], *arguments: str, most_s: float = LIMIT_S, warmup: int = 12) -> Trial:
+    def run(self, changes: dict[str, Any], *arguments: str, most_s: float = LIMIT_S) -> Trial:
         command = python("proved.py", self.tar, *arguments)
-        like = ProbeSettings(str(self.folder), 0, 0, boot_id())
-        return attempt(command, like, TrialRequest(changes, STEPS, warmup, most_s))
+        return attempt(command, like(self.folder), TrialRequest(changes, STEPS, most_s))
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +66,8 @@ def test_without_changes_the_samples_are_those_of_the_run_before(script: Script,
         long({"loaders": {"0": {"num_workers": 0}}}, "num_workers 1 -> 0, prefetch_factor 2 -> None"),
         long({"loaders": {"0": {"multiprocessing_context": "spawn"}}}, "multiprocessing_context -> spawn"),
         long({"indexed_tar": True}, ""),
-        long({"threads": {"trainer": 1, "worker": 1}}, "torch: 1 in a worker"),
     ],
-    ids=["together", "no-workers", "start-method", "indexed-tar", "threads"],
+    ids=["together", "no-workers", "start-method", "indexed-tar"],
 )
 def test_a_change_is_applied_and_leaves_the_samples(
     script: Script, plain: Trial, changes: dict[str, Any], said: str
@@ -74,36 +77,6 @@ def test_a_change_is_applied_and_leaves_the_samples(
     assert said in trial.detail
     assert len(trial.steps) == STEPS
     assert compare(plain.samples, trial.samples, UNASKED) == "same"
-
-
-@pytest.mark.long
-def test_native_decoding_gives_the_same_samples_but_for_rounding(script: Script, plain: Trial) -> None:
-    trial = script.run({"native_decode": True})
-    assert trial.why == "measured", trial.detail
-    assert compare(plain.samples, trial.samples, UNASKED) == "close"
-
-
-@pytest.mark.long
-def test_what_is_kept_decoded_is_what_was_decoded(script: Script, plain: Trial) -> None:
-    """In a second epoch, by workers that live on."""
-    trial = script.run({"cache": {"bytes": 10**8}}, warmup=16)
-    assert trial.why == "measured", trial.detail
-    assert compare(plain.samples, trial.samples, UNASKED) == "same"
-
-
-@pytest.mark.long
-def test_a_cache_that_nothing_is_found_in_was_not_applied(script: Script) -> None:
-    trial = script.run({"cache": {"bytes": 10}}, "0")
-    assert (trial.why, trial.detail.partition(":")[0]) == ("not applied", "cache")
-    assert not trial.steps
-
-
-@pytest.mark.long
-def test_staged_files_are_read_and_gone(script: Script, plain: Trial, tmp_path: Path) -> None:
-    trial = script.run({"staging": [[str(script.tar), str(tmp_path / "headrace-staged" / "x.tar")]]})
-    assert trial.why == "measured", trial.detail
-    assert compare(plain.samples, trial.samples, UNASKED) == "same"
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long
@@ -132,7 +105,7 @@ def test_a_change_that_nobody_knows_is_not_tried(script: Script) -> None:
 
 def test_a_script_that_breaks_says_why(script: Script) -> None:
     command = [sys.executable, "-c", "raise ValueError('no way')"]
-    trial = attempt(command, ProbeSettings(str(script.folder), 0, 0, boot_id()), TrialRequest({}, STEPS, 3, LIMIT_S))
+    trial = attempt(command, like(script.folder), TrialRequest({}, STEPS, LIMIT_S))
     assert trial.why == "broke"
     assert trial.detail.endswith("ValueError: no way")
     assert not trial.steps
@@ -148,7 +121,7 @@ def test_a_script_that_breaks_by_a_change_says_why(script: Script) -> None:
 
 def test_a_script_that_takes_too_long_is_ended(script: Script) -> None:
     """Before it has come to any loader. With what processes, test_prove_execute.py asks."""
-    trial = script.run({"threads": {"worker": 1}}, most_s=1.0)
+    trial = script.run({"indexed_tar": True}, most_s=1.0)
     assert (trial.why, trial.detail) == ("timed out", "after 1 s")
 
 
@@ -177,9 +150,8 @@ def test_an_unseeded_run_does_not_repeat(script: Script) -> None:
 @pytest.mark.long
 def test_every_rank_gets_the_same_changes(script: Script) -> None:
     command = torchrun(2, "ranks.py", "--steps", "60")
-    like = ProbeSettings(str(script.folder), 0, 0, boot_id())
     before, after = (
-        attempt(command, like, TrialRequest(changes, STEPS, 3, LIMIT_S))
+        attempt(command, like(script.folder, warmup=3), TrialRequest(changes, STEPS, LIMIT_S))
         for changes in ({}, {"loaders": {"0": {"num_workers": 1}}})
     )
     assert (before.why, after.why) == ("measured", "measured"), after.detail

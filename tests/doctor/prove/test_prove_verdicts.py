@@ -39,7 +39,7 @@ def left(
         write_evidence(folder, "more", [process(900), *records])
         return CommandResult(command, status, why, 12_000_000, ["last line"])
 
-    trial = attempt(["train"], LIKE, TrialRequest(CHANGES, 20, None, 60.0), run_it)
+    trial = attempt(["train"], LIKE, TrialRequest(CHANGES, 20, 60.0), run_it)
     assert not Path(seen[0].folder).exists()
     return trial
 
@@ -56,7 +56,7 @@ def test_steps_after_the_warm_up_are_measured() -> None:
         ([], "nothing in the run took it"),
         ([["applied", 10, "indexed_tar", 0, "headrace is not installed"]], "headrace is not installed"),
         ([["note", 10, "hook-off", "remedy indexed_tar: KeyError: 'x'"]], "remedy indexed_tar: KeyError: 'x'"),
-        ([["applied", 10, "cache", 3, ""]], "nothing in the run took it"),
+        ([["applied", 10, "loaders", 3, ""]], "nothing in the run took it"),
     ],
 )
 def test_what_nothing_took_was_not_applied(records: list[list[Any]], why: str) -> None:
@@ -112,7 +112,7 @@ def settings_of_a_run() -> ProbeSettings:
         seen.append(ProbeSettings.read(settings.folder))
         return CommandResult(command, 0, "finished", 1)
 
-    attempt(["train"], LIKE, TrialRequest(CHANGES, 20, None, 60.0), run_it)
+    attempt(["train"], LIKE, TrialRequest(CHANGES, 20, 60.0), run_it)
     return seen[0]
 
 

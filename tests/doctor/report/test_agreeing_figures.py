@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from golden_sessions import names, prescribed, session_of
+from report_pages import text
 
 from headrace.doctor.quantities import duration, number, percent, times
-from headrace.doctor.report import document, report_view, text
+from headrace.doctor.report import document, report_view
 
 TIME = r"((?:\d+ h )?(?:\d+ min )?\d[\d,.]* (?:µs|ms|s|min)\b|–)"
 SHARE = r"(<?\d[\d.]* %)"

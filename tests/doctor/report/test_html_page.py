@@ -127,7 +127,6 @@ def test_texts_without_end_are_cut_so_that_the_page_stays_small() -> None:
             replace(
                 making,
                 stages=[replace(stage, label=evil) for stage in making.stages] * 30,
-                slow=[replace(making.slow[0], key=evil)] * 200,
                 lines=[replace(making.lines[0], place=evil)] * 200,
             )
         ],

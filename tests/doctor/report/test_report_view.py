@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from machine_double import Texts, disk_line
 from machine_findings import quantities
 from made_reports import TRAINER, balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
 
 from headrace.doctor.causes import Prescription
-from headrace.doctor.machine.host import Disks
 from headrace.doctor.measure import Diagnosis, StagePart, TimePart
 from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import ending
@@ -46,20 +44,17 @@ def test_a_part_that_only_the_gpu_has_is_a_dash_for_the_thread() -> None:
     assert (part.label, part.cells[:2], part.bar) == ("data work", ("–", "–"), ())
 
 
-def test_a_loader_has_its_stages_lines_and_slow_samples() -> None:
+def test_a_loader_has_its_stages_and_lines() -> None:
     (making,) = made_diagnosis().batch_production
-    slow = [replace(making.slow[0], times=times) for times in (2.0, 1.9)]
     stages = [*making.stages[:1], StagePart("other", "", 0.1, 56, None, 0)]
-    made = replace(making, slow=slow, stages=stages)
+    made = replace(making, stages=stages)
     (loader,) = view_of(replace(made_diagnosis(), batch_production=[made])).loaders
     assert [(one.label, one.cells) for one in loader.stages] == [
         ("lookup tarfile.getmember", ("58 %", "6.5 ms", "97 %", "16")),
         ("other", ("10 %", "56 µs", "–", "")),
     ]
-    assert [(one.share, one.cells) for one in loader.lines] == [(0.57, ("57 %",)), (0.04, ("4.0 %",))]
-    assert [one.cells[:2] for one in loader.slow] == [("410 ms", "2 ×")]
+    assert [(one.share, one.cells) for one in loader.lines] == [(0.57, ("57 %",))]
     assert quantities(loader.start_up) == ["1.2 s", "3"]
-    assert loader.production.rest(1) == (0.1, 56)
 
 
 def test_the_rank_that_waits_longest_comes_first_with_its_loaders() -> None:
@@ -126,7 +121,6 @@ def test_remedies_have_the_gain_that_is_known_best(
     assert [one.is_refused for one in rows.helps] == refused
     assert [one.gain for one in rows.helps] == gains
     assert rows.numbers == numbers
-    assert len(rows.idle) == 2
 
 
 @pytest.mark.parametrize(
@@ -196,10 +190,9 @@ def test_what_was_not_measured_is_a_dash() -> None:
 
 
 def test_a_disk_is_shown_by_the_columns_that_the_sampler_gives_it() -> None:
-    kernel = Texts({"/proc/diskstats": disk_line(8, "sda", 0, reads=1), "/sys/block/sda/queue/rotational": "0"})
-    disks = Disks(kernel)
-    disks.read(0.0)
-    kernel.texts["/proc/diskstats"] = disk_line(8, "sda", 0, reads=101, sectors=40_000, read_ms=200)
-    columns = {name: [value] for name, value in disks.read(1.0).items()}
+    columns: dict[str, list[float | None]] = {
+        "disk_sda_read_bytes_per_s": [20e6],
+        "disk_sda_read_latency_us": [2000.0],
+    }
     (machine,) = view_of(machines=[Machine("box", time=[0], columns=columns)]).machines
     assert quantities(dict(machine.lines)["disks"]) == ["20 MB", "20 MB", "2.0 ms"]

@@ -176,12 +176,12 @@ def test_ranks_come_from_the_process_group_before_the_environment(tmp_path):
     assert [(one.rank, one.pid) for one in read(tmp_path).trainers] == [(0, 300), (1, 200)]
 
 
-def test_a_half_full_file_and_a_damaged_one_are_called_cut(tmp_path):
+def test_a_full_file_and_a_damaged_one_are_called_cut(tmp_path):
     path = write_run(tmp_path, MadeRun(steps=20)) or tmp_path / "evidence" / "host-100-0.jsonl"
     size = path.stat().st_size
-    write_settings(tmp_path, most_bytes=size * 2)
+    write_settings(tmp_path, most_bytes=size)
     assert [one.cut for one in read(tmp_path).processes] == [True, False, False]
-    write_settings(tmp_path, most_bytes=size * 2 + 1)
+    write_settings(tmp_path, most_bytes=size * 2)
     assert [one.cut for one in read(tmp_path).processes] == [False, False, False]
     path.write_bytes(path.read_bytes()[:-3])
     assert [one.cut for one in read(tmp_path).processes] == [True, False, False]
@@ -203,18 +203,17 @@ ERROR = [["error", 80, "ZeroDivisionError: by zero"], ["end", 90, "error"]]
 @pytest.mark.parametrize(
     ("window", "end", "why", "failed"),
     [
-        ("early", ERROR, "failed", FailedReplay(True, "ZeroDivisionError: by zero")),
-        ("load", ERROR, "failed", FailedReplay(False, "ZeroDivisionError: by zero")),
-        ("replay", [["end", 90, "exit"]], "failed", FailedReplay(False, "exit status 3")),
-        ("replay", [], "failed", FailedReplay(False, "exit status 3")),
+        ("load", ERROR, "failed", FailedReplay("ZeroDivisionError: by zero")),
+        ("replay", [["end", 90, "exit"]], "failed", FailedReplay("exit status 3")),
+        ("replay", [], "failed", FailedReplay("exit status 3")),
         ("observe", ERROR, "failed", None),
         ("replay", [["end", 90, "exit"]], "finished", None),
     ],
-    ids=["early", "error", "exit", "signal", "while observed", "finished"],
+    ids=["error", "exit", "signal", "while observed", "finished"],
 )
 def test_a_process_that_fails_in_replay_is_found(tmp_path, window, end, why, failed):
     write_settings(tmp_path)
-    windows = [["facts", 70 + turn, {"window": name}] for turn, name in enumerate(["early", "observe", window])]
+    windows = [["facts", 70 + turn, {"window": name}] for turn, name in enumerate(["observe", window])]
     write_evidence(tmp_path, "a", [process(1), STEP, *windows, *end])
     session = read(tmp_path, mode="measure", outcome=outcome(status=3, why=why))
     assert session.outcome.why == why

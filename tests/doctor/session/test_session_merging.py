@@ -87,7 +87,7 @@ def test_the_command_writes_a_session_that_show_reads(nodes, tmp_path):
     for place, session in enumerate(nodes):
         paths.append(tmp_path / f"{place}.json")
         paths[-1].write_text(document(session, None))
-    done = CliRunner().invoke(app, ["merge", *map(str, paths), "--json", str(tmp_path / "all.json")])
+    done = CliRunner().invoke(app, ["merge", *map(str, paths), "--verbose", "--json", str(tmp_path / "all.json")])
     assert done.exit_code == 0, done.output
     assert "2 ranks" in done.output
     assert saved_session(tmp_path / "all.json") == merged(nodes)

@@ -46,7 +46,7 @@ def compare_with_script(
     only rank of a launcher. Its trackers are offline. Raises UsageError if the script does not get there, or
     already trains from a Loader.
     """
-    with session_folder(None) as folder, trackers_offline(folder.settings):
+    with session_folder() as folder, trackers_offline(folder.settings):
         with patch.dict(os.environ, only_rank() if launched else {}):
             theirs = script_loader(script, dataset)
         if isinstance(theirs, hr.Loader):

@@ -114,10 +114,12 @@ def script_view(session: Session, view: TrainerView) -> ScriptView | None:
     labels = {name.partition(":")[2] for name in stages if name.startswith("transform:")}
     library, seen = _library(stages), [view.trainer.shapes[number] for number in _shapes(view)]
     found = next((match for shape in seen if (match := LEAF.search(shape))), None)
-    if library is None or found is None:
+    if library is None:
         return None
     if session.looked_image is not None:
         return _looked(library, session.looked_image, labels)
+    if found is None:
+        return ScriptView(library, ())
     return _by_labels(library, labels, found[1], (int(found[2]), int(found[3])))
 
 

@@ -32,6 +32,8 @@ Change = Callable[[FeedSetup], FeedSetup]
 """Function that returns a changed setup, for a what-if simulation."""
 WORTH = 0.02
 """Threshold for proposing a remedy: share of a step, or of making a batch. Two runs of one script differ by as much."""
+LEAST_SPEEDUP = 1.1
+"""Minimum predicted speedup of a remedy."""
 WORTH_SAYING = 0.01
 """Reporting threshold: share of a step."""
 GOES_WITH = (1.0, 0.8, 0.5)
@@ -188,8 +190,8 @@ class Case:
         )
 
     def is_faster(self, prediction: Prediction | None) -> bool:
-        """Return True if the step becomes shorter by more than the noise of a run."""
-        return prediction is not None and prediction.step_us <= (1 - WORTH) * self.step_us
+        """Return True if the speedup is worth a change."""
+        return prediction is not None and LEAST_SPEEDUP * prediction.step_us <= self.step_us
 
     def edit(self, wanted: WantedEdit) -> Edit | None:
         """Return the edit as a diff, without new files.

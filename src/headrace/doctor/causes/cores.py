@@ -9,7 +9,6 @@ from statistics import median
 
 from ..edits import WantedEdit
 from ..measure import (
-    PASSIVE_ENVIRONMENT,
     Finding,
     Host,
     TrainerView,
@@ -18,11 +17,11 @@ from ..measure import (
     replayed_threads,
     spun_us,
 )
-from ..quantities import counted, duration, number, percent, size
+from ..quantities import counted, duration, percent, size
 from ..session.model import Session
 from ..session.trainers import Trainer
-from ..simulate import SHARED, USUAL_HELP, FeedSetup, StageChange
-from .case import LOW, WORTH, Case, Change
+from ..simulate import SHARED, FeedSetup, StageChange
+from .case import WORTH, Case, Change
 from .finding_kinds import MACHINE
 from .proposals import Proposal, RemedyKind
 from .remedy import Factor
@@ -38,13 +37,8 @@ FULL = 0.85
 """Share of busy cores from which runnable work sometimes waits for a core."""
 SPUN = 0.05
 """Reporting threshold: share of a step that spinning threads take."""
-LEAST_HELP, MOST_HELP = 0.4, 1.0
-"""Bounds around `USUAL_HELP`: share of their CPU time in a step that helper threads need once they sleep. No
-measurement shows how much of the time was spinning."""
 SHARED_WORK = 1.2
 """Mean number of busy threads in a step alone, from which threads share the step's work."""
-WAKING = 1.05
-"""Upper bound of the slowdown of a step whose threads must be woken for each part."""
 TAKEN = 0.15
 """Reporting threshold: share of the cores that other processes use."""
 
@@ -60,7 +54,7 @@ COPIED_SHARE = 0.01
 
 def core_findings(host: Host) -> Iterator[Finding]:
     """Yield shortages of a machine's cores."""
-    for check in (throttled_cores, too_many_threads, too_many_workers, other_processes, stolen_cores):
+    for check in (throttled_cores, too_many_threads, too_many_workers, stolen_cores):
         if (found := check(host)) is not None:
             yield found
 
@@ -144,33 +138,6 @@ def _share_work(trainer: Trainer) -> bool:
     return threads is None or threads >= SHARED_WORK
 
 
-def passive_wait(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose that OpenMP threads sleep while they wait, if they spin on cores that workers need."""
-    host, run = case.host, case.recorded
-    if host is None or run is None or run.team <= 1:
-        return None
-    policy = host.wait_policy(case.view.trainer.pid)
-    if policy is not None:
-        return kind.would_not(f"How its threads wait is set already: {policy}.")
-    if not _share_work(case.view.trainer):
-        return kind.would_not("Threads that would help with a step hardly use any CPU time.")
-    pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait"
-    spun = f", for {duration(run.spin)} of a core in each wait for data" if run.spin >= 1 else ""
-    return kind.tried(
-        case,
-        _asleep(USUAL_HELP),
-        prediction=case.predict_between(_asleep(USUAL_HELP), _asleep(LEAST_HELP), _asleep(MOST_HELP, WAKING)),
-        why=f"{pool}{spun}, on cores that batches need. The prediction assumes that {percent(1 - MOST_HELP)} to "
-        f"{percent(1 - LEAST_HELP)} of their time in a step is spinning.",
-        confidence=LOW,
-        injects=PASSIVE_ENVIRONMENT,
-    )
-
-
-def _asleep(helping: float, factor: float = 1.0) -> Change:
-    return lambda setup: setup.asleep(helping, factor)
-
-
 def too_many_workers(host: Host) -> Finding | None:
     """Compare single-threaded workers with the cores: more than one per core helps only if they wait for storage."""
     cores, workers = host.cores, host.workers
@@ -192,17 +159,6 @@ def throttled_cores(host: Host) -> Finding | None:
     return MACHINE["cpu-throttled"].found(weight, periods=periods, quota=quota, held=held)
 
 
-def other_processes(host: Host) -> Finding | None:
-    cores, busy, other = host.cores, host.mean("cpu_cores_busy"), host.mean("cpu_cores_other")
-    command = host.mean("cpu_cores_command")
-    if cores is None or busy is None or other is None or command is None:
-        return None
-    if busy < FULL * cores or other < TAKEN * cores:
-        return None
-    weight, share = (_waited(host) or 0.0) * min(other / busy, 1.0), min(busy / cores, 1.0)
-    return MACHINE["cpu-others"].found(weight, other=other, cores=cores, busy=share, command=command)
-
-
 def stolen_cores(host: Host) -> Finding | None:
     cores, stolen = host.cores, host.mean("cpu_cores_stolen")
     if cores is None or stolen is None or stolen < WORTH * cores:
@@ -213,20 +169,12 @@ def stolen_cores(host: Host) -> Finding | None:
 def threads(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose one thread per worker if there are more threads than cores."""
     host = case.host
-    if host is None or case.cores is None:
+    found = None if host is None else too_many_threads(host)
+    if host is None or case.cores is None or found is None:
         return None
-    found = too_many_threads(host)
-    told = host.told(case.view.trainer.pid, "facts", "torch_threads")
-    now = told if isinstance(told, int) else 1
-    trainer = max(1, min(now, int(case.cores or now)))  # fewer threads than now may make the step longer
-    if found is None:
-        made = f"{counted(case.workers, 'worker')} compute" if case.workers != 1 else "1 worker computes"
-        why = f"{case.making.cores:.1f} cores' worth on {number(case.cores)}: their threads are not too many."
-        return kind.would_not(f"{made} {why}")
     pool = worker_threads(host) if host.worker_makers else None
     if pool is not None and pool <= 1:
-        own = f"the training process computes with {counted(trainer, 'thread')}"
-        return kind.would_not(f"Workers have one thread each already; {own}.")
+        return None
     waited = host.waited_share() or 0.0
     basis = "The prediction assumes that half of that waiting goes; it may be all of it, or none."
     left = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
@@ -242,7 +190,6 @@ def threads(case: Case, kind: RemedyKind) -> Proposal | None:
         _one_thread,
         why=f"{found.text} {found.evidence}",
         wanted=WantedEdit(one_thread=True),
-        injects={"trainer": trainer, "worker": 1},
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ..adoption import PILLOW, ScriptView, script_view
+from ..adoption import ScriptView, script_view
 from ..measure import LookedStages, StagePart
-from ..quantities import counted, duration, number, percent, size, times
+from ..quantities import counted, duration, number, percent, size
 from ..session.trainers import order_described
 from .case import MEDIUM, WORTH, Case, name_of, sample_us, scaled, share_of
 from .proposals import Proposal, RemedyKind
@@ -17,11 +17,9 @@ from .remedy import factor
 from .transfers import IMAGE_DTYPE, leaves_of
 
 ASSUMED = (0.3, 1.0)
-PILLOW_BYTES = 4 / 3
-"""Ratio of Pillow's memory for an RGB image to the array's: Pillow stores four bytes per pixel."""
 WORTH_KEEPING = 0.1
 """Minimum share of the deterministic part for transforms to be cached along with the decoded image."""
-LEAST_SPEEDUP = 1.2
+WORTH_A_COPY = 1.2
 """Minimum speedup that justifies a cache's memory and the risk of a stale copy."""
 LEAST_LOOKS = 4
 """Minimum number of samples made twice for a conclusion about the rest."""
@@ -47,41 +45,17 @@ RESIZING = ("affine", "crop", "pad", "perspective", "reduce", "resize", "rotate"
 """Lowercase name parts of transforms that may change an image's size."""
 
 
-def native_decode(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose Headrace's decoder in place of Pillow's."""
-    by_pillow = case.stages("decode", label="Pillow")
-    if not case.stages("decode"):
-        return None
-    share = share_of(by_pillow)
-    if share < WORTH:
-        return kind.too_little("Pillow's decoding", share)
-    left = factor(case.calibrations, kind.code, "image", assumed=ASSUMED)
-    # Injection replaces Pillow's own methods only if the pixels stay the same: a whole PNG, or a bilinear resize of
-    # an image that is not decoded yet. The looked-at samples show whether the loader has any.
-    can_be_injected = any(kind.key in look.sample.takes for finder in case.finders for look in finder.looks())
-    return kind.leaving(
-        case,
-        left,
-        scaled(by_pillow),
-        why=f"Pillow decodes for {duration(sample_us(by_pillow))} a sample, {percent(share)} of making a batch.",
-        injects=can_be_injected or None,
-    )
-
-
 def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose `ImageReader` or `decode_image`, which produce the script's view of an image in one call.
-
-    For Pillow, only if the script crops or resizes the decoded image: otherwise `native-decode` covers it.
-    """
+    """Propose `ImageReader` or `decode_image`, which produce the script's view of an image in one call."""
     view = script_view(case.session, case.view)
-    if view is None or (view.library == PILLOW and not view.window):
+    if view is None:
         return None
     decoding = [one for one in case.stages("decode") if view.library in one.label or "cv2" in one.label]
     replaced = [*decoding, *(one for one in case.stages("transform") if one.label in view.replaces)]
     share = share_of(replaced)
     kind = kind.titled(f"ImageReader in place of {view.library}'s decoding{_and_view(view)}")
     if share < WORTH:
-        return kind.too_little("All of it", share)
+        return None
     left = factor(case.calibrations, kind.code, "image", assumed=ASSUMED)
     timed = next((one.view for one in case.calibrations if one.remedy == kind.code), "") or view.code
     unread = f" {view.unread}" if view.unread else ""
@@ -240,30 +214,18 @@ def cache(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose a cache of the deterministic part of samples."""
     cut = cut_of(case)
     kind, share = kind.titled(f"samples cached after {cut.last}"), share_of(cut.before)
-    if not cut.is_fixed:
-        return kind.would_not("A sample that was made again read something else.")
-    if share < WORTH:
-        return kind.would_not(f"The deterministic part is {percent(share)} of making a batch. {cut.said}")
     samples, each, free = dataset_samples(case), sample_bytes(case, cut), case.free_bytes
-    if each is None or samples is None or free is None or each * samples > free:
-        return kind.would_not(f"{_why_no_room(each, samples, free)} {cut.said}")
+    if not cut.is_fixed or share < WORTH or each is None or samples is None or free is None or each * samples > free:
+        return None
     prediction = case.predict(scaled(cut.before)(0.0))
-    if prediction is not None and case.is_faster(prediction) and prediction.speedup < LEAST_SPEEDUP:
-        gives = f"It would give {duration(prediction.step_us)} a step, {times(prediction.speedup)}"
-        return kind.would_not(
-            f"{gives}: below {times(LEAST_SPEEDUP)} a copy of the data is not worth its memory. {cut.said}"
-        )
+    if prediction is None or prediction.speedup < WORTH_A_COPY:
+        return None
     whole = each * samples
     dataset = f"the whole dataset, {number(samples)} samples of {size(each)}"
     costs = [f"{size(whole)} for {dataset}, of {size(free)} free"]
     if case.workers > 1:
         copies = size(whole * case.workers)
         costs.append(f"{copies} where each of {counted(case.workers, 'worker')} has a cache of its own, and shuffles")
-    # A proof injects a per-process cache of decoded images. It shows the predicted gain only if samples repeat within
-    # the run, in the process that had them before.
-    is_one = case.workers == 0 or (case.workers == 1 and case.facts.get("persistent_workers") is True)
-    decodes = any("Pillow" in one.label for one in cut.before if one.category == "decode")
-    can_be_injected = decodes and is_one and case.making.passes >= 2 and not cut.transforms
     return kind.tried(
         case,
         scaled(cut.before)(0.0),
@@ -275,7 +237,6 @@ def cache(case: Case, kind: RemedyKind) -> Proposal | None:
         hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') caches what load= gives for all workers: "
         f"load= is all up to {cut.last}{'' if cut.is_normalised else ', with images as bytes'}, and augment= the rest. "
         "Or cache the arrays by index yourself: in one memory map (numpy.memmap), or written once to files",
-        injects={"bytes": math.ceil(PILLOW_BYTES * whole)} if can_be_injected else None,
     )
 
 
@@ -285,8 +246,7 @@ def sample_bytes(case: Case, cut: CacheCut) -> float | None:
     For images looked at again after the run, the decoded size is known, up to the first transform that resizes.
     Otherwise the size in a batch counts, with images as bytes unless they were normalised: bytes cannot hold those.
     """
-    by_remedy = {one.remedy: one.pixel_bytes for one in case.calibrations if one.pixel_bytes}
-    decoded = by_remedy.get("cache") or by_remedy.get("native-decode")
+    decoded = next((one.pixel_bytes for one in case.calibrations if one.remedy == "cache"), [])
     if decoded and not cut.is_normalised and not any(_resizes(one) for one in cut.transforms):
         return fmean(decoded)
     as_bytes = not cut.is_normalised
@@ -321,14 +281,3 @@ def _shares(case: Case) -> int:
         return 1
     replicas = (sampler.get("attributes") or {}).get("num_replicas")
     return replicas if isinstance(replicas, int) else 1
-
-
-def _why_no_room(each: float | None, samples: int | None, free: float | None) -> str:
-    if each is None:
-        return "The size of a sample is unknown: no tensor was seen in the batches."
-    if samples is None:
-        return f"The number of samples is unknown; each would take {size(each)}."
-    if free is None:
-        return f"It would take {size(each * samples)}; free memory was not measured."
-    whole = f"The whole dataset, {number(samples)} samples of {size(each)}, is {size(each * samples)}"
-    return f"{whole}, and {size(free)} of memory are free."

@@ -92,13 +92,6 @@ MACHINE = chapter(
         when="more single-threaded workers than cores, under the same condition",
     ),
     FindingKind(
-        "cpu-others",
-        "Other processes use {other:number} of {cores:number} cores.",
-        "{busy:percent} of the cores were busy; the command itself had {command:number}.",
-        "Run top to see what else runs here; stop it, or give this job its own cores.",
-        when="others use 15 % of the cores while 85 % are busy",
-    ),
-    FindingKind(
         "cpu-stolen",
         "The hypervisor gave {stolen:number} of {cores:number} cores to other machines.",
         "Steal time: {share:percent} of the cores' time.",

@@ -9,6 +9,13 @@ from ..measure import (
     BOUND,
     HELD_UP,
     MADE_HERE,
+    PICKLE,
+    REST,
+    SAMPLER,
+    SERIALISE,
+    SHUT_DOWN,
+    START_UP,
+    UNPICKLE,
     WAIT_ORDER,
     Diagnosis,
     Finding,
@@ -40,6 +47,8 @@ from .workers import FEW_WORKERS, loader_findings
 
 OF_WAIT = {HELD_UP: "out-of-order", MADE_HERE: "no-workers"}
 """Finding codes for parts of the wait that no stage explains."""
+SAID_ELSEWHERE = {START_UP, SHUT_DOWN, PICKLE, UNPICKLE, SAMPLER, *map(category, (SERIALISE, REST))}
+"""Causes of a wait without a finding: the verdict names them, or `respawn` covers them."""
 
 
 def diagnose(session: Session) -> Diagnosis:
@@ -131,9 +140,9 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
     share = view.wait_share or 0.0
     each = f"of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}"
     for cause in by_category(view.causes):
-        if cause.share * share < WORTH_SAYING:
+        head = category(cause.name)
+        if cause.share * share < WORTH_SAYING or head in SAID_ELSEWHERE:
             continue
-        head = cause.name.partition(":")[0]
         is_stage = head not in WAIT_ORDER
         by = ", by the stages of the batches that were waited for" if is_stage else ""
         yield Finding(

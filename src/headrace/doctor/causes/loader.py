@@ -48,16 +48,20 @@ def loader(case: Case, kind: RemedyKind) -> Proposal | None:
     feed = replace(feed, batch_us=tuple(one + python_us / _makers(case) for one in feed.batch_us))
     feed = replace(feed, cpu_us=feed.cpu_us + python_us)
     kind = kind.titled(f"{kind.title} ({trial.degree})")
+    why = f"{_why(case, trial)} {trial.reason} {_in_python(python_us)}".rstrip()
     proposal = kind.tried(
         case,
         lambda setup: fed_by(setup, feed),
-        why=f"{_why(case, trial)} {trial.reason} {_in_python(python_us)}".rstrip(),
+        why=why,
         confidence=MEDIUM if trial.loaded_us and is_exact else LOW,
         costs=_costs(trial),
         wanted=WantedEdit(adopts=trial.module) if is_exact else None,
         hint=_hint(case, is_exact=is_exact),
         injects={"module": trial.module, "loaders": case.loaders} if is_exact else None,
     )
+    if proposal is None:
+        step_us = predicted(run, fed_by(run.setup, feed)).step_us
+        return kind.would_not(f"{why} It would give {duration(step_us)} a step in place of {duration(case.step_us)}.")
     remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts, coverage=coverage(trial))
     if remedy.edit is not None:
         module = os.path.join(os.path.dirname(remedy.edit.file), f"{ADOPTED}.py")
@@ -66,7 +70,7 @@ def loader(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def coverage(trial: LoaderTrial) -> str:
-    """Name the arrays of a batch that the Loader makes; empty for a trial by an older doctor without this data."""
+    """Name the arrays of a batch that the Loader makes; empty if unknown."""
     lost = _lost(trial)
     count = len({*trial.covered, *trial.left})
     if not lost:

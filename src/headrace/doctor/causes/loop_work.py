@@ -68,11 +68,8 @@ def loop_findings(view: TrainerView) -> Iterator[Finding]:
 def data_work(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose that workers do the loop's data work, if there is any."""
     us = case.part_us(DATA_WORK)
-    if case.step_share(us) < WORTH:
+    if case.step_share(us) < WORTH or not case.workers:
         return None
-    taken = f"Data work in the loop takes {duration(us)} of a step{at_line(case.view)}."
-    if not case.workers:
-        return kind.would_not(f"{taken} There are no workers that could do it (num_workers=0).")
     own_us = case.step_us - case.part_us(WAIT)
     computing_us = 0.0 if case.recorded is None else float(case.recorded.batches.compute.mean())
     more = 1 + us / max(case.batches_a_step, 1.0) / max(computing_us, 1.0)
@@ -85,7 +82,8 @@ def data_work(case: Case, kind: RemedyKind) -> Proposal | None:
     return kind.tried(
         case,
         change,
-        why=f"{taken} Workers could do it while the model trains.",
+        why=f"Data work in the loop takes {duration(us)} of a step{at_line(case.view)}. Workers could do it while the "
+        "model trains.",
         confidence=MEDIUM,
     )
 
@@ -200,7 +198,7 @@ def _gain(view: TrainerView, found: Sequence[CallsFromPlace]) -> float:
 
 
 def fewer(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose to read tensors, or to print, less often, if this takes long."""
+    """Propose to read tensors less often, if this takes long."""
     found = [one for one in loop_calls(case.session, case.view) if one.code == kind.code]
     share = _gain(case.view, found)
     if share < WORTH:

@@ -69,6 +69,8 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     if case is None:
         return without
     proposals = proposals_of(case)
+    if without.stop:  # only what makes the step itself faster
+        proposals = [one for one in proposals if one.remedy.prediction is not None]
     again_us, others_cores = None, None if case.host is None else case.host.mean("cpu_cores_other")
     if session.control is not None and session.control.steps:
         again_us, others_cores = fmean(session.control.steps), session.control.others_cores
@@ -152,11 +154,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     Loader makes the others redundant: it comes first if it gains most. A draft of a Loader never combines.
     """
     found = [one for one in proposals if one.change is not None and one.remedy.degree in ("", EXACT)]
-    quickest: dict[str, Proposal] = {}
-    for one in sorted(found, key=_step_us):
-        quickest.setdefault(kind_of(one.remedy).in_place_of or one.remedy.code, one)
-    known = [one for one in found if one in quickest.values()]
-    shortest = min((one.remedy.prediction.step_us for one in known if one.remedy.prediction is not None), default=0.0)
+    shortest = min((one.remedy.prediction.step_us for one in found if one.remedy.prediction is not None), default=0.0)
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
         step_us = _step_us(one)
@@ -166,7 +164,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
     chosen: list[Proposal] = []
     step_us = case.step_us
-    for one in sorted(known, key=order):
+    for one in sorted(found, key=order):
         prediction = _simulated(case, [*chosen, one])
         if prediction is not None and prediction.step_us <= (1 - ADDS) * step_us:
             chosen.append(one)

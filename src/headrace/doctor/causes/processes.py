@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ..measure import FORWARD, Finding, TrainerView
 from ..quantities import counted, percent
 from ..session.model import GarbageCollections, ProbedProcess, Session
 from ..session.trainers import Trainer
-from ..simulate import FeedSetup
-from .case import MEDIUM, WORTH, Case, scaled
-from .proposals import Proposal, RemedyKind
+from .case import WORTH
 from .stage_names import who
 from .training_kinds import TRAINING
 
@@ -76,8 +73,6 @@ NOTES = {
 """Meaning of a note and advice, by code."""
 PLAIN = frozenset(("wrote", "scratch-saves", "enough", "long-enough"))
 """Codes of notes that need no action."""
-
-FREEZE = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"
 
 
 def failed_process(session: Session) -> ProbedProcess | None:
@@ -195,30 +190,10 @@ def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         yield _collected(of_trainer, share, f"{percent(share)} of each {view.training.unit} in the training process")
 
 
-def gc_freeze(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose to exclude the dataset's objects from full collections, if these take long."""
-    _, making = _of_workers(case.session, case.view.trainer)
-    _, training = _of_trainer(case.session, case.view)
-    if max(making, training) < WORTH:
-        return None
-
-    def change(setup: FeedSetup) -> FeedSetup:
-        after = scaled(case.making.stages)(max(1 - making, 0.0))(setup)
-        return replace(after, step=after.step * max(1 - training, 0.0))
-
-    taken = f"{percent(making)} of batch production in workers" if making >= WORTH else f"{percent(training)} of a step"
-    return kind.tried(
-        case,
-        change,
-        why=f"Full garbage collections take {taken}: Python goes through all objects of the dataset each time.",
-        confidence=MEDIUM,
-    )
-
-
 def _collected(found: Sequence[GarbageCollections], weight: float, where: str) -> Finding:
     count, spent = sum(one.count for one in found), sum(one.spent for one in found)
     longest = max(one.longest for one in found)
-    return TRAINING["full-gc"].found(weight, where=where, many=count, each=spent / count, longest=longest, hint=FREEZE)
+    return TRAINING["full-gc"].found(weight, where=where, many=count, each=spent / count, longest=longest)
 
 
 def _of_workers(session: Session, trainer: Trainer) -> tuple[list[GarbageCollections], float]:

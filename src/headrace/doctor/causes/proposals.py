@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..edits import WantedEdit
-from ..quantities import duration, percent
+from ..quantities import percent
 from ..simulate import Prediction
 from .case import HIGH, LOW, MEDIUM, Case, Change
 from .remedy import Factor, Remedy
@@ -54,8 +54,6 @@ class RemedyKind:
     """Key in `changes`, if a proof can inject the remedy."""
     value: str = ""
     """Example value and its meaning, for the documentation."""
-    in_place_of: str = ""
-    """Role in the script that the remedy takes over. Only the best of several remedies with the same role is chosen."""
     adds_hands: bool = False
     """True if the remedy leaves the work unchanged. Remedies that reduce work are chosen first."""
     does_all: bool = False
@@ -73,12 +71,8 @@ class RemedyKind:
         return replace(self, title=title)
 
     def would_not(self, why: str) -> Proposal:
-        """Return a proposal with the reason that the remedy would not help."""
+        """Return a proposal with the reason that the remedy would not help, for remedies that users ask about."""
         return Proposal(Remedy(self.code, self.title, helps=False, why=why, prediction=None, confidence=HIGH))
-
-    def too_little(self, what: str, share: float) -> Proposal:
-        """Return a proposal that rejects the remedy: its target is only a small share of making a batch."""
-        return self.would_not(f"{what} is {percent(share)} of making a batch.")
 
     def unpredicted(
         self, why: str, costs: Sequence[str] = (), hint: str = "", prediction: Prediction | None = None
@@ -88,7 +82,7 @@ class RemedyKind:
 
     def leaving(
         self, case: Case, left: Factor, change: Callable[[float], Change], *, why: str, **more: Any
-    ) -> Proposal:
+    ) -> Proposal | None:
         """Propose the remedy by the share of time that remains; the interval spans the factor's range."""
         return self.tried(
             case,
@@ -111,19 +105,16 @@ class RemedyKind:
         wanted: WantedEdit | None = None,
         hint: str = "",
         injects: Any = None,
-    ) -> Proposal:
-        """Propose the remedy if the prediction shows a gain; otherwise reject it with the predicted step.
+    ) -> Proposal | None:
+        """Propose the remedy if the prediction shows a gain.
 
         `change` is simulated alone, unless `prediction` is given, and together with other remedies. If the remedy only
         sets `arguments` of the DataLoader, these provide its edit, hint and injection. Otherwise `injects` is the value
         for the kind's key in `changes`.
         """
         prediction = prediction or case.predict(change)
-        if prediction is None:
-            return self.would_not(f"{why} Its gain cannot be computed: no production of a batch was recorded.")
         if not case.is_faster(prediction):
-            would = f"It would give {duration(prediction.step_us)} a step"
-            return self.would_not(f"{why} {would}, and there are {duration(case.step_us)} now: no gain.")
+            return None
         if arguments is not None:
             texts = {name: f'"{one}"' if isinstance(one, str) else str(one) for name, one in arguments.items()}
             wanted = WantedEdit(texts)

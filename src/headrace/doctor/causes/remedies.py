@@ -7,7 +7,6 @@ from . import (
     decoding,
     loader,
     loop_work,
-    processes,
     remote_reads,
     storage,
     transfers,
@@ -79,19 +78,6 @@ REMEDIES: list[RemedyKind] = [
         cores.threads,
         hint="in the loader's worker_init_fn: torch.set_num_threads(1), cv2.setNumThreads(0); before the start: "
         "OMP_NUM_THREADS=1",
-        key="threads",
-        value='`{"trainer": 2, "worker": 1}`: torch, OpenMP, OpenCV',
-    ),
-    RemedyKind(
-        "passive-wait",
-        "OpenMP's threads asleep while they wait (OMP_WAIT_POLICY=passive)",
-        "Let OpenMP's threads sleep while they wait, in place of spinning",
-        SETTING,
-        cores.passive_wait,
-        hint="OMP_WAIT_POLICY=passive in the environment, before the start: OpenMP reads it when torch is imported",
-        costs=("threads that must be woken for each part of a step",),
-        key="environment",
-        value='`{"OMP_WAIT_POLICY": "passive"}`',
     ),
     RemedyKind(
         "indexed-tar",
@@ -105,26 +91,12 @@ REMEDIES: list[RemedyKind] = [
         value="`true`",
     ),
     RemedyKind(
-        "native-decode",
-        "Headrace's decoder in place of Pillow's",
-        "Use Headrace's decoder in place of Pillow's, for what is only decoded, converted and resized",
-        ONE_LINE,
-        decoding.native_decode,
-        hint="headrace.decode_image(path, view=headrace.Resize(…)), which decodes only the window that is used, in "
-        "place of Image.open(path).convert(…).resize(…)",
-        costs=("resized pixels differ from Pillow's by one level of 255 at most",),
-        key="native_decode",
-        value="`true`",
-        in_place_of="decoding",
-    ),
-    RemedyKind(
         "image-reader",
         "ImageReader in place of decoding and what follows it",
         "Use `ImageReader` or `decode_image` with the script's own view, in place of Pillow's or OpenCV's decoding and "
         "what follows it",
         FEW_LINES,
         decoding.image_reader,
-        in_place_of="decoding",
     ),
     RemedyKind(
         "smaller-samples",
@@ -160,8 +132,6 @@ REMEDIES: list[RemedyKind] = [
         "Cache what is deterministic: decoded (and resized) images",
         CACHED_COPY,
         decoding.cache,
-        key="cache",
-        value='`{"bytes": 4000000000}`: in each worker\'s memory, what `load` of an image gives',
     ),
     RemedyKind(
         "staging",
@@ -169,11 +139,6 @@ REMEDIES: list[RemedyKind] = [
         "Copy the files into memory, or onto a local disk",
         ONE_LINE,
         storage.staging,
-        key="staging",
-        value='`[["/data/train.tar", "/dev/shm/headrace-staged/data/train.tar"], ["/data/images", '
-        '"/dev/shm/headrace-staged/data/images", ["**/*.jpg"]]]`, source and copy: a file, or a folder, of which only '
-        "what matches the patterns is copied, if there are any; the folder `headrace-staged` gets a name of the run's "
-        "own",
     ),
     RemedyKind(
         "remote-ahead",
@@ -224,16 +189,6 @@ REMEDIES: list[RemedyKind] = [
         costs=("a process a device (torchrun), each with workers of its own",),
     ),
     RemedyKind(
-        "gc-freeze",
-        "The dataset's objects left out of garbage collection (gc.freeze)",
-        "Call `gc.freeze()` once the dataset is built, where full garbage collections take 2 % of batch production or "
-        "of the steps",
-        FEW_LINES,
-        processes.gc_freeze,
-        hint=processes.FREEZE,
-        costs=("cycles among frozen objects are never freed",),
-    ),
-    RemedyKind(
         "data-work",
         "Data work of the training loop done by the workers",
         "Let workers do what the training loop itself does with batches, where that takes 2 % of a step",
@@ -249,15 +204,6 @@ REMEDIES: list[RemedyKind] = [
         FEW_LINES,
         loop_work.fewer,
         hint=loop_work.HINT[loop_work.READS],
-        costs=("figures come later",),
-    ),
-    RemedyKind(
-        "loop-prints",
-        "Text written in one step of many",
-        "Print in one step of many, where printing takes 2 % of a step",
-        FEW_LINES,
-        loop_work.fewer,
-        hint=loop_work.HINT[loop_work.PRINTS],
         costs=("figures come later",),
     ),
 ]

@@ -23,10 +23,6 @@ BY_LATENCY = 0.5
 """Share of remote read time spent before answers begin, from which latency is the limit."""
 FIRST_FLIGHT_BYTES = 10 * 1460
 """Bytes that arrive with the start of an answer (RFC 6928). Time after that is not limited by the link's bandwidth."""
-OFTEN = 1.5
-"""Requests per distinct target from which data counts as downloaded again."""
-ENOUGH = 8
-"""Minimum number of requests for a statement on repeated downloads."""
 FAILING = 0.01
 """Reporting threshold: share of requests answered by an error."""
 LARGE_BYTES = 1 << 20
@@ -119,7 +115,7 @@ class RemoteFigures:
 
 
 def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield the limit of the remote reads that steps wait for, and repeated downloads."""
+    """Yield the limit of the remote reads that steps wait for."""
     making = next((one for one in view.batch_production if one.loader in view.training.fed), None)
     figures = None if making is None or making.threads else RemoteFigures.of(session, making)
     weight = (view.wait_share or 0.0) * sum(part.share for part in view.causes.parts if category(part.name) == REMOTE)
@@ -136,7 +132,6 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         said = {"words": figures.words(), "bound": bound, "cached": KEEP}
         moved = 1 - figures.latency
         yield TRAINING["remote-bandwidth"].found(weight, rate=rate, reading=reading, moved=moved, **said)
-    yield from _downloaded_again(figures, weight)
 
 
 def _bound(step_us: float, batches: float, figures: RemoteFigures, rate: float) -> str:
@@ -147,17 +142,6 @@ def _bound(step_us: float, batches: float, figures: RemoteFigures, rate: float) 
         return ""
     took = duration(min(bound_us, step_us))
     return f". At that rate the {size(bytes_a_step)} of a step take {took}, however they are read"
-
-
-def _downloaded_again(figures: RemoteFigures, weight: float) -> Iterator[Finding]:
-    for store in figures.stores:
-        times = store.requests / max(store.distinct, 1)
-        if store.requests < ENOUGH or times < OFTEN:
-            continue
-        about = "" if store.is_exact else "about "
-        words = {"about": about, "place": store.place, "cached": KEEP}
-        counts = {"requests": store.requests, "distinct": store.distinct, "read": store.bytes, "times": times}
-        yield TRAINING["remote-again"].found(weight * (1 - 1 / times), **counts, **words)
 
 
 def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
@@ -182,14 +166,8 @@ def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
 def remote_ahead(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to send requests before a sample is needed, if latency is the limit."""
     figures = _figures(case)
-    if figures is None:
+    if figures is None or waiting_share(case, REMOTE) < WORTH or not figures.waits_for_answers:
         return None
-    share = waiting_share(case, REMOTE)
-    if share < WORTH:
-        return kind.too_little(f"Waiting for {figures.place}", share)
-    if not figures.waits_for_answers:
-        why = f"Answers begin after {percent(figures.latency)} of a remote read: bandwidth limits it, not latency."
-        return kind.would_not(why)
     moved = 1 - figures.latency
     basis = (
         "Asked for ahead, requests run side by side; what their bytes then take is not known from this run: from "

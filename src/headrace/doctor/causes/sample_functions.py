@@ -216,7 +216,8 @@ def counterpart_of(function: SampleFunction) -> Counterpart | None:
 def function_findings(session: Session, view: TrainerView, ranks: Sequence[RankView]) -> Iterator[Finding]:
     """Yield the costly functions of the loader that steps wait for most, heaviest first.
 
-    The weight is the share of a step that is saved without the function, from a simulation of the recorded work.
+    The weight is the share of a step that is saved without the function, from a simulation of the recorded work: 5 %
+    or more.
     """
     if (view.wait_share or 0.0) < BOUND:
         return
@@ -228,6 +229,8 @@ def function_findings(session: Session, view: TrainerView, ranks: Sequence[RankV
     for function in found:
         counterpart = counterpart_of(function)
         weight, evidence = _price(view, run, making, function)
+        if weight < BOUND:
+            continue
         yield Finding(
             code=SAMPLE_FUNCTION,
             weight=weight,

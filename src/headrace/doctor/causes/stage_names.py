@@ -47,10 +47,6 @@ NAMES = {
     SAMPLER: "drawing and sending indices",
     UNKNOWN: "batches whose making was not seen",
 }
-_CONTENTS = (
-    "Look at what a batch consists of: each tensor takes shared memory of its own, and everything else is pickled. "
-    "Fewer tensors cost less, images as bytes, and no keys that the step does not use."
-)
 LOOK = {
     "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
     "that holds them, are read faster.",
@@ -73,41 +69,19 @@ LOOK = {
     "enough, with pin_memory=True for a GPU.",
     "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
     "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
-    "serialise": _CONTENTS,
     "wait": "Look at what the workers share: locks, connections, servers.",
-    "other": "Look at the lines listed under the loader.",
-    START_UP: "Look at what is done when a worker starts: imports under spawn and forkserver, opening the "
-    "dataset; persistent_workers=True starts them once.",
-    SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True lets them persist.",
-    PICKLE: _CONTENTS,
-    UNPICKLE: _CONTENTS,
     PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
-    SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
     UNKNOWN: "Look at the notes: workers that could not be observed.",
 }
 OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
 """Categories of stages in which a worker waits for shards, or for locks around shards."""
-OF_LINES = ("getitem", "other")
-"""Categories of stages that only a line of the script's own code can explain."""
 _SETTING = re.compile(r"\{(\w+)(?::(\w+))?\}")
 LIBRARIES = {
     "nvidia": "DALI works ahead in threads of its own: look at {num_threads} of the pipeline; {prefetch_queue_depth} "
     "only bridges single slow batches.",
-    "spdl": "SPDL works ahead: look at {num_workers} of its loader, or at concurrency= of the slowest stage and "
-    "{num_threads} of the pipeline, and at {buffer_size} where single batches are slow. A stage in Python that holds "
-    "the GIL gains nothing from threads: run it in a process pool (executor=).",
-    "grain": "Look at {num_workers:worker_count} of Grain's DataLoader, one a core (0 makes batches in the training "
-    "process, where Python holds the GIL), or at mp_prefetch() of its dataset. "
-    "ReadOptions(num_threads=, prefetch_buffer_size=) only read ahead.",
-    "tensorflow": "Look at num_parallel_calls=tf.data.AUTOTUNE in map() and interleave(), and end the pipeline with "
-    "prefetch(tf.data.AUTOTUNE). cache() in front of random transforms keeps what is the same in each epoch.",
     "webdataset": "Without a loader the pipeline runs in the training thread: webdataset.WebLoader(…, batch_size=None, "
     "num_workers=…) runs it in workers. Batch in the workers (.batched() in the dataset), and shuffle encoded samples, "
     "before decode().",
-    "ffcv": "FFCV works ahead: look at {num_workers} and {batches_ahead} of its Loader, and at os_cache=True where the "
-    "file fits into memory.",
-    "torchdata": 'Look at ParallelMapper(…, num_workers=…) around the slowest node, with method="process" where it '
-    "holds the GIL, and end the graph with Prefetcher.",
     "litdata": "Look at max_pre_download= (chunks ahead) of LitData's StreamingDataset, a cache that holds the dataset "
     "(max_cache_size=, cache_dir= on a local disk), num_workers= of the StreamingDataLoader, and larger chunks.",
     "streaming": "Look at predownload= (samples ahead) of the StreamingDataset, a local= on a fast disk with a "
@@ -158,7 +132,7 @@ def by_category(causes: WaitCauses) -> list[TimePart]:
 def source_advice(view: TrainerView, cause: str) -> str:
     """Return advice for a step that waits for `cause`: the script's own line, or a known library's options."""
     lines = [line for making in view.batch_production[:1] for line in making.lines[:1]]
-    if lines and category(cause) in OF_LINES and cause == by_category(view.causes)[0].name:
+    if lines and category(cause) == "getitem" and cause == by_category(view.causes)[0].name:
         return f"Look at {place_words(lines[0].place)}: that line is {percent(lines[0].share)} of making a batch."
     label = cause.partition(":")[2]
     library = label.partition(".")[0] if category(cause) == "source" else ""

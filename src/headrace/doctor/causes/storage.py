@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import glob
-import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,8 +26,6 @@ LEAST_FROM_DISK = 0.2
 READ_BYTES_PER_S = 1 << 20
 ROOM = 2.0
 """Required free space as a multiple of the files' size, which leaves space for the run."""
-STAGED = "headrace-staged"
-"""Folder for the copies."""
 MEMORY = "/dev/shm/"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 ASSUMED = (0.0, 0.2)
@@ -125,18 +121,6 @@ class FilesRead:
         known = sum(one.opens for one in self.sized)
         return known / (known + self.rest) if known else 1.0
 
-    def pairs(self, place: str) -> list[list[object]]:
-        """Return `changes` as in docs/doctor/remedies.md. Copies mirror full paths to prevent collisions."""
-        pairs: list[list[object]] = []
-        for one in self.sized:
-            pair: list[object] = [one.path, os.path.join(place, STAGED, one.path.lstrip(os.sep))]
-            if one.folder is not None:
-                start = "**/*" if one.folder.is_deep else "*"
-                ends = [""] if "" in one.folder.ends else one.folder.ends
-                pair.append([start + glob.escape(end) for end in ends])
-            pairs.append(pair)
-        return pairs
-
 
 def _files_read(case: Case) -> FilesRead | None:
     """Return the files that workers read; None if unknown."""
@@ -160,11 +144,9 @@ def _places(case: Case) -> dict[str, float]:
 def staging(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose copies of the files in memory or on a local disk."""
     share = waiting_share(case)
-    if share < WORTH:
-        return kind.too_little("Waiting for files to be read", share)
     cached = _cached_share(case)
-    if cached is not None and 1 - cached < LEAST_FROM_DISK:
-        return kind.would_not(f"{percent(cached)} of what is read comes from the page cache, as fast as memory.")
+    if share < WORTH or (cached is not None and 1 - cached < LEAST_FROM_DISK):
+        return None
     why = (
         f"Workers wait {duration(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
     )
@@ -174,7 +156,7 @@ def staging(case: Case, kind: RemedyKind) -> Proposal | None:
         fits = (place for place, free in _places(case).items() if files.sized and files.bytes <= free / ROOM)
         place = "" if files.unsized else next(fits, "")
         if not place:
-            return kind.would_not(f"{why} {_no_room(case, files)}")
+            return None
         room, left = f"{files.size} in {place}, copied before each run", StageChange(wait=1 - files.share)
         some = "" if files.share == 1 else f" of {percent(files.share)} of the reads"
         kind = kind.titled(f"the files{some} in {place}")
@@ -189,18 +171,7 @@ def staging(case: Case, kind: RemedyKind) -> Proposal | None:
         confidence=MEDIUM,
         costs=[room],
         hint=f"{doing}, and give the script that path",
-        injects=None if files is None else files.pairs(place),
     )
-
-
-def _no_room(case: Case, files: FilesRead) -> str:
-    if not files.sized and not files.unsized:
-        return "Those that were opened are in memory already."
-    if files.unsized:
-        most = max((one.folder.files, one.path) for one in files.unsized if one.folder is not None)
-        return f"Listing {most[1]}, of {most[0]:,} files and more, takes too long: their size is not known."
-    free = ", ".join(f"{place} has {size(free)}" for place, free in _places(case).items())
-    return f"They are {files.size}, and {ROOM:.0f} times that must fit: {free or 'there is no such place'}."
 
 
 def _cached_share(case: Case) -> float | None:
@@ -227,12 +198,11 @@ def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
         return None  # a stream reads members in sequence without look-ups
     share = share_of(searching)
     if share < WORTH:
-        return kind.too_little("Looking members up", share)
+        return None
     read = [] if case.session.survey is None else [one.path for one in case.session.survey.files]
     archives = [path for path in read if path.endswith((".tar", *COMPRESSED))]
     if archives and all(path.endswith(COMPRESSED) for path in archives):
-        why = f"{archives[0]} is compressed: members can be found only by unpacking what is before."
-        return kind.would_not(why)
+        return None  # members can be found only by unpacking what is before
     code, timed = kind.code, case.calibrations
     of_lookups = factor(timed, code, "look-up", assumed=ASSUMED, present_us=sample_us(lookups))
     of_scans = factor(timed, code, "header", assumed=SCAN_ASSUMED)

@@ -28,14 +28,6 @@ TRAINING = chapter(
         when="Each pass over the data started its workers anew.",
     ),
     FindingKind(
-        "slow-samples",
-        "At least {slow:count sample} took {least:g} times as long as the median or longer; the worst {worst:.0f} "
-        "times, most of it in {stage}.",
-        "{key}: {us:duration}",
-        "Look at these samples: a batch takes as long as all of its samples, and later ones may wait for it.",
-        when="Single samples take five times as long as the median, or longer.",
-    ),
-    FindingKind(
         "loader-keeps-up",
         "{name} keeps up: its {work}.",
         "{took}",
@@ -90,13 +82,6 @@ TRAINING = chapter(
         when="Less than half of it does, and answers are larger.",
     ),
     FindingKind(
-        "remote-again",
-        "The same is downloaded {about}{times:number} times from {place}.",
-        "{requests:count request} for {about}{distinct:,} ranges, {read:size}",
-        "{cached}: what fits is downloaded once.",
-        when="There are 1.5 or more requests for the same object or range; above 64 ranges that is estimated.",
-    ),
-    FindingKind(
         "padding",
         "{text}",
         "{evidence}",
@@ -136,7 +121,7 @@ TRAINING = chapter(
         "full-gc",
         "Full garbage collections take {where}: Python goes through all its objects each time.",
         "{many:count collection}, {each:duration} each, the longest {longest:duration}",
-        "{hint}. Or keep what describes the samples in numpy or Arrow arrays in place of Python objects.",
+        "Keep what describes the samples in numpy or Arrow arrays in place of Python objects.",
         when="Full garbage collections take 2 % of batch production or of the steps.",
     ),
     FindingKind(
@@ -145,7 +130,7 @@ TRAINING = chapter(
         "{steady:duration}, and waits {waits:percent} of it for data.",
         "{before:duration} a {unit} at first, {waited:percent} of it data wait; {steady:duration} after that, "
         "{waits:percent}",
-        "A long run is faster than its first steps: measure it with --warmup {reached}. At first the page cache is "
+        "A long run is faster than its first steps: measure more of it with --steps. At first the page cache is "
         "cold, caches fill, and torch.compile and cuDNN choose their kernels.",
         when="The first steps take 1.3 times as long as the steady state, or longer.",
     ),

@@ -77,12 +77,8 @@ def unpinned_copies(session: Session, view: TrainerView, loader: LoaderFacts) ->
 
 def pin_memory(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to pin batches in a thread of the trainer."""
-    if not case.has_gpu:
+    if case.facts.get("pin_memory") is True or not _copies_much(case):
         return None
-    pins_already = case.facts.get("pin_memory") is True
-    why_not = "Already pinned (pin_memory=True)." if pins_already else _why_no_copies(case)
-    if why_not:
-        return kind.would_not(why_not)
     return kind.leaving(
         case,
         COPY_LEFT,
@@ -101,11 +97,8 @@ def pinned(case: Case, left: float) -> Change:
 
 def device_prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to copy batches to the device before the step requests them."""
-    if not case.has_gpu:
+    if not _copies_much(case):
         return None
-    why_not = _why_no_copies(case)
-    if why_not:
-        return kind.would_not(why_not)
     ahead = [] if case.batch_bytes is None else [f"{size(2 * case.batch_bytes)} of GPU memory for two batches ahead"]
     return kind.tried(
         case,
@@ -118,10 +111,8 @@ def device_prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
     )
 
 
-def _why_no_copies(case: Case) -> str:
-    if case.step_share(case.part_us(COPY)) < WORTH:
-        return f"Copies to the GPU take {_copies(case)}: that is all that it could gain."
-    return ""
+def _copies_much(case: Case) -> bool:
+    return case.has_gpu and case.step_share(case.part_us(COPY)) >= WORTH
 
 
 def _copy_us(case: Case) -> float:
@@ -177,24 +168,20 @@ def leaves_of(case: Case) -> list[Leaf]:
 def smaller_samples(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose smaller dtypes for transfers between processes, and no unused keys."""
     leaves = leaves_of(case)
-    if not case.workers:
+    if not case.workers or case.batch_bytes is None or not leaves:
         return None
-    if case.batch_bytes is None or not leaves:
-        return kind.would_not("No tensor was seen in the batches.")
     # Time that a step waits for the transfer, plus a worker's time on it for each batch of a step.
     sending_us = share_of(case.stages("serialise")) * case.making.batch_us * case.batches_a_step / case.workers
     moving_us = case.split_us(PICKLE, UNPICKLE, PIN) + sending_us
     moving = f"{duration(moving_us)} a step" + (f" ({percent(case.step_share(moving_us))})" if case.step_us else "")
     whole = size(case.batch_bytes)
-    if case.batch_bytes < SMALL_BYTES:
-        return kind.would_not(f"A batch has {whole}: its size is not what makes moving it slow.")
-    if case.step_share(moving_us) < WORTH:
-        return kind.would_not(f"Moving a batch of {whole} between processes takes {moving}.")
+    if case.batch_bytes < SMALL_BYTES or case.step_share(moving_us) < WORTH:
+        return None
     before = sum(one.bytes for one in leaves)
     of_dtype = {one.dtype: sum(each.bytes for each in leaves if each.dtype == one.dtype) for one in leaves}
     large = [one for one in leaves if one.smaller != one and of_dtype[one.dtype] >= LARGE * before]
     if not large:
-        return kind.would_not(f"Its {whole} have small dtypes already: {case.shapes[0]}.")
+        return None
     left = 1 - sum(one.bytes - one.smaller.bytes for one in large) / before
     named = ", ".join(dict.fromkeys(f"{one} as {one.smaller.dtype}" for one in large))
     if len(large) > NAMED:
@@ -264,12 +251,9 @@ def padding_findings(view: TrainerView) -> Iterator[Finding]:
 def pad_to_batch(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to pad sequences only to the longest of their batch."""
     tokens = tokens_of(case.view)
-    if tokens is None:
+    if tokens is None or tokens.spare < WORTH:
         return None
     spare = tokens.spare
-    if spare < WORTH:
-        padded = f"{percent(tokens.padded)} of the tokens are padding"
-        return kind.would_not(f"Each batch is as long as its longest sequence already; {padded}.")
     model = case.view.share(FORWARD) + case.view.share(BACKWARD)
     return kind.leaving(
         case,
@@ -283,13 +267,9 @@ def pad_to_batch(case: Case, kind: RemedyKind) -> Proposal | None:
 def batch_tokeniser(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to tokenise a batch at a time."""
     tokenising = case.stages("tokenise")
-    if not tokenising:
-        return None
     share, calls = share_of(tokenising), sum(one.calls for one in tokenising)
-    if share < WORTH:
-        return kind.too_little("Tokenising", share)
-    if calls < 2:
-        return kind.would_not(f"Texts are tokenised by the batch already: {number(calls)} calls a batch.")
+    if share < WORTH or calls < 2:  # one call a batch
+        return None
     return kind.leaving(
         case,
         untimed(*TOKENISED),

@@ -187,11 +187,11 @@ def _own_share(view: TrainerView) -> float:
     return max(1 - (view.wait_share or 0.0) - view.share(DATA_WORK), 0.0)
 
 
-def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal:
+def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal | None:
     """Propose equal parts for all devices of a process."""
     kind = kind.titled("parts of one size for every device at each step")
     if parts.uneven < UNEVEN:
-        return kind.would_not(f"{parts.said} That is all that it could gain.")
+        return None
     return kind.leaving(
         case,
         step_left(case, _own_share(case.view), parts.spare, "a step goes with its largest part"),
@@ -211,7 +211,7 @@ def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
         return None if parts is None else _same_size(case, kind, parts)
     found = next((one for one in case.diagnosis.findings if one.code == SHAPES), None)
     if found is None:
-        return kind.would_not("No rank was seen to have batches of other shapes than another.")
+        return None
     why = found.text
     waited = [one.peer_wait_us for one in case.diagnosis.ranks if one.peer_wait_us is not None]
     if not waited or not case.step_us:
@@ -221,5 +221,5 @@ def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     usual = (most + case.step_us) / 2
     prediction = Prediction(usual, most, case.step_us, case.step_us / usual)
     if not case.is_faster(prediction):
-        return kind.would_not(f"{why} That is all that it could gain.")
+        return None
     return kind.unpredicted(why, prediction=prediction)

@@ -29,14 +29,11 @@ from .case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case, setting
 from .finding_kinds import Figures
 from .proposals import Proposal, RemedyKind
 from .remote_reads import store_words
-from .stage_names import named
 from .storage import waiting_share
 from .training_kinds import TRAINING
 from .transfers import unpinned_copies
 
 FEW_WORKERS = "few-workers"
-SLOW = 5.0
-"""Multiple of the median time from which a sample counts as slow."""
 BUSY = 0.9
 """Share of time from which workers count as always busy."""
 IDLE = 0.7
@@ -88,7 +85,6 @@ def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
             yield from _against_cores(view, making, cores, others)
         yield from _started_anew(view, making)
         yield from unpinned_copies(session, view, loader)
-        yield from _slow_samples(making)
 
 
 def _against_cores(view: TrainerView, making: LoaderProduction, cores: float, others: float) -> Iterator[Finding]:
@@ -115,7 +111,9 @@ def demand_text(demand: float, cores: float) -> str:
 def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Finding]:
     if not making.respawned or view.budget is None:
         return
-    spent = sum(wait.parts.get(START_UP, 0) for wait in view.waits if wait.loader == making.loader)
+    spent = sum(
+        wait.parts.get(part, 0) for part in (START_UP, SHUT_DOWN) for wait in view.waits if wait.loader == making.loader
+    )
     share = spent / view.training.total_us if view.training.total_us else 0.0
     yield TRAINING["respawn"].found(
         share if share >= WORTH_SAYING else 0.0,
@@ -124,13 +122,6 @@ def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Findi
         start=making.start_up_us,
         first=making.first_batch_us,
     )
-
-
-def _slow_samples(making: LoaderProduction) -> Iterator[Finding]:
-    slow = [sample for sample in making.slow if sample.times >= SLOW]
-    for worst in slow[:1]:
-        figures = {"slow": len(slow), "least": SLOW, "worst": worst.times, "us": worst.wall_us}
-        yield TRAINING["slow-samples"].found(stage=named(worst.stage), key=worst.key, **figures)
 
 
 def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None) -> Finding:
@@ -254,14 +245,8 @@ def bytes_a_worker(case: Case) -> float | None:
 
 def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to keep workers alive between epochs."""
-    if not case.workers:
+    if not case.workers or case.facts.get("persistent_workers") is True or not case.making.respawned:
         return None
-    if case.facts.get("persistent_workers") is True:
-        return kind.would_not("Workers persist already (persistent_workers=True).")
-    if not case.making.respawned:
-        start = case.making.start_up_us
-        took = "" if start is None else f", and starting its workers took {duration(start)}"
-        return kind.would_not(f"Only one pass over the data was seen{took}: there may be no other.")
     each, passes = bytes_a_worker(case), counted(case.making.passes, "pass")
     why = f"Each of {passes} started {counted(case.workers, 'worker')} anew: {_start(case)} of each step."
     prediction = case.predict(setting(persistent=True))
@@ -296,16 +281,9 @@ def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
     fitting = [times for times in LONGER if free is None or all(one * (times - 1) <= free for one in known)]
     tries = {now * times: one for times in fitting if (one := case.predict(setting(prefetch=now * times))) is not None}
     if not tries:
-        why = "It cannot be computed: no production of a batch was recorded."
-        if not fitting:
-            why = f"Twice as many batches need {size(known[0])} more of /dev/shm, and {size(free)} are free."
-        return kind.would_not(why)
+        return None
     best = min(one.step_us for one in tries.values())
     factor = min(factor for factor, one in tries.items() if one.step_us <= (1 + EVEN_QUEUE) * best)
-    if not case.is_faster(tries[factor]):
-        takes = f"a step takes {duration(tries[factor].step_us)}, and {duration(case.step_us)} now"
-        ahead = f"With {factor} batches ahead for each of {counted(case.workers, 'worker')}"
-        return kind.would_not(f"{ahead} {takes}: a longer queue makes no batch faster.")
     return kind.titled(f"{factor} batches ahead for each worker in place of {now}").tried(
         case,
         setting(prefetch=factor),

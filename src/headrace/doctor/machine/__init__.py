@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.doctor.machine.host import SHM, Cores, MachineMemory
-from headrace.doctor.machine.kernel import Kernel
+from headrace.doctor.machine.host import SHM, Cores
 from headrace.doctor.machine.sampler import MachineSampler
 from headrace.doctor.machine.survey import surveyed

@@ -55,7 +55,7 @@ def list_folder(folder: OpenedFolder, *, is_time_left: Callable[[], bool]) -> Se
             sizes.append(os.stat(path).st_size)
     seen = SeenFolder(
         files=len(paths),
-        read=min(folder.names, len(paths)),
+        read=min(folder.opens, len(paths)),
         ends=ends,
         is_deep=folder.is_deep,
         sized=len(sizes),
@@ -118,8 +118,8 @@ def _of_folder(folder: OpenedFolder, files: list[OpenedFile], is_time_left: Call
         for one in files
         if one.path.startswith(start) and (folder.is_deep or os.path.dirname(one.path) == folder.path)
     ]
-    is_closed = folder.names <= FEW or folder.opens >= COME_AGAIN * folder.names
-    if folder.is_exact and len(own) == folder.names and is_closed:
+    is_closed = len(own) <= FEW or folder.opens >= COME_AGAIN * len(own)
+    if sum(one.opens for one in own) == folder.opens and is_closed:
         sized = [(one, _size(one.path)) for one in own if not one.path.endswith(NO_DATA)]
         return [SeenFile(one.path, size, 0, one.opens) for one, size in sized if size]
     found = list_folder(folder, is_time_left=is_time_left)

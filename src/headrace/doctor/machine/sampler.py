@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from headrace.doctor.machine.gpus import Gpus, Nvml, open_nvml
-from headrace.doctor.machine.host import TICKS_A_SECOND, Cores, Disks, MachineMemory, Pressure
-from headrace.doctor.machine.kernel import Kernel, MachinePart, Rates, Readings
+from headrace.doctor.machine.gpus import Gpus, load_nvml
+from headrace.doctor.machine.host import Cores, Disks, MachineMemory, Pressure
 from headrace.doctor.machine.processes import Processes
+from headrace.doctor.machine.readings import MachinePart, Rates, Readings
 from headrace.doctor.probe.settings import SessionClock
 from headrace.doctor.session.model import Machine
-from headrace.system import ControlGroups
+from headrace.system import ControlGroups, read_text
 
 MOST_ROWS = 3600
 _Part = TypeVar("_Part", bound=MachinePart)
@@ -78,15 +78,13 @@ class MachineSampler:
         root_pid: int,
         *,
         interval_s: float = INTERVAL_S,
-        kernel: Kernel | None = None,
-        open_gpus: Callable[[], tuple[Nvml | None, str | None]] = open_nvml,
+        load_nvml: Callable[[], Any] = load_nvml,
     ) -> None:
         """`interval_s` is the time between two readings; it grows in a run of more than an hour."""
         self._clock = clock
         self._root = root_pid
         self._interval_s = interval_s
-        self._kernel = Kernel() if kernel is None else kernel
-        self._open_gpus = open_gpus
+        self._load_nvml = load_nvml
         self._parts: list[MachinePart] = []
         self._processes: Processes | None = None
         self._gpus: Gpus | None = None
@@ -130,15 +128,14 @@ class MachineSampler:
 
         For a command that has already ended, the doctor's own surroundings are used.
         """
-        kernel, root = self._kernel, self._root
-        pid = root if kernel.text(f"/proc/{root}/mountinfo") else os.getpid()
-        cgroups = ControlGroups(kernel.text, pid)
-        self._processes = self._add(Processes.name, lambda: Processes(kernel, root, self._now_s(), self._started_us))
-        self._add(Cores.name, lambda: Cores(kernel, pid, cgroups))
-        self._add(MachineMemory.name, lambda: MachineMemory(kernel, cgroups))
-        self._add(Pressure.name, lambda: Pressure(kernel, cgroups))
-        self._add(Disks.name, lambda: Disks(kernel))
-        self._gpus = self._add(Gpus.name, lambda: Gpus(self._open_gpus))
+        pid = self._root if read_text(f"/proc/{self._root}/mountinfo") else os.getpid()
+        cgroups = ControlGroups(read_text, pid)
+        self._processes = self._add(Processes.name, lambda: Processes(pid, self._now_s()))
+        self._add(Cores.name, lambda: Cores(pid, cgroups))
+        self._add(MachineMemory.name, lambda: MachineMemory(cgroups))
+        self._add(Pressure.name, lambda: Pressure(cgroups))
+        self._add(Disks.name, Disks)
+        self._gpus = self._add(Gpus.name, lambda: Gpus(self._load_nvml))
 
     def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:
         part = self._try(name, make)
@@ -167,10 +164,8 @@ class MachineSampler:
             # Busy cores are divided into the command's, the doctor's own, and others'.
             busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
             doctor = self._rates.per_second("doctor", time.process_time(), now_us / 1e6)
-            if self._processes is not None and self._processes.hold_this_process:
-                doctor = None
             others = None if busy is None or command is None else max(busy - command - (doctor or 0.0), 0.0)
-            row.update({"cpu_cores_doctor": doctor, "cpu_cores_other": others})
+            row["cpu_cores_other"] = others
             self._table.append(now_us, row)
             cost_s = time.thread_time() - began
             self._cost_s += cost_s
@@ -197,8 +192,3 @@ class MachineSampler:
 
     def _now_s(self) -> float:
         return self._clock.now_us() / 1e6
-
-    def _started_us(self, ticks: int) -> int:
-        """Return a process's start on the session's clock. The kernel's count includes time in suspend."""
-        asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
-        return self._clock.us(ticks * 1_000_000_000 // TICKS_A_SECOND - asleep_ns)

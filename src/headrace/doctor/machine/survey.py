@@ -23,18 +23,11 @@ from headrace.doctor.session.producers import FileOpens
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png")
 """Suffixes of images that the native decoder decodes itself; it leaves others to Pillow."""
-PNG = ".png"
-ROUNDS = 3
-"""Timing rounds. The fastest counts, since other work may have disturbed the rest."""
 NEIGHBOURS = 6
 MOST_ENTRIES = 1000
 """Folder entries that are examined."""
 
 RGB = 3
-NO_VIEW = (0, 10)
-"""Shape of a view without operations: the whole image."""
-
-Decode = Callable[[bytes], Any]
 TimeImages = Callable[[Iterable[tuple[str, Callable[[], bytes]]], Callable[[], bool]], Calibration | None]
 """Times images, each given by name and read function, while time is left."""
 
@@ -53,28 +46,6 @@ def near(path: str) -> list[str]:
         return [path]
     spread = names[:: max(1, len(names) // NEIGHBOURS)][:NEIGHBOURS]
     return list(dict.fromkeys([path, *(os.path.join(folder, name) for name in spread)]))
-
-
-def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Callable[[], bool]) -> Calibration | None:
-    """Time the decoding of each image by Pillow and by the native decoder. None without images or decoder."""
-    native = _native()
-    if native is None:
-        return None
-    calibration = Calibration("native-decode", "image")
-    for name, read in takewhile(lambda _: is_time_left(), images):
-        try:
-            data = read()
-            present_us, other_us = _best_us(_by_pillow, data), _best_us(_as_pillow(native, name), data)
-            pixels = native(data)
-        except Exception:  # a truncated file, or no image despite its name
-            continue
-        if isinstance(pixels, tuple):  # the decoder declined it
-            continue
-        calibration.files.append(name)
-        calibration.present_us.append(present_us)
-        calibration.other_us.append(other_us)
-        calibration.pixel_bytes.append(pixels.nbytes)
-    return calibration if calibration.files else None
 
 
 def pixel_sizes(
@@ -100,38 +71,6 @@ def pixel_sizes(
         found.files.append(name)
         found.pixel_bytes.append(RGB * width * height)
     return found if found.files else None
-
-
-def _best_us(decode: Decode, data: bytes) -> float:
-    return min(_timed(partial(decode, data))[1] for _ in range(ROUNDS))
-
-
-def _by_pillow(data: bytes) -> None:
-    from PIL import Image
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with Image.open(io.BytesIO(data)) as image:
-            image.load()
-
-
-def _as_pillow(native: Decode, name: str) -> Decode:
-    """Return the native decoder as a script would use it: a PNG becomes a Pillow image, a JPEG goes to a resize."""
-    from PIL import Image
-
-    return (lambda data: Image.fromarray(native(data))) if name.lower().endswith(PNG) else native
-
-
-def _native() -> Decode | None:
-    """Return the native decoder of whole images to RGB bytes; None if it is not built."""
-    try:
-        import numpy
-
-        from headrace import _core
-    except ImportError:
-        return None
-    decoder = _core.ImageDecoder(numpy.zeros(NO_VIEW), _core.ImageOptions(), limits=_core.Limits())
-    return lambda data: decoder.decode_bytes(data, 0)
 
 
 INDEXED_TAR, LOOK_UP, HEADER = "indexed-tar", "look-up", "header"
@@ -221,7 +160,6 @@ def surveyed(
     single = paths_read(machine, opened)
     archives = [path for path in single if path.endswith(ARCHIVE_ENDS)][:1]
     calibrations: list[Calibration] = [made for path in archives for made in indexed(path)]
-    images = decoded(islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < began + budget_s)
     sizes = pixel_sizes(
         islice(_images(single, archives, MOST_SIZED), MOST_SIZED), lambda: time.monotonic() < began + budget_s
     )
@@ -229,7 +167,7 @@ def surveyed(
     if time_views is not None:
         until = time.monotonic() + VIEWS * budget_s
         viewed = time_views(islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < until)
-    calibrations += [one for one in (images, sizes, viewed) if one is not None]
+    calibrations += [one for one in (sizes, viewed) if one is not None]
     return MachineSurvey(files, places(machine), calibrations)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
+from ..session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
 from .batches import REST, SERIALISE, Finder, Join, LookedStages, MadeBatch, batch_stages
 from .diagnosis import (
     Diagnosis,
@@ -37,7 +37,6 @@ from .steps import (
     MeasuredStep,
     MeasuredTraining,
     TimeSpan,
-    early_steps,
     is_here,
     named,
     pass_blocks,

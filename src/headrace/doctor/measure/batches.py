@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import NamedTuple
 
 from ..session.model import Session
-from ..session.producers import BatchProducer, InspectedSample, ObservedSample, SlowSample
+from ..session.producers import BatchProducer, InspectedSample, ObservedSample
 from ..session.trainers import Trainer, TrainerPass
-from .diagnosis import LinePart, SlowSampleFinding, StagePart
+from .diagnosis import LinePart, StagePart
 
 Figures = tuple[int, int, int | None]
 """Calls, wall and CPU."""
@@ -21,16 +19,10 @@ REST = "other:rest"
 """Time of a batch outside all stages."""
 SERIALISE = "serialise:to the trainer"
 """Pickling a batch into the pipe, and its tensors into shared memory."""
-PLACE = re.compile(r"\('sample', (\d+)\)")
-"""Pattern of the evidence for the batch position of a sample without a key."""
-LOST = 0.5
-"""Share of a sample's extra time above which waiting for a core explains it."""
-STORAGE = ("read", "remote", "lookup", "scan")
-"""Categories of stages that wait for storage or a network."""
 LINES_BUSY_US = 1_000_000
 """Time of stack samples from which a line's share is accurate enough to bound others: some 100 samples."""
 MOST = 10
-"""Maximum number of slow samples and lines to report."""
+"""Maximum number of lines to report."""
 
 
 class MadeBatch(NamedTuple):
@@ -63,28 +55,27 @@ class Join:
             for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True)):
                 by_epoch.setdefault(epoch, {})[index] = row
         self._by_pid = {(maker.host, maker.pid): maker for maker in session.makers}
-        self._thinned = {(process.host, process.pid) for process in session.processes if process.cut}
-        self._thinned |= {(trainer.host, trainer.pid) for trainer in session.trainers if trainer.rests}
+        self._cut = {(process.host, process.pid) for process in session.processes if process.cut}
 
     def finder(self, trainer: Trainer, one: TrainerPass) -> Finder:
         makers = [self._by_pid.get((trainer.host, pid)) for pid in one.workers]
         rows = [{} if maker is None else self._rows[id(maker)].get(one.epoch, {}) for maker in makers]
-        return Finder(makers, rows, one.epoch, any(self.is_thinned(maker) for maker in makers if maker is not None))
+        return Finder(makers, rows, one.epoch, any(self.is_cut(maker) for maker in makers if maker is not None))
 
-    def is_thinned(self, maker: BatchProducer) -> bool:
-        """Return True if some of its batches were not written, or are lost."""
-        return (maker.host, maker.pid) in self._thinned
+    def is_cut(self, maker: BatchProducer) -> bool:
+        """Return True if some of its batches are not recorded."""
+        return (maker.host, maker.pid) in self._cut
 
 
 @dataclass(frozen=True)
 class Finder:
-    """Finder of one pass's batches. `is_thinned`: some of its producers recorded only a sample of their batches."""
+    """Finder of one pass's batches. `is_cut`: some of its producers' batches are not recorded."""
 
     makers: list[BatchProducer | None]
     rows: list[dict[int, int]]
     """Rows by batch index, per producer."""
     epoch: int
-    is_thinned: bool
+    is_cut: bool
 
     def batch(self, index: int) -> MadeBatch | None:
         """Return a batch by index, starting the search at the worker next in turn."""
@@ -215,67 +206,6 @@ def made_us(maker: BatchProducer, row: int) -> int:
 
 def _named(maker: BatchProducer, rows: list[tuple[int, int, int, int]]) -> dict[str, Figures]:
     return {maker.stages[number]: (calls, wall, cpu) for number, calls, wall, cpu in rows}
-
-
-def slow_samples(
-    makers: Sequence[BatchProducer], made: Sequence[MadeBatch], batch_size: int | None
-) -> list[SlowSampleFinding]:
-    """Return the slowest samples of all producers, slowest first.
-
-    Samples are not recorded individually, so the typical time is the median of the batches' mean sample times. A sample
-    is identified by its key across batches, or by its position in one batch. A sample that was slow once, possibly
-    because its worker waited for a core, is left out.
-    """
-    times = [
-        (batches.fetched[row] - batches.start[row]) / (batches.samples[row] or batch_size or 1)
-        for batches, row in ((maker.batches, row) for maker, row in made)
-    ]
-    typical = median(times) if times else 0
-    if typical <= 0:
-        return []
-    by_key: dict[str, list[tuple[str, SlowSample, BatchProducer, bool]]] = {}
-    for maker in makers:
-        rows = {
-            (epoch, index): row
-            for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True))
-        }
-        for sample in maker.slow:
-            place = PLACE.fullmatch(sample.key)
-            key = sample.key if place is None else f"{place[1]} of batch {sample.index}"
-            which = key if place is None else f"{maker.host} {maker.pid} {sample.epoch} {key}"
-            lost_us = _lost_us(maker, rows.get((sample.epoch, sample.index)), sample)
-            is_lost = lost_us is None or lost_us >= LOST * max(sample.wall - typical, 1.0)
-            by_key.setdefault(which, []).append((key, sample, maker, is_lost))
-    slowest = [
-        max(seen, key=lambda one: one[1].wall)
-        for seen in (_own([one for one in each if one[1].wall > typical]) for each in by_key.values())
-        if seen
-    ]
-    found = []
-    for key, sample, maker, _ in sorted(slowest, key=lambda one: -one[1].wall)[:MOST]:
-        number, _ = max(sample.stages, key=lambda stage: stage[1], default=(None, 0))
-        stage = REST if number is None else maker.stages[number]
-        found.append(SlowSampleFinding(key, sample.wall, sample.wall / typical, stage))
-    return found
-
-
-def _own(seen: list[tuple[str, SlowSample, BatchProducer, bool]]) -> list[tuple[str, SlowSample, BatchProducer, bool]]:
-    """Return the times that are a sample's own: all, if it was slow more than once."""
-    return seen if len(seen) > 1 else [one for one in seen if not one[3]]
-
-
-def _lost_us(maker: BatchProducer, row: int | None, sample: SlowSample) -> int | None:
-    """Return how long a sample may have waited for a core; None if unknown.
-
-    It is the scheduling delay of its batch, if the kernel reports it, or else its time without computing and storage
-    waits.
-    """
-    batches = maker.batches
-    delay = batches.delay[row] if row is not None and batches.delay else None
-    if delay is not None or sample.cpu is None:
-        return delay
-    stored = sum(wall for number, wall in sample.stages if maker.stages[number].partition(":")[0] in STORAGE)
-    return max(sample.wall - sample.cpu - stored, 0)
 
 
 def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:

@@ -74,16 +74,6 @@ class StagePart:
 
 
 @dataclass(frozen=True)
-class SlowSampleFinding:
-    key: str
-    wall_us: float
-    times: float
-    """Multiple of the median sample's time."""
-    stage: str
-    """Stage with most of its time."""
-
-
-@dataclass(frozen=True)
 class LinePart:
     """Line of user code, with its share of the producers' busy time."""
 
@@ -132,7 +122,6 @@ class LoaderProduction:
     stages: list[StagePart]
     """Stages in descending order; shares sum to 1 with `other`."""
     lines: list[LinePart]
-    slow: list[SlowSampleFinding]
     start_up_us: float | None
     """Mean time of `iter(loader)`, including the start of workers."""
     first_batch_us: float | None
@@ -151,10 +140,6 @@ class LoaderProduction:
     def makers(self) -> str:
         """`worker` or `thread`."""
         return "thread" if self.threads else "worker"
-
-    def rest(self, most: int) -> tuple[float, float]:
-        """Return the share, and the wall time per sample, of the stages after the first `most`."""
-        return sum(one.share for one in self.stages[most:]), sum(one.wall_us for one in self.stages[most:])
 
 
 @dataclass(frozen=True)

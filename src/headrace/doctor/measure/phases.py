@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..probe import SETTLING_STEPS, ProbeSettings, observed_steps, replayed_steps
 from ..quantities import counted, duration
 from ..session.model import PhaseRow, Session
-from ..session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
+from ..session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
 
 START, WARM_UP, END = "start", "warm-up", "end"
 READ, LOOK, SURVEY, DIAGNOSE = "read", "look", "survey", "diagnose"
@@ -54,14 +54,14 @@ class DiagnosisPlan:
     """True if observation of long steps may end before its number of steps."""
 
     @classmethod
-    def of(cls, settings: ProbeSettings, *, trial_s: float, prove_s: float | None) -> DiagnosisPlan:
+    def of(cls, settings: ProbeSettings, *, trial_s: float, prove_s: float) -> DiagnosisPlan:
         return cls(
             steps=settings.steps,
             warmup=settings.warmup,
             replay=settings.replay,
             drain_s=settings.drain_s,
             trial_s=trial_s,
-            prove_s=prove_s or 0.0,
+            prove_s=prove_s,
             ends_early=settings.enough > 0,
         )
 
@@ -100,12 +100,12 @@ def about(seconds: float) -> str:
 
 
 def options_for(steps: int) -> str:
-    """Return options that leave room for cached batches in a run of `steps` steps; empty if none do."""
+    """Return the option that leaves room for cached batches in a run of `steps` steps; empty if none does."""
     for windows in (2, 1):  # the second one with the workers running
         for observed in range(MOST_SUGGESTED, FEWEST_OBSERVED - 1, -1):
             replayed = SETTLING_STEPS + replayed_steps(MOST_SUGGESTED, observed, 0.0)
-            if SETTLING_STEPS + observed + windows * replayed <= steps:
-                return f"--warmup {SETTLING_STEPS} --steps {observed}"
+            if USUAL_WARMUP + observed + windows * replayed <= steps:
+                return f"--steps {observed}"
     return ""
 
 
@@ -136,14 +136,7 @@ def run_phases(session: Session, ended_us: int) -> list[PhaseRow]:
     first, last = trainer.steps.start[0], trainer.steps.end[-1]
     windows = {one.name: (one.start, one.end) for one in trainer.windows}
     observed = windows.pop(OBSERVE, (first, last))
-    rows = [(START, 0, first), (WARM_UP, first, observed[0])]
-    early = windows.pop(EARLY, None)
-    if early is None:
-        rows.append((OBSERVE, *observed))
-    elif early[1] <= observed[0]:
-        rows[1:] = [(WARM_UP, first, early[0]), (EARLY, *early), (WARM_UP, early[1], observed[0]), (OBSERVE, *observed)]
-    else:
-        rows += [(OBSERVE, observed[0], early[0]), (EARLY, *early), (OBSERVE, early[1], observed[1])]
+    rows = [(START, 0, first), (WARM_UP, first, observed[0]), (OBSERVE, *observed)]
     rows += [(name, *window) for name, window in windows.items()]
     rows.append((END, rows[-1][2], ended_us))
     return [row for row in rows if row[2] > row[1]]

@@ -16,7 +16,7 @@ from statistics import fmean, median
 
 from ..session.producers import ObservedSample
 from ..session.trainers import LoaderFacts, LoaderFeed, Trainer
-from .batches import Join, StageCosts, StageSums, line_parts, made_us, slow_samples
+from .batches import Join, StageCosts, StageSums, line_parts, made_us
 from .diagnosis import LoaderProduction
 from .sample_functions import sample_functions
 from .steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
@@ -69,8 +69,7 @@ def _production(
 ) -> LoaderProduction | None:
     """Return a loader's production; `received` has the pass, index, start and duration of each `next()`.
 
-    The producers of a pass had work from its start to its last batch, within the measured steps. Indices are
-    consecutive, so thinned-out batches are counted, too.
+    The producers of a pass had work from its start to its last batch, within the measured steps.
     """
     trainer = training.trainer
     passes = [one for one in trainer.passes if one.loader == loader.number and one.start < training.until]
@@ -78,7 +77,7 @@ def _production(
     ends: dict[int, int] = {}  # when the last batch of each pass was received
     for number, _, start, duration in received:
         ends[number] = max(ends.get(number, 0), start + duration)
-    made, time, in_all = [], 0, 0
+    made, time = [], 0
     samples: list[ObservedSample] = []
     collated: list[ObservedSample] = []
     for one in passes:
@@ -94,8 +93,6 @@ def _production(
         of_pass = [one for one in finder.batches() if start <= one.maker.batches.fetched[one.row] <= end]
         made += of_pass
         time += end - start
-        indices = [maker.batches.index[row] for maker, row in of_pass]
-        in_all += max(indices) - min(indices) + 1 if finder.is_thinned and indices else len(indices)
     if not made:
         return None
     makers = list({id(maker): maker for maker, _ in made}.values())
@@ -111,12 +108,11 @@ def _production(
         loader=loader.number,
         workers=0 if is_here(trainer, passes[-1]) and not threads else workers,
         batches=len(made),
-        busy=min(1.0, in_all * batch_us / (time * workers)),
-        cores=in_all * costs.cpu / costs.batches / time,
+        busy=min(1.0, len(made) * batch_us / (time * workers)),
+        cores=len(made) * costs.cpu / costs.batches / time,
         batch_us=batch_us,
         stages=costs.parts(),
         lines=line_parts(makers),
-        slow=slow_samples(makers, made, size),
         start_up_us=fmean(one.ready - one.start for one in passes),
         first_batch_us=fmean(first) if first else None,
         passes=len(passes),
@@ -253,7 +249,6 @@ def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
             batch_us=sums.core_s / batches * 1e6,
             stages=StageCosts(batches, samples or batches, stages).parts(),
             lines=[],
-            slow=[],
             start_up_us=fmean(one.ready - one.start for one in passes) if passes else None,
             first_batch_us=None,
             passes=len(passes),

@@ -40,12 +40,12 @@ class QueueDepth:
 def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
     """Count the ready batches of the loaders that the steps waited for.
 
-    Returns None if no worker made batches, or if evidence was thinned and so lacks batches.
+    Returns None if no worker made batches, or if evidence was cut short and so lacks batches.
     """
     trainer, fed = training.trainer, training.fed
     passes = [one for one in trainer.passes if one.loader in fed and not is_here(trainer, one)]
     finders = [join.finder(trainer, one) for one in passes]
-    if not passes or any(finder.is_thinned for finder in finders):
+    if not passes or any(finder.is_cut for finder in finders):
         return None
     start, end = training.steps[0].start, training.steps[-1].end
     asked = {

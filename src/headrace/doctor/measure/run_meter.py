@@ -13,7 +13,7 @@ import msgspec
 from ..probe import SETTLING_STEPS, ProbeSettings, replayed_steps
 from ..session.declaring import kind_of
 from ..session.evidence_schema import decode_record
-from ..session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
+from ..session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
 from .phases import END, WARM_UP
 
 MOST_BYTES_AT_ONCE = 4 << 20
@@ -57,8 +57,6 @@ class _RunningProcess:
     window: str = OBSERVE
     first: int = 0
     """Number of the window's first step."""
-    early: int = 0
-    """Steps replayed after the first epoch, within the observed steps."""
     step_s: float = 0.0
     """Mean observed step in seconds; 0 before the end of the observed window."""
     works_ahead: bool = False
@@ -85,13 +83,10 @@ class _RunningProcess:
                 self.warmup = record.facts.get("warmup_steps", self.warmup)
             case "loader":
                 self.works_ahead |= bool(record.facts.get("num_workers") or record.facts.get("threads"))
-            case "window" if record.name == EARLY:
-                is_warm = self.warmup is not None and record.first >= self.warmup
-                self.early = record.steps if is_warm else 0
             case "window":
                 after = {OBSERVE: REPLAY, REPLAY: LOAD if self.works_ahead else DRAIN, LOAD: DRAIN}
-                if record.name == OBSERVE and record.steps > self.early:
-                    self.step_s = (record.end - record.start) / 1e6 / (record.steps - self.early)
+                if record.name == OBSERVE and record.steps:
+                    self.step_s = (record.end - record.start) / 1e6 / record.steps
                 self.first, self.window = record.first + record.steps, after.get(record.name, END)
             case "end":
                 self.window = END
@@ -107,7 +102,7 @@ class _RunningProcess:
             return CurrentWindow(self.window)
         if self.warmup is None or self.steps < self.warmup:
             return CurrentWindow(WARM_UP, self.steps, self.warmup)
-        return CurrentWindow(OBSERVE, min(self.steps - self.early - self.warmup, asked.steps), asked.steps)
+        return CurrentWindow(OBSERVE, min(self.steps - self.warmup, asked.steps), asked.steps)
 
 
 class RunMeter:

@@ -16,7 +16,7 @@ import msgspec
 
 from ..probe import SETTLING_STEPS
 from ..session.model import Session
-from ..session.trainers import EARLY, OBSERVE, REPLAY, LoaderFacts, MeasuredWindow, Trainer, TrainerPass
+from ..session.trainers import OBSERVE, LoaderFacts, MeasuredWindow, Trainer, TrainerPass
 from .diagnosis import TimePart
 
 WAIT = "data wait"
@@ -204,14 +204,12 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
     observed steps count: later steps receive copies.
     """
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
-    early, observed = early_steps(trainer), window(trainer, OBSERVE)
-    steps = [step for step in steps if step.number not in early]
+    observed = window(trainer, OBSERVE)
     if observed is not None:
         steps = [step for step in steps if step.number < observed.first + observed.steps]
         warmup, most = sum(step.number < observed.first for step in steps), len(steps)
     else:
-        chosen = _warmup(session, trainer, steps)
-        warmup = min(chosen - sum(number < chosen for number in early), len(steps) // 2)
+        warmup = min(_warmup(session, trainer, steps), len(steps) // 2)
         most = warmup + session.steps if session.mode == "measure" else len(steps)
     gets = trainer.gets
     blocks = [(start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
@@ -221,15 +219,7 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
 
 
 def window(trainer: Trainer, name: str) -> MeasuredWindow | None:
-    """Return a window. If a run ended before its replay, the steps replayed after its first epoch replace it."""
-    names = (REPLAY, EARLY) if name == REPLAY else (name,)
-    return next((one for wanted in names for one in trainer.windows if one.name == wanted), None)
-
-
-def early_steps(trainer: Trainer) -> range:
-    """Return the numbers of the steps replayed after the first epoch, which are not observed steps."""
-    early = window(trainer, EARLY)
-    return range(0) if early is None else range(early.first, early.first + early.steps)
+    return next((one for one in trainer.windows if one.name == name), None)
 
 
 def window_steps(trainer: Trainer, name: str) -> list[MeasuredStep]:

@@ -12,7 +12,7 @@ from math import sqrt
 from statistics import fmean, median, quantiles, stdev
 
 from ..session.model import Session
-from ..session.trainers import LoaderFacts, Trainer
+from ..session.trainers import REPLAY, LoaderFacts, Trainer
 from .batches import Join, busy_us
 from .diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
 from .production import batch_production, shares_of_feeds
@@ -26,7 +26,6 @@ from .steps import (
     OPTIMIZER,
     ORDER,
     OTHER,
-    REPLAY,
     UNSEEN,
     WAIT,
     MeasuredStep,
@@ -278,9 +277,8 @@ def uses_gpu(session: Session, trainer: Trainer) -> bool:
 def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCost:
     """Return the cost of the probe.
 
-    Producers with thinned batches have an unknown busy time, and are left out of `worker_share`. The cost of a measured
-    step is the median, since the first step includes one-time costs. Skipped steps cost less, and count with their own
-    cost.
+    Producers with evidence that is cut short have an unknown busy time, and are left out of `worker_share`. The cost of
+    a step is the median, since the first step includes one-time costs.
     """
     probed = [
         (us, step.duration)
@@ -288,13 +286,11 @@ def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCos
         for step in view.training.steps
         if step.row is not None and (us := view.trainer.steps.probe[step.row]) is not None
     ]
-    rests = [rest for view in views for rest in view.trainer.rests]
     step_us = share = None
     if probed:
-        spent = median(us for us, _ in probed) * len(probed) + sum(rest.probe for rest in rests)
-        step_us = spent / (len(probed) + sum(rest.steps for rest in rests))
+        step_us = median(us for us, _ in probed)
         share = step_us / fmean(duration for _, duration in probed)
-    told = [maker for maker in session.makers if maker.probe is not None and not join.is_thinned(maker)]
+    told = [maker for maker in session.makers if maker.probe is not None and not join.is_cut(maker)]
     busy = sum(busy_us(maker) for maker in told)
     return ProbeCost(
         step_us=step_us,

@@ -92,7 +92,7 @@ class Wait:
 def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
     """Return the waits of the measured steps in order, gets first. The parts of each sum to its duration.
 
-    With thinned evidence, gets with an unrecorded batch are left out; the others represent them.
+    With evidence that is cut short, gets with an unrecorded batch are left out.
     """
     trainer = training.trainer
     usual = usual_us(trainer.gets)
@@ -104,7 +104,7 @@ def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
         if one is not None:
             finder = finders[one.number]
             wait = _get(trainer, row, one, finder, usual)
-            if wait.made is not None or not finder.is_thinned:
+            if wait.made is not None or not finder.is_cut:
                 found.append(wait)
     for one in trainer.passes:
         for name, (start, us) in zip((START_UP, SHUT_DOWN), pass_blocks(one), strict=False):

@@ -17,23 +17,21 @@ if TYPE_CHECKING:
 
     from .credentials import without_credentials
     from .imports import ImportWatch
-    from .opened_files import MOST_HASHES
     from .probe import Probe
     from .remedies import KEYS
-    from .remedies.files import index_of, tar_info
+    from .remedies.indexed_tar import index_of, tar_info
     from .settings import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
     from .training.step_limit import SETTLING_STEPS, observed_steps, replayed_steps
 
 __all__ = [
-    "KEYS", "MOST_HASHES", "SETTINGS_FILE", "SETTLING_STEPS", "ProbeSettings", "SessionClock", "active",
+    "KEYS", "SETTINGS_FILE", "SETTLING_STEPS", "ProbeSettings", "SessionClock", "active",
     "boot_id", "index_of", "observed_steps", "replayed_steps", "start", "start_when_needed", "stop", "tar_info",
     "without_credentials",
 ]  # fmt: skip
 _HOMES = {
     "credentials": ("without_credentials",),
-    "opened_files": ("MOST_HASHES",),
     "remedies": ("KEYS",),
-    "remedies.files": ("index_of", "tar_info"),
+    "remedies.indexed_tar": ("index_of", "tar_info"),
     "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
     "training.step_limit": ("SETTLING_STEPS", "observed_steps", "replayed_steps"),
 }

@@ -197,14 +197,7 @@ def _leaf(value: Any, kind: type) -> SizedLeaf | None:
     if numpy is not None and numpy.ndarray in kind.__mro__:
         array = numpy.ndarray
         return array.nbytes.__get__(value), array.dtype.__get__(value), array.shape.__get__(value)
-    if is_eager(kind):
-        shape = tuple(value.shape)
-        return math.prod(shape) * value.dtype.size, value.dtype.name, shape
     return None
-
-
-def is_eager(kind: type) -> bool:
-    return kind.__name__ == "EagerTensor" and kind.__module__ == "tensorflow.python.framework.ops"
 
 
 def _items(value: Any, most: int, *, has_attributes: bool = False) -> list[tuple[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import heapq
 import reprlib
 import threading
 import time
@@ -20,8 +19,6 @@ from .stages import Account, CallTimer, Totals
 
 _FIRST_PAUSE_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 64_000_000_000
-MOST_SLOWEST = 8
-"""Number of slowest samples each process records. Those of all workers are merged, and a report shows the worst few."""
 LONGEST_KEY = 200
 OLDEST = 2
 """Oldest garbage collector generation, which a full collection covers."""
@@ -76,7 +73,6 @@ class BatchRecorder:
         """Reset to the state of a process that has produced nothing yet."""
         self.sampler = StackSampler(self.lines.add, self._hung, lambda error: self._fault("lines", error))
         self.open: dict[Account, ProducedBatch] = {}
-        self.slow = SlowestSamples()
         self.cost = ProductionCost()
         self.pace = SampleTimingPace()
         self._pause = _FIRST_PAUSE_NS
@@ -138,7 +134,7 @@ class BatchRecorder:
         samples = (batch.samples or 0) - batch.together
         self.cost.total_ns += self.opened.take_calls() * price_of_a_stage_ns() + self.remote.take_spent_ns()
         self.cost.add_hooks(batch.totals, samples, batch.together)
-        made = [self._record(batch, sent, serialise)] if self._evidence.wants(batch.index) else []
+        made = [self._record(batch, sent, serialise)]
         if sent is None:
             self._held += made
             made = []
@@ -199,7 +195,7 @@ class BatchRecorder:
 
     def _other_records(self) -> list[Record]:
         now = self._clock.now_us()
-        records = [*self.slow.records(), *self.collections.records(now)]
+        records: list[Record] = self.collections.records(now)
         lines = self.lines.take()
         if lines:
             records.append(("lines", now, lines))
@@ -224,42 +220,6 @@ class BatchRecorder:
 
 def _table(totals: Totals) -> list[list[int]]:
     return [[stage, calls, wall // 1000, cpu // 1000] for stage, (calls, wall, cpu) in totals.items()]
-
-
-class SlowestSamples:
-    """The slowest samples so far.
-
-    In a run of n samples, about MOST_SLOWEST × log n belong to the set at some time. Samples that are no longer in the
-    set when records are written are left out.
-    """
-
-    def __init__(self) -> None:
-        self.least_ns = -1
-        """Wall time that a sample must exceed to enter the set."""
-        self._worst: list[tuple[int, int, Record]] = []
-        """Heap of wall time in ns, number, and record."""
-        self._offered = self._written = 0
-
-    def offer(self, epoch: int, index: int, key: Any, wall_ns: int, totals: Totals) -> None:
-        """Add a sample. Call this only for a sample that took longer than `least_ns`."""
-        self._offered += 1
-        stages = [(stage, wall // 1000) for stage, (_, wall, _) in totals.items()]
-        timed_ns, cpu_ns = (sum(total[column] for total in totals.values()) for column in (1, 2))
-        own_us = wall_ns * cpu_ns // max(timed_ns, 1) // 1000  # of one sample, if several were timed together
-        record = ("slow", epoch, index, key_text(key), wall_ns // 1000, stages, own_us)
-        entry = (wall_ns, self._offered, record)
-        if len(self._worst) < MOST_SLOWEST:
-            heapq.heappush(self._worst, entry)
-        else:
-            heapq.heappushpop(self._worst, entry)
-        if len(self._worst) == MOST_SLOWEST:
-            self.least_ns = self._worst[0][0]
-
-    def records(self) -> list[Record]:
-        """Return the records that are new since the last call."""
-        new = [record for _, number, record in sorted(self._worst) if number > self._written]
-        self._written = self._offered
-        return new
 
 
 _repr = reprlib.Repr()

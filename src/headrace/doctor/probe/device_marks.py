@@ -73,14 +73,7 @@ class DeviceMarks:
             self._step.append((STEP_BEGINS, mark))
         self._step.append((kind, mark))
 
-    def begin(self) -> None:
-        """Begin a step here, and discard marks set since the previous step was closed."""
-        self._step = []
-        mark = self.device.record(None)
-        if mark is not None:
-            self._step.append((STEP_BEGINS, mark))
-
-    def close(self, number: int, is_wanted: bool) -> None:
+    def close(self, number: int) -> None:
         """Close the step: its marks are complete up to the last end of an optimizer."""
         marks = self._step
         end = max((position for position, (kind, _) in enumerate(marks) if kind == STEP_ENDS), default=-1) + 1
@@ -88,10 +81,7 @@ class DeviceMarks:
             self._step = []
             return
         self._step = [(STEP_BEGINS, marks[end - 1][1]), *marks[end:]]
-        if is_wanted:
-            self._waiting.append((number, marks[:end]))
-        else:
-            self._spares.extend(mark for _, mark in marks[1 : end - 1] if mark is not marks[0][1])
+        self._waiting.append((number, marks[:end]))
 
     def read(self) -> list[tuple[int, Marks]]:
         """Return the steps that the device has passed since the last call."""

@@ -33,15 +33,9 @@ evicts the probe's code and data from the CPU caches (benchmarks/doctor_overhead
 """
 LAST_BYTES = 64 << 10
 """Bytes reserved, in a file of usual size, for the records of how the process ended."""
-BLOCK = 64
-"""Number of consecutive steps or batches that are written or left out together.
-
-The block exceeds the usual number of workers, so the batches written belong to the steps written, whichever worker
-produced them.
-"""
 FIGURES = frozenset(
     (
-        *("step", "rest", "get", "fetch", "drained", "replayed", "device", "ready", "collective", "padding", "window"),
+        *("step", "get", "fetch", "drained", "replayed", "device", "ready", "collective", "padding", "window"),
         *("pass", "last", "loop", "calls", "batch", "look", "lines", "opened", "gc", "probe", "end"),
     )
 )
@@ -110,22 +104,6 @@ class EvidenceFile:
                 self.names[text] = len(self.names)
                 self._unwritten.append(text)
             return self.names[text]
-
-    def wants(self, number: int) -> bool:
-        """Return True if the step or batch with this number should be written."""
-        return is_kept(number // BLOCK, self.halvings)
-
-    @property
-    def halvings(self) -> int:
-        """Exponent of thinning: 1 in 2 ** `halvings` blocks of steps and batches is written.
-
-        It is 0 until the file is half full, 2 until three quarters, 4 until seven eighths, and so on. Each such part
-        covers twice the steps of the part before, so a run of any length fits; with 1, 2, 3, each would cover only as
-        many.
-        """
-        free = self._usual_bytes - self._written
-        halves = (self._usual_bytes // max(free, 1)).bit_length() - 1
-        return 0 if free * 2 > self._usual_bytes else 2 * halves
 
     def close(self) -> None:
         with self._lock:
@@ -287,28 +265,3 @@ def _plain(value: Any) -> Any:
         number = float(value)
         return number if math.isfinite(number) else None
     return str(value)
-
-
-def is_kept(block: int, halvings: int) -> bool:
-    """Return True if a block is among the 1 in 2 ** `halvings` that are written, a sample on which all processes agree.
-
-    Each halving drops one of two neighbouring remaining blocks, so a higher exponent selects a subset of a lower one's
-    blocks. A hash picks the neighbour: with every second block, a run with epochs of that length would never show the
-    start of an epoch.
-    """
-    for level in range(1, halvings + 1):
-        # Finaliser of MurmurHash3 (Austin Appleby, public domain).
-        mixed = ((block >> level) * 0x9E3779B1 + level) & 0xFFFFFFFF
-        mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-        mixed = ((mixed ^ (mixed >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-        if (block >> (level - 1)) & 1 != (mixed ^ (mixed >> 16)) & 1:
-            return False
-    return True
-
-
-def left_out(block: int, halvings: int) -> int:
-    """Return the number of blocks left out, from this one on, before the next one that is written."""
-    count = 0
-    while not is_kept(block + count, halvings):
-        count += 1
-    return count

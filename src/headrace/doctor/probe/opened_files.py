@@ -10,7 +10,6 @@ from collections import Counter
 from contextvars import ContextVar
 from typing import Any, Callable
 from urllib.parse import urlsplit
-from zlib import crc32
 
 from .evidence_file import Record
 
@@ -18,8 +17,6 @@ MOST_PATHS = 64
 MOST_FOLDERS = 16
 MOST_ENDS = 8
 """Suffixes recorded per folder. With more, the suffixes do not name file formats."""
-MOST_HASHES = 64
-"""Smallest hashes retained per folder. Their density gives the number of distinct names."""
 MOST_NOTED = 256
 """Maximum number of paths noted for one batch."""
 MOST_KNOWN = 4096
@@ -29,46 +26,14 @@ LEAST_DEPTH = 2
 
 _NO_FILES = ("/proc/", "/sys/")
 """Folders of files that the kernel generates."""
-_HASHES = 1 << 32
 
 
-class LeastHashes:
-    """Smallest hashes of a set of names. Their density gives the number of distinct names."""
-
-    __slots__ = ("hashes", "limit", "untold")
-
-    def __init__(self) -> None:
-        self.hashes: set[int] = set()
-        self.untold: set[int] = set()
-        """Members of `hashes` not reported yet."""
-        self.limit = _HASHES
-        """Upper bound: no hash from here on is among the smallest."""
-
-    def add(self, hash_: int) -> None:
-        """Add a name's hash. Once many names have been added, the limit makes most calls unnecessary."""
-        if hash_ in self.hashes:
-            return
-        self.hashes.add(hash_)
-        self.untold.add(hash_)
-        if len(self.hashes) > MOST_HASHES:
-            most = max(self.hashes)
-            self.hashes.discard(most)
-            self.untold.discard(most)
-            self.limit = max(self.hashes)
-
-    def take_hashes(self) -> list[int]:
-        """Return the hashes that are new since the last call."""
-        hashes, self.untold = self.untold, set()
-        return sorted(hashes)
-
-
-class OpensByFolder(LeastHashes):
+class OpensByFolder:
     """Opens in one folder since the last record, subfolders included if `is_deep`."""
 
     __slots__ = ("ends", "is_deep", "opens", "path")
 
     def __init__(self, path: str, is_deep: bool = False) -> None:
-        super().__init__()
         self.path = path
         self.is_deep = is_deep
         self.opens = 0
@@ -78,10 +43,10 @@ class OpensByFolder(LeastHashes):
         """Add a suffix; the empty suffix stands for all others."""
         self.ends.add(end if len(self.ends) < MOST_ENDS else "")
 
-    def take(self) -> tuple[int, int, list[str], list[int]]:
+    def take(self) -> tuple[int, int, list[str]]:
         """Return the fields of the record after the folder's name, and reset."""
         opens, self.opens = self.opens, 0
-        return opens, int(self.is_deep), sorted(self.ends), self.take_hashes()
+        return opens, int(self.is_deep), sorted(self.ends)
 
 
 class OpenedFiles:
@@ -101,8 +66,8 @@ class OpenedFiles:
         self._paths: dict[str, list[Any]] = {}
         """Absolute path and number of opens, by the path as given."""
         self._folders: dict[str, OpensByFolder] = {}
-        self._known: dict[str, tuple[OpensByFolder | None, int]] = {}
-        """Counter and hash seed of each folder, by the folder as given."""
+        self._known: dict[str, OpensByFolder | None] = {}
+        """Counter of each folder, by the folder as given; None for a folder whose files do not count."""
         self._rest = OpensByFolder("")
         self._unpaid = 0
 
@@ -122,13 +87,10 @@ class OpenedFiles:
                 return
             self._unpaid += 1
             cut = path.rfind("/") + 1
-            folder, seed = self._known.get(path[:cut]) or self._meet(path[:cut])
+            folder = self._known[path[:cut]] if path[:cut] in self._known else self._meet(path[:cut])
             if folder is None:
                 return
             folder.opens += 1
-            hash_ = crc32(path[cut:].encode("utf-8", "surrogateescape"), seed)
-            if hash_ < folder.limit:
-                folder.add(hash_)
             dot = path.rfind(".", cut)
             end = path[dot:] if dot > cut else ""
             if end not in folder.ends:
@@ -163,8 +125,8 @@ class OpenedFiles:
         calls, self._unpaid = self._unpaid, 0
         return calls
 
-    def _meet(self, given: str) -> tuple[OpensByFolder | None, int]:
-        """Return the counter of a folder not in the cache, and the hash of its path."""
+    def _meet(self, given: str) -> OpensByFolder | None:
+        """Return the counter of a folder not in the cache."""
         path = os.path.abspath(given)
         folder = None
         if not f"{path}/".startswith(_NO_FILES):
@@ -176,8 +138,8 @@ class OpenedFiles:
                 folder = self._folders[path] = OpensByFolder(path)
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
-        known = self._known[given] = (folder, crc32(os.path.join(path, "").encode("utf-8", "surrogateescape")))
-        return known
+        self._known[given] = folder
+        return folder
 
     def _together(self, path: str) -> OpensByFolder | None:
         """Merge folders with a common ancestor, such as image class folders: the deepest ancestor of half of them.
@@ -198,8 +160,6 @@ class OpenedFiles:
             folder.opens += other.opens  # only opens not written yet; the others are written under its own name
             for end in other.ends:
                 folder.add_end(end)
-            for hash_ in other.hashes:
-                folder.add(hash_)
         self._folders[folder.path] = folder
         self._known.clear()
         return folder if _is_in(path, folder.path) else None
@@ -220,13 +180,12 @@ _AMAZON, _GOOGLE = ".amazonaws.com", "storage.googleapis.com"
 _AZURE, _HUB = (".blob.core.windows.net", ".dfs.core.windows.net"), ("huggingface.co", ".hf.co")
 
 
-class StoreReadCounts(LeastHashes):
-    """Requests to one store since the last record, and the smallest hashes of the requested ranges."""
+class StoreReadCounts:
+    """Requests to one store since the last record."""
 
     __slots__ = ("bytes", "failed", "first_us", "latencies", "place", "requests")
 
     def __init__(self, place: str) -> None:
-        super().__init__()
         self.place = place
         self.begin_anew()
 
@@ -250,11 +209,8 @@ class RemoteReadCounts:
         self._stores: dict[str, StoreReadCounts] = {}
         self._spent_ns = 0
 
-    def answered(self, place: str, asked: str, begun_ns: int, size: int, failed: bool = False) -> None:
-        """Count a request to `place` sent at `begun_ns`, whose answer of `size` bytes begins now.
-
-        `asked` names the object and its range.
-        """
+    def answered(self, place: str, begun_ns: int, size: int, failed: bool = False) -> None:
+        """Count a request to `place` sent at `begun_ns`, whose answer of `size` bytes begins now."""
         now = time.monotonic_ns()
         us = max((now - begun_ns) // 1000, 1)
         step = int(math.log2(us) * STEPS_A_DOUBLING)
@@ -265,9 +221,6 @@ class RemoteReadCounts:
             store.bytes += size
             store.first_us += us
             store.latencies[step] = store.latencies.get(step, 0) + 1
-            hash_ = crc32(asked.encode("utf-8", "surrogatepass"))
-            if hash_ < store.limit:
-                store.add(hash_)
             self._spent_ns += time.monotonic_ns() - now
 
     def more(self, place: str, size: int) -> None:
@@ -287,7 +240,7 @@ class RemoteReadCounts:
                 if store.requests or store.bytes:
                     latencies = [list(pair) for pair in sorted(store.latencies.items())]
                     counts = (store.requests, store.failed, store.bytes, store.first_us)
-                    rows.append([self._name(store.place), *counts, latencies, store.take_hashes()])
+                    rows.append([self._name(store.place), *counts, latencies])
                     store.begin_anew()
         return ("remote", now_us, batches, rows) if rows or (batches and self._stores) else None
 

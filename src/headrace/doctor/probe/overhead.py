@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from statistics import median
 from typing import Any
 
-from .evidence_file import BLOCK, left_out
 from .stages import Stages, Totals
 
 PRICED_CALLS = 16
@@ -22,17 +20,6 @@ FIRST_BATCHES = 20
 """First batches, always timed by sample. A short run is covered completely."""
 MOST_BETWEEN = 500
 """Maximum number of batches between two that are timed by sample, however short the samples are."""
-MOST_STEP_SHARE = 0.01
-"""Maximum share of a step that observation may cost."""
-ALWAYS_NS = 100_000
-"""Cost of observation allowed in any case, in ns, however short a step is."""
-AIM = 0.2
-"""Target as a share of these bounds.
-
-Observation costs half as much again as the hooks measure: user code then finds the probe's data in the caches.
-Unobserved steps are not free either (benchmarks/doctor_overhead.py --in-turns).
-"""
-MOST_HALVINGS = 8
 NOBODY = -1
 """Identity that no thread has."""
 
@@ -129,34 +116,3 @@ class SampleTimingPace:
         self._made += 1
         usual = min(MOST_BETWEEN, int(price_ns / (MOST_SAMPLE_SHARE * max(wall_ns, 1))))
         self._left = usual if is_by_sample else min(self._left - 1, usual)
-
-
-class PauseSchedule:
-    """Choice of the blocks of steps to observe: as many as keep the mean cost over all steps within bounds.
-
-    Pure: the caller passes all times.
-    """
-
-    def __init__(self) -> None:
-        self.halvings = 0
-        """Exponent: 1 in 2 ** `halvings` blocks is observed."""
-        self._cost_ns = 0
-        self._walls_ns: list[int] = []
-
-    def observed(self, wall_ns: int) -> None:
-        self._walls_ns.append(wall_ns)
-
-    def spent(self, cost_ns: int) -> None:
-        self._cost_ns += cost_ns
-
-    def after(self, number: int) -> int:
-        """Return the number of steps to skip from step `number` on: whole blocks, only at the start of a block."""
-        if number % BLOCK or not self._walls_ns:
-            return 0
-        step, cost = median(self._walls_ns), self._cost_ns / len(self._walls_ns)
-        self._walls_ns, self._cost_ns = [], 0
-        bound = AIM * max(MOST_STEP_SHARE * step, ALWAYS_NS)
-        self.halvings = 0
-        while cost > bound * 2**self.halvings and self.halvings < MOST_HALVINGS:
-            self.halvings += 1
-        return BLOCK * left_out(number // BLOCK, self.halvings)

@@ -80,8 +80,6 @@ class SampleStages:
         self._is_compared = is_compared
         self.ends: list[tuple[int, bool, bytes | None]] = []
         """Stage number, True if random numbers were drawn since the previous stage, and digest of the result."""
-        self.takes: set[str] = set()
-        """Keys of the remedies that injection would have applied to this sample."""
         self.begun = time.monotonic_ns()
         self._state = random_states() if is_compared else None
 
@@ -235,7 +233,7 @@ class SampleComparison:
         for stage, stage_drew, one in look.ends:
             left = seconds.get(stage)
             rows.append([stage, int(stage_drew), _are_same(one, left.pop(0) if left else None)])
-        self._evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same, sorted(look.takes)))
+        self._evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same))
 
 
 def _are_same(one: bytes | None, other: bytes | None) -> int | None:

@@ -37,8 +37,6 @@ class ProbeSettings:
     """Measured steps after which a run ends if it clearly does not wait for data; 0: never before `steps`."""
     replay: int = 0
     """Steps of the replay window and of the loaded replay window after the measured steps; 0: neither, and no drain."""
-    early: bool = True
-    """True if a few steps are replayed after a short first epoch, provided that any steps are replayed."""
     drain_s: float = 0.0
     """Maximum duration of the drain, in seconds."""
     scratch: str = ""
@@ -56,7 +54,7 @@ class ProbeSettings:
     digests: int = 0
     """Number of first batches that are digested in each training process, to compare runs."""
     most_bytes: int = 16 << 20
-    """Maximum size of each evidence file. Records are thinned from half of it on."""
+    """Maximum size of each evidence file. A full file takes no more but how its process ends."""
 
     @property
     def evidence(self) -> str:

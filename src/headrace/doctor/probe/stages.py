@@ -23,8 +23,6 @@ class SampleLook(Protocol):
 
     calls: Any
     """Recorder of library calls, or None."""
-    takes: set[str]
-    """Keys of the remedies that injection would have applied to this sample."""
 
     def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
         """Note the end of a stage."""
@@ -159,7 +157,7 @@ class Stages:
 class Account:
     """Open stages of one thread, and totals of the ended stages."""
 
-    __slots__ = ("_categories", "_inside", "_open", "_stages", "_whole", "beside", "look", "totals")
+    __slots__ = ("_categories", "_inside", "_open", "_stages", "beside", "look", "totals")
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -167,7 +165,6 @@ class Account:
         self._open: list[list[int]] = []  # stage, wall at start, CPU at start, wall and CPU of inner stages
         self._inside: set[str | None] = set()
         self.totals: Totals = {}
-        self._whole: Totals = {}
         self.beside: Account | None = None
         self.look: SampleLook | None = None
         """Trace of the current sample, which inspects each result, or None."""
@@ -181,8 +178,8 @@ class Account:
         self._open.append([stage, time.monotonic_ns(), time.thread_time_ns(), 0, 0])
         return self
 
-    def leave(self) -> int:
-        """End a stage and return its wall ns, inner stages included."""
+    def leave(self) -> None:
+        """End a stage."""
         try:
             cpu = time.thread_time_ns()
             wall = time.monotonic_ns()
@@ -200,10 +197,8 @@ class Account:
             total[0] += 1
             total[1] += wall - inner_wall
             total[2] += cpu - inner_cpu
-            return wall
         except Exception as error:
             self._stages.fail(error)
-            return 0
 
     def gave(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
         """Pass the result of an ended stage to the trace. The trace's own calls are no stages."""
@@ -217,18 +212,6 @@ class Account:
         else:
             self._stages.back(self)
             self.look = look
-
-    def begin_part(self, stage: int) -> None:
-        """Enter `stage` and count separately from now on: a sample's stages apart from its batch's."""
-        self._whole, self.totals = self.totals, {}
-        self.enter(stage)
-
-    def end_part(self) -> tuple[int, Totals]:
-        """Return wall ns and totals of the part, and add the totals to the whole."""
-        wall = self.leave()
-        part, self.totals = self.totals, self._whole
-        add_totals(self.totals, part)
-        return wall, part
 
     def take(self) -> Totals:
         """Return the totals so far, and reset."""

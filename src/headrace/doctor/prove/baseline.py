@@ -201,20 +201,17 @@ class BaselinePace:
         epoch = -(-max(lengths) * len(slowest.steps) // gets) if lengths and gets else None
         return cls(trainer.steps.start[0] / 1e6, slowest.warmup, fmean(slowest.durations), epoch)
 
-    def seconds(self, steps: int, step_us: float | None, *, warmup: int | None = None) -> float:
+    def seconds(self, steps: int, step_us: float | None) -> float:
         """Return the expected duration of a run with `steps` measured steps of `step_us` each."""
-        warmup_s = (self.warmup if warmup is None else warmup) * self.step_us / 1e6
-        return self.start_s + ENDING_S + warmup_s + steps * self._step_s(step_us)
+        return self.start_s + ENDING_S + self.warmup * self.step_us / 1e6 + steps * self._step_s(step_us)
 
-    def steps_within(
-        self, seconds: float, step_us: float | None, *, most: int = STEPS, warmup: int | None = None
-    ) -> int:
+    def steps_within(self, seconds: float, step_us: float | None, *, most: int = STEPS) -> int:
         """Return the number of steps that fit, at most `most`: whole epochs if one is shorter, 0 if too few fit.
 
         Whole epochs matter because the start of the workers belongs to each: one and a half would count it once or
         twice.
         """
-        fixed, epoch = self.seconds(0, step_us, warmup=warmup), self.epoch_steps
+        fixed, epoch = self.seconds(0, step_us), self.epoch_steps
         steps = min(most, int((seconds - fixed) / max(self._step_s(step_us), 1e-6)))
         if epoch is not None and FEWEST_STEPS <= epoch <= steps:
             return steps - steps % epoch

@@ -12,7 +12,6 @@ from ..probe import ProbeSettings
 from ..session.after_run import Proof
 from ..session.model import Session
 from .baseline import (
-    DIGESTS,
     FEWEST_STEPS,
     STEPS,
     BaselinePace,
@@ -58,8 +57,8 @@ class Prover:
     """Time limit for all runs together, from now on."""
     steps: int = STEPS
     """Maximum number of steps to measure per run."""
-    option: str = "--prove-budget"
-    """Option that extends the time limit."""
+    option: str | None = None
+    """Option that extends the time limit, if any."""
     clock: Callable[[], float] = time.monotonic
     proofs: list[Proof] = field(default_factory=list)
     """Proofs so far, retained on an interruption."""
@@ -103,11 +102,7 @@ class Prover:
     def steps_for(self, one: Attempt) -> int:
         """Return the number of steps that fit; 0 if too few do."""
         left_s = self.left_s - one.reserved_s
-        return self.pace.steps_within(left_s, one.step_us, most=self.steps, warmup=self._warmup(one))
-
-    def _warmup(self, one: Attempt) -> int | None:
-        """Return the attempt's warm-up: a first epoch to fill a cache, else None for as many as empty the queue."""
-        return (self.pace.epoch_steps or 0) + self.pace.warmup if "cache" in one.changes else None
+        return self.pace.steps_within(left_s, one.step_us, most=self.steps)
 
     def _proof(self, one: Attempt) -> Proof:
         """Make one proof, or return why it is not tried."""
@@ -129,40 +124,30 @@ class Prover:
 
     def _why_not(self, one: Attempt, steps: int) -> str:
         """Return why the attempt is not tried; empty if it is."""
-        warmup, first = self._warmup(one), ""
-        if warmup is not None:
-            if self.pace.epoch_steps is None:
-                return "a cache fills in a first epoch, and it is not known how long that is"
-            first = ", a first epoch to fill the cache included,"
         if steps:
             return ""
-        least_s, left_s = self.pace.seconds(0, one.step_us, warmup=warmup), max(self.left_s - one.reserved_s, 0.0)
-        return (
-            f"it takes more than {least_s:.0f} s{first} and {left_s:.0f} s were left of {self.most_s:.0f} s; "
-            f"{self.option} gives more"
-        )
+        least_s, left_s = self.pace.seconds(0, one.step_us), max(self.left_s - one.reserved_s, 0.0)
+        more = "" if self.option is None else f"; {self.option} gives more"
+        return f"it takes more than {least_s:.0f} s and {left_s:.0f} s were left of {self.most_s:.0f} s{more}"
 
     def _trial(self, one: Attempt, steps: int) -> Trial:
         """Make one run. After Ctrl-C it is `interrupted`, and no other should follow."""
-        warmup, steps, left_s = self._warmup(one), steps + one.queued, self.left_s
-        expected_s = self.pace.seconds(steps, one.step_us, warmup=warmup)
+        steps, left_s = steps + one.queued, self.left_s
+        expected_s = self.pace.seconds(steps, one.step_us)
         what = " + ".join(one.remedies) or "it once more without remedies"
         try:
             self.announce(f"trying {what}{one.place}: about {expected_s:.0f} s; at most {left_s:.0f} s for all")
-            return self.run(TrialRequest(one.changes, steps, warmup, patience_s(expected_s, left_s)))
+            return self.run(TrialRequest(one.changes, steps, patience_s(expected_s, left_s)))
         except KeyboardInterrupt:  # before the command began, or after its end
             return Trial("interrupted")
 
     def _compared(self, one: Attempt, trial: Trial) -> str | None:
         """Compare a run's samples with the measured run's, as in `Proof.samples`.
 
-        A Loader has its own order and draws. A cache takes effect in the second epoch, which in a long epoch is after
-        all compared batches.
+        A Loader has its own order and draws.
         """
         if not one.changes:
             return None
         if LOADER in one.changes:
             return compare_adopted(self._before, trial.samples)
-        samples = compare(self._before, trial.samples, self.is_repeatable)
-        is_seen = "cache" not in one.changes or (self.pace.epoch_steps or DIGESTS) < DIGESTS
-        return samples if is_seen or samples == "different" else None
+        return compare(self._before, trial.samples, self.is_repeatable)

@@ -11,22 +11,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.system import ControlGroups
+from headrace.system import ControlGroups, read_text
 
 from ..attach import CommandResult, Patience, run_command
 from ..causes import failed_process
-from ..machine import Cores, Kernel
+from ..machine import Cores
 from ..probe import KEYS, ProbeSettings, boot_id
 from ..session import SCRATCH, read_session
 from ..session.after_run import Proof
 from ..session.model import CommandOutcome, Session
 from .baseline import DIGESTS, ComparedSamples, step_durations
-from .staging import StagingError, staged
 
 BUSY = "cpu_cores_busy"
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "POLARS_MAX_THREADS")
 DETAIL_LINES = 12
-MAKING = {"native_decode", "cache", "indexed_tar"}
+MAKING = {"indexed_tar"}
 """Keys of changes that affect how samples are produced."""
 PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
 """Patience with processes that outlive the command; their fate is not reported."""
@@ -44,13 +42,11 @@ class Others:
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
         clock: Callable[[], float] = time.monotonic,
         used_s: Callable[[], float] = used_s,
     ) -> None:
-        known = Kernel() if kernel is None else kernel
         own = os.getpid()
-        self._cores = Cores(known, own, ControlGroups(known.text, own))
+        self._cores = Cores(own, ControlGroups(read_text, own))
         self._clock, self._used_s = clock, used_s
         self._began, self._used = clock(), used_s()
         self._cores.read(self._began)
@@ -63,14 +59,8 @@ class Others:
 
 
 def variables(changes: dict[str, Any]) -> dict[str, str]:
-    """Return the environment variables for a run with these changes.
-
-    Workers are limited from inside (probe/remedies), since they inherit the trainer's variables.
-    """
-    most = changes.get("threads", {}).get("trainer")
-    found = {} if most is None else dict.fromkeys(THREADS, str(most))
-    found |= changes.get("environment", {})
-    return found | ({"HEADRACE_CACHE_ONLY": "1"} if "loader" in changes else {})
+    """Return the environment variables for a run with these changes."""
+    return {"HEADRACE_CACHE_ONLY": "1"} if "loader" in changes else {}
 
 
 @dataclass(frozen=True)
@@ -79,8 +69,6 @@ class TrialRequest:
 
     changes: dict[str, Any]
     steps: int
-    warmup: int | None
-    """Warm-up steps; None for as many as empty the prefetch queue."""
     most_s: float
     """Time limit in seconds."""
 
@@ -116,46 +104,39 @@ def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str]
 
 
 def attempt(command: list[str], like: ProbeSettings, order: TrialRequest, run_it: Execute = execute) -> Trial:
-    """Run `command` with the settings of the measured run, `like`, changed by `order`.
-
-    Its staged files and evidence are removed.
-    """
+    """Run `command` with the settings of the measured run, `like`, changed by `order`. Its evidence is removed."""
     unknown = sorted(set(order.changes) - KEYS)
     if unknown:
         return Trial("not applied", f"this version knows no way to apply {', '.join(unknown)}")
     folder = Path(tempfile.mkdtemp(prefix="headrace-doctor-proof-"))
     try:
         return _run(command, like, folder, order, run_it)
-    except StagingError as error:
-        return Trial("not applied", f"staging: {error}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequest, run_it: Execute) -> Trial:
     begun = time.monotonic()
-    with staged(order.changes.get("staging", []), deadline=begun + order.most_s) as pairs:
-        settings = replace(
-            like,
-            folder=str(folder),
-            origin_us=time.monotonic_ns() // 1000,
-            origin_wall_us=time.time_ns() // 1000,
-            boot_id=boot_id(),
-            observe=False,
-            scratch=str(folder / SCRATCH) if like.scratch else "",
-            warmup=like.warmup if order.warmup is None else order.warmup,
-            steps=order.steps,
-            enough=0,
-            replay=0,
-            drain_s=0.0,
-            proves=True,
-            changes={**order.changes, **({"staging": pairs} if pairs else {})},
-            digests=DIGESTS,
-        )
-        settings.write()
-        others = Others()
-        ended = run_it(command, settings, variables(order.changes), order.most_s)
-        others_cores = others.cores()
+    settings = replace(
+        like,
+        folder=str(folder),
+        origin_us=time.monotonic_ns() // 1000,
+        origin_wall_us=time.time_ns() // 1000,
+        boot_id=boot_id(),
+        observe=False,
+        scratch=str(folder / SCRATCH) if like.scratch else "",
+        steps=order.steps,
+        enough=0,
+        replay=0,
+        drain_s=0.0,
+        proves=True,
+        changes=order.changes,
+        digests=DIGESTS,
+    )
+    settings.write()
+    others = Others()
+    ended = run_it(command, settings, variables(order.changes), order.most_s)
+    others_cores = others.cores()
     outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines)
     session = read_session(folder, outcome=outcome, mode="measure")
     why, detail = _verdict(session, ended, order.changes)

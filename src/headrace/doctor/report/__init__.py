@@ -1,12 +1,11 @@
-"""Reports of a diagnosis: terminal, plain text, HTML, JSON and a live view."""
+"""Reports of a diagnosis: terminal, HTML and JSON."""
 
 from __future__ import annotations
 
-from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.live import RunStatus
 from headrace.doctor.report.outputs import Outputs, UnreadConsole, document, write_whole
 from headrace.doctor.report.run_text import versions
-from headrace.doctor.report.terminal import show, text
+from headrace.doctor.report.terminal import show
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 from headrace.doctor.report.tuned import Paste, TuneReport, show_tuning
 from headrace.doctor.report.view import ReportView, report_view

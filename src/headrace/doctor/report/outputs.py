@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import counted
 from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.first_screen import first_screen
-from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
+from headrace.doctor.report.terminal import TEXT_WIDTH, show
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session import encode_session
 from headrace.doctor.session.model import Session
@@ -85,7 +84,6 @@ STANDARD_OUTPUT = "-"
 class Outputs:
     """Requested outputs. If one output cannot be written, an error names it and the others are still written."""
 
-    report: Path | None = None
     html: Path | None = None
     json: str | None = None
     """Path of the session file. With `-`, JSON goes to standard output and everything else to standard error."""
@@ -93,20 +91,14 @@ class Outputs:
     """File for a diff of all remedies' changes to the user's files."""
     draft: Path | None = None
     """New file for the module with Headrace's Loader."""
-    pictures: Path | None = None
-    """Folder for pictures of faults of the data. The HTML page has them anyway."""
     verbose: bool = False
 
     @property
     def json_to_standard_output(self) -> bool:
         return self.json == STANDARD_OUTPUT
 
-    @property
-    def shows_pictures(self) -> bool:
-        return self.html is not None or self.pictures is not None
-
     def console(self) -> Console:
-        """Return the report's console. Without a terminal, its width is that of the text file."""
+        """Return the report's console. Without a terminal, its width is `TEXT_WIDTH`."""
         console = UnreadConsole(stderr=self.json_to_standard_output)
         if not console.is_terminal and "COLUMNS" not in os.environ:
             console.width = TEXT_WIDTH
@@ -114,13 +106,7 @@ class Outputs:
 
     def check(self) -> None:
         """Raise UsageError if a file cannot be written, before a run that may take hours."""
-        if self.pictures is not None:
-            try:
-                self.pictures.mkdir(exist_ok=True)
-            except OSError as error:
-                raise UsageError(f"--pictures: expected a folder, got {self.pictures} ({error.strerror})") from error
         files = {
-            "--report": self.report,
             "--html": self.html,
             "--json": self._json_path,
             "--apply": self.apply,
@@ -153,7 +139,7 @@ class Outputs:
         diagnosis: Diagnosis,
         prescription: Prescription | None,
         *,
-        saved: Path | None,
+        saved: Path | None = None,
         pictures: Mapping[int, FaultPicture] = MappingProxyType({}),
     ) -> list[str]:
         """Write everything and return the failures. `saved` is an existing session file.
@@ -167,9 +153,7 @@ class Outputs:
             again = f"headrace doctor show {shlex.quote(str(source))}"
         failed += _applied(self.apply, session, prescription)
         failed += _drafted(self.draft, session)
-        failed += _pictured(self.pictures, session, pictures)
         view = report_view(session, diagnosis, prescription, again=again)
-        failed += _written("--report", self.report, lambda: [text(view)])
         if self.html is not None:
             from headrace.doctor.report.html.page import html_page  # jinja2 is needed only here
 
@@ -259,22 +243,6 @@ def _drafted(path: Path | None, session: Session) -> list[str]:
     print(
         f"headrace: --draft: {path} has {marked}; `python {shlex.quote(str(path))}` compares samples", file=sys.stderr
     )
-    return []
-
-
-def _pictured(folder: Path | None, session: Session, pictures: Mapping[int, FaultPicture]) -> list[str]:
-    """Write pictures of faults, `CODE.png` or `CODE-2.png`, and return error messages."""
-    if folder is None:
-        return []
-    codes: Counter[str] = Counter()
-    for place, picture in pictures.items():
-        code = session.faults[place].code
-        codes[code] += 1
-        path = folder / f"{code}-{codes[code]}.png" if codes[code] > 1 else folder / f"{code}.png"
-        try:
-            path.write_bytes(picture.png)
-        except OSError as error:
-            return [f"--pictures: expected a file to write, got {path} ({error.strerror or error})"]
     return []
 
 

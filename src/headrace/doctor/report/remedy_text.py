@@ -12,6 +12,8 @@ from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
 MEASURED = "measured"
+SHOWN_IDLE = ("loader", "workers")
+"""Codes of remedies that reports show even if they would not help; JSON has all."""
 _UNPROVED = {
     "broke": "breaks the run",
     "not applied": "could not be tried",
@@ -209,5 +211,5 @@ def remedy_rows(prescription: Prescription | None) -> RemedyRows:
         helps=rows,
         numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in codes],
         together=RemedyRow("Together", best if len(codes) > 1 else None, proof, without=without),
-        idle=[(title(remedy), remedy.why) for remedy in prescription.remedies if not remedy.helps],
+        idle=[(title(one), one.why) for one in prescription.remedies if not one.helps and one.code in SHOWN_IDLE],
     )

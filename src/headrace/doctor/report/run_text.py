@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.doctor.causes import LAUNCHERS, failed_process
-from headrace.doctor.measure import Host, ProbeCost, early_steps
-from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
+from headrace.doctor.measure import Host, ProbeCost
+from headrace.doctor.quantities import counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
-from headrace.doctor.session.trainers import DRAIN, EARLY, LOAD, OBSERVE, REPLAY, Trainer
+from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY, Trainer
 
 CLOCK_IS_LOW = 0.8
 """Share of a GPU's maximum clock below which the clock is reported."""
@@ -29,7 +29,6 @@ _ENDINGS = {
 }
 _WINDOWS = {
     OBSERVE: "observed",
-    EARLY: "replayed after the first epoch",
     REPLAY: "replayed",
     LOAD: "replayed with workers running",
     DRAIN: "drained",
@@ -77,9 +76,7 @@ def windows_text(session: Session) -> str:
         return ""
     said = []
     for window in trainer.windows:
-        within = range(window.first, window.first + window.steps)
-        early = sum(number in within for number in early_steps(trainer)) if window.name == OBSERVE else 0
-        steps = counted(window.steps - window.settling - early, "step")
+        steps = counted(window.steps - window.settling, "step")
         many = steps if window.steps else counted(len(trainer.drained.index), "batch")
         said.append(f"{many} {_WINDOWS.get(window.name, window.name)} in {duration(window.end - window.start)}")
     return " · ".join(said)
@@ -129,11 +126,9 @@ def _memory(host: Host) -> Iterator[str]:
 
 
 def _gpus(host: Host) -> Iterator[tuple[str, str]]:
-    gpus = host.facts.get("gpus")
-    if not gpus:
-        why = host.facts.get("gpus_unknown")
-        yield "GPU", f"{ABSENT} ({why})" if why else ABSENT
-        return
+    """Yield a line for each GPU that worked."""
+    known = host.facts.get("gpus") or {}
+    gpus = {name: facts for name, facts in known.items() if host.mean(f"{name}_utilisation_percent") != 0}
     for name, facts in sorted(gpus.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])]):
         yield f"GPU {name.removeprefix('gpu')}", ", ".join(_gpu(host, name, facts))
 
@@ -141,8 +136,7 @@ def _gpus(host: Host) -> Iterator[tuple[str, str]]:
 def _gpu(host: Host, name: str, facts: dict[str, Any]) -> Iterator[str]:
     """Yield figures of one GPU. GPU-Util is included with its actual meaning, because other tools show it."""
     yield str(facts.get("name") or "")
-    activity, utilisation = (_of_hundred(host.mean(f"{name}_{one}")) for one in ("sm_percent", "utilisation_percent"))
-    yield f"SMs busy {activity} (GPU-Util {utilisation}: some kernel ran at all)"
+    yield f"GPU-Util {_of_hundred(host.mean(f'{name}_utilisation_percent'))} (some kernel ran at all)"
     yield f"memory {sizes(host.peak(f'{name}_memory_used_bytes'), facts.get('memory_bytes'))}"
     mhz, most_mhz = host.mean(f"{name}_sm_clock_mhz"), facts.get("sm_clock_max_mhz")
     if mhz is not None and most_mhz is not None and mhz < CLOCK_IS_LOW * most_mhz:
@@ -190,11 +184,7 @@ def note_texts(session: Session) -> Iterator[tuple[str, str]]:
         yield f"{code}{who}", text
     cut = sum(process.cut for process in session.processes)
     if cut:
-        yield "", f"the evidence of {counted(cut, 'process')} is thinned or cut short; means are of what remained"
-    passed = [sum(rest.steps for rest in trainer.rests) for trainer in session.trainers if trainer.rests]
-    if passed:
-        steps = counted(max(passed), "step")
-        yield "", f"{steps} passed unmeasured, so that the run is not slowed down; shares are of the others"
+        yield "", f"the evidence of {counted(cut, 'process')} is cut short; means are of what remained"
 
 
 def cost_text(cost: ProbeCost) -> str:

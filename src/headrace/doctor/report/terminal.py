@@ -1,4 +1,4 @@
-"""Terminal report: verdict first, then evidence, then remedies. It shows as many rows of the view as `ReportDetail`."""
+"""Terminal report: one screen with the verdict, its cause and the best remedies; or, if verbose, the whole view."""
 
 from __future__ import annotations
 
@@ -7,78 +7,69 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from headrace.doctor.measure import WAIT
-from headrace.doctor.quantities import ABSENT, counted, duration, percent, times
+from headrace.doctor.quantities import ABSENT, counted, duration, times
 from headrace.doctor.report.first_screen import FirstScreen
 from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, interval, part_line
-from headrace.doctor.report.terminal_layout import (
-    ALL,
-    SCREEN,
-    SCREEN_WITH_REMEDIES,
-    ReportDetail,
-    TerminalPage,
-    TerminalRow,
-    heat,
-)
-from headrace.doctor.report.view import FindingRow, LoaderView, ReportView, Row, StepSection
+from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow, heat
+from headrace.doctor.report.view import LoaderView, ReportView, Row, StepSection
+from headrace.doctor.session.after_run import DataFault
 
 TEXT_WIDTH = 100
 PLACE_ROOM = 14
 """Cells of a row reserved for columns next to a source place."""
-KEY_CELLS = 40
-"""Maximum length of a sample's key, so that its cost stays visible."""
 REFUSED = "refused"
 """Text in place of the gain of a refuted remedy."""
 TITLE = 0.38
 """Maximum share of the page's width for titles next to figures."""
+MOST_REMEDIES = MOST_FAULTS = 3
+MOST_LAST_LINES = 6
+"""Lines of a failed command's output, and of a hanging process's stack, on one screen."""
 
 
 def show(view: ReportView, console: Console, *, verbose: bool = False) -> None:
-    """Print the report with the console's width and colours, in ASCII if the console supports nothing else."""
+    """Print the report with the console's width and colours, in ASCII if the console supports nothing else.
+
+    Unless `verbose`, it usually fits a terminal of 40 lines.
+    """
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
-    put_report(page, view, ALL if verbose else SCREEN_WITH_REMEDIES if view.remedies.helps else SCREEN)
+    _put_first(page, view.screen, "bold" if view.waits is None else f"bold {heat(view.waits)}")
+    page.line(f"{view.ended}: {view.command}", indent=0, style="dim")
+    (_put_all if verbose else _put_screen)(page, view)
+    if view.again:
+        page.copyable(view.again, lead="Again: ")
     page.show(console)
 
 
-def text(view: ReportView) -> str:
-    """Return the whole report as plain text."""
-    page = TerminalPage(TEXT_WIDTH)
-    put_report(page, view, ALL)
-    return "".join(line.plain.rstrip() + "\n" for line in page.lines)
+def _put_screen(page: TerminalPage, view: ReportView) -> None:
+    _put_quoted(page, "Last lines of the command", view.last_words[-MOST_LAST_LINES:])
+    for title, stack in view.hanging[:1]:
+        _put_quoted(page, title, stack[-MOST_LAST_LINES:])
+    _put_faults(page, view.faults[:MOST_FAULTS], len(view.faults))
+    _put_remedies(page, view)
+    rest = [counted(len(view.findings), "finding"), counted(len(view.notes), "note")]
+    page.line(f"--verbose shows the step, the loader, the machine, {' and '.join(rest)}", indent=0, style="dim")
 
 
-def put_report(page: TerminalPage, view: ReportView, detail: ReportDetail) -> None:
-    """Add every section of the report to the page."""
-    _put_first(page, view.screen, "bold" if view.waits is None else f"bold {heat(view.waits)}")
-    page.line(f"{view.ended}: {view.command}", indent=0, style="dim")
-    for lead, said in (("windows: ", view.windows), ("phases: ", view.phases)):
-        if detail.windows and said:
-            page.sentence(said, lead=lead, style="dim")
-    _put_quoted(page, "Last lines of the command", view.last_words, detail)
+def _put_all(page: TerminalPage, view: ReportView) -> None:
+    for lead, text in (("windows: ", view.windows), ("phases: ", view.phases)):
+        if text:
+            page.sentence(text, lead=lead, style="dim")
+    _put_quoted(page, "Last lines of the command", view.last_words)
     for title, stack in view.hanging:
-        _put_quoted(page, title, stack, detail)
-    for step in view.steps[: detail.budgets]:
-        _put_step(page, step, detail)
-    for loader in view.loaders[: detail.loaders]:
-        _put_loader(page, loader, detail)
-    _put_left(page, len(view.loaders) - detail.loaders, "loader", detail)
-    _put_ranks(page, view.ranks, detail)
-    for machine in view.machines[: detail.machines]:
+        _put_quoted(page, title, stack)
+    for step in view.steps:
+        _put_step(page, step)
+    for loader in view.loaders:
+        _put_loader(page, loader)
+    _put_ranks(page, view.ranks)
+    for machine in view.machines:
         page.heading("Machine", machine.names)
-        for name, said in machine.lines:
-            page.sentence(said, lead=f"  {name:<7} ")
-    _put_left(page, len(view.machines) - detail.machines, "machine", detail)
-    if view.faults:
-        page.heading("Faults of the data", counted(len(view.faults), "kind"))
-    for fault in view.faults:
-        page.sentence(f"{fault.code} ({fault.certainty})  {fault.evidence}", lead="  • ")
-        page.sentence(fault.mend, lead="    → ")
-        for line in fault.patch.expandtabs().splitlines():
-            page.code(line, indent=5)
-    _put_findings(page, view.findings, detail)
-    _put_remedies(page, view, detail)
-    _put_notes(page, view, detail)
-    if view.again:
-        page.copyable(view.again, lead="Again: ")
+        for name, text in machine.lines:
+            page.sentence(text, lead=f"  {name:<7} ")
+    _put_faults(page, view.faults, len(view.faults))
+    _put_findings(page, view)
+    _put_reasons(page, view)
+    _put_notes(page, view)
 
 
 def _put_first(page: TerminalPage, screen: FirstScreen, style: str) -> None:
@@ -91,25 +82,25 @@ def _put_first(page: TerminalPage, screen: FirstScreen, style: str) -> None:
             page.sentence(" · ".join(terms), lead="  ")
 
 
-def _put_quoted(page: TerminalPage, title: str, lines: Sequence[str], detail: ReportDetail) -> None:
-    """Add the last lines of foreign output."""
+def _put_quoted(page: TerminalPage, title: str, lines: Sequence[str]) -> None:
+    """Add lines of foreign output."""
     if lines:
         page.heading(title)
-        for line in lines[-detail.last_lines :]:
+        for line in lines:
             page.quote(line)
 
 
-def _left(left: int, one: str, detail: ReportDetail) -> str:
-    """Return the number of omitted items and how to see them; empty if there are none."""
-    return f"and {counted(left, one)} more: {detail.rest}" if left > 0 else ""
+def _put_faults(page: TerminalPage, faults: Sequence[DataFault], count: int) -> None:
+    if faults:
+        page.heading("Faults of the data", counted(count, "kind"))
+    for fault in faults:
+        page.sentence(f"{fault.code} ({fault.certainty})  {fault.evidence}", lead="  • ")
+        page.sentence(fault.mend, lead="    → ")
+        for line in fault.patch.expandtabs().splitlines():
+            page.code(line, indent=5)
 
 
-def _put_left(page: TerminalPage, left: int, one: str, detail: ReportDetail) -> None:
-    if said := _left(left, one, detail):
-        page.line(said, style="dim")
-
-
-def _put_step(page: TerminalPage, step: StepSection, detail: ReportDetail) -> None:
+def _put_step(page: TerminalPage, step: StepSection) -> None:
     page.heading(step.title, " · ".join(step.summary))
     rows = []
     for part in step.parts:
@@ -117,62 +108,54 @@ def _put_step(page: TerminalPage, step: StepSection, detail: ReportDetail) -> No
         style = heat(part.share or 0.0) if part.label == WAIT else "cyan"
         rows.append(TerminalRow(part.label, figures, part.share, style, gpu))
     page.rows(rows)
-    for lead, parts in (("of the wait", step.wait[: detail.stages]), ("caused by", step.causes[: detail.causes])):
+    for lead, parts in (("of the wait", step.wait), ("caused by", step.causes)):
         if parts:
             page.sentence(" · ".join(f"{part.label} {part.cells[1]}" for part in parts), lead=f"  {lead}: ")
 
 
-def _put_loader(page: TerminalPage, loader: LoaderView, detail: ReportDetail) -> None:
-    """Add stages with their cost, CPU share and number of calls, then source lines and slow samples."""
+def _put_loader(page: TerminalPage, loader: LoaderView) -> None:
+    """Add stages with their cost, CPU share and number of calls, then source lines."""
     page.heading(loader.title, " · ".join(loader.summary) + ", of which:")
     rows = []
-    for stage in loader.stages[: detail.stages]:
+    for stage in loader.stages:
         of_whole, *figures = stage.cells
         units = zip(figures, ("/sample", " CPU", "/batch"), strict=True)
-        said = [f"{one}{unit}" for one, unit in units if one not in ("", ABSENT)]
-        rows.append(TerminalRow(stage.label, (of_whole,), stage.share, heat(stage.share or 0.0), ", ".join(said)))
-    if (left := len(loader.stages) - detail.stages) > 0:
-        share, us = loader.production.rest(detail.stages)
-        rows.append(TerminalRow(f"{left} more", (percent(share),), share, "dim", f"{duration(us)}/sample"))
+        texts = [f"{figure}{unit}" for figure, unit in units if figure not in ("", ABSENT)]
+        rows.append(TerminalRow(stage.label, (of_whole,), stage.share, heat(stage.share or 0.0), ", ".join(texts)))
     page.rows(rows)
-    places = [page.shorten(line.label, page.width - PLACE_ROOM, keep="end") for line in loader.lines[: detail.lines]]
-    page.rows([TerminalRow(f"line {at}", line.cells) for at, line in zip(places, loader.lines, strict=False)])
-    for key, (took, multiple, stage_name), _ in loader.slow[: detail.slow]:
-        shown = page.shorten(key, KEY_CELLS)
-        page.line(f"slow sample {shown}: {took}, {multiple} the median, most in {stage_name}")
+    places = [page.shorten(line.label, page.width - PLACE_ROOM, keep="end") for line in loader.lines]
+    page.rows([TerminalRow(f"line {at}", line.cells) for at, line in zip(places, loader.lines, strict=True)])
     page.sentence(loader.start_up, lead="  start-up: ")
 
 
-def _put_ranks(page: TerminalPage, ranks: Sequence[Row], detail: ReportDetail) -> None:
+def _put_ranks(page: TerminalPage, ranks: Sequence[Row]) -> None:
     if not ranks:
         return
     page.heading(f"{len(ranks)} ranks", "how often each is the last to arrive, and what it waits for in a step")
     rows = [TerminalRow("", ("last", "late by", "data", "a peer", "sending"), remark="late because of")]
-    for label, (_, *figures, cause), _ in ranks[: detail.ranks]:
-        rows.append(TerminalRow(label, figures, remark=cause))
+    rows += [TerminalRow(label, figures, remark=cause) for label, (_, *figures, cause), _ in ranks]
     page.rows(rows)
-    _put_left(page, len(ranks) - detail.ranks, "rank", detail)
 
 
-def _put_findings(page: TerminalPage, findings: Sequence[FindingRow], detail: ReportDetail) -> None:
-    if findings:
-        page.heading("What to look at", _left(len(findings) - detail.findings, "finding", detail))
-    for one in findings[: detail.findings]:
-        weight = f"{one.weight} of a step  " if one.weight else ""
-        page.sentence(f"{weight}{one.text}", lead="  • ")
-        page.sentence(one.evidence, lead="    ", style="dim")
-        if detail.advice and one.advice:
-            page.sentence(one.advice, lead="    → ")
+def _put_findings(page: TerminalPage, view: ReportView) -> None:
+    if view.findings:
+        page.heading("What to look at")
+    for finding in view.findings:
+        weight = f"{finding.weight} of a step  " if finding.weight else ""
+        page.sentence(f"{weight}{finding.text}", lead="  • ")
+        page.sentence(finding.evidence, lead="    ", style="dim")
+        if finding.advice:
+            page.sentence(finding.advice, lead="    → ")
 
 
-def _put_notes(page: TerminalPage, view: ReportView, detail: ReportDetail) -> None:
+def _put_notes(page: TerminalPage, view: ReportView) -> None:
     """Add notes. For a note with many lines, such as a traceback, the last line comes first as the summary."""
     if view.notes or view.cost:
-        page.heading("Notes", _left(len(view.notes) - detail.notes, "note", detail))
-    for head, said in view.notes[: detail.notes]:
-        lines = said.rstrip().splitlines() or [""]
+        page.heading("Notes")
+    for head, text in view.notes:
+        lines = text.rstrip().splitlines() or [""]
         page.sentence(f"{head}: {lines[-1]}" if head else lines[-1], lead="  • ")
-        for line in lines[:-1][: detail.note_lines]:
+        for line in lines[:-1]:
             page.quote(line, indent=4)
     if view.cost:
         page.sentence(view.cost, lead="  • ")
@@ -181,29 +164,29 @@ def _put_notes(page: TerminalPage, view: ReportView, detail: ReportDetail) -> No
 # Remedies
 
 
-def _put_remedies(page: TerminalPage, view: ReportView, detail: ReportDetail) -> None:
-    """Add helpful remedies in the prescription's order, then the others, each with its number."""
-    rows = view.remedies
+def _put_bounds(page: TerminalPage, view: ReportView) -> bool:
+    """Add the heading of the remedies with the lower bounds of a step. Return False if there are neither."""
     if not view.bounds and not view.has_remedies:
-        return
-    bounds = [f"{one.label} {one.cells[0]}" for one in view.bounds if one.bar]
+        return False
+    bounds = [f"{bound.label} {bound.cells[0]}" for bound in view.bounds if bound.bar]
     bounds += [f"no lower bounds: {view.no_bounds}"] if view.no_bounds else []
     page.heading("What to do", " · ".join(bounds))
-    first = [(place, row) for place, row in enumerate(rows.helps, 1) if place <= detail.remedies or row.outcome]
-    left = _left(len(rows.helps) - len(first), "remedy", detail)
-    if detail.reasons:
-        _put_reasons(page, first, rows, left)
-    else:
-        shown = [_remedy_row(row, f"{place}. {row.title}") for place, row in first]
-        if len(rows.numbers) > 1:
-            shown.append(_remedy_row(rows.together, f"{rows.together.title}: {rows.combined}"))
-        if left:
-            shown.append(TerminalRow(left, ("", "", "")))
-        page.entries(shown, most_label=round(page.width * TITLE))
-    for place, (title, why) in enumerate(rows.idle[: detail.idle_remedies], start=1):
-        others = len(rows.idle) - place if place == detail.idle_remedies else 0
-        more = f" · and {others} more: {detail.rest}" if others > 0 else ""
-        page.sentence(f"{title} – {why}{more}", lead="  would not help: ")
+    return True
+
+
+def _put_remedies(page: TerminalPage, view: ReportView) -> None:
+    """Add the first remedies, and those that were tried, in the prescription's order and with their numbers."""
+    if not _put_bounds(page, view):
+        return
+    rows = view.remedies
+    numbered = list(enumerate(rows.helps, 1))
+    first = [(number, row) for number, row in numbered if row.outcome or number <= MOST_REMEDIES][:MOST_REMEDIES]
+    shown = [_remedy_row(row, f"{number}. {row.title}") for number, row in first]
+    if len(rows.numbers) > 1:
+        shown.append(_remedy_row(rows.together, f"{rows.together.title}: {rows.combined}"))
+    if len(rows.helps) > len(first):
+        shown.append(TerminalRow(f"and {counted(len(rows.helps) - len(first), 'remedy')} more", ("", "", "")))
+    page.entries(shown, most_label=round(page.width * TITLE))
 
 
 def _remedy_row(row: RemedyRow, label: str) -> TerminalRow:
@@ -217,27 +200,39 @@ def _remedy_row(row: RemedyRow, label: str) -> TerminalRow:
     return TerminalRow(label, (duration(prediction.step_us), f"({between})" if between else "", gained), remark=remark)
 
 
-def _put_reasons(page: TerminalPage, first: Sequence[tuple[int, RemedyRow]], rows: RemedyRows, left: str) -> None:
-    """Add remedies with the reason and the change of each."""
-    for place, row in first:
-        page.sentence(f"{row.title}: {row.predicted or 'its gain is unknown'}", lead=f"  {place}. ")
-        if row.outcome is not None:
-            page.sentence("; ".join(filter(None, (row.proved, row.samples))), lead="     ")
-        if (own := row.remedy) is None:
-            continue
-        page.sentence(f"{own.why} (confidence {own.confidence})", lead="     ", style="dim")
-        if row.costs:
-            page.sentence(f"costs {row.costs}", lead="     ", style="dim")
-        for part in own.parts:
-            page.sentence(part_line(part), lead="     • ", style="dim")
-        if own.edit is not None:
-            for line in own.edit.diff.expandtabs().splitlines():
-                page.code(line, indent=5)
-        elif own.hint:
-            page.sentence(own.hint, lead="     → ")
-    if left:
-        page.line(left, style="dim")
+def _put_reasons(page: TerminalPage, view: ReportView) -> None:
+    """Add all remedies with the reason and the change of each, and those that would not help."""
+    if not _put_bounds(page, view):
+        return
+    rows = view.remedies
+    for number, row in enumerate(rows.helps, 1):
+        _put_reason(page, number, row)
+    _put_together(page, rows)
+    for title, why in rows.idle:
+        page.sentence(f"{title} – {why}", lead="  would not help: ")
+
+
+def _put_reason(page: TerminalPage, number: int, row: RemedyRow) -> None:
+    page.sentence(f"{row.title}: {row.predicted or 'its gain is unknown'}", lead=f"  {number}. ")
+    if row.outcome is not None:
+        page.sentence("; ".join(filter(None, (row.proved, row.samples))), lead="     ")
+    remedy = row.remedy
+    if remedy is None:
+        return
+    page.sentence(f"{remedy.why} (confidence {remedy.confidence})", lead="     ", style="dim")
+    if row.costs:
+        page.sentence(f"costs {row.costs}", lead="     ", style="dim")
+    for part in remedy.parts:
+        page.sentence(part_line(part), lead="     • ", style="dim")
+    if remedy.edit is not None:
+        for line in remedy.edit.diff.expandtabs().splitlines():
+            page.code(line, indent=5)
+    elif remedy.hint:
+        page.sentence(remedy.hint, lead="     → ")
+
+
+def _put_together(page: TerminalPage, rows: RemedyRows) -> None:
     whole = rows.together
-    said = "; ".join(filter(None, (whole.predicted, whole.proved, whole.samples, whole.without)))
-    if said and len(rows.numbers) > 1:
-        page.sentence(said, lead=f"  together ({rows.combined}): ")
+    text = "; ".join(filter(None, (whole.predicted, whole.proved, whole.samples, whole.without)))
+    if text and len(rows.numbers) > 1:
+        page.sentence(text, lead=f"  together ({rows.combined}): ")

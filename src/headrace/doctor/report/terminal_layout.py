@@ -1,11 +1,11 @@
-"""Layout of terminal reports: headings, sentences, rows with bars, and limits that fit a screen."""
+"""Layout of terminal reports: headings, sentences and rows with bars."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, RenderableType
@@ -167,37 +167,3 @@ class TerminalPage:
 
     def _signs(self, text: str) -> str:
         return text.translate(_ASCII) if self._ascii else text
-
-
-@dataclass(frozen=True)
-class ReportDetail:
-    """Maximum rows of each kind. The default usually fits a 40-line terminal. The report names what it omits."""
-
-    findings: int = 1
-    advice: int = 1
-    """Advice of each finding, shown if above 0."""
-    budgets: int = 1
-    causes: int = 0
-    stages: int = 4
-    lines: int = 1
-    slow: int = 1
-    loaders: int = 1
-    ranks: int = 8
-    notes: int = 2
-    note_lines: int = 0
-    machines: int = 1
-    last_lines: int = 6
-    remedies: int = 3
-    idle_remedies: int = 1
-    reasons: int = 0
-    """Reason and code change of each remedy, shown if above 0."""
-    windows: int = 0
-    """Windows of a measured run, shown if above 0."""
-    rest: str = field(default="--verbose", kw_only=True)
-    """Option that shows the omitted rows."""
-
-
-SCREEN = ReportDetail()
-SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, stages=2, slow=0, notes=1)
-"""Variant that leaves room for remedies."""
-ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))

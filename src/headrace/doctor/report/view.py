@@ -40,8 +40,8 @@ from headrace.doctor.report.run_text import (
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 
-SLOW = 2.0
-"""Multiple of the median from which a sample counts as slow."""
+LEAST_LINE = 0.05
+"""Share of batch production from which a line is shown."""
 
 
 class Segment(NamedTuple):
@@ -101,8 +101,6 @@ class LoaderView:
     """Share, wall time per sample, share of it spent computing, and calls per batch if any."""
     lines: Sequence[Row]
     """Share of batch production."""
-    slow: Sequence[Row]
-    """Time, multiple of the median, and main stage."""
     start_up: str
     production: LoaderProduction
 
@@ -289,11 +287,10 @@ def _loaders(diagnosis: Diagnosis) -> Iterator[LoaderView]:
                 f"{duration(one.batch_us)} a batch",
             ],
             stages=[_stage(stage) for stage in one.stages],
-            lines=[Row(at.place, (percent(at.share),), (Segment("getitem", at.share),)) for at in one.lines],
-            slow=[
-                Row(slow.key, (duration(slow.wall_us), f"{number(slow.times)} ×", name_text(slow.stage)))
-                for slow in one.slow
-                if slow.times >= SLOW
+            lines=[
+                Row(at.place, (percent(at.share),), (Segment("getitem", at.share),))
+                for at in one.lines
+                if at.share >= LEAST_LINE
             ],
             start_up=(
                 f"{duration(one.start_up_us)} to start, {duration(one.first_batch_us)} to the first batch, "

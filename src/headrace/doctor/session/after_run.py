@@ -48,7 +48,7 @@ class SeenFolder:
     """The files of a folder that have some endings."""
 
     files: int = told("how many")
-    read: int = told("how many of them were read; an estimate from 64 on")
+    read: int = told("how many of them were read at most")
     ends: list[str] = told("of their names")
     is_deep: bool = told("whether files in folders below it count as well")
     sized: int = told("files whose sizes were looked up; if not all were, `bytes` is an estimate")
@@ -143,8 +143,7 @@ class LoaderTrial:
     first_us: float | None = told("from making it until its first batch", default=None)
     stand_in_us: float | None = told("a step of the stand-in without any loader", default=None)
     degree: str = told(
-        "`exact`, `part` (some of the batch is to be checked, or stays the script's own Python) or `no`; `draft` of an "
-        "earlier doctor is `part`",
+        "`exact`, `part` (some of the batch is to be checked, or stays the script's own Python) or `no`",
         default="",
     )
     reason: str = told("why it is not `exact`", default="")

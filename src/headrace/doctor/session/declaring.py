@@ -48,8 +48,7 @@ def told(
     """Return a dataclass field with its meaning for the docs.
 
     `written` is the field's type in a record if different from its own. `rows_of` is the kind of record that provides
-    the field's rows. A derived field is in no record. A column with `may_be_empty` is empty if no row has a value, or
-    in sessions of an older doctor.
+    the field's rows. A derived field is in no record. A column with `may_be_empty` is empty if no row has a value.
     """
     metadata = {
         "meaning": meaning,

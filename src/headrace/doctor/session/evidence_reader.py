@@ -66,7 +66,7 @@ class ProcessEvidence:
     """
 
     def __init__(self, first: Any, lines: EvidenceLines, most_bytes: int) -> None:
-        """Process the records. A file of at least half of `most_bytes`, its size limit, has been thinned."""
+        """Process the records. A file near `most_bytes`, its size limit, was cut."""
         facts = first.facts
         pid, parent, host = facts["pid"], facts.get("parent"), facts.get("host")
         self.process = model.ProbedProcess(
@@ -78,7 +78,7 @@ class ProcessEvidence:
             end=None,
             ended=None,
             facts={"process": facts},
-            cut=lines.damaged > 0 or lines.bytes * 2 >= most_bytes,
+            cut=lines.damaged > 0 or lines.bytes * 4 >= most_bytes * 3,
             evidence_bytes=lines.bytes,
         )
         self.trainer = trainers.Trainer(pid, self.process.host, rank=0)
@@ -169,9 +169,6 @@ class ProcessEvidence:
     def _change_batch(self, row: Row) -> None:
         for name in ("stages", "beside"):
             row[name] = [(self._stage(stage), calls, wall, cpu) for stage, calls, wall, cpu in row[name]]
-
-    def _change_slow(self, row: Row) -> None:
-        row["stages"] = [(self._stage(stage), wall) for stage, wall in row["stages"]]
 
     def _change_look(self, row: Row) -> None:
         stages = [(self._stage(stage), bool(drew), _known(same)) for stage, drew, same in row["stages"]]

@@ -183,11 +183,10 @@ class OpenedLine:
 
     time: Time = told("of the record")
     files: list[tuple[NameNumber, int]] = told("path and opens of the first 64 files of the process")
-    folders: list[tuple[NameNumber, int, Flag, list[str], list[int]]] = told(
-        "path, opens, whether it stands for all beneath it, at most 8 endings of names (then the empty text for all "
-        "others), and new hashes: the 64 least CRC-32 of the paths, from which the number of names over all processes "
-        "follows, exactly below 64 and else within about 25 %. At most 16 folders: with more, those within a folder "
-        "that holds half of them become that folder, and earlier records of them belong to it"
+    folders: list[tuple[NameNumber, int, Flag, list[str]]] = told(
+        "path, opens, whether it stands for all beneath it, and at most 8 endings of names (then the empty text for "
+        "all others). At most 16 folders: with more, those within a folder that holds half of them become that folder, "
+        "and earlier records of them belong to it"
     )
     rest: int = told("opens in folders that no such folder holds", default=0)
 
@@ -199,10 +198,9 @@ class RemoteLine:
 
     time: Time = told("of the record")
     batches: int = told("made meanwhile")
-    stores: list[tuple[NameNumber, int, int, Bytes, Duration, list[tuple[int, int]], list[int]]] = told(
-        "store, requests, failed, bytes, time until the answers began, requests by class of that time, and new hashes "
-        "of "
-        "what was asked for (object and range), as in `opened`. At most 16, others together as `other stores`"
+    stores: list[tuple[NameNumber, int, int, Bytes, Duration, list[tuple[int, int]]]] = told(
+        "store, requests, failed, bytes, time until the answers began, and requests by class of that time. At most 16, "
+        "others together as `other stores`"
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .model import CommandOutcome, ProbedProcess, Session, SessionNote
-from .trainers import DRAIN, EARLY, LOAD, REPLAY
+from .trainers import DRAIN, LOAD, REPLAY
 
-_REPLAYING = (EARLY, REPLAY, LOAD, DRAIN)
+_REPLAYING = (REPLAY, LOAD, DRAIN)
 """Windows in which the loop gets cached batches."""
 
 
@@ -27,8 +27,6 @@ def why_failed(outcome: CommandOutcome, processes: Sequence[ProbedProcess]) -> s
 class FailedReplay(NamedTuple):
     """Failure of a run in a window of cached batches without measurements."""
 
-    is_early: bool
-    """True if the batches were added to the first epoch."""
     why: str
 
     @classmethod
@@ -37,21 +35,13 @@ class FailedReplay(NamedTuple):
         failed = [one for one in session.processes if ended_in(one)]
         if session.outcome.why != "failed" or not failed:
             return None
-        return cls(any(ended_in(one) == EARLY for one in failed), why_failed(session.outcome, failed))
+        return cls(why_failed(session.outcome, failed))
 
     @property
     def text(self) -> str:
-        where = "added to its first epoch" if self.is_early else "repeated"
-        return f"The script ended by {self.why} on cached batches that were {where}."
-
-    @property
-    def left_out(self) -> dict[str, Any]:
-        """Settings for a run without these batches."""
-        return {"early": False} if self.is_early else {"replay": 0, "drain_s": 0.0}
+        return f"The script ended by {self.why} on repeated batches."
 
     @property
     def note(self) -> SessionNote:
         """Note about this run, for a later run."""
-        if self.is_early:
-            return SessionNote("replay-failed", f"{self.text} The command ran again without them.")
         return SessionNote("no-replay", f"The run was only observed. {self.text}")

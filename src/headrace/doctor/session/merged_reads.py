@@ -6,13 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headrace.doctor.probe import MOST_HASHES
-
 from .producers import FileOpens, OpenedFile, OpenedFolder, RemoteReads, StoreReads
 
 NamedRecord = tuple[Any, dict[int, str]]
 """Record of a process with the names in its file by number."""
-_HASHES = 1 << 32
 
 
 def merge_opened(records: Iterable[NamedRecord]) -> FileOpens:
@@ -42,10 +39,9 @@ def merge_opened(records: Iterable[NamedRecord]) -> FileOpens:
 
 
 def _folder(path: str, counts: Sequence[Sequence[Any]]) -> OpenedFolder:
-    """Merge the counts of one folder: opens, whether counted as a whole, endings, and hashes of names."""
-    opens, deep, ends, hashes = zip(*counts, strict=True)
-    names, is_exact = _names_of(hashes)
-    return OpenedFolder(path, sum(opens), names, is_exact, any(deep), sorted(set[str]().union(*ends)))
+    """Merge the counts of one folder: opens, whether counted as a whole, and endings."""
+    opens, deep, ends = zip(*counts, strict=True)
+    return OpenedFolder(path, sum(opens), any(deep), sorted(set[str]().union(*ends)))
 
 
 def merge_remote(records: Iterable[NamedRecord]) -> RemoteReads:
@@ -62,7 +58,7 @@ def merge_remote(records: Iterable[NamedRecord]) -> RemoteReads:
 
 
 def joined_remote(first: RemoteReads, second: RemoteReads) -> RemoteReads:
-    """Join the reads of two nodes. Their requests count as distinct, because an overlap is unknown."""
+    """Join the reads of two nodes."""
     stores = {store.place: store for store in first.stores}
     for store in second.stores:
         same = stores.get(store.place)
@@ -76,17 +72,14 @@ def joined_remote(first: RemoteReads, second: RemoteReads) -> RemoteReads:
             bytes=same.bytes + store.bytes,
             first_us=same.first_us + store.first_us,
             latencies=_latencies([same.latencies, store.latencies]),
-            distinct=same.distinct + store.distinct,
-            is_exact=False,
         )
     return RemoteReads(first.batches + second.batches, sorted(stores.values(), key=lambda store: -store.bytes))
 
 
 def _store(place: str, counts: Sequence[Sequence[Any]]) -> StoreReads:
     """Merge the processes' counts for one store."""
-    requests, failed, sizes, first_us, latencies, hashes = zip(*counts, strict=True)
-    sums = sum(requests), sum(failed), sum(sizes), sum(first_us)
-    return StoreReads(place, *sums, _latencies(latencies), *_names_of(hashes))
+    requests, failed, sizes, first_us, latencies = zip(*counts, strict=True)
+    return StoreReads(place, sum(requests), sum(failed), sum(sizes), sum(first_us), _latencies(latencies))
 
 
 def _latencies(each: Iterable[Iterable[tuple[int, int]]]) -> list[tuple[int, int]]:
@@ -95,12 +88,3 @@ def _latencies(each: Iterable[Iterable[tuple[int, int]]]) -> list[tuple[int, int
         for step, count in latencies:
             counted[step] += count
     return sorted(counted.items())
-
-
-def _names_of(hashes: Iterable[Iterable[int]]) -> tuple[int, bool]:
-    """Return the number of distinct names, from the smallest hashes of each process, and whether it is exact."""
-    least = sorted(set[int]().union(*hashes))[:MOST_HASHES]
-    if len(least) < MOST_HASHES:
-        return len(least), True
-    # With evenly spread values, the n-th smallest is at n parts of the range.
-    return round((len(least) - 1) * _HASHES / max(least[-1], 1)), False

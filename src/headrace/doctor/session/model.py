@@ -15,7 +15,7 @@ from .producers import BatchProducer, FileOpens, RemoteReads
 from .trainers import Trainer
 
 FORMAT = "headrace-session"
-VERSION = 1
+VERSION = 2
 
 PhaseRow = tuple[str, int, int]
 """Name, start and end of a phase of the diagnosis."""
@@ -52,7 +52,7 @@ class ProbedProcess:
     )
     error: str | None = told("traceback of the exception that ended it", default=None)
     stacks: list[str] = listed("stacks that the probe recorded, as `hung: …`")
-    cut: bool = told("whether its evidence was thinned, or ends within a record", default=False)
+    cut: bool = told("whether its evidence reached its size limit, or ends within a record", default=False)
     evidence_bytes: Bytes = told("size of its evidence", default=0)
     collections: list[GarbageCollections] = listed("full garbage collections", rows_of="gc")
 
@@ -84,7 +84,7 @@ class Machine:
     facts: Facts = told("that do not change", default_factory=dict)
     time: list[Time] = listed("of each reading")
     columns: dict[str, list[float | None]] = told(
-        "readings by name with unit, such as `cpu_cores_busy` or `gpu0_sm_percent`", default_factory=dict
+        "readings by name with unit, such as `cpu_cores_busy` or `gpu0_sm_clock_mhz`", default_factory=dict
     )
     processes: dict[int, dict[str, Any]] = told(
         "figures over the life of each, by pid, such as `cpu_s`, `pss_bytes_peak`, `read_bytes`",
@@ -142,7 +142,7 @@ class Session:
         "Loader), `prescribe` (simulations) and `prove`"
     )
     format: str = told("`headrace-session`", default=FORMAT)
-    version: int = told("a reader refuses a version above its own", default=VERSION)
+    version: int = told("a reader refuses any other version", default=VERSION)
 
     def process_of(self, one: Trainer | BatchProducer) -> ProbedProcess | None:
         """Return the process of a trainer or producer: the first with the same pid on the same host."""

@@ -48,26 +48,6 @@ class ProducedBatches(Table):
     )
 
 
-@recorded(
-    "maker",
-    {"slow": "One of the slowest samples of the process so far."},
-    order=("epoch", "index", "key", "wall", "stages", "cpu"),
-)
-@dataclass
-class SlowSample:
-    """One of the slowest samples of a process."""
-
-    key: str = told(
-        "`repr` of its key, at most 200 characters; of an iterable dataset its `__key__`, or its place in the batch, "
-        "`('sample', 3)`"
-    )
-    epoch: int = told("of its batch")
-    index: int = told("of its batch")
-    wall: Duration = told("of making it")
-    stages: list[tuple[int, int]] = listed("stage and wall time", may_be_empty=True)
-    cpu: Duration | None = told("CPU time", default=None)
-
-
 @dataclass
 class InspectedStage:
     """Stage of an inspected sample."""
@@ -95,7 +75,6 @@ class InspectedSample:
     )
     drew: bool = told("of what follows the last stage", written=Flag)
     same: bool | None = told("of the whole sample", written=Flag | None)
-    takes: list[str] = listed("keys of remedies that would have done something in it", may_be_empty=True)
 
 
 @recorded("maker", {"first": "One of the first two batches of a pass in its process; none with `--observe`."})
@@ -164,7 +143,10 @@ class ObservedSample:
 
     epoch: int = told("of its batch")
     index: int = told("of its batch")
-    key: str = told("as in `slow`")
+    key: str = told(
+        "`repr` of its key, at most 200 characters; of an iterable dataset its `__key__`, or its place in the batch, "
+        "`('sample', 3)`"
+    )
     wall: Duration = told("of making it")
     calls: list[ObservedCall] = listed(
         "at most 64, in the order in which they began: stage, place (-1 without one), facts",
@@ -172,8 +154,7 @@ class ObservedSample:
         may_be_empty=True,
     )
     output: list[OutputLeaf] = listed(
-        "values of a batch, at most 64: path, kind, shape, dtype, least and greatest number. An earlier doctor had "
-        "those of samples, too",
+        "values of a batch, at most 64: path, kind, shape, dtype, least and greatest number",
         written=_LEAVES,
         may_be_empty=True,
     )
@@ -193,8 +174,6 @@ class OpenedFolder:
 
     path: str = told("empty for all that is in no folder listed")
     opens: int = told("of its files")
-    names: int = told("files that were opened; estimated unless `is_exact`")
-    is_exact: bool = told("whether `names` is")
     is_deep: bool = told("whether files in folders below it count as well")
     ends: list[str] = told("endings of the names; the empty ending stands for all others")
 
@@ -221,8 +200,6 @@ class StoreReads:
     bytes: Bytes = told("what answers announced; of pipes what was read")
     first_us: Duration = told("time until the answers began, of all requests together")
     latencies: list[tuple[int, int]] = told("class of that time, and requests in it: class k begins at 2^(k/8) µs")
-    distinct: int = told("objects, or ranges of them, that were asked for; estimated unless `is_exact`")
-    is_exact: bool = told("whether `distinct` is")
 
     def latency_us(self, quantile: float) -> float:
         """Return the upper bound of the latency for this share of the requests."""
@@ -263,7 +240,6 @@ class BatchProducer:
     begun: Time | None = told("when its worker loop began", default=None)
     stages: list[str] = listed("names, `category:label`")
     batches: ProducedBatches = told("batches that it produced", default_factory=ProducedBatches, rows_of="batch")
-    slow: list[SlowSample] = listed("the slowest samples", rows_of="slow")
     looks: list[InspectedSample] = listed("samples that were checked for randomness", rows_of="look")
     first: list[FirstBatch] = listed("digests of its first batches", rows_of="first")
     lines: list[SourceLine] = listed("stack samples of batch production, heaviest first")

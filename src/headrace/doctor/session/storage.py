@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace.doctor.probe import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
+from headrace.doctor.probe import ProbeSettings, SessionClock, boot_id
 from headrace.errors import SessionError, UsageError
 
 from .model import FORMAT, VERSION, Session
@@ -31,7 +31,7 @@ class SessionFolder:
 
     path: Path
     settings: ProbeSettings
-    is_kept: bool
+    is_kept: bool = False
 
     @property
     def clock(self) -> SessionClock:
@@ -45,24 +45,23 @@ class SessionFolder:
 
 
 @contextmanager
-def session_folder(keep: Path | None = None, **given: Any) -> Iterator[SessionFolder]:
-    """Create a session's folder and write its settings: those `given`, as `ProbeSettings` names them, unless None.
+def session_folder(**given: Any) -> Iterator[SessionFolder]:
+    """Create a session's temporary folder and write its settings: those `given`, as `ProbeSettings` names them.
 
-    Without `keep`, the folder is temporary and deleted at the end. Raises
-    UsageError if `keep` already holds a session or cannot be created.
+    A setting of None has its default. Raises UsageError if the folder cannot be created.
     """
-    path = _new_folder(keep)
+    path = _new_folder()
     known = {name: value for name, value in given.items() if value is not None}
     scratch = "" if known.get("observe") else str(path / SCRATCH)
     settings = ProbeSettings(folder=str(path), **_origin(), boot_id=boot_id(), scratch=scratch, **known)
-    folder = SessionFolder(path, settings, is_kept=keep is not None)
+    folder = SessionFolder(path, settings)
     try:
         try:
             settings.write()
         except OSError as error:
             raise UsageError(
                 f"expected a folder that takes the evidence, got {path} ({error.strerror}); "
-                "make room there, set TMPDIR, or give --keep"
+                "make room there, or set TMPDIR"
             ) from error
         yield folder
     finally:
@@ -74,23 +73,13 @@ def _origin() -> dict[str, Any]:
     return {"origin_us": time.monotonic_ns() // 1000, "origin_wall_us": time.time_ns() // 1000}
 
 
-def _new_folder(keep: Path | None) -> Path:
-    """Create the requested folder, or a temporary folder."""
-    if keep is None:
-        try:
-            return Path(tempfile.mkdtemp(prefix="headrace-doctor-"))
-        except OSError as error:
-            raise UsageError(
-                f"expected a folder for the evidence, got none ({error.strerror}: {error.filename}); "
-                "set TMPDIR, or give --keep"
-            ) from error
-    if (keep / SETTINGS_FILE).exists():
-        raise UsageError(f"--keep: expected a new folder, got {keep}, which holds a session; name another or remove it")
+def _new_folder() -> Path:
     try:
-        keep.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="headrace-doctor-"))
     except OSError as error:
-        raise UsageError(f"--keep: expected a folder that can be made, got {keep} ({error.strerror})") from error
-    return keep.resolve()
+        raise UsageError(
+            f"expected a folder for the evidence, got none ({error.strerror}: {error.filename}); set TMPDIR"
+        ) from error
 
 
 class _Head(msgspec.Struct):
@@ -112,7 +101,7 @@ def saved_session(path: Path) -> Session:
 
 
 def decode_session(data: bytes, *, where: str = "the document") -> Session:
-    """Read the output of `encode_session`, and ignore fields that a newer doctor added.
+    """Read the output of `encode_session` of this version.
 
     Raises SessionError, in which `where` names the document.
     """
@@ -123,10 +112,10 @@ def decode_session(data: bytes, *, where: str = "the document") -> Session:
             f'{where}: expected a session of the doctor\'s ("format": {FORMAT!r}), got {got}; '
             "give the session.json that `headrace doctor` wrote"
         )
-    if not 1 <= head.version <= VERSION:
+    if head.version != VERSION:
         raise SessionError(
-            f"{where}: expected a session of version 1 to {VERSION}, got version {head.version}; "
-            "read it with the headrace that wrote it, or a newer one"
+            f"{where}: expected a session of version {VERSION}, got version {head.version}; "
+            "run the doctor again, or read it with the headrace that wrote it"
         )
     return _decode(data, Session, where)
 

@@ -39,14 +39,12 @@ MARKS = {
 """Marks on the device's stream."""
 WINDOWS = {
     "observe": "the loop as it is",
-    "early": "a few steps on cached batches at the end of a short first epoch; they lie before or within the observed "
-    "steps and count as none of them",
     "replay": "cached batches, workers idle",
     "load": "cached batches while the workers go on",
     "drain": "batches only, without steps",
 }
 """Windows of a measured run, in order."""
-OBSERVE, EARLY, REPLAY, LOAD, DRAIN = WINDOWS
+OBSERVE, REPLAY, LOAD, DRAIN = WINDOWS
 
 
 @recorded(
@@ -222,24 +220,6 @@ class BatchPadding(Table):
     longest: list[int] = listed("most of these in a row")
 
 
-@recorded(
-    "trainer",
-    {
-        "rest": "Steps that `--observe` left unmeasured, since measuring costs more than 0.2 % of a step and than "
-        "0.02 ms."
-    },
-)
-@dataclass
-class UnmeasuredSteps:
-    """Steps that `--observe` did not measure, so that the run is not slowed down."""
-
-    first: int = told("number of the first of them")
-    start: Time = told("of the first")
-    end: Time = told("of the last")
-    steps: int = told("how many")
-    probe: Tenths = told("cost of the probe in them nevertheless")
-
-
 @recorded("trainer", {"window": "Window of a measured run that has ended."})
 @dataclass
 class MeasuredWindow:
@@ -327,7 +307,6 @@ class Trainer:
     padding: BatchPadding = told(
         "batches of sequences whose padding was counted", default_factory=BatchPadding, rows_of="padding"
     )
-    rests: list[UnmeasuredSteps] = listed("steps that `--observe` did not measure", rows_of="rest")
     windows: list[MeasuredWindow] = listed("windows of a measured run, in order", rows_of="window")
     replays: ReplayedBatches = told("copies of cached batches", default_factory=ReplayedBatches, rows_of="replayed")
     drained: ReceivedBatches = told(

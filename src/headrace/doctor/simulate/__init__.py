@@ -5,4 +5,4 @@ from __future__ import annotations
 from .batch_work import SHARED
 from .prediction import Prediction, predicted
 from .recording import recorded
-from .work import USUAL_HELP, FeedSetup, NativeFeed, RecordedRun, StageChange
+from .work import FeedSetup, NativeFeed, RecordedRun, StageChange

@@ -266,10 +266,8 @@ def _train(
 
 
 def _computing(work: SimulatedWork, us: float) -> Request:
-    """Return the training thread's computing with its team. Sleeping threads leave their cores to others."""
-    if work.team <= 1:
-        return compute(us)
-    return team(us, work.team) if work.helpers >= 1 else compute(us, 1 + (work.team - 1) * work.helpers)
+    """Return the training thread's computing with its team."""
+    return compute(us) if work.team <= 1 else team(us, work.team)
 
 
 def _spinning(us: float, threads: int) -> Behaviour:

@@ -104,8 +104,7 @@ def simulated_rounds(
             passes=passes,
             draw=recorded.draw,
             team=recorded.team,
-            helpers=setup.helpers,
-            spin=recorded.spin if setup.spins else 0.0,
+            spin=recorded.spin,
         )
         found = simulated(setup, work, first=first, steps=settling + steps)
         step_us = (found.ends[-1] - found.ends[settling - 1]) / steps

@@ -228,7 +228,7 @@ def _device_us(view: TrainerView, replay_us: float | None) -> float:
 
 
 def _cell(column: Sequence[int | None], step: MeasuredStep) -> int | None:
-    """Return a step's cell. Columns are empty if an older doctor, or an observed run, did not measure them."""
+    """Return a step's cell. Columns are empty if an observed run did not measure them."""
     return column[step.row] if column and step.row is not None else None
 
 

@@ -24,8 +24,6 @@ MAPPED_BYTES_PER_US = 3_000.0
 """Rate at which the training thread maps received batches, and unmaps them."""
 PIN_BYTES_PER_US = 4_000.0
 """Rate of copying into pinned memory: 4 GB/s, page faults included."""
-USUAL_HELP = 0.7
-"""Usual share of their CPU time that helper threads of a step need once they sleep while waiting."""
 EVEN = 0.25
 """Fraction of a worker below which waiting for storage does not justify one more."""
 
@@ -106,17 +104,6 @@ class FeedSetup:
     """Maximum batches per second from storage for all workers together; None for no limit."""
     feed: NativeFeed | None = None
     """Loader that produces the batches in place of workers."""
-    helpers: float = 1.0
-    """Factor on the CPU time of a step's helper threads."""
-    spins: bool = True
-    """True if idle helper threads spin on their cores."""
-
-    def asleep(self, helping: float = USUAL_HELP, factor: float = 1.0) -> FeedSetup:
-        """Return the setup in which the helper threads of a step sleep while waiting.
-
-        They need `helping` of their time in a step, and none outside it; the step takes `factor` of its time.
-        """
-        return replace(self, spins=False, helpers=self.helpers * helping, step=self.step * factor)
 
 
 @dataclass(frozen=True)
@@ -242,8 +229,6 @@ class SimulatedWork:
     """Time in the training thread to draw a batch's indices and send them."""
     team: int
     """Threads that compute a step together, waiting for each other after every small part of it."""
-    helpers: float = 1.0
-    """Share of CPU time needed by the threads other than the first; below 1 if they sleep instead of spinning."""
     spin: float = 0.0
     """CPU time that they spin after each step."""
 

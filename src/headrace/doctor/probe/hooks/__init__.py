@@ -84,10 +84,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
             _hook(module, batch_sources.install_source_library, patches, training)
             for module in batch_sources.SOURCE_LIBRARIES
         ),
-        *(
-            _hook(package, batch_sources.install_source_family, patches, training)
-            for package in batch_sources.SOURCE_FAMILIES
-        ),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),
         _hook("torch.utils.data._utils.fetch", fetchers.install_fetchers, *fetches),
         _hook("torch.utils.data._utils.worker", *workers),
@@ -99,7 +95,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
 def library_hooks_of(probe: Probe) -> list[Hook]:
     """List the hooks of libraries with calls that are stages, as documented in docs/doctor/measuring.md."""
     timer, opened = probe.timer, probe.batches.opened
-    looks = image_libraries.DecoderLooks(timer, probe.batches.guard)
     calls = {**file_libraries.FILE_CALLS, **image_libraries.IMAGE_CALLS, **remote_libraries.REMOTE_CALLS}
     counter = remote_libraries.RequestCounter(timer, probe.batches, probe.fault)
     return [
@@ -108,8 +103,7 @@ def library_hooks_of(probe: Probe) -> list[Hook]:
         _hook("h5py._hl.files", file_libraries.install_hdf5, timer, opened),
         _hook("cv2", image_libraries.install_opencv, timer, opened, probe.used),
         *(_hook(module, file_libraries.time_calls, timer, named) for module, named in calls.items()),
-        _hook("PIL.Image", looks.install),
-        _hook("PIL.ImageFile", looks.install_file),
+        _hook("PIL.ImageFile", image_libraries.install_pillow_file, timer),
         *(_hook(module, image_libraries.install_pillow_plugin, timer) for module in image_libraries.PILLOW_LOADERS),
         _hook("tarfile", file_libraries.install_tarfile, timer, opened),
         _hook("zipfile", file_libraries.install_zipfile, timer),

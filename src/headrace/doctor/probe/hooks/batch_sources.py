@@ -26,38 +26,9 @@ SOURCE_LIBRARIES: dict[str, SourceLibrary] = {
     "nvidia.dali.pipeline": SourceLibrary(
         ("Pipeline.run",), settings=("num_threads", "prefetch_queue_depth", "device_id")
     ),
-    "spdl.pipeline._pipeline": SourceLibrary(("PipelineIterator.__next__", "Pipeline.get_item")),
-    "spdl.dataloader._dataloader": SourceLibrary(("DataLoader.__iter__",), settings=("_num_threads", "_buffer_size")),
-    "spdl.dataloader._pytorch_dataloader": SourceLibrary(
-        ("PyTorchDataLoader.__iter__",), settings=("_num_workers", "_buffer_size")
-    ),
-    "spdl.dataloader._cache_dataloader": SourceLibrary(("CacheDataLoader.__iter__",)),
-    "spdl.pipeline._iter_utils._subprocess": SourceLibrary(("_SubprocessIterable.__iter__",)),
-    "grain._src.python.data_loader": SourceLibrary(
-        ("DataLoaderIterator.__next__",),
-        iterable="DataLoader.__iter__",
-        settings=(
-            "_data_loader._multiprocessing_options.num_workers",
-            "_data_loader._read_options.num_threads",
-            "_data_loader._read_options.prefetch_buffer_size",
-        ),
-    ),
-    "tensorflow.python.data.ops.iterator_ops": SourceLibrary(("OwnedIterator.__next__",)),
-    "tensorflow.python.data.ops.dataset_ops": SourceLibrary(("NumpyIterator.__next__", "_NumpyIterator.__next__")),
     "webdataset.pipeline": SourceLibrary(("DataPipeline.__iter__",), ahead=0),
-    "ffcv.loader.epoch_iterator": SourceLibrary(
-        ("EpochIterator.__next__",), settings=("loader.num_workers", "loader.batches_ahead")
-    ),
-    "torchdata.nodes.loader": SourceLibrary(("LoaderIterator.__next__",), iterable="Loader.__iter__"),
 }
 """Methods that return batches, by the module that defines them."""
-SOURCE_FAMILIES: dict[str, tuple[str, str]] = {
-    "grain": ("grain._src.python.dataset.dataset", "DatasetIterator"),
-}
-"""Module and name of base classes with a `__next__` in each subclass, by the package that imports them all.
-
-Only the outermost call counts.
-"""
 MOST_LOOKS = 5
 """Backward passes between which the loop is watched. Some begin before their own first batch."""
 
@@ -111,21 +82,6 @@ def install_source_library(patches: Patches, training: TrainingObserver, module:
             name = f"{module.__name__.partition('.')[0]}.{kind}"
             calls = SourceCalls(training, name, library)
             patches.around(owner, method, calls.call)
-            iterable, _, begin = library.iterable.partition(".")
-            if path == library.methods[0] and isinstance(getattr(module, iterable, None), type):
-                patches.around(getattr(module, iterable), begin, calls.call)
-
-
-def install_source_family(patches: Patches, training: TrainingObserver, package: ModuleType) -> None:
-    """Hook all classes of one of SOURCE_FAMILIES."""
-    module, name = SOURCE_FAMILIES[package.__name__]
-    base = getattr(sys.modules.get(module), name, None)
-    kinds: list[Any] = [base] if isinstance(base, type) else []
-    calls = SourceCalls(training, f"{package.__name__}.{name}", SourceLibrary(()))
-    for kind in kinds:  # the list grows
-        kinds += [one for one in kind.__subclasses__() if one not in kinds]
-        if isinstance(vars(kind).get("__next__"), FunctionType):
-            patches.around(kind, "__next__", calls.call)
 
 
 MOST_FUNCTIONS = 8

@@ -12,7 +12,6 @@ from typing import Any, Callable
 
 from ..batch_leaves import BatchShapes, PaddingLooks
 from ..described_values import described_loader, sampler_epoch
-from ..overhead import NOBODY
 from ..patches import Function, Patches
 from ..sample_comparison import SampleComparison
 from ..settings import others_cpu_ns
@@ -129,8 +128,6 @@ class LoaderHooks:
         pass_ = getattr(iterator, ATTRIBUTE, None)
         if pass_ is None or pass_.training is not training or not thread.is_on:
             return original(iterator)
-        if thread.observed == NOBODY:
-            return self._fetch_while_paused(original, iterator, pass_)
         is_here = get_ident() == thread.observed
         if is_here and thread.is_fetching:  # a loader that a dataset itself reads
             return original(iterator)
@@ -192,21 +189,6 @@ class LoaderHooks:
             return original(iterator)
         finally:
             self._training.readers.pop(get_ident(), None)
-
-    def _fetch_while_paused(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
-        """Count batches while paused, and note early arrivals for a step that will be observed."""
-        thread = self._training.thread
-        if thread.is_fetching or get_ident() != thread.paused:
-            return original(iterator)
-        thread.is_fetching = True
-        try:
-            if pass_.has_workers:
-                pass_.given += 1
-                return self._read(original, iterator, pass_)
-            pass_.index += 1
-            return original(iterator)
-        finally:
-            thread.is_fetching = False
 
     def _not_received(self, pass_: ObservedPass, reason: BaseException, start: int, with_grad: bool) -> None:
         training = self._training

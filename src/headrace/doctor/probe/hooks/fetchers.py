@@ -83,10 +83,7 @@ class _FetchHook:
         original(fetcher, *args, **kwargs)
 
     def fetch(self, original: Function, fetcher: Any, index: Any) -> Any:
-        if self._thread.paused != NOBODY:
-            known = getattr(fetcher, FETCHES, None)
-            if known is not None:
-                known.made += 1
+        if self._thread.observed == NOBODY:
             return original(fetcher, index)
         under_way: _Fetch | None = self._begin(fetcher)
         if under_way is None:
@@ -193,7 +190,6 @@ class _Fetch:
         self.auto_collation = auto_collation
         self._rest = rest
         self.account = batch.account
-        self.slow = batches.slow
         self.comparison = comparison
         self.first: FirstBatchDigests | None = None
         guard = batches.guard
@@ -232,23 +228,17 @@ class _Fetch:
                 setattr(fetcher, name, value)
 
     def _begin(self) -> None:
-        self.account.begin_part(self._rest)
+        self.account.enter(self._rest)
 
-    def _end(self, key: Any, samples: int | None) -> None:
-        """Stop timing code that returned `samples` samples at once, assumed to have cost the same each.
-
-        `samples` is None if the number is unknown, and 0 after an exception.
-        """
-        wall, totals = self.account.end_part()
+    def _end(self, samples: int | None) -> None:
+        """Stop timing code that returned `samples` samples; None if the number is unknown."""
+        self.account.leave()
         if samples:
             self.batch.samples = (self.batch.samples or 0) + samples
-            wall //= samples
-        if samples != 0 and wall > self.slow.least_ns:
-            self.slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
 
     def _end_together(self, samples: int) -> None:
         """Stop timing all samples of a batch, none of which was timed individually."""
-        self.account.end_part()
+        self.account.leave()
         self.account.totals[self._rest][0] += samples - 1
         self.batch.samples, self.batch.together = samples, samples - 1
 
@@ -269,7 +259,7 @@ class _Dataset:
             sample = self._dataset[key]
             count = 1 if self._fetch.auto_collation or not isinstance(key, (list, tuple)) else len(key)
         finally:
-            self._fetch.end(key, count)
+            self._fetch.end(count)
         if comparison is not None and look is not None:
             comparison.end(look, self._fetch.batch, key, sample, lambda: self._dataset[key])
         return sample
@@ -285,7 +275,7 @@ class _Dataset:
             data = getitems(keys)
             count = len(keys) if isinstance(keys, (list, tuple)) else None
         finally:
-            self._fetch.end(keys, count)
+            self._fetch.end(count)
         # Samples fetched together are traced individually afterwards.
         comparison = self._fetch.comparison
         if comparison is not None and isinstance(keys, list):
@@ -317,7 +307,7 @@ class _Iterator:
             key = sample["__key__"] if is_keyed else ("sample", self._fetch.batch.samples or 0)
             count = 1 if self._fetch.auto_collation else None
         finally:
-            self._fetch.end(key, count)
+            self._fetch.end(count)
         if comparison is not None and look is not None:
             comparison.end(look, self._fetch.batch, key, sample, None)
         return sample

@@ -13,16 +13,11 @@ from types import FunctionType, ModuleType
 from typing import Any, Callable
 
 from ..opened_files import OpenedFiles
-from ..patches import Function, HookGuard
+from ..patches import Function
 from ..stages import CallTimer, stand_in, timed_by_type, timed_call, timed_in_torch
 from .file_libraries import TimedCall, counted
 from .training_calls import compiling
 
-BILINEAR = 2
-NATIVE_DECODE = "native_decode"
-"""Key of the remedy."""
-FROM_UNREAD = "_headrace_unread"
-"""Attribute of an image converted from an image without any decoded pixel."""
 PILLOW_LOADERS = [f"PIL.{name}ImagePlugin" for name in ("Avif", "Eps", "Gif", "Icns", "Ico", "Jpeg2K", "Tiff", "WebP")]
 """Plugins that override `load` to decode."""
 PILLOW_TRANSFORMS = (
@@ -75,6 +70,10 @@ IMAGE_CALLS: dict[str, list[TimedCall]] = {
 """Calls that are stages, by the module that defines them."""
 
 
+def install_pillow_file(timer: CallTimer, image_file: ModuleType) -> None:
+    _time_load(timer, image_file.ImageFile)
+
+
 def install_pillow_plugin(timer: CallTimer, plugin: ModuleType) -> None:
     """Hook a plugin that overrides `load` to decode."""
     for value in list(vars(plugin).values()):
@@ -105,54 +104,6 @@ def _has_pixels(image: Any) -> bool:
         return pixels is not None and not held.get("tile") and image.tell() == 0
     except Exception:  # of a user's plugin
         return False
-
-
-class DecoderLooks:
-    """Check, on traced samples, whether the native decoder can replace Pillow's.
-
-    It can for a PNG, or for a bilinear resize of an image of which no pixel was read, converted to RGB or not. Pillow
-    opens files lazily: the first use of the pixels decodes them, in a transform or in numpy.
-    """
-
-    def __init__(self, timer: CallTimer, guard: HookGuard) -> None:
-        self._timer, self._patches = timer, timer.patches
-        self._look = timer.stages.look
-        self._is_unread = guard(_is_unread)
-
-    def install(self, image: Any) -> None:
-        self._patches.around(image.Image, "convert", self._convert)
-        self._patches.around(image.Image, "resize", self._resize)
-
-    def install_file(self, image_file: Any) -> None:
-        _time_load(self._timer, image_file.ImageFile)
-        self._patches.around(image_file.ImageFile, "load", self._load)
-
-    def _load(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
-        look = self._look()
-        if look is not None and self._is_unread(image) and image.format == "PNG":
-            look.takes.add(NATIVE_DECODE)
-        return original(image, *args, **kwargs)
-
-    def _convert(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
-        is_unread = self._look() is not None and self._is_unread(image)
-        converted = original(image, *args, **kwargs)
-        if is_unread and converted.mode == "RGB":
-            setattr(converted, FROM_UNREAD, True)
-        return converted
-
-    def _resize(
-        self, original: Function, image: Any, size: Any, resample: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        look = self._look() if resample == BILINEAR and not args and not kwargs else None
-        if look is not None and (FROM_UNREAD in vars(image) or self._is_unread(image)):
-            look.takes.add(NATIVE_DECODE)
-        return original(image, size, resample, *args, **kwargs)
-
-
-def _is_unread(image: Any) -> bool:
-    from ..remedies.images import is_unread  # few processes need this module
-
-    return is_unread(image)
 
 
 def install_opencv(timer: CallTimer, opened: OpenedFiles, used: set[str], cv2: Any) -> None:

@@ -1,10 +1,9 @@
 """Hooks on libraries that read from object stores and web servers.
 
-A stage is a call that blocks the thread: of boto3, PyTorch's S3 connector, fsspec filesystems, obstore, requests,
-urllib3, httpx, urllib, and reads of webdataset pipes. Requests are counted one level below, where each is made: in
-http.client, under urllib3 and so botocore and requests; in httpx; in aiohttp, under fsspec filesystems; and at the
-start of a pipe's process. Nothing is imported and no data is read: sizes come from answer headers, except for the
-connector, whose chunks are counted.
+A stage is a call that blocks the thread: of boto3, fsspec filesystems, obstore, requests, urllib3, httpx, urllib, and
+reads of webdataset pipes. Requests are counted one level below, where each is made: in http.client, under urllib3 and
+so botocore and requests; in httpx; in aiohttp, under fsspec filesystems; and at the start of a pipe's process. Nothing
+is imported and no data is read: sizes come from answer headers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder
 from ..opened_files import NAMED, OTHERS, place_of
-from ..patches import Fault, Followed, Function, HookGuard, stand_in
+from ..patches import Fault, Function, HookGuard, stand_in
 from ..stages import MOST_STAGES, CallTimer, timed_call
 from .file_libraries import SMALL_BYTES, TimedCall, each_timed, timed_reads
 
@@ -42,7 +41,7 @@ REMOTE_CALLS: dict[str, list[TimedCall]] = {
 ASKED = "_headrace_asked"
 """Attribute of a connection: method, path and time of its last request."""
 PIPE = "_headrace_pipe"
-"""Attribute of a webdataset pipe: store, address, start and stage."""
+"""Attribute of a webdataset pipe: store, start and stage."""
 OBSTORE_READS = ("get", "get_range", "get_ranges", "head")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"']+")
 _OBSTORE_SCHEMES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
@@ -59,7 +58,7 @@ class RequestCounter:
         guard = HookGuard(fault, "remote reads")
         self.ask, self.answer, self.count = guard(self._ask), guard(self._answer), guard(self._count)
         self.begin_pipe, self.read_pipe = guard(self._begin_pipe), guard(self._read_pipe)
-        self.count_call, self.count_object = guard(self._count_call), guard(self._count_object)
+        self.count_call = guard(self._count_call)
 
     def stage(self, label: str) -> int:
         """Return the stage of a label. The number of cached labels is bounded."""
@@ -85,9 +84,8 @@ class RequestCounter:
     def _count(self, method: Any, url: Any, begun_ns: int, status: int, headers: Any) -> None:
         """Count an answer by its status and headers."""
         size = headers.get("Content-Length") if method == "GET" else None
-        asked = f"{method} {str(url).partition('?')[0]} {headers.get('Content-Range')}"
         bytes_ = int(size) if size and size.isdigit() else 0
-        self._reads.answered(place_of(url), asked, begun_ns, bytes_, failed=status >= 400)
+        self._reads.answered(place_of(url), begun_ns, bytes_, failed=status >= 400)
 
     # webdataset pipes.
 
@@ -95,40 +93,30 @@ class RequestCounter:
         text = command if isinstance(command, str) else shlex.join(map(str, command))
         found = _ADDRESS.search(text)
         if found is None:  # `cat` of a file
-            vars(pipe)[PIPE] = (None, "", 0, self.timer.stage("read", "webdataset pipe"))
+            vars(pipe)[PIPE] = (None, 0, self.timer.stage("read", "webdataset pipe"))
             return
         address = found[0].partition("?")[0]
         scheme, _, rest = address.partition("://")
         is_web = scheme in ("http", "https")
         place = place_of(address) if is_web else OTHERS if "@" in rest else f"{scheme}://{rest.partition('/')[0]}"
-        vars(pipe)[PIPE] = (place, address, begun_ns, self.stage("webdataset pipe"))
+        vars(pipe)[PIPE] = (place, begun_ns, self.stage("webdataset pipe"))
 
     def _read_pipe(self, pipe: Any, data: Any) -> None:
-        place, address, begun_ns, stage = vars(pipe)[PIPE]
+        place, begun_ns, stage = vars(pipe)[PIPE]
         size = len(data)
         if place is None:
             return
         if begun_ns:
-            self._reads.answered(place, address, begun_ns, size)
-            vars(pipe)[PIPE] = (place, address, 0, stage)
+            self._reads.answered(place, begun_ns, size)
+            vars(pipe)[PIPE] = (place, 0, stage)
         else:
             self._reads.more(place, size)
 
     # obstore.
 
-    def _count_call(self, begun_ns: int, args: Any, kwargs: Any, given: Any) -> None:
-        store, path = args[:2]
+    def _count_call(self, begun_ns: int, args: Any, given: Any) -> None:
         size = sum(map(len, given)) if isinstance(given, list) else len(given) if hasattr(given, "__len__") else 0
-        asked = f"{path} {args[2:]} {sorted(kwargs.items())}"
-        self._reads.answered(_store_place(store), asked, begun_ns, size)
-
-    # PyTorch's S3 connector.
-
-    def _count_object(self, begun_ns: int, bucket: Any, asked: str) -> Callable[[int], None]:
-        """Count a requested object, and return a function that counts its bytes."""
-        place = _bucket({"Bucket": bucket}) or OTHERS
-        self._reads.answered(place, asked, begun_ns, 0)
-        return functools.partial(self._reads.more, place)
+        self._reads.answered(_store_place(args[0]), begun_ns, size)
 
 
 def install_http(counter: RequestCounter, client: Any) -> None:
@@ -263,7 +251,7 @@ def install_pipes(counter: RequestCounter, gopen: Any) -> None:
         if known is None or not counter.stages.is_counting:
             return original(pipe, *size)
         is_small = bool(size) and type(size[0]) is int and 0 <= size[0] < SMALL_BYTES
-        if is_small and not known[2]:  # the first read waits for the answer, and tarfile reads 512 bytes
+        if is_small and not known[1]:  # the first read waits for the answer, and tarfile reads 512 bytes
             data = original(pipe, *size)
         else:
             data = timed_call(counter.stages, known[-1], original)(pipe, *size)
@@ -288,7 +276,7 @@ def install_obstore(counter: RequestCounter, obstore: Any) -> None:
                     return original(*args, **kwargs)
                 begun = time.monotonic_ns()
                 given = time_call(*args, **kwargs)
-                counter.count_call(begun, args, kwargs, given)
+                counter.count_call(begun, args, given)
                 return given
 
             return stand_in(original, call)
@@ -297,32 +285,6 @@ def install_obstore(counter: RequestCounter, obstore: Any) -> None:
 
     for name in OBSTORE_READS:
         counter.timer.patches.replace(obstore, name, make(name))
-
-
-def install_s3_connector(counter: RequestCounter, client: Any) -> None:
-    """Hook PyTorch's S3 connector, which makes requests outside Python: requested objects and chunks."""
-    stages, stage = counter.stages, counter.stage("s3torchconnector")
-    read = timed_call(stages, stage, next)
-
-    def ask(original: Function, its_client: Any, bucket: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        if not stages.is_counting:
-            return original(its_client, bucket, key, *args, **kwargs)
-        begun = time.monotonic_ns()
-        given = timed_call(stages, stage, original)(its_client, bucket, key, *args, **kwargs)
-        asked = f"{original.__name__} {key} {args} {sorted(kwargs.items())}"
-        count = counter.count_object(begun, bucket, asked)
-        if count is None or not hasattr(given, "__next__"):
-            return given
-
-        def take(stream: Any) -> Any:
-            piece = read(stream)
-            count(len(piece))
-            return piece
-
-        return Followed(given, take)
-
-    for method in ("_get_object_stream", "head_object"):
-        counter.timer.patches.hook_around(client, f"S3Client.{method}", ask, "its requests were")
 
 
 def _bucket(parameters: Any) -> str | None:
@@ -352,6 +314,5 @@ REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
     *((module, install_httpx_models) for module in HTTPX_MODELS),
     ("webdataset.gopen", install_pipes),
     ("obstore", install_obstore),
-    ("s3torchconnector._s3client._s3client", install_s3_connector),
 ]
 """Installers of hooks on libraries that make requests, by module."""

@@ -25,8 +25,6 @@ class SourceLibrary(NamedTuple):
     """Methods that return a batch, or an `__iter__`."""
     ahead: int = 1
     """1 if threads or processes of the library prefetch batches, else 0."""
-    iterable: str = ""
-    """The `__iter__` that returns an iterator of the first method's class."""
     settings: tuple[str, ...] = ()
     """Attribute paths, from the called object, of settings such as the thread count.
 

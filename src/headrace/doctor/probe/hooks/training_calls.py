@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Callable
 
@@ -91,7 +90,7 @@ def install_optimizers(patches: Patches, training: TrainingObserver, last: LastR
     # A compiler that traces an optimizer's step also traces these hooks and must find nothing in them: a compiled step
     # runs without hooks.
     def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        if thread.paused != NOBODY or is_compiling():
+        if thread.observed == NOBODY or is_compiling():
             return None
         try:
             return _with_closure(training, args, kwargs) if training.optimizer_begins(optimizer) else None
@@ -103,9 +102,7 @@ def install_optimizers(patches: Patches, training: TrainingObserver, last: LastR
         if is_compiling():
             return
         try:
-            if thread.paused == get_ident():
-                training.closed.pauses.optimizer_stepped()
-            elif thread.is_here() and training.state.steps.is_within(OPTIMIZER):
+            if thread.is_here() and training.state.steps.is_within(OPTIMIZER):
                 training.optimizer_ends(optimizer)
         except Exception as error:
             training.fail("optimizer", error)

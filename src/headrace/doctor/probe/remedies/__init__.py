@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..patches import Function, HookGuard
-from . import files, images, loaders
+from . import indexed_tar, loaders
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -89,12 +89,7 @@ class InjectedRemedy:
 
 
 BENEATH: dict[str, Callable[[InjectedRemedy, Any], None]] = {
-    "environment": loaders.install_environment,
-    "threads": loaders.install_thread_limits,
-    "staging": files.install_staging,
-    "indexed_tar": files.install_indexed_tar,
-    "native_decode": images.install_native_decode,
-    "cache": images.install_image_cache,
+    "indexed_tar": indexed_tar.install_indexed_tar,
     "loaders": loaders.install_arguments,
 }
 """Installers by key of docs/doctor/remedies.md, in order: a later remedy wraps an earlier one.

@@ -1,9 +1,8 @@
-"""Remedies for loaders: DataLoader arguments, device prefetching, thread limits, and environment variables."""
+"""Remedies for loaders: DataLoader arguments, device prefetching, and Headrace's Loader."""
 
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
@@ -136,68 +135,6 @@ class _LoaderPass:
 
     def __iter__(self) -> Iterator[Any]:
         return self._begin()
-
-
-def install_environment(remedy: InjectedRemedy, wanted: dict[str, str]) -> None:
-    """Report whether the variables set by the doctor still hold when torch is imported.
-
-    Libraries read them when loaded; later changes have no effect.
-    """
-
-    def check(_: Any) -> None:
-        for name, value in wanted.items():
-            if os.environ.get(name) == value:
-                remedy.took(f"{name}={value}")
-            else:
-                remedy.refused(f"expected {name}={value} where torch is imported, got {os.environ.get(name)}")
-
-    remedy.when_imported("torch", check)
-
-
-def install_thread_limits(remedy: InjectedRemedy, most: dict[str, int]) -> None:
-    """Limit the threads of torch, OpenMP and OpenCV in the trainer and in workers.
-
-    `most` has the limits of a `trainer` and of a `worker`; a missing role is not limited. OpenMP, MKL and OpenBLAS read
-    environment variables when loaded, which the doctor sets before the command starts. The calls here are needed
-    because a script may request more threads, and a fork inherits the setting.
-    """
-    role = "trainer"  # until the process turns out to be a worker
-    setters: dict[str, Callable[[int], None]] = {}
-
-    def bounded(original: Callable[[int], None], threads: int) -> None:
-        limit = most.get(role)
-        # Below 1 has another meaning in OpenCV. A value that is no number is left to the library to reject.
-        is_more = type(threads) is int and limit is not None and not 0 < threads <= limit
-        original(limit if is_more and limit is not None else threads)
-
-    def apply(library: str) -> None:
-        limit = most.get(role)
-        if limit is None:
-            return
-        try:
-            setters[library](limit)
-        except Exception as error:
-            remedy.fault(f"remedy threads: {library}", error)
-            return
-        if "torch" in sys.modules:  # nothing is written before
-            remedy.took(f"{library}: {limit} in a {role}")
-
-    def watch(library: str, name: str, module: Any) -> None:
-        setters[library] = getattr(module, name)
-        remedy.patches.around(module, name, bounded)
-        apply(library)
-
-    def begin_worker(original: Function, *args: Any, **kwargs: Any) -> None:
-        nonlocal role
-        role = "worker"
-        for library in setters:
-            apply(library)
-        original(*args, **kwargs)
-
-    remedy.when_imported("torch", functools.partial(watch, "torch", "set_num_threads"))
-    remedy.when_imported("cv2", functools.partial(watch, "OpenCV", "setNumThreads"))
-    remedy.around("torch.utils.data._utils.worker", "_worker_loop", begin_worker)
-    remedy.around("torchdata.stateful_dataloader.worker", "_worker_loop", begin_worker)
 
 
 MODULE = "headrace_adopted_loader"

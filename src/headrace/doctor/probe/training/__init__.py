@@ -2,7 +2,7 @@
 
 Hooks report to `training`. Dependencies run one way from there:
 
-- `thread`: which thread trains, and when `--observe` pauses observation.
+- `thread`: which thread trains.
 - `received_batches`: passes over loaders, and the batches received.
 - `loop_work`, `loop_calls`: work of the loop between a batch and the model.
 - `steps`: all of this, divided into optimizer steps.

@@ -6,8 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Callable
 
-from ..evidence_file import BLOCK, LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
-from ..overhead import PauseSchedule
+from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
 from ..settings import CoreUse, core_use
 from .state import TrainingState
 
@@ -37,7 +36,6 @@ class ClosedSteps:
         """`closed` receives each closed step. `at_close` functions are called after a step is written."""
         self._state, self._closed, self._batches, self._at_close = state, closed, batches, at_close
         self._writer = StepWriter(state.evidence, state.clock, state.costs, lambda: batches.cost.total_ns)
-        self.pauses = PausedTraining(state, self._writer.take_cost)
         self.is_stamped = False
         """True if the time at which the open step's own gradients are done should be recorded."""
         self._used: CoreUse | None = None
@@ -47,14 +45,12 @@ class ClosedSteps:
         """Close a step and do the work that is due."""
         state = self._state
         end = step.end or step.start
-        self.pauses.observed(end - step.start)
         if not state.settings.observe:  # every step is closed equally long after its end
             used, self._used = self._used, core_use(end - step.start)
             step.use = None if used is None else self._used.us_since(used)
-        is_wanted = state.evidence.wants(step.number)
-        self._writer.closed(step, is_wanted)
+        self._writer.closed(step)
         if state.marks is not None:
-            state.marks.close(step.number, is_wanted)
+            state.marks.close(step.number)
         if state.limit.settle(step.number, state.steps.gets):
             self._agree_on_warmup()
             state.evidence.write(("facts", state.clock.now_us(), {"warmup_steps": state.limit.warmup}))
@@ -66,9 +62,6 @@ class ClosedSteps:
         for call in self._at_close:
             call()
         self.is_stamped = state.steps.number % READY_EVERY == 0 and state.group.world_size() > 1
-        if state.may_pause and state.steps.number % BLOCK == 0:
-            self.write()
-            self.pauses.begin_if_due(end)
 
     def _agree_on_warmup(self) -> None:
         """Adopt the longest warm-up of all ranks, since all must end after the same step."""
@@ -92,7 +85,7 @@ class ClosedSteps:
         beside += state.work.records(now(), state.clock.now_us(), is_over)
         state.costs.measured_ns += state.work.cost_ns()
         beside += self._batches.collections.records(state.clock.now_us())
-        self.pauses.spent(self._writer.write(beside))
+        self._writer.write(beside)
 
     def write_batches(self, step: OptimizerStep) -> None:
         self._state.evidence.write(*batch_records(self._state.clock, step))
@@ -168,88 +161,27 @@ class StepWriter:
         self._costs = costs
         self._production_ns = production_ns
         self._unwritten: list[OptimizerStep] = []
-        self._unpriced = 0
-        """Steps closed since costs were last taken."""
         self._written_at = 0
         self._taken_ns = 0
         """Cost of batch production when last taken."""
 
-    def closed(self, step: OptimizerStep, is_wanted: bool) -> None:
-        """Add a step. A step that is not wanted still counts for its share of the costs."""
-        if is_wanted:
-            self._unwritten.append(step)
-        self._unpriced += 1
+    def closed(self, step: OptimizerStep) -> None:
+        self._unwritten.append(step)
 
     def is_due(self, now: int) -> bool:
         """Return True if steps have been held back long enough."""
-        return self._unpriced >= MOST_HELD or now - self._written_at >= LONGEST_HELD_NS
+        return len(self._unwritten) >= MOST_HELD or now - self._written_at >= LONGEST_HELD_NS
 
-    def write(self, beside: list[Record]) -> int:
-        """Write the closed steps and the records in `beside`; return the total cost in ns."""
-        cost = self.take_cost()
-        share = round(cost / 100) // max(self._unpriced, 1)
-        steps, self._unwritten, self._unpriced = self._unwritten, [], 0
+    def write(self, beside: list[Record]) -> None:
+        """Write the closed steps and the records in `beside`."""
+        share = round(self._take_cost() / 100) // max(len(self._unwritten), 1)
+        steps, self._unwritten = self._unwritten, []
         self._written_at = time.monotonic_ns()
         records = [record for step in steps for record in step_records(self._clock, step, share)]
         if records or beside:
             self._evidence.write(*records, *beside)
-        return cost
 
-    def take_cost(self) -> int:
+    def _take_cost(self) -> int:
         """Return the probe's ns in the training thread since the last call, batch production included."""
         before, self._taken_ns = self._taken_ns, self._production_ns()
         return self._costs.take() + self._taken_ns - before
-
-
-class PausedTraining:
-    """Pauses of observation. Meanwhile no thread is `TrainingThread.observed`, so hooks do nothing.
-
-    A pause counts optimizer steps; a training step has as many of them as the step before the pause.
-    """
-
-    def __init__(self, state: TrainingState, take_cost: Callable[[], int]) -> None:
-        """`take_cost` returns the probe's cost since the last call, in ns."""
-        self._state, self._take_cost = state, take_cost
-        schedule = PauseSchedule()
-        self.observed, self.spent, self._after = schedule.observed, schedule.spent, schedule.after
-        self._first = self._start = 0
-        self._count = 0
-        """Steps to skip in the current pause; 0 outside a pause."""
-        self._optimizers = 1
-        self._left = 0
-        """Optimizer steps until its end."""
-
-    def begin_if_due(self, start: int) -> None:
-        """Begin a pause if the step that began at `start` is the first of a skipped block.
-
-        Call this after the closed steps are written.
-        """
-        state = self._state
-        self._first, self._start = state.steps.number, start
-        self._count = self._after(self._first)
-        self._optimizers = max(state.steps.optimizers, 1)
-        self._left = self._count * self._optimizers
-        if self._count:
-            state.thread.pause()
-
-    def optimizer_stepped(self) -> None:
-        begun = time.monotonic_ns()
-        self._left -= 1
-        if not self._left:
-            self.end()
-        self._state.costs.since(begun)
-
-    def end(self) -> None:
-        """Resume observation, even in the middle of a pause."""
-        if not self._count:
-            return
-        state, end = self._state, time.monotonic_ns()
-        passed = self._count - -(-self._left // self._optimizers)
-        self._count = 0
-        state.thread.go_on()
-        state.work.drop()
-        state.steps.resume(self._first + passed, end)
-        if state.marks is not None:
-            state.marks.begin()
-        clock, cost = state.clock, self._take_cost() // 100
-        state.evidence.write(("rest", self._first, clock.us(self._start), clock.us(end), passed, cost))

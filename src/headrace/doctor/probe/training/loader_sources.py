@@ -137,10 +137,6 @@ class ObservedLoaders:
         for loader in (self._by_pass[pass_] for pass_ in feeding if pass_ in self._by_pass):
             loader.fed += 1
 
-    def is_over(self) -> bool:
-        """Return True if a pass that feeds the steps has too few batches left for another step."""
-        return any(loader.fed and loader.source.left() < max(self.most_gets, 1) for loader in self._by_number.values())
-
     def hold(self) -> dict[int, FeedingLoader]:
         """Return the loaders that fed steps, by number, and hold their iterators from now on."""
         loaders = {number: one for number, one in self._by_number.items() if one.fed and one.cached is not None}

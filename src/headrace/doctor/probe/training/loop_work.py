@@ -16,7 +16,7 @@ from math import inf
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from ..overhead import AIM, ALWAYS_NS, MOST_STEP_SHARE, nothing
+from ..overhead import nothing
 from ..stack_sampler import CodeLines, StackSampler, users_frame
 from .steps import AHEAD, WORK
 
@@ -28,6 +28,8 @@ WORTH_SAMPLING_NS = 200_000
 """Minimum duration of sampled work. Lines of shorter work would explain nothing."""
 WAITS = ""
 """Kind of an interval that is no work: a prefetched batch waits for the model."""
+MOST_CALLS_SHARE, CALLS_ALWAYS_NS = 0.002, 20_000
+"""Share of a step that the observation of its calls may cost, and ns that it may cost in any case."""
 _PAUSE_NS, _LONGEST_PAUSE_NS = 1_000_000_000, 60_000_000_000
 """First and maximum interval between two records of lines."""
 
@@ -229,7 +231,7 @@ class LoopCalls:
                 self.watch()
             return
         self._steps += 1
-        bound = AIM * max(MOST_STEP_SHARE * (self._since - since), ALWAYS_NS)
+        bound = max(MOST_CALLS_SHARE * (self._since - since), CALLS_ALWAYS_NS)
         if calls > FEW_CALLS and cost_ns > bound:
             self._turns += 1
             self.rest = REST_STEPS if self._turns < MOST_TURNS else inf

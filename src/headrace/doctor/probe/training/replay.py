@@ -71,13 +71,13 @@ class LoopReplay:
         self.is_on = False
         self.let_go()
 
-    def begin(self, *, is_endless: bool = False) -> None:
+    def begin(self) -> None:
         """Deliver copies from now on, once the workers have finished all requested batches.
 
-        The loop's pass ends where it would have ended, or never if `is_endless`.
+        The loop's pass ends where it would have ended.
         """
         self._passes = self._state.counter.passes
-        self._left = {number: inf if is_endless else one.source.left() for number, one in self.loaders.items()}
+        self._left = {number: one.source.left() for number, one in self.loaders.items()}
         self._ended_at = None
         self.is_on = True
         sources = [loader.source for loader in self.held()]

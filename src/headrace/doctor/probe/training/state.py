@@ -18,6 +18,9 @@ from .received_batches import HandedOverBatches, PassCounter
 from .step_limit import StepLimit
 from .steps import StepTimeline
 
+OBSERVED_STEPS = 1000
+"""Steps that `--observe` measures after the warm-up; the run then goes on unobserved."""
+
 
 class TrainingState:
     def __init__(
@@ -34,10 +37,8 @@ class TrainingState:
         self.counter = PassCounter()
         self.costs, self.elsewhere, self.group = TrainingCost(), HandedOverBatches(), RankGroup()
         self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
-        self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps, settings.enough)
+        self.limit = StepLimit(settings.warmup, OBSERVED_STEPS if settings.observe else settings.steps, settings.enough)
         self.marks: DeviceMarks | None = None
-        self.may_pause = settings.observe
-        """True if steps may pass unobserved; False if hooks would miss the time to resume."""
         self.said: set[str] = set()
         """Codes of the notes written so far."""
         self.begin()
@@ -67,33 +68,25 @@ class TrainingState:
 class TrainingThread:
     """The training thread: the main thread, or the first other thread in which an optimizer steps."""
 
-    __slots__ = ("is_fetching", "observed", "paused")
+    __slots__ = ("is_fetching", "observed")
 
     def __init__(self, thread: int) -> None:
         self.begin(thread)
 
     def begin(self, thread: int) -> None:
         self.observed = thread
-        """Id of the thread, or NOBODY while paused, so that hooks do nothing."""
-        self.paused = NOBODY
-        """Id of the thread while paused."""
+        """Id of the thread, or NOBODY after the end of observation, so that hooks do nothing."""
         self.is_fetching = False
         """True inside a `next()` or `iter()` of a DataLoader."""
 
-    def pause(self) -> None:
-        self.observed, self.paused = NOBODY, self.observed
-
-    def go_on(self) -> None:
-        self.observed, self.paused = self.paused, NOBODY
-
     @property
     def is_on(self) -> bool:
-        """True while a thread is followed, even if paused."""
-        return self.observed != NOBODY or self.paused != NOBODY
+        """True while a thread is followed."""
+        return self.observed != NOBODY
 
     def is_its_thread(self) -> bool:
-        """Return True in the training thread, even if paused."""
-        return get_ident() in (self.observed, self.paused)
+        """Return True in the training thread."""
+        return get_ident() == self.observed
 
     def is_here(self) -> bool:
         """Return True in the training thread outside of waits for a batch, where its work counts."""

@@ -17,8 +17,6 @@ SETTLING_STEPS = 3
 PLAINLY = 0.025
 """Share of the steps below which the data stall is clearly below the bound of an input-bound run."""
 
-EARLY_STEPS = 10
-"""Steps replayed at the end of a short first epoch, after the settling steps."""
 FEWEST_REPLAYED = 5
 REPLAYED_S = 6.0
 """Seconds of replay, and again under load, for long steps."""
@@ -141,24 +139,6 @@ class StepLimit:
         if is_whole and (is_late or (width <= NARROW and len(known) == len(self._lengths))):
             self._steps, self._enough = self._observed, 0
             self.known_within = width if width > NARROW else None
-
-    def short_pass(self, gets: int) -> int | None:
-        """Return the length of the shortest pass, if it ends before all steps of `gets` batches are observed."""
-        known = [length for length in self._lengths if length]
-        if not known or self._steps is None or min(known) > ((self.warmup or 0) + self._steps) * max(gets, 1):
-            return None
-        return min(known)
-
-    def insert(self, steps: int, *, before: int) -> int:
-        """Move the end by extra steps made before step `before`, and return how many of them are measured.
-
-        During the warm-up, the warm-up grows by the extra steps, and none is measured.
-        """
-        if self.warmup is not None and before < self.warmup:
-            self.warmup += steps
-            return 0
-        self._steps = (self._steps or 0) + steps
-        return steps
 
     def end_after(self, steps: int) -> None:
         """Set the end of the run to `steps` steps in total."""

@@ -199,15 +199,6 @@ class StepTimeline:
         step.collectives = [call for call in step.collectives if call[0] < end]
         return step
 
-    def resume(self, number: int, start: int) -> None:
-        """Drop the open step with its spans, and begin step `number`."""
-        self._open.clear()
-        self._optimizers.clear()
-        self._events.clear()
-        self._stepped_inside = False
-        self.number = number
-        self.step = OptimizerStep(number, start)
-
     def _add(self, step: OptimizerStep, kind: str, start: int, end: int) -> None:
         if kind == CLOSURE or end <= start:
             return

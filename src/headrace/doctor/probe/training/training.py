@@ -155,7 +155,6 @@ class TrainingObserver:
         self.evidence.write(("last", number, self.clock.us(start), (end - start) // 1000))
 
     def got_elsewhere(self, batch: FetchedBatch, thread: str) -> None:
-        self.state.may_pause = False
         self.elsewhere.add(batch)
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
@@ -172,8 +171,7 @@ class TrainingObserver:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
             if is_due or len(step.gets) >= FLUSH_GETS:
                 self.closed.write_batches(step)
-        if self.thread.observed != NOBODY:  # not in the pause that the step before this batch began
-            self.work.begin(WORK, now(), self.thread.observed, with_grad)
+        self.work.begin(WORK, now(), self.thread.observed, with_grad)
 
     def rework(self) -> None:
         """Begin work on earlier batches that a pipeline behind a loader transforms, if in the training thread."""
@@ -256,8 +254,6 @@ class TrainingObserver:
         closed = self.state.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
             self.closed.close(closed)
-            if self.thread.paused != NOBODY:
-                return False
         if self.limit.is_over:
             raise StepsMeasured
         if self.state.marks is not None:
@@ -269,7 +265,6 @@ class TrainingObserver:
     def optimizer_ends(self, optimizer: Any) -> None:
         end = now()
         self.state.steps.optimizer_ends(id(optimizer), end)
-        self.state.may_pause &= not self.state.steps.is_open
         self.costs.since(end)
         self._step_ended()
 
@@ -297,7 +292,6 @@ class TrainingObserver:
         if self.thread.observed == NOBODY:
             return False
         if self.state.steps.is_within(BACKWARD):
-            self.state.may_pause = False
             self.state.steps.stepped_inside(id(optimizer))
         elif not self.state.steps_seen:
             self.thread.begin(thread)
@@ -320,6 +314,9 @@ class TrainingObserver:
             return
         self.windows.go_on()
         if self.limit.is_reached(ended):
+            if self.settings.observe:
+                self.stop()
+                return
             self.finish()
             self.look_and_end(self.looked.most_used())
 
@@ -330,8 +327,6 @@ class TrainingObserver:
         if not self.thread.is_on:
             return
         try:
-            self.state.may_pause = False
-            self.closed.pauses.end()
             closed = self.state.steps.finish()
             if closed is not None:
                 self.closed.close(closed)
@@ -361,7 +356,7 @@ class TrainingObserver:
 
     def fail(self, where: str, error: BaseException) -> None:
         """Stop observing this process's training after an error of the probe."""
-        self.thread.observed = self.thread.paused = NOBODY
+        self.thread.observed = NOBODY
         with suppress(Exception):
             self.work.stop()
         self.readers.clear()

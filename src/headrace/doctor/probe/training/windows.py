@@ -3,7 +3,6 @@
 | window  | loop receives  | workers                          | ends                                             |
 |---------|----------------|----------------------------------|--------------------------------------------------|
 | observe | its batches    | produce them                     | after the requested steps, or once they suffice  |
-| early   | cached batches | idle after the end of an epoch   | after a few steps                                |
 | replay  | cached batches | idle                             | after the steps that fit into a few seconds      |
 | load    | cached batches | produce at the loop's pace       | after the same number of steps                   |
 | drain   | no step        | produce at full speed            | after the batches of as many steps, or the pass  |
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from .closed_steps import batch_record
 from .loader_sources import BackgroundLoad, HeldIterator, ObservedLoaders, drain, wait_until
 from .state import DEADLINE_S
-from .step_limit import EARLY_STEPS, SETTLING_STEPS, replayed_steps
+from .step_limit import SETTLING_STEPS, replayed_steps
 
 if TYPE_CHECKING:
     from .received_batches import FetchedBatch, ObservedPass
@@ -27,28 +26,15 @@ if TYPE_CHECKING:
     from .steps import OptimizerStep
 
 now = time.monotonic_ns
-OBSERVE, EARLY, REPLAY, LOAD, DRAIN, OVER = "observe", "early", "replay", "load", "drain", "over"
-STEPS_MADE, EPOCH_OVER = "steps made", "epoch over"
-"""Events that end a window. EPOCH_OVER is the end of a short first epoch."""
-AFTER = {
-    (OBSERVE, EPOCH_OVER): (EARLY, OBSERVE),
-    (OBSERVE, STEPS_MADE): (REPLAY, OVER),
-    (EARLY, STEPS_MADE): (OBSERVE,),
-    (REPLAY, STEPS_MADE): (LOAD, DRAIN),
-    (LOAD, STEPS_MADE): (DRAIN,),
-    (DRAIN, STEPS_MADE): (OVER,),
-}
+OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", "over"
+AFTER = {OBSERVE: (REPLAY, OVER), REPLAY: (LOAD, DRAIN), LOAD: (DRAIN,), DRAIN: (OVER,)}
 """Possible next windows; the first that can begin does."""
-KEEPING, REPLAYING = {OBSERVE}, {EARLY, REPLAY, LOAD, DRAIN}
-"""Windows that cache batches, and windows that replay them after a few settling steps."""
 
 
 class Windows:
     """Windows of a measured run from its first observed step to its end.
 
-    Either all ranks replay or none does, and all make the same number of steps. A run whose first epoch ends before all
-    steps are observed may end with any epoch. At the end of the first epoch, a few steps are replayed while the workers
-    are idle, and the run then continues as usual.
+    Either all ranks replay or none does, and all make the same number of steps.
     """
 
     def __init__(self, state: TrainingState, replay: LoopReplay) -> None:
@@ -58,14 +44,8 @@ class Windows:
         """Steps of the replay window, and of the loaded one; 0 if a run has no windows."""
         self._drain_s = settings.drain_s
         self._observed = ObservedLoaders(settings.steps)
-        self._epoch: ObservedLoaders | None = None
-        """Loaders of the first epoch, if it is short."""
-        self._awaits_epoch = self._steps > 0 and settings.early
-        """True if the end of a short first epoch may still come."""
-        self._early_steps = self._early_ns = 0
-        """Steps and duration of the early window, if it falls in the measured steps."""
         self._name = OBSERVE if self._steps else OVER
-        self.is_keeping = self._name in KEEPING
+        self.is_keeping = self._name == OBSERVE
         self._first = self._since = 0
         """First step and start time of the window."""
         self._end: int | None = None
@@ -79,8 +59,6 @@ class Windows:
         """True if there is no other rank."""
         self._has_load = False
         self._begins: dict[str, Callable[[], object]] = {
-            OBSERVE: self._observe_on,
-            EARLY: self._begin_early,
             REPLAY: self._begin_replay,
             LOAD: self._begin_load,
             DRAIN: self._begin_drain,
@@ -94,23 +72,15 @@ class Windows:
         self._observed.add(pass_, source)
         is_measured = self._is_measured(self._state.steps.number)
         self._observed.offer(batch, received, self._state.steps.gets, is_measured=is_measured)
-        length = self._state.limit.short_pass(self._state.steps.gets) if self._awaits_epoch else None
-        if length is not None:
-            self._epoch = self._epoch or ObservedLoaders(length)
-            self._epoch.add(pass_, source)
-            self._epoch.offer(batch, received, 1)
 
     def closed(self, step: OptimizerStep) -> None:
         """Count a closed step. The last step of a window is closed after the next window has begun."""
         if not self.is_keeping and not self._replay.is_on:
             return
         self._replay.closed()
-        is_of_this = step.number >= self._first
-        if self._name == (OBSERVE if is_of_this else EARLY):
+        if self._name == OBSERVE:
             is_measured = self._is_measured(step.number)
             self._observed.closed(step, is_measured)
-            if self._epoch is not None:
-                self._epoch.closed(step, True)
             if is_measured and self._state.group.world_size() == 1:  # ranks end after the same step
                 self._state.limit.observed(step)
         elif self._name == LOAD and all(load.is_alive() for load in self._loads):
@@ -124,14 +94,7 @@ class Windows:
 
     def is_due(self, ended: int) -> bool:
         """Return True if a window ends with the step that has just ended, the number `ended`."""
-        return self._state.limit.is_reached(ended) or ended == self._end or self._is_epoch_over(ended)
-
-    def _is_epoch_over(self, ended: int) -> bool:
-        """Return True if the first, short epoch has no more batches. Ranks may not reach its end together."""
-        if self._epoch is None or self._name != OBSERVE or ended < SETTLING_STEPS:
-            return False
-        is_known = self._state.limit.warmup is not None and self._state.group.world_size() == 1
-        return is_known and self._epoch.is_over()
+        return self._state.limit.is_reached(ended) or ended == self._end
 
     def go_on(self) -> None:
         """End a window after its last step.
@@ -141,19 +104,18 @@ class Windows:
         """
         if self._name == OVER:
             return
-        has_steps = self._name != OBSERVE or self._state.limit.is_reached(self._state.steps.number + 1)
         try:
-            self._change(STEPS_MADE if has_steps else EPOCH_OVER)
+            self._change()
         except Exception as error:
             self._state.fault("windows", error)
             self.close()
 
-    def _change(self, event: str) -> None:
-        if (self._name, event) == (OBSERVE, STEPS_MADE):
+    def _change(self) -> None:
+        if self._name == OBSERVE:
             self._end_observation()
         else:
             self._write_replayed()
-        for name in AFTER[self._name, event]:
+        for name in AFTER[self._name]:
             if self._begins[name]():
                 return
 
@@ -161,43 +123,16 @@ class Windows:
         self._name, self._end = name, None
         self._first = self._loaded = self._state.steps.number + 1
         self._since = self._ended()
-        self.is_keeping = name in KEEPING
+        self.is_keeping = False
         # However the process ends, the last of these records names the window.
         self._state.evidence.write(("facts", self._state.clock.now_us(), {"window": name}))
-
-    def _begin_early(self) -> bool:
-        """Replay a few steps at the end of an epoch, if the run allows additional steps."""
-        state, replay, epoch = self._state, self._replay, self._epoch
-        self._epoch, self._awaits_epoch = None, False
-        if epoch is None or replay.schedulers or state.elsewhere.threads:
-            return False
-        replay.hold(epoch.hold(), self._observed.most_gets)
-        if not replay.loaders or replay.obstacle(0):
-            replay.let_go()
-            return False
-        self._begin(EARLY)
-        steps = SETTLING_STEPS + replayed_steps(min(self._steps, EARLY_STEPS), self._first, 0.0)
-        self._end = self._first + steps
-        self._early_steps = state.limit.insert(steps, before=self._first)
-        if not self._early_steps:
-            state.evidence.write(("facts", state.clock.now_us(), {"warmup_steps": state.limit.warmup}))
-        replay.begin(is_endless=True)  # beyond the end of the epoch
-        return True
-
-    def _observe_on(self) -> bool:
-        """Observe the remaining steps, after an early window if there was one."""
-        if self._name == EARLY:
-            self._early_ns = self._ended() - self._since if self._early_steps else 0
-            self._replay.end()
-            self._begin(OBSERVE)
-        return True
 
     def _end_observation(self) -> None:
         open_step = self._state.steps.step
         self._first = self._state.limit.warmup or 0
         self._since = self._observed.since or (0 if open_step is None else open_step.start)
-        steps = self._steps_so_far() - self._early_steps
-        self._step_s = (self._ended() - self._since - self._early_ns) / 1e9 / steps
+        steps = self._steps_so_far()
+        self._step_s = (self._ended() - self._since) / 1e9 / steps
         self._write_window(self._ended(), settling=0)
         self.is_keeping = False
         known_within = self._state.limit.known_within
@@ -268,7 +203,7 @@ class Windows:
             clock = self._state.clock
             self._state.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
             self._write_window(batches[-1].end, settling=0)
-        self._change(STEPS_MADE)
+        self._change()
         return True
 
     def _renew(self, steps: float) -> None:
@@ -288,8 +223,7 @@ class Windows:
             load.stop()
         self._loads = []
         self._replay.end()
-        self._observed, self._epoch = ObservedLoaders(0), None
-        self._awaits_epoch = False
+        self._observed = ObservedLoaders(0)
 
     def forked(self) -> None:
         """Disable the windows in the child of a fork, where none of the probe's threads exists."""
@@ -310,7 +244,7 @@ class Windows:
 
     def _write_replayed(self) -> None:
         """Write the window if it replayed steps; the drain has none."""
-        if self._name in REPLAYING - {DRAIN}:
+        if self._name in (REPLAY, LOAD):
             self._write_window(self._ended(), SETTLING_STEPS)
 
     def _write_window(self, end: int, settling: int) -> None:

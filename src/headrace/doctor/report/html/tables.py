@@ -19,8 +19,6 @@ Cells = list[str | Markup]
 MOST_DIFF_LINES = 120
 MOST_REMEDIES = 24
 """Maximum number of remedies shown."""
-LEAST_LINE = 0.005
-"""Share of batch production from which a line is shown."""
 RANK_KEYS = (
     ChartKey("wait", "waits for data"),
     ChartKey("pink", "waits for a peer"),
@@ -124,7 +122,7 @@ def worker_keys(batches: Sequence[MeanBatch]) -> list[ChartKey]:
 
 def line_rows(loaders: Sequence[LoaderView]) -> list[Row]:
     lines = sorted((line for one in loaders for line in one.lines), key=lambda line: -(line.share or 0.0))
-    return [line._replace(label=shortened(line.label)) for line in lines if (line.share or 0.0) >= LEAST_LINE]
+    return [line._replace(label=shortened(line.label)) for line in lines]
 
 
 def shortened(place: str) -> str:

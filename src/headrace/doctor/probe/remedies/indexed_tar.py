@@ -1,27 +1,15 @@
-"""Remedies for files: an index in place of tarfile's scan, and copies on a faster disk."""
+"""Remedy for archives: an index in place of tarfile's scan."""
 
 from __future__ import annotations
 
-import builtins
-import io
 import os
 import tarfile
 from typing import TYPE_CHECKING, Any
-
-from ..hooks.file_libraries import is_reading, reads_descriptor
-from ..patches import Builtin
 
 if TYPE_CHECKING:
     from ..patches import Function
     from . import InjectedRemedy
 
-BY_PATH = {
-    "cv2": ("imread", "imreadmulti"),
-    "torchvision.io.image": ("read_file",),
-    "torchvision.io.video": ("read_video",),
-    "numpy": ("fromfile", "load"),
-}
-"""Functions that open a file in C, with the path as first argument."""
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 """Members that older Pythons resolve through their own list of members."""
 _INDEX = "_headrace_index"
@@ -130,62 +118,3 @@ def tar_info(tar: Any, member: Any) -> Any:
     info.offset = member.offset_data - tarfile.BLOCKSIZE
     info.tarfile = tar
     return info
-
-
-def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
-    """Open copies, staged in memory or on a local disk before the run, in place of files opened for reading.
-
-    `pairs` are [source, copy]: files, or folders with all their contents.
-    """
-    patches = remedy.patches
-    copies = {os.path.abspath(source): copy for source, copy in pairs}
-    folders = {os.path.join(source, ""): copy for source, copy in copies.items() if os.path.isdir(copy)}
-    files = {source: copy for source, copy in copies.items() if not os.path.isdir(copy)}
-
-    @remedy.guarded
-    def find(file: Any) -> str | None:
-        """Return the path of a file's copy, or None, also for a file created after its folder was copied."""
-        given = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
-        if not isinstance(given, str):
-            return None
-        path = os.path.abspath(given)
-        copy = files.get(path)
-        source = next((one for one in folders if path.startswith(one)), None)
-        if copy is None and source is not None:
-            inside = os.path.join(folders[source], path[len(source) :])
-            copy = inside if os.path.exists(inside) else None
-        if copy is not None:
-            remedy.took()
-        return copy
-
-    def opening(original: Function) -> Builtin:
-        def open_(*args: Any, **kwargs: Any) -> Any:
-            copy = find(args[0] if args else kwargs.get("file")) if is_reading(args, kwargs) else None
-            if copy is None:
-                return original(*args, **kwargs)
-            return original(copy, *args[1:], **{name: value for name, value in kwargs.items() if name != "file"})
-
-        return Builtin(original, open_)
-
-    def opening_descriptor(original: Function) -> Builtin:
-        def open_(path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
-            copy = find(path) if reads_descriptor((path, flags), kwargs) else None
-            return original(copy or path, flags, *args, **kwargs)
-
-        return Builtin(original, open_)
-
-    def read(original: Function, path: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(find(path) or path, *args, **kwargs)
-
-    def open_hdf5(original: Function, file: Any, name: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
-        original(file, (find(name) if mode == "r" else None) or name, mode, *args, **kwargs)
-
-    patches.replace(builtins, "open", opening)
-    patches.replace(io, "open", opening)
-    patches.replace(os, "open", opening_descriptor)
-    # tarfile's alias of `open`, bound before the hook was installed.
-    remedy.when_imported("tarfile", lambda tarfile: patches.replace(tarfile, "bltn_open", opening))
-    remedy.around("h5py._hl.files", "File.__init__", open_hdf5)
-    for module, names in BY_PATH.items():
-        for name in names:
-            remedy.around(module, name, read)

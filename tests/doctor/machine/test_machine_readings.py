@@ -1,0 +1,172 @@
+"""Readings of made machines: counters, rates, disks, GPUs, and tables of a long run."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+from headrace.doctor.machine.gpus import Gpus
+from headrace.doctor.machine.host import Cores, Disks, Pressure, disk_of
+from headrace.doctor.machine.readings import Rates
+from headrace.doctor.machine.sampler import ReadingTable
+from headrace.system import ControlGroups
+
+NAMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
+
+
+class CoreTimes(tuple[float, ...]):
+    """As psutil's named tuple."""
+
+    def __getattr__(self, name: str) -> float:
+        return self[NAMES.index(name)]
+
+
+def core(**seconds: float) -> CoreTimes:
+    return CoreTimes(seconds.get(name, 0.0) for name in NAMES)
+
+
+def groups(**files: str) -> ControlGroups:
+    """The one group of a process, with the files of a unified hierarchy."""
+    texts = {
+        "/proc/1/cgroup": "0::/docker/a\n",
+        "/proc/1/mountinfo": "30 25 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        **{f"/sys/fs/cgroup/docker/a/{name.replace('_', '.', 1)}": text for name, text in files.items()},
+    }
+    return ControlGroups(texts.get, 1)
+
+
+def given(monkeypatch: pytest.MonkeyPatch, name: str, *answers: Any) -> None:
+    each = iter(answers)
+    monkeypatch.setattr(psutil, name, lambda **_: next(each))
+
+
+def test_cores_are_those_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, "cpu_times", [core(idle=1), core(idle=1)], [core(user=8, idle=1), core(user=1, steal=1, idle=3)])
+    cores = Cores(1, groups())
+    cores._affinity = {1}
+    assert cores.read(0.0)["cpu_cores_busy"] is None
+    row = cores.read(2.0)
+    assert (row["cpu_cores_busy"], row["cpu_cores_stolen"], row["cpu_cores_waiting"]) == (0.5, 0.5, 0.0)
+
+
+def test_a_sandbox_that_counts_no_time_has_no_busy_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, "cpu_times", [core()], [core()])
+    cores = Cores(1, groups())
+    cores.read(0.0)
+    assert cores.read(1.0)["cpu_cores_busy"] is None
+
+
+def test_a_quota_bounds_the_cores_and_its_throttling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, "cpu_times", [core()], [core(user=1)])
+    files = {"cpu_max": "50000 100000", "cpu_stat": "nr_periods 10\nnr_throttled 5\nthrottled_usec 2000000"}
+    cores = Cores(1, groups(**files))
+    cores.read(0.0)
+    assert cores.read(1.0)["cpu_throttled_cores"] == 0.0
+    assert (cores.facts()["cores"], cores.facts()["cores_quota"], cores.facts()["container"]) == (0.5, 0.5, "Docker")
+
+
+def test_pressure_is_a_share_of_time() -> None:
+    files = {"cpu_pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000"}
+    cgroups = groups(**files)
+    pressure = Pressure(cgroups)
+    pressure.read(0.0)
+    assert pressure.read(1.0)["pressure_cpu_some_share"] == 0.0
+
+
+class Disk(NamedTuple):
+    """As psutil's counters."""
+
+    read_count: int = 0
+    read_bytes: int = 0
+    read_time: int = 0
+
+
+def test_disks_without_partitions_and_those_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.isdir", lambda path: path in ("/sys/block/sda", "/sys/block/sdb"))
+    before = {"sda": Disk(1, 1, 1)}
+    after = {"sda": Disk(101, 20_000_001, 201)}
+    others = {"sda1": Disk(1, 1, 1), "sdb": Disk()}
+    given(monkeypatch, "disk_io_counters", before | others, after | others)
+    disks = Disks()
+    disks.read(0.0)
+    assert disks.read(1.0) == {"disk_sda_read_bytes_per_s": 20e6, "disk_sda_read_latency_us": 2000.0}
+
+
+def test_a_device_that_is_no_disk() -> None:
+    assert disk_of("0:999") is None
+    assert disk_of("server:/export") is None
+
+
+class Nvml:
+    """A `pynvml` with two GPUs, of which one answers nothing."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, why: str = "") -> None:
+        self.why, self.is_open = why, False
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if self.why:
+            raise self.NVMLError(self.why)
+        self.is_open = True
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.is_open = False
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> bytes:  # noqa: N802
+        return b"GPU"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
+        if handle:
+            raise self.NVMLError("refused")
+        return SimpleNamespace(used=3, total=8)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:  # noqa: N802
+        return 0x04
+
+
+def test_what_a_gpu_refuses_is_unknown() -> None:
+    library = Nvml()
+    gpus = Gpus(lambda: library)
+    row, facts = gpus.read(0.0), gpus.facts()
+    assert (row["gpu0_memory_used_bytes"], row["gpu1_memory_used_bytes"]) == (3, None)
+    assert (row["gpu0_slowed_by_power"], row["gpu0_slowed_by_heat"], row["gpu0_sm_clock_mhz"]) == (1.0, 0.0, None)
+    assert facts["gpus"]["gpu0"] == {"name": "GPU", "memory_bytes": 8, "sm_clock_max_mhz": None}
+    gpus.close()
+    assert not library.is_open
+
+
+def test_without_a_driver_there_is_a_reason() -> None:
+    gpus = Gpus(lambda: Nvml("no driver"))
+    assert gpus.read(0.0) == {}
+    assert gpus.facts() == {"gpus": None, "gpus_unknown": "NVML: no driver"}
+
+
+def test_a_counter_that_went_back_has_no_rate() -> None:
+    rates = Rates()
+    found = [rates.per_second("a", value, now) for now, value in enumerate([5.0, 8.0, 1.0, None, 3.0, 4.0])]
+    assert found == [None, 3.0, None, None, None, 1.0]
+
+
+def test_a_long_run_keeps_its_means_in_bounded_memory() -> None:
+    table = ReadingTable(most_rows=8)
+    second = 0
+    while second < 64:
+        second += table.merged
+        seconds = range(second - table.merged + 1, second + 1)
+        late: dict[str, float | None] = {"late": 1.0} if second > 32 else {}
+        table.append(second, {"seconds": fmean(seconds), **late})
+    assert (table.time, table.merged) == ([16, 32, 48, 64], 16)
+    assert table.columns["seconds"] == [8.5, 24.5, 40.5, 56.5]
+    assert table.columns["late"] == [None, None, 1.0, 1.0]
