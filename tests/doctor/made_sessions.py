@@ -49,14 +49,6 @@ class MadeRun:
     facts: dict[str, Any] = field(default_factory=dict)
     """Of the loader, over its usual ones."""
     gpu: bool = False
-    looks: int = 8
-    """Samples of each maker that were looked at closely, in its second batch."""
-    twice: bool = True
-    """Whether these were made twice."""
-    draws: tuple[str, ...] = ("transform:Random", "transform:ColorJitter")
-    """How names of stages begin that draw random numbers."""
-    differs: tuple[str, ...] = ()
-    """The same of those that give something else when a sample is made again."""
 
 
 def write_evidence(folder: Path, name: str, records: Records) -> Path:
@@ -184,20 +176,7 @@ class _Simulation:
         ]
         times = [start, fetched, None, None] if run.workers == 0 else [start, fetched, sent, run.pickle]
         self.makers[index % len(self.makers)].append(["batch", 0, index, *times, run.samples, stages])
-        if len(self.makers) <= index < 2 * len(self.makers):
-            self._look_at(index)
         return fetched, sent
-
-    def _look_at(self, index: int) -> None:
-        """At some samples of a batch. What differs makes all that comes after it differ."""
-        run, rows, differs = self.run, [], False
-        for name, number in self.stage_numbers.items():
-            if not name.startswith(("collate:", "getitem:")):
-                differs |= name.startswith(run.differs)
-                rows.append([10 + number, int(name.startswith(run.draws)), int(not differs) if run.twice else None])
-        drew = any(row[1] for row in rows)
-        same = int(not differs and not drew) if run.twice else None
-        self.makers[index % len(self.makers)] += [["look", 0, index, rows, 0, same]] * run.looks
 
     def _ask(self) -> None:
         """The next index goes to the worker whose turn it is. It sends while it makes the one after."""

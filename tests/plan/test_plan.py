@@ -119,7 +119,7 @@ def test_a_short_batch_is_split_evenly(world_size, batch_size, count):
     assert max(sizes) <= batch_size
 
 
-def test_a_rank_that_a_short_batch_leaves_nothing_still_takes_the_step():
+def test_a_rank_that_a_short_batch_shapes_nothing_still_takes_the_step():
     plans = [UniformPlan(length=9, batch_size=2, world_size=4, rank=rank) for rank in range(4)]
     assert [plan.steps for plan in plans] == [2] * 4
     assert [len(plan.batch(0, 1).samples) for plan in plans] == [0, 0, 0, 1]

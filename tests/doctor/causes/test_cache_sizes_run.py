@@ -6,7 +6,7 @@ import os
 
 import pytest
 from loader_data import write_folder
-from made_prescriptions import helping, made, with_batches, with_survey
+from made_prescriptions import helping, made, with_survey
 from made_sessions import MadeRun
 
 import headrace as hr
@@ -36,19 +36,6 @@ def bytes_a_sample(folder, view, dtype):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("sizes"), COUNT)
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-@pytest.mark.long
-def test_after_a_resize(folder, dtype):
-    """Images of floats are kept as the bytes that they were made of, by both."""
-    stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}
-    session = made(MadeRun(stages=stages, facts={"length": 10}))
-    shape = f"{dtype}[4,3,256,320]"
-    session = with_batches(session, shape, (4 if dtype == "float32" else 1) * 4 * 3 * 256 * 320)
-    kept = bytes_a_sample(folder, hr.Resize((256, 320)), dtype)
-    assert f"samples of {size(kept)}," in helping(session, "cache").costs[0]
 
 
 def test_after_decoding(folder):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 from machine_findings import quantities
 from made_prescriptions import helping, is_listed, made
 from made_sessions import MadeRun
@@ -11,23 +14,23 @@ from report_pages import said
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.uneven_ranks import device_parts
 from headrace.doctor.measure import main_view_of
+from headrace.doctor.probe.batch_shapes import BatchShapes
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.producers import ObservedSample, OutputLeaf
 
 RUN = MadeRun(steps=40, forward=10_000, backward=20_000)
-PARTS = ("0.image", "0.label", "1.image", "1.label")
-SHAPES = ("float32[2,3,8,8] int64[2] float32[2,3,8,8] int64[2]", "float32[2,3,24,8] int64[2] float32[2,3,8,8] int64[2]")
+SHAPES = (
+    "float32[2,3,8,8] int64[2] | float32[2,3,8,8] int64[2]",
+    "float32[2,3,24,8] int64[2] | float32[2,3,8,8] int64[2]",
+)
 
 
-def listed(paths: tuple[str, ...] = PARTS, shapes: tuple[str, ...] = SHAPES, batch_size: int = 4) -> Session:
-    """Batches in turn of these shapes, which collate makes with values at these paths."""
+def listed(shapes: tuple[str, ...] = SHAPES, batch_size: int = 4) -> Session:
+    """Batches in turn of these shapes."""
     session = made(RUN)
     (trainer,) = session.trainers
     trainer.shapes = list(shapes)
     trainer.gets.shape = [row % len(shapes) for row in range(len(trainer.gets.start))]
     trainer.loaders[0].facts["batch_size"] = batch_size
-    leaves = [OutputLeaf(path, "tensor", [2], "float32") for path in paths]
-    session.makers[0].collated = [ObservedSample(0, 0, "", 10, [], leaves)]
     return session
 
 
@@ -39,7 +42,7 @@ def test_parts_are_compared_by_their_elements() -> None:
     session = listed()
     view = main_view_of(session)
     assert view is not None
-    found = device_parts(session, view)
+    found = device_parts(view)
     assert found is not None
     larger, smaller = 2 * 3 * 24 * 8 + 2, 2 * 3 * 8 * 8 + 2
     assert (found.count, found.example) == (2, (larger, smaller))
@@ -61,18 +64,26 @@ def test_a_step_waits_for_the_largest_part() -> None:
 
 
 @pytest.mark.parametrize(
-    "session",
-    [
-        listed(("0", "1"), ("float32[4,8] int64[4]",)),
-        listed(("0.0", "0.1", "1.0", "1.1")),
-        listed(("0.image", "1.image", "1.label")),
-        listed(("image", "label")),
-        listed(batch_size=2),
-    ],
-    ids=["a pair", "lists of lists", "other keys", "a dict", "a dict for each sample"],
+    "session", [listed(("float32[4,8] int64[4]",)), listed(batch_size=2)], ids=["a pair", "samples"]
 )
 def test_other_structures_are_no_parts_for_devices(session: Session) -> None:
     assert "device-parts" not in codes(session)
+
+
+@pytest.mark.parametrize(
+    ("batch", "parts"),
+    [
+        ([{"a": torch.zeros(2, 3)}, {"a": torch.zeros(4, 3)}], 2),
+        ([{"a": torch.zeros(2)}, {"b": torch.zeros(2)}], 1),
+        ([torch.zeros(2), torch.zeros(2)], 1),
+        ({"a": torch.zeros(2), "b": torch.zeros(2)}, 1),
+    ],
+    ids=["a list of dicts", "other keys", "a pair", "a dict"],
+)
+def test_the_probe_names_the_parts_of_a_batch(batch: Any, parts: int) -> None:
+    names: list[str] = []
+    BatchShapes(lambda text: names.append(text) or 0).of(batch)
+    assert [name.count("|") + 1 for name in names] == [parts]
 
 
 def test_parts_of_one_size_gain_nothing() -> None:

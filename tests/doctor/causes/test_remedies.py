@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from machine_findings import quantities
@@ -15,7 +14,6 @@ from made_prescriptions import (
     is_listed,
     made,
     prescribed,
-    remedy,
     respawned,
     why_not,
     with_batches,
@@ -26,15 +24,12 @@ from made_prescriptions import (
 from made_sessions import MadeRun
 from report_pages import text
 
-from headrace.doctor.causes.decoding import BY_CALL
 from headrace.doctor.causes.findings import diagnose
-from headrace.doctor.causes.remedy import Prediction, Remedy
-from headrace.doctor.probe.hooks.image_libraries import OPENCV_TRANSFORMS, PILLOW_TRANSFORMS
+from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, SeenFile, SeenFolder, StagingPlace
 from headrace.doctor.session.model import Session, SessionNote
 from headrace.doctor.session.producers import FileOpens
-from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
 
@@ -289,101 +284,12 @@ def test_padding_that_is_no_longer_than_it_must_be() -> None:
     assert "pad-to-batch" not in [one.code for one in prescribed(made(BOUND)).remedies]
 
 
-def test_a_cache_of_what_is_the_same_each_time() -> None:
+def test_a_cache_of_decoded_images() -> None:
     survey = calibrated("cache", "image", [], [5e2], pixels=1_000_000)
     found = helping(with_survey(made(TAR), survey), "cache")
-    assert stage(found) == "decoding"
     assert quantities(found.why)[:1] == ["98 %"]
-    assert "RandomResizedCrop" in found.why
     assert [quantities(cost) for cost in found.costs] == [["400 MB", "400", "1.0 MB", "32 GB"], ["800 MB", "2"]]
     assert found.changes is None
-
-
-def test_a_cache_after_resize() -> None:
-    stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}
-    session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
-    found = helping(session, "cache")
-    assert re.findall("ColorJitter|Resize", found.why) == ["ColorJitter", "Resize"]
-    assert quantities(found.costs[0])[:3] == ["31 MB", "40", "786 kB"]
-
-
-def test_a_cache_after_normalize_holds_floats() -> None:
-    """What Normalize gives is no image of bytes: it takes what it takes in the batch."""
-    stages = {"decode:Pillow load": 4_000, "transform:ToTensor": 4_000, "transform:Normalize": 4_000}
-    found = helping(with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES), "cache")
-    assert stage(found) == "Normalize"
-    assert quantities(found.costs[0])[:3] == ["126 MB", "40", "3.1 MB"]
-    assert "Normalize" in found.hint
-
-
-def stage(cache: Remedy) -> str:
-    """The last stage whose result a cache would hold."""
-    return cache.title.partition(" after ")[2]
-
-
-def cut(stages: tuple[str, ...], **run: Any) -> str:
-    """Where a cache would start. Each of the stages takes as long as the others."""
-    session = made(MadeRun(stages=dict.fromkeys(stages, 8_000), facts={"length": 10}, **run))
-    return stage(remedy(with_batches(session, *IMAGES), "cache"))
-
-
-OWN_RESIZE = ("decode:Pillow load", "transform:Pillow resize", "collate:default")
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize(
-    ("run", "last"),
-    [
-        ({}, "Pillow resize"),
-        ({"twice": False}, "decoding"),
-        ({"looks": 0}, "decoding"),
-        ({"looks": 1}, "decoding"),
-        ({"draws": ("transform:Pillow resize",)}, "decoding"),
-        ({"differs": ("transform:Pillow resize",)}, "decoding"),
-    ],
-)
-def test_a_resize_of_the_scripts_own_is_cached_only_where_samples_were_twice_the_same(
-    run: dict[str, Any], last: str
-) -> None:
-    assert cut(OWN_RESIZE, **run) == last
-
-
-def test_what_comes_after_something_that_drew_is_not_cached() -> None:
-    behind = ("decode:OpenCV imdecode", "transform:OpenCV flip", "transform:OpenCV cvtColor")
-    assert cut(behind, draws=("transform:OpenCV flip",)) == "decoding"
-
-
-def test_a_librarys_resize_is_kept_where_nothing_was_seen_to_draw() -> None:
-    stages = ("decode:Pillow load", "transform:Resize")
-    assert cut(stages, twice=False) == "Resize"
-    assert cut(stages, twice=False, draws=("decode:",)) == cut(stages, looks=0) == "decoding"
-
-
-def test_calls_are_known_by_the_names_that_stages_have() -> None:
-    every = {f"transform:OpenCV {name}" for name in OPENCV_TRANSFORMS}
-    every |= {f"transform:Pillow {name}" for name in PILLOW_TRANSFORMS}
-    known = {f"transform:{name}" for name in BY_CALL if not name.startswith("torchvision")}
-    assert known <= every
-    assert cut(("decode:OpenCV imdecode", "transform:OpenCV cvtColor")) == "OpenCV cvtColor"
-
-
-def test_samples_that_read_something_else_each_time_are_not_cached() -> None:
-    run = MadeRun(stages=dict.fromkeys(OWN_RESIZE, 4_000), facts={"length": 10}, differs=("decode:",))
-    assert not is_listed(with_batches(made(run), *IMAGES), "cache")
-
-
-def test_stages_of_a_validation_are_not_those_of_training() -> None:
-    """Its passes come first, and its workers' stages in another order."""
-    stages = {"decode:Pillow load": 4_000, "transform:RandomResizedCrop": 4_000, "transform:Normalize": 4_000}
-    session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
-    order = ["decode:Pillow load", "transform:Normalize", "transform:RandomResizedCrop"]
-    validation = made(MadeRun(stages=dict.fromkeys(order, 4_000), pid=900, draws=())).makers
-    for maker in validation:
-        maker.trainer = session.trainers[0].pid
-    session.makers = [*validation, *session.makers]
-    session.trainers[0].passes.insert(0, TrainerPass(7, 1, 0, 0, 0, [maker.pid for maker in validation]))
-    session.trainers[0].loaders.append(LoaderFacts(1, dict(session.trainers[0].loaders[0].facts)))
-    assert stage(remedy(session, "cache")) == "decoding"
 
 
 def test_a_cache_that_does_not_fit() -> None:

@@ -168,8 +168,9 @@ def test_the_file_of_apply_has_patches_of_faults_alone(tmp_path: Path, capsys: p
         DataFault("clipped", "certain", "e"),
     ]
     diagnosis = diagnose(session)
-    outputs = Outputs(apply=tmp_path / "p.diff", report=tmp_path / "r.txt")
+    outputs = Outputs(apply=tmp_path / "p.diff")
     assert outputs.put(session, diagnosis, prescribe(session, diagnosis), saved=None) == []
     assert (tmp_path / "p.diff").read_text() == "--- a/t.py\n"
-    assert "mends the data, and applies by `patch -p1 -i " in capsys.readouterr().err
-    assert "     --- a/t.py" in (tmp_path / "r.txt").read_text()
+    printed = capsys.readouterr()
+    assert "mends the data, and applies by `patch -p1 -i " in printed.err
+    assert "     --- a/t.py" in printed.out + printed.err

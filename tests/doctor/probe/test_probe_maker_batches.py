@@ -14,7 +14,6 @@ from probing import notes, probed
 from torch.utils.data import DataLoader
 from training_loops import Stream
 
-from headrace.doctor.probe.batch_production import LONGEST_KEY, key_text
 from headrace.doctor.probe.evidence_file import MOST_HELD
 from headrace.doctor.probe.overhead import (
     FIRST_BATCHES,
@@ -93,13 +92,6 @@ def test_a_batch_that_hangs_is_told(probe: Probe) -> None:
     probe.batches.drop(batch)
     (stack,) = (record for record in records(probe) if record[0] == "stack")
     assert stack[2:] == ["hung", "batch 7 of epoch 3 has been in the making for 12 s:\n  File …"]
-
-
-def test_keys_as_text() -> None:
-    assert key_text(17) == "17"
-    assert key_text("a/b.png") == "'a/b.png'"
-    assert len(key_text("x" * 10_000)) <= LONGEST_KEY
-    assert len(key_text(list(range(10_000)))) <= LONGEST_KEY
 
 
 def test_a_hook_that_fails_is_off_and_told_once(probe: Probe) -> None:

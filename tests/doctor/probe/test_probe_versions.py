@@ -95,7 +95,7 @@ def test_an_iterator_that_knows_no_order_is_followed(tmp_path: Path, known: dict
     with probed(tmp_path) as probe:
         pass_ = ObservedPass(probe.training, 0, 0, True, loader=0, owner=lambda: None, makers=2)
         iterators = torch.utils.data.dataloader._BaseDataLoaderIter
-        hooks = dataloader.LoaderHooks(probe.training, probe.comparison, iterators)
+        hooks = dataloader.LoaderHooks(probe.training, iterators)
         assert hooks._received(iterator, pass_, torch.zeros(4), 1, 2).index_ == 0
 
 

@@ -23,7 +23,6 @@ from made_sessions import (
 from headrace.doctor.session import FailedReplay
 from headrace.doctor.session.evidence_reader import read_evidence_lines
 from headrace.doctor.session.evidence_schema import KINDS
-from headrace.doctor.session.producers import ObservedCall, OutputLeaf
 
 PROCESS_LINE, STEP_LINE, GET_LINE = (KINDS[kind].line for kind in ("process", "step", "get"))
 STEP = ["step", 0, 10, 30, [["b", 5, 7], ["o", 13, 2]], 25, 18, 1]
@@ -98,21 +97,6 @@ def test_marks_and_stamps_find_their_steps_whenever_they_were_written(tmp_path):
     assert trainer.steps.device == [None, [("s", 1.5), ("w", 1.5), ("r", 1.7)], None]
     assert trainer.steps.ready == [None, None, 25]
     assert trainer.steps.probe == [None, None, None]
-
-
-def test_samples_of_an_earlier_probe_are_read_without_what_came_out(tmp_path):
-    write_settings(tmp_path)
-    calls = [
-        [5, 6, {"us": 3, "function": "numpy.pad", "arguments": [{"array": "numpy", "shape": [2], "dtype": "int8"}]}]
-    ]
-    leaf = ["0", "tensor", [4, 3], "float32", 0.0, 1.0]
-    names = [["name", 5, "call:numpy.pad"], ["name", 6, "/a/train.py:31:f"]]
-    made = [[kind, 0, 1, "7", 10, calls, [leaf]] for kind in ("sample", "collated")]
-    write_evidence(tmp_path, "a", [process(7), ["worker", 0, {"id": 0, "parent": 1}], *names, *made])
-    (maker,) = read(tmp_path).makers
-    (sample,), (batch,) = maker.samples, maker.collated
-    assert (sample.calls, sample.output) == ([ObservedCall("call:numpy.pad", "/a/train.py:31:f", calls[0][2])], [])
-    assert (batch.calls, batch.output) == (sample.calls, [OutputLeaf(*leaf)])
 
 
 def test_names_that_were_lost_are_not_made_up(tmp_path):

@@ -77,13 +77,12 @@ def _recipe(
         parts=tuple(dict.fromkeys(parts)),
         degree=degree,
         reason=reason,
-        batch_size=data.batch_size or 1,
+        batch_size=data.batch_size or look.batch_size,
         shuffle=data.is_shuffled or opened.is_shuffled or (is_listed and not _is_in_order(look)),
         drop_last=bool(data.described.get("drop_last")) or opened.drops,
         script=data.script,
         is_launched=data.is_launched,
         dataset=look.dataset,
-        batch=data.batch,
     )
 
 

@@ -62,16 +62,13 @@ def compare_with_script(
 
 
 def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> dict[str, str]:
-    """Make the inspected samples again, and return how each leaf of the Loader compares.
+    """Make the inspected samples again, and return how each leaf compares.
 
     `same`, `drawn` (too few samples to compare what is random), or `different: ` and how.
     """
     judgement = judged(look, make_loader, batches)
     found = dict.fromkeys(judgement.compared, "same") | {one.leaf: "drawn" for one in judgement.unseen}
-    for one in judgement.differences:
-        if one.code != "leaves" or one.after != "none":
-            found[one.leaf] = f"different: {one.code}: {one.before} | {one.after}"
-    return found
+    return found | {one.leaf: f"different: {one.code}: {one.before} | {one.after}" for one in judgement.differences}
 
 
 def judged(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> Judgement:
@@ -85,7 +82,7 @@ def judged(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any],
         patch.object(hr, "MixUp", partial(hr.MixUp, p=0.0)),
         patch.object(hr, "CutMix", partial(hr.CutMix, p=0.0)),
     ):
-        made = make_loader(_batch_size(look), shuffle=False)
+        made = make_loader(2 if look.mixed else look.batch_size, shuffle=False)
     places = _places(look, made)
     before, after = _scripts_epochs(look, places), []
     for number, epoch in enumerate(before):
@@ -107,7 +104,7 @@ def _scripts_epochs(look: Look, places: Mapping[int, int]) -> tuple[EpochObserva
     epochs = [EpochObservation() for _ in range(max(makings, 2))]
     for index, samples in by_index.items():
         first = {path_text(path): leaf for path, leaf in samples[0].arrays.items()}
-        size = max(_lengths(first), default=1) if look.is_batched and look.opened is None else 1
+        size = samples[0].length if look.is_batched and look.opened is None else 1
         for number, epoch in enumerate(epochs):
             leaves = {path_text(path): leaf for path, leaf in samples[min(number, makings - 1)].arrays.items()}
             if look.mixed:
@@ -141,18 +138,6 @@ def _made(
     with closing(iterator):
         found = dict(leaves(next(iterator)))
     return {path: leaf[row : row + 1] for path, leaf in found.items()} if is_mixed else found
-
-
-def _batch_size(look: Look) -> int:
-    """Return the size of the dataset's own batches; otherwise 1, or 2 if samples are mixed."""
-    if look.mixed:
-        return 2
-    is_batched = look.is_batched and look.opened is None
-    return max(_lengths(look.samples[0].arrays), default=1) if is_batched else 1
-
-
-def _lengths(arrays: Mapping[Any, Leaf]) -> list[int]:
-    return [len(leaf) for leaf in arrays.values() if isinstance(leaf, np.ndarray) and leaf.ndim]
 
 
 def _places(look: Look, made: Any) -> dict[int, int]:

@@ -1,15 +1,14 @@
-"""Data of one loader in a session: its facts, its batches, and the script's command."""
+"""Data of one loader in a session: its facts, and the script's command."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..measure import TrainerView
 from ..session.model import Session
-from ..session.producers import ObservedSample, OutputLeaf
 from ..session.trainers import LoaderFacts, order_described, short_class
 
 INTERPRETERS = ("python", "pypy")
@@ -22,8 +21,6 @@ class ScriptData:
     """The loader that a training waits for, as recorded in the session."""
 
     facts: Mapping[str, Any]
-    batch: Mapping[str, OutputLeaf]
-    """Values of a collated batch by path, without shapes that vary between batches."""
     command: Sequence[str]
     """Command of the training's own process, below any launcher."""
     is_launched: bool = False
@@ -36,11 +33,9 @@ class ScriptData:
 
     @property
     def batch_size(self) -> int | None:
-        """Samples per batch; if the dataset makes batches, of the observed batch."""
+        """Samples per batch; None if the dataset makes batches."""
         size = self.facts.get("batch_size")
-        if isinstance(size, int) and not isinstance(size, bool):
-            return size
-        return next((leaf.shape[0] for leaf in self.batch.values() if leaf.shape), None)
+        return size if isinstance(size, int) and not isinstance(size, bool) else None
 
     @property
     def sampler(self) -> str:
@@ -87,25 +82,11 @@ def script_data(session: Session, view: TrainerView) -> ScriptData | None:
     loader = described_loader(view)
     if loader is None:
         return None
-    makers = [maker for maker in session.makers if maker.trainer == view.trainer.pid]
-    batches = [sample for maker in makers for sample in maker.collated]
     return ScriptData(
         facts=loader.facts,
-        batch=_steady(batches),
         command=_own_command(session, view.trainer.pid),
         is_launched=len({trainer.rank for trainer in session.trainers}) > 1,
     )
-
-
-def _steady(batches: Sequence[ObservedSample]) -> dict[str, OutputLeaf]:
-    """Return the values of a batch, without shapes that vary between batches."""
-    shapes: dict[str, list[int] | None] = {}
-    leaves = [(leaf.path, leaf.shape and leaf.shape[1:]) for batch in batches for leaf in batch.output]
-    uneven = {path for path, shape in leaves if shapes.setdefault(path, shape) != shape}
-    return {
-        leaf.path: replace(leaf, shape=None, dtype=None) if leaf.path in uneven else leaf
-        for leaf in (batches[0].output if batches else [])
-    }
 
 
 def _own_command(session: Session, pid: int) -> Sequence[str]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..explain.look import LeafPath
 from ..explain.samples import LeafExplanation
 from ..session.after_run import LookedImage
-from ..session.producers import OutputLeaf
 
 Certainty = Literal["exact", "differs", "check", "python", "no"]
 """Certainty of a part.
@@ -84,8 +82,6 @@ class LoaderRecipe:
     """True if a launcher started it as one of several ranks."""
     dataset: str = ""
     """Class of the DataLoader's dataset, `ImageFolder`."""
-    batch: Mapping[str, OutputLeaf] = field(default_factory=dict)
-    """Arrays and texts of the script's batch by path; empty if no batch was seen."""
     image: LookedImage | None = None
     """The first image of a sample; None without any."""
 
@@ -105,46 +101,19 @@ class LoaderRecipe:
     def tried(self, made: Mapping[str, str], verified: Mapping[str, str]) -> LoaderRecipe:
         """Return the recipe after a trial made a batch, and compared samples with the inspected ones.
 
-        An array of the script's batch becomes a part to check if it is not `made`, has another dtype or shape, or
-        differs by `verified`.
+        An array of the script's batch becomes a part to check if it differs by `verified`, unless it is left.
         """
         if self.degree == "no" or not made:
             return self
-        different = [
-            RecipePart(_named(path), "", "check", f"its values differ from the script's: {how}", "output")
+        found = [
+            RecipePart(path or "batch", "", "check", f"it differs from the script's: {how}", "output")
             for path, how in verified.items()
-            if how.startswith("different")
+            if how.startswith("different") and not any(f"{path}.".startswith(f"{one}.") for one in self.left)
         ]
-        found = [*different, *self._other_leaves(made)]
         if not found:
             return self
         reason = self.reason or f"{found[0].part}: {found[0].note}."
         return replace(self, parts=(*found, *self.parts), degree="part", reason=reason)
-
-    def _other_leaves(self, made: Mapping[str, str]) -> Iterator[RecipePart]:
-        """Yield a part for each array of the script's batch that is missing in `made`, or has another kind there."""
-        for path, leaf in self.batch.items():
-            if any(path == one or path.startswith(f"{one}.") for one in self.left):
-                continue
-            seen, kind = leaf.kind, made.get(path, "nothing")
-            if leaf.shape is not None and leaf.dtype is not None:
-                seen = f"{leaf.dtype}{leaf.shape}"
-                is_same = _of_a_sample(seen) == _of_a_sample(kind)
-            else:
-                is_same = path in made and (kind == seen or seen not in ("str", "bytes"))
-            if not is_same:
-                yield RecipePart(
-                    _named(path), "", "check", f"the script's batch has {seen}, the Loader's {kind}", "output"
-                )
-
-
-def _named(path: str) -> str:
-    return path or "batch"
-
-
-def _of_a_sample(kind: str) -> str:
-    """Return the dtype and shape of an array without its batch dimension."""
-    return re.sub(r"\[\d+(, )?", "[", kind, count=1)
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ from ..quantities import duration, percent
 from ..session.model import Session
 from .case import WORTH_SAYING
 from .cores import CROWDED, core_findings, memory_findings, with_spinning
+from .costly_lines import line_findings
 from .loop_work import call_findings, epoch_findings, loop_findings
 from .processes import garbage_findings, note_findings, process_findings
 from .remote_reads import remote_findings
-from .sample_functions import function_findings
 from .stage_names import by_category, category, named, source_advice
 from .storage import FROM_DISK, storage_findings
 from .training_kinds import TRAINING
@@ -99,7 +99,7 @@ def _findings(
         of_machines = with_spinning(session, main, of_machines)
         waits = [*wait_findings(main), *epoch_findings(main)]
         loop = [*loop_findings(main), *call_findings(session, main)]
-        functions = list(function_findings(session, main, by_rank))
+        functions = list(line_findings(session, main))
         around = [
             *loader_findings(session, main),
             *remote_findings(session, main),

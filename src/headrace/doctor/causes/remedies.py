@@ -128,8 +128,8 @@ REMEDIES: list[RemedyKind] = [
     ),
     RemedyKind(
         "cache",
-        "samples cached",
-        "Cache what is deterministic: decoded (and resized) images",
+        "decoded images cached",
+        "Cache decoded images",
         CACHED_COPY,
         decoding.cache,
     ),

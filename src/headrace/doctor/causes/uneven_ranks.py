@@ -10,7 +10,6 @@ from statistics import fmean
 from ..measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late, tensors_of
 from ..quantities import duration, number, percent, times
 from ..session.model import Session
-from ..session.producers import OutputLeaf
 from ..simulate import Prediction
 from .case import WORTH, WORTH_SAYING, Case, step_left
 from .proposals import Proposal, RemedyKind
@@ -125,20 +124,17 @@ class DeviceParts:
         )
 
 
-def device_parts(session: Session, view: TrainerView) -> DeviceParts | None:
+def device_parts(view: TrainerView) -> DeviceParts | None:
     """Return the parts of received batches, if a batch is a list with one dict per device.
 
-    A collated batch gives the number of parts. The shapes of each received batch, in the same order, give the sizes. A
-    list with one dict per sample does not count.
+    A list with one dict per sample does not count.
     """
-    collated = [one for maker in session.makers if maker.trainer == view.trainer.pid for one in maker.collated]
-    count = next((found for one in collated if (found := _parts(one.output)) > 1), 0)
     gets, size = view.trainer.gets, _batch_size(view)
-    if not count or (size is not None and count >= size):
-        return None
     texts = [view.trainer.shapes[shape] for row in view.training.gets if (shape := gets.shape[row]) is not None]
-    batches = [sizes for text in texts if (sizes := _part_elements(text, count))]
-    if not batches:
+    batches = [_part_elements(text) for text in texts]
+    count = max(map(len, batches), default=0)
+    batches = [one for one in batches if len(one) == count]
+    if count < 2 or (size is not None and count >= size):
         return None
     uneven = [max(sizes) / fmean(sizes) for sizes in batches]
     worst = max(range(len(batches)), key=uneven.__getitem__)
@@ -152,29 +148,14 @@ def _batch_size(view: TrainerView) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _parts(leaves: Sequence[OutputLeaf]) -> int:
-    """Return the length of a batch that is a list of dicts with the same tensors; 0 for other batches."""
-    keys: dict[str, set[str]] = {}
-    for leaf in leaves:
-        part, _, key = leaf.path.partition(".")
-        if leaf.kind in ("tensor", "ndarray"):
-            keys.setdefault(part, set()).add(key)
-    names = next(iter(keys.values()), set())
-    is_list = list(keys) == [str(place) for place in range(len(keys))]
-    is_of_dicts = all(one == names for one in keys.values()) and all(name and not name[0].isdigit() for name in names)
-    return len(keys) if is_list and is_of_dicts else 0
-
-
-def _part_elements(shapes: str, count: int) -> tuple[int, ...]:
-    """Return the elements of each part of a batch; empty if the parts have different numbers of tensors."""
-    sizes = [math.prod(one) for _, one in tensors_of(shapes)]
-    each, left = divmod(len(sizes), count)
-    return () if left or not each else tuple(sum(sizes[part * each : (part + 1) * each]) for part in range(count))
+def _part_elements(shapes: str) -> tuple[int, ...]:
+    """Return the elements of each part of a batch."""
+    return tuple(sum(math.prod(one) for _, one in tensors_of(part)) for part in shapes.split("|"))
 
 
 def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Find unequal parts of a batch: all devices wait for the device with the largest part."""
-    parts = device_parts(session, view)
+    parts = device_parts(view)
     if parts is None or parts.uneven < UNEVEN:
         return
     shown = " and ".join(number(size) for size in parts.example[:SHOWN]) + (", …" if parts.count > SHOWN else "")
@@ -207,7 +188,7 @@ def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     The gain is at most the time that ranks wait for each other.
     """
     if len(case.session.trainers) < 2:
-        parts = device_parts(case.session, case.view)
+        parts = device_parts(case.view)
         return None if parts is None else _same_size(case, kind, parts)
     found = next((one for one in case.diagnosis.findings if one.code == SHAPES), None)
     if found is None:

@@ -23,15 +23,15 @@ from ..measure import (
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
 from .cores import CROWDED, TAKEN
+from .costly_lines import COSTLY_LINE
 from .loop_work import at_line, loop_verdict
 from .processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
-from .sample_functions import SAMPLE_FUNCTION, in_short
 from .stage_names import by_category, category, named, who
 
 WORTH_NAMING = 0.1
 """Minimum share of the wait for a second cause to be named."""
-FUNCTION = 0.15
-"""Minimum share of a step that is saved without a function, for the verdict to name the function."""
+LINE = 0.15
+"""Minimum share of a step of a costly line for the verdict to name it."""
 OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     *("cores", "data-parallel", "device-parts", "evaluation", "few-workers", "first-steps", "full-gc"),
@@ -94,9 +94,7 @@ def statements(
     # of the workers causes them.
     heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
     yield from _found(sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
-    slow = (one for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION)
-    functions = [Statement(SAMPLE_FUNCTION, in_short(one)) for one in slow]
-    yield from functions[:1]
+    yield from _found([one for one in findings if one.code == COSTLY_LINE and one.weight >= LINE][:1])
     # A library newer than the probe: no figure shows what is missing.
     unknown = (note for note in session.notes if note.code in ("not-known", "not-seen"))
     yield from dict.fromkeys(Statement(note.code, note.text) for note in unknown)

@@ -75,6 +75,12 @@ class LookedSample:
             path: np.asarray(leaf.value) if leaf.kind == "number" else leaf.value for path, leaf in self.batch.items()
         }
 
+    @property
+    def length(self) -> int:
+        """Length of the longest array of the batch; 1 without any."""
+        arrays = self.arrays.values()
+        return max((len(leaf) for leaf in arrays if isinstance(leaf, np.ndarray) and leaf.ndim), default=1)
+
     @cached_property
     def pictures(self) -> list[dict[str, Array]]:
         """Arrays that each input may decode to, by decoding."""
@@ -120,6 +126,12 @@ class Look:
     opened: SampleFiles | None = None
     mixed: frozenset[LeafPath] | None = frozenset()
     """Arrays in which samples of a batch are mixed; None if no batch of two was seen."""
+
+    @property
+    def batch_size(self) -> int:
+        """Size of the batches that the dataset makes itself, of the first sample; otherwise 1."""
+        is_batched = self.is_batched and self.opened is None
+        return self.samples[0].length if is_batched and self.samples else 1
 
 
 def read_look(path: Path) -> Look:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ..session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
-from .batches import REST, SERIALISE, Finder, Join, LookedStages, MadeBatch, batch_stages
+from .batches import REST, SERIALISE, Finder, Join, MadeBatch, batch_stages
 from .diagnosis import (
     Diagnosis,
     Finding,
     LoaderProduction,
     ProbeCost,
     RankView,
-    SampleFunction,
     StagePart,
     Statement,
     StepBudget,

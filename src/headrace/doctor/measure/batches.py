@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..session.model import Session
-from ..session.producers import BatchProducer, InspectedSample, ObservedSample
+from ..session.producers import BatchProducer
 from ..session.trainers import Trainer, TrainerPass
 from .diagnosis import LinePart, StagePart
 
@@ -30,15 +30,6 @@ class MadeBatch(NamedTuple):
 
     maker: BatchProducer
     row: int
-
-
-class LookedStages(NamedTuple):
-    maker: BatchProducer
-    sample: InspectedSample
-
-    def label(self, place: int) -> str:
-        """Return `category:label` of one of its stages."""
-        return self.maker.stages[self.sample.stages[place].stage]
 
 
 class Join:
@@ -91,17 +82,6 @@ class Finder:
         for maker, rows in zip(self.makers, self.rows, strict=True):
             if maker is not None:
                 yield from (MadeBatch(maker, row) for row in rows.values())
-
-    def looks(self) -> Iterator[LookedStages]:
-        for maker in self.makers:
-            if maker is not None:
-                yield from (LookedStages(maker, one) for one in maker.looks if one.epoch == self.epoch)
-
-    def observed(self) -> tuple[list[ObservedSample], list[ObservedSample]]:
-        """Return the inspected samples of the pass, and the batches with traced collation."""
-        makers = [maker for maker in self.makers if maker is not None]
-        samples = [one for maker in makers for one in maker.samples if one.epoch == self.epoch]
-        return samples, [one for maker in makers for one in maker.collated if one.epoch == self.epoch]
 
 
 def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict[str, Figures]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -82,28 +81,6 @@ class LinePart:
 
 
 @dataclass(frozen=True)
-class SampleFunction:
-    """Function that takes part in batch production: a library's, or the script's own Python."""
-
-    category: str
-    """`call` (numpy, torch and others without a stage), `getitem` (the script's own Python), or a stage's."""
-    name: str
-    """`numpy.percentile`, `Pillow resize`, or the name of the script's function."""
-    places: list[str]
-    """Call sites in the script, or the function's own lines, `file:line:function`, in descending order."""
-    share: float
-    """Share of batch production, without the functions that it calls."""
-    wall_us: float
-    """Wall time per sample."""
-    inside: dict[str, float] = field(default_factory=dict)
-    """Its share by the stage in which it is counted."""
-    library: str = ""
-    """Package of a transform's class."""
-    given: dict[str, Any] = field(default_factory=dict)
-    """Known facts about its input: `shape`, `dtype`, `mode`, `format`, `filter`."""
-
-
-@dataclass(frozen=True)
 class LoaderProduction:
     trainer: int
     """Pid of the trainer."""
@@ -133,8 +110,6 @@ class LoaderProduction:
     """True if `workers` are threads of the trainer, in one of Headrace's own loaders."""
     item_samples: int = 1
     """Samples per dataset item: more than one if the dataset makes batches."""
-    functions: list[SampleFunction] = field(default_factory=list)
-    """Functions in descending order; none without inspected samples."""
 
     @property
     def makers(self) -> str:

@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from ..session.producers import ObservedSample
 from ..session.trainers import LoaderFacts, LoaderFeed, Trainer
 from .batches import Join, StageCosts, StageSums, line_parts, made_us
 from .diagnosis import LoaderProduction
-from .sample_functions import sample_functions
 from .steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
 
 CATEGORIES = {
@@ -78,12 +76,7 @@ def _production(
     for number, _, start, duration in received:
         ends[number] = max(ends.get(number, 0), start + duration)
     made, time = [], 0
-    samples: list[ObservedSample] = []
-    collated: list[ObservedSample] = []
     for one in passes:
-        observed = join.finder(trainer, one).observed()
-        samples += observed[0]
-        collated += observed[1]
         if one.number not in ends or not training.steps:
             continue
         start, end = max(one.start, training.steps[0].start), min(ends[one.number], training.steps[-1].end)
@@ -119,7 +112,6 @@ def _production(
         respawned=not is_here(trainer, passes[0]) and any(one.workers != passes[0].workers for one in passes),
         threads=threads > 0,
         item_samples=item_samples,
-        functions=sample_functions(makers, samples, collated, costs.parts(), item_samples),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import reprlib
 import threading
 import time
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from .stages import Account, CallTimer, Totals
 
 _FIRST_PAUSE_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 64_000_000_000
-LONGEST_KEY = 200
 OLDEST = 2
 """Oldest garbage collector generation, which a full collection covers."""
 
@@ -222,10 +220,6 @@ def _table(totals: Totals) -> list[list[int]]:
     return [[stage, calls, wall // 1000, cpu // 1000] for stage, (calls, wall, cpu) in totals.items()]
 
 
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = LONGEST_KEY
-
-
 class FullCollections:
     """Count of full garbage collections since the last record, fed by `gc.callbacks`.
 
@@ -266,10 +260,3 @@ class FullCollections:
             self._count += 1
             self._spent_ns += took
             self._longest_ns = max(self._longest_ns, took)
-
-
-def key_text(key: Any) -> str:
-    """Return a sample's key as short text. Keys are user objects with a repr that may be long."""
-    if type(key) is int:
-        return str(key)
-    return _repr.repr(key)[:LONGEST_KEY]

@@ -13,7 +13,6 @@ from .batch_production import BatchRecorder
 from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
 from .imports import ImportWatch
 from .patches import Patches
-from .sample_comparison import SampleComparison
 from .sample_digests import BatchDigests
 from .settings import ProbeSettings, SessionClock, boot_id
 from .stages import CallTimer, Stages
@@ -39,9 +38,6 @@ class Probe:
         self.timer = CallTimer(self.stages, self.patches, self.evidence)
         self.batches = BatchRecorder(self.timer, self.evidence, self.clock, self.fault)
         self.last.add(self.batches.close)
-        self.comparison = SampleComparison(
-            self.batches, self.stages, self.evidence, self.fault, may_repeat=not settings.observe
-        )
         self.training = TrainingObserver(
             settings, self.evidence, self.clock, self.last, note=self.note, fault=self.fault, batches=self.batches
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .column_sources import Column, sequence_of
 from .described_values import attributes_of
-from .sample_comparison import generators_held
+from .random_generators import generators_held
 from .stored_bytes import stored_places
 
 if TYPE_CHECKING:

@@ -72,57 +72,6 @@ def next_keys(iterator: Any) -> str | None:
     return kept.pop(0) if kept else None
 
 
-def digest_of(value: Any) -> bytes | None:
-    """Return the digest of a result; None if it has no comparable content, or too much."""
-    if value is None:
-        return None
-    digest = hashlib.blake2b(digest_size=8)
-    size = 0
-    try:
-        for number, piece in enumerate(_pieces(value)):
-            if piece is None or number >= MOST_PIECES or size + len(piece) > MOST_CONTENT_BYTES:
-                return None
-            size += len(piece)
-            digest.update(piece)
-    except Exception:  # a user class may do anything
-        return None
-    return digest.digest()
-
-
-def _pieces(value: Any) -> Iterator[bytes | None]:
-    """Yield the content of a nested result, with None for a part without comparable content."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield repr(key).encode()
-            yield from _pieces(one)
-    elif isinstance(value, (list, tuple)):
-        yield b"%d" % len(value)
-        for one in value:
-            yield from _pieces(one)
-    else:
-        yield _content(value)
-
-
-def _content(value: Any) -> bytes | None:
-    if value is None or isinstance(value, (bytes, str, int, float)):
-        return repr(value).encode(errors="replace")
-    torch, numpy, image = (sys.modules.get(name) for name in ("torch", "numpy", "PIL.Image"))
-    if torch is not None and isinstance(value, torch.Tensor):
-        plain = value.detach().as_subclass(torch.Tensor)
-        if plain.device.type != "cpu" or plain.numel() * plain.element_size() > MOST_CONTENT_BYTES:
-            return None
-        content = bytes(_bytes(plain)) if plain.numel() else b""
-        return f"{plain.dtype}{tuple(plain.shape)}".encode() + content
-    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        if value.dtype.hasobject or value.nbytes > MOST_CONTENT_BYTES:
-            return None
-        return f"{value.dtype}{value.shape}".encode() + bytes(value.tobytes())
-    if image is not None and isinstance(value, image.Image):
-        is_unread = bool(getattr(value, "tile", None))
-        return None if is_unread else f"{value.mode}{value.size}".encode() + bytes(value.tobytes())
-    return None
-
-
 def _bytes(tensor: Any) -> Any:
     return memoryview(tensor.detach().contiguous().view(-1).view(sys.modules["torch"].uint8).numpy())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from typing import Any, Callable, Protocol
+from typing import Any, Callable
 
 from .evidence_file import EvidenceFile
 from .patches import Function, Patches, stand_in
@@ -16,16 +16,6 @@ Totals = dict[int, Total]
 """Totals by stage."""
 MOST_STAGES = 1000
 """Limit of stages: a script that names classes or functions by sample must not fill memory or evidence."""
-
-
-class SampleLook(Protocol):
-    """Trace of one sample during its production."""
-
-    calls: Any
-    """Recorder of library calls, or None."""
-
-    def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
-        """Note the end of a stage."""
 
 
 class Stages:
@@ -43,14 +33,9 @@ class Stages:
         self._failed = failed
         self._is_off = False
         self.categories: dict[int, str] = {}
-        self.names: dict[int, str] = {}
         self._local = threading.local()
         self._making: Account | None = None
         self._beside: list[Account] = []
-        self.looked: set[Account] = set()
-        """Accounts of samples being traced. While there are any, calls take a slower path."""
-        self.at_looks: Callable[[bool], None] = lambda begins: None
-        """Called when a trace begins and when it ends."""
 
     def open(self) -> Account:
         """Count this thread's stages from now on, and stages of threads without an account as running alongside.
@@ -72,7 +57,6 @@ class Stages:
         self._local.account = None
         if account is None:
             return {}, {}
-        self.end_look(account)
         if account is not self._making:
             return account.totals, {}
         beside, self._beside, self._making = self._beside, [], None
@@ -84,24 +68,6 @@ class Stages:
     def current(self) -> Account | None:
         account: Account | None = getattr(self._local, "account", None)
         return account
-
-    def look(self) -> SampleLook | None:
-        """Return the trace of the sample that this thread produces, or None."""
-        account = self.current()
-        return None if account is None else account.look
-
-    def begin_look(self, account: Account, look: SampleLook) -> None:
-        """Attach `look` to an account until `end_look`."""
-        account.look = look
-        self.looked.add(account)
-        self.at_looks(True)
-
-    def end_look(self, account: Account) -> None:
-        """End the trace, if there is one, including after an exception."""
-        account.look = None
-        if account in self.looked:
-            self.looked.discard(account)
-            self.at_looks(False)
 
     @property
     def is_counting(self) -> bool:
@@ -128,20 +94,11 @@ class Stages:
         self._local = threading.local()
         self._failed(error)
 
-    def aside(self) -> Account:
-        """Replace this thread's account by one that counts for nothing, until `back`."""
-        account = self._local.account = Account(self)
-        return account
-
-    def back(self, account: Account) -> None:
-        self._local.account = account
-
     def forked(self) -> None:
         """Close all accounts in the child of a fork."""
         self._local = threading.local()
         self._making = None
         self._beside = []
-        self.looked = set()
 
     def _account_beside(self, making: Account) -> Account:
         """Return the account of a thread without a batch: its stage may begin in one batch and end in the next."""
@@ -157,7 +114,7 @@ class Stages:
 class Account:
     """Open stages of one thread, and totals of the ended stages."""
 
-    __slots__ = ("_categories", "_inside", "_open", "_stages", "beside", "look", "totals")
+    __slots__ = ("_categories", "_inside", "_open", "_stages", "beside", "totals")
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -166,8 +123,6 @@ class Account:
         self._inside: set[str | None] = set()
         self.totals: Totals = {}
         self.beside: Account | None = None
-        self.look: SampleLook | None = None
-        """Trace of the current sample, which inspects each result, or None."""
 
     def enter(self, stage: int) -> Account | None:
         """Begin a stage; return None inside a stage of the same category."""
@@ -199,19 +154,6 @@ class Account:
             total[2] += cpu - inner_cpu
         except Exception as error:
             self._stages.fail(error)
-
-    def gave(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
-        """Pass the result of an ended stage to the trace. The trace's own calls are no stages."""
-        look, self.look = self.look, None
-        try:
-            self._stages.aside()
-            if look is not None:
-                look.ended(stage, result, arguments)
-        except Exception as error:
-            self._stages.fail(error)
-        else:
-            self._stages.back(self)
-            self.look = look
 
     def take(self) -> Totals:
         """Return the totals so far, and reset."""
@@ -248,7 +190,6 @@ class CallTimer:
             name = f"{category}:other"
         number = self._evidence.name(name)
         self.stages.categories[number] = category
-        self.stages.names[number] = name
         return number
 
     def time(self, owner: Any, name: str, category: str, label: str) -> bool:
@@ -268,8 +209,6 @@ def timed_call(stages: Stages, stage: int, function: Function, subject: Any = No
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if stages.looked:
-            return call_looked_at(stages, stage, function, subject, args, kwargs)
         account = stages.enter(stage)
         if account is None:
             return function(*args, **kwargs)
@@ -279,27 +218,6 @@ def timed_call(stages: Stages, stage: int, function: Function, subject: Any = No
             account.leave()
 
     return call
-
-
-def call_looked_at(
-    stages: Stages, stage: int, function: Function, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Count a call as a stage while this or another thread traces a sample."""
-    account = stages.enter(stage)
-    look = stages.look()
-    calls = None if look is None else look.calls
-    begun = None if calls is None else calls.begin(stage, subject, args, kwargs, account is not None)
-    result: Any = None
-    try:
-        result = function(*args, **kwargs)
-    finally:
-        if account is not None:
-            account.leave()
-        if calls is not None and begun is not None:
-            calls.end(begun, result)
-    if account is not None and account.look is not None:
-        account.gave(stage, result, args)
-    return result
 
 
 def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
@@ -321,8 +239,6 @@ def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[F
                 stage = stage_of(name)
                 if len(known) < MOST_STAGES:
                     known[name] = stage
-            if stages.looked:
-                return call_looked_at(stages, stage, functools.partial(original, self), self, args, kwargs)
             account = stages.enter(stage)
             if account is None:
                 return original(self, *args, **kwargs)

@@ -21,8 +21,8 @@ from .batch_values import MOST_LEAVES, as_array, parts_of
 from .columns import ColumnBudget, found_columns, sequence_lengths
 from .described_values import plain_value
 from .held_objects import held_pictures, live_objects
+from .random_generators import generators_held, generators_kept, generators_moved
 from .raw_samples import KEY, RawSamples, SampleMakers, raw_samples
-from .sample_comparison import generators_held, generators_kept, generators_moved
 from .value_trace import ValueTrace
 
 LOOK_FILE = "look"

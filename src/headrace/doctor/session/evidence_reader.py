@@ -170,23 +170,8 @@ class ProcessEvidence:
         for name in ("stages", "beside"):
             row[name] = [(self._stage(stage), calls, wall, cpu) for stage, calls, wall, cpu in row[name]]
 
-    def _change_look(self, row: Row) -> None:
-        stages = [(self._stage(stage), bool(drew), _known(same)) for stage, drew, same in row["stages"]]
-        row["stages"] = [producers.InspectedStage(*stage) for stage in stages]
-        row["drew"], row["same"] = bool(row["drew"]), _known(row["same"])
-
     def _change_first(self, row: Row) -> None:
         row["files"] = [self._names[name] for name in row["files"] if name in self._names]
-
-    def _change_sample(self, row: Row) -> None:
-        row["calls"] = [
-            producers.ObservedCall(self._names.get(stage, UNNAMED), self._names.get(place), facts)
-            for stage, place, facts in row["calls"]
-        ]
-
-    def _change_collated(self, row: Row) -> None:
-        self._change_sample(row)
-        row["output"] = [producers.OutputLeaf(*leaf) for leaf in row["output"]]
 
     # Records without rows
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .declaring import Bytes, Duration, Facts, Flag, NameNumber, Pid, Table, Time, listed, recorded, told
+from .declaring import Bytes, Duration, Facts, NameNumber, Pid, Table, Time, listed, recorded, told
 
 StageRow = tuple[int, int, int, int]
 """Stage (an index into `BatchProducer.stages`; a name in a record), calls, wall time and CPU time."""
-_CALLS = list[tuple[NameNumber, int, Facts]]
-_LEAVES = list[tuple[str, str, list[int] | None, str | None, float | int | None, float | int | None]]
 
 
 @recorded("maker", {"batch": "Batch that was produced."})
@@ -48,35 +46,6 @@ class ProducedBatches(Table):
     )
 
 
-@dataclass
-class InspectedStage:
-    """Stage of an inspected sample."""
-
-    stage: int = told("into `stages`")
-    drew: bool = told("whether a shared generator of Python, numpy or torch moved since the stage before")
-    same: bool | None = told(
-        "whether it gave the same when the sample was produced again; `null` where it was not, or cannot be compared"
-    )
-
-
-@recorded("maker", {"look": "Sample that was checked for randomness: of the second and third batch, 8 at most."})
-@dataclass
-class InspectedSample:
-    """Sample whose production was inspected.
-
-    A sample of a measured run is produced again if it has a key and took at most 0.5 s. Random generators are restored.
-    """
-
-    epoch: int = told("of its batch")
-    index: int = told("of its batch")
-    stages: list[InspectedStage] = told(
-        "in the order in which they ended: stage, whether it drew, whether it gave the same",
-        written=list[tuple[NameNumber, Flag, Flag | None]],
-    )
-    drew: bool = told("of what follows the last stage", written=Flag)
-    same: bool | None = told("of the whole sample", written=Flag | None)
-
-
 @recorded("maker", {"first": "One of the first two batches of a pass in its process; none with `--observe`."})
 @dataclass
 class FirstBatch:
@@ -97,65 +66,6 @@ class FirstBatch:
     files: list[str] = listed(
         "paths opened for reading, one for each open, at most 256; names in a record",
         written=list[NameNumber],
-        may_be_empty=True,
-    )
-
-
-@dataclass
-class ObservedCall:
-    """Call of a library's function while a sample was produced."""
-
-    stage: str = told("`category:label`")
-    place: str | None = told("the user's line, `file:line:function`; `null` without one between loader and call")
-    facts: Facts = told("[of the call](#calls-of-a-sample)", default_factory=dict)
-
-
-@dataclass
-class OutputLeaf:
-    """Value inside a batch: its place, what it is, and the range of its numbers."""
-
-    path: str = told("keys and positions, such as `0`, `image` or `meta.id`; empty for the whole")
-    kind: str = told(
-        "`tensor`, `ndarray`, `PIL`, `int`, `float`, `bool`, `str`, `bytes`, `None`, or the name of a class"
-    )
-    shape: list[int] | None = told("of an array", default=None)
-    dtype: str | None = told("of an array", default=None)
-    low: float | int | None = told("least of its numbers", default=None)
-    high: float | int | None = told("greatest of its numbers", default=None)
-
-
-@recorded(
-    "maker",
-    {
-        "collated": "Batch as collate made it of samples that were looked at, in the form of a sample with an empty "
-        "key; two "
-        "a process."
-    },
-)
-@recorded(
-    "maker",
-    {"sample": "How a sample was produced: the samples of `look`."},
-    order=("epoch", "index", "key", "wall", "calls"),
-)
-@dataclass
-class ObservedSample:
-    """Calls that produced one sample or batch."""
-
-    epoch: int = told("of its batch")
-    index: int = told("of its batch")
-    key: str = told(
-        "`repr` of its key, at most 200 characters; of an iterable dataset its `__key__`, or its place in the batch, "
-        "`('sample', 3)`"
-    )
-    wall: Duration = told("of making it")
-    calls: list[ObservedCall] = listed(
-        "at most 64, in the order in which they began: stage, place (-1 without one), facts",
-        written=_CALLS,
-        may_be_empty=True,
-    )
-    output: list[OutputLeaf] = listed(
-        "values of a batch, at most 64: path, kind, shape, dtype, least and greatest number",
-        written=_LEAVES,
         may_be_empty=True,
     )
 
@@ -240,9 +150,6 @@ class BatchProducer:
     begun: Time | None = told("when its worker loop began", default=None)
     stages: list[str] = listed("names, `category:label`")
     batches: ProducedBatches = told("batches that it produced", default_factory=ProducedBatches, rows_of="batch")
-    looks: list[InspectedSample] = listed("samples that were checked for randomness", rows_of="look")
     first: list[FirstBatch] = listed("digests of its first batches", rows_of="first")
     lines: list[SourceLine] = listed("stack samples of batch production, heaviest first")
     probe: Duration | None = told("cost of the probe in the process", default=None)
-    samples: list[ObservedSample] = listed("how inspected samples were produced", rows_of="sample")
-    collated: list[ObservedSample] = listed("batches as they were collated", rows_of="collated")

@@ -45,9 +45,9 @@ def hooks_of(probe: Probe) -> list[Hook]:
     patches, training, batches, timer = probe.patches, probe.training, probe.batches, probe.timer
     evidence, clock, last, fault = probe.evidence, probe.clock, probe.last, probe.fault
     write_facts = partial(lifecycle.write_facts, evidence, clock, probe.used)
-    loaders = (patches, training, probe.comparison)
+    loaders = (patches, training)
     inputs = None if probe.settings.observe else ReplicaInputs(evidence, clock)
-    fetches = (timer, batches, probe.comparison, training, None if probe.settings.observe else evidence)
+    fetches = (timer, batches, training, None if probe.settings.observe else evidence)
     workers = (worker_queues.install_workers, patches, batches, evidence, clock, fault)
     return [
         _hook("sys", lifecycle.install_exit, last),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Callable, NamedTuple
 
-from ..batch_leaves import bytes_and_shape
+from ..batch_shapes import bytes_and_shape
 from ..patches import Patches
 from ..stack_sampler import is_users
 from ..training.training import TrainingObserver

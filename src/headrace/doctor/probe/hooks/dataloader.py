@@ -10,10 +10,9 @@ from threading import current_thread, get_ident
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
-from ..batch_leaves import BatchShapes, PaddingLooks
+from ..batch_shapes import BatchShapes, PaddingLooks
 from ..described_values import described_loader, sampler_epoch
 from ..patches import Function, Patches
-from ..sample_comparison import SampleComparison
 from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
 from ..training.loader_sources import HeldIterator
@@ -30,14 +29,12 @@ _PROBES_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
 UNSEEN_BATCHES = "the batches of its loaders were"
 
 
-def install_dataloader(
-    patches: Patches, training: TrainingObserver, comparison: SampleComparison, dataloader: ModuleType
-) -> None:
+def install_dataloader(patches: Patches, training: TrainingObserver, dataloader: ModuleType) -> None:
     iterators = getattr(dataloader, "_BaseDataLoaderIter", None)
     if not isinstance(iterators, type):
         patches.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
         return
-    hooks = LoaderHooks(training, comparison, iterators)
+    hooks = LoaderHooks(training, iterators)
     patches.hook_around(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     own_way = "loaders that iterate in their own way were"
     patches.hook_around(dataloader, "DataLoader._get_iterator", hooks.get_iterator, own_way)
@@ -45,16 +42,14 @@ def install_dataloader(
     hook_queues(patches, training, dataloader)
 
 
-def install_stateful(
-    patches: Patches, training: TrainingObserver, comparison: SampleComparison, stateful: ModuleType
-) -> None:
+def install_stateful(patches: Patches, training: TrainingObserver, stateful: ModuleType) -> None:
     """Hook torchdata.stateful_dataloader.stateful_dataloader, a DataLoader with iterators of its own."""
     from torch.utils.data import dataloader
 
     iterators = getattr(dataloader, "_BaseDataLoaderIter", None)
     if not isinstance(iterators, type):  # reported by install_dataloader
         return
-    hooks = LoaderHooks(training, comparison, iterators)
+    hooks = LoaderHooks(training, iterators)
     patches.hook_around(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     hook_iterator(patches, stateful, "_StatefulMultiProcessingDataLoaderIter")
 
@@ -62,14 +57,13 @@ def install_stateful(
 class LoaderHooks:
     """Hooks on a DataLoader and its iterators. Each public method takes the original as its first argument."""
 
-    def __init__(self, training: TrainingObserver, comparison: SampleComparison, iterators: type) -> None:
+    def __init__(self, training: TrainingObserver, iterators: type) -> None:
         """`iterators`: base class of the iterators that are followed."""
         import torch
         from torch.utils.data._utils.worker import get_worker_info  # torch itself may be only partly imported
 
         self._iterators = iterators
         self._training = training
-        self._comparison = comparison
         self._is_grad_enabled = torch.is_grad_enabled
         self._worker_info = get_worker_info
         self._lengths: dict[int, int | None] = {}
@@ -257,8 +251,6 @@ class LoaderHooks:
         setattr(iterator, ATTRIBUTE, pass_)
         if getattr(loader, "_iterator", None) is None:  # scripts may hold only the iterator; never a cycle
             setattr(iterator, _LOADER, loader)
-        if workers:
-            self._comparison.is_known(loader.dataset)
         training.limit.lasts(self._lengths.get(loader_number))
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]

@@ -13,7 +13,6 @@ from ..evidence_file import EvidenceFile
 from ..first_batches import MOST_FIRST, FirstBatchDigests
 from ..overhead import NOBODY
 from ..patches import Function
-from ..sample_comparison import FIRST_COMPARED, LAST_COMPARED, SampleComparison
 from ..stages import CallTimer, timed
 from ..training.training import TrainingObserver
 
@@ -24,7 +23,6 @@ FETCHES = "_headrace_fetches"
 def install_fetchers(
     timer: CallTimer,
     batches: BatchRecorder,
-    comparison: SampleComparison,
     training: TrainingObserver,
     evidence: EvidenceFile | None,
     fetch: ModuleType,
@@ -33,7 +31,7 @@ def install_fetchers(
 
     First batches are digested into `evidence`, if there is any.
     """
-    hook, unseen = _FetchHook(timer, batches, comparison, training, evidence), "the making of batches was"
+    hook, unseen = _FetchHook(timer, batches, training, evidence), "the making of batches was"
     timer.patches.hook_around(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, unseen)
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         timer.patches.hook_around(fetch, f"{name}.fetch", hook.fetch, unseen)
@@ -62,14 +60,12 @@ class _FetchHook:
         self,
         timer: CallTimer,
         batches: BatchRecorder,
-        comparison: SampleComparison,
         training: TrainingObserver,
         evidence: EvidenceFile | None,
     ) -> None:
         self._timer = timer
         self._evidence = evidence
         self._batches = batches
-        self._comparison = comparison
         self._thread = training.thread
         self._counter = training.counter
         self._rest = timer.stage("getitem", "rest")
@@ -118,8 +114,7 @@ class _FetchHook:
             batch = self._batches.begin(known.pass_, known.made - 1)  # begin() counts its own cost
         begun = time.monotonic_ns()
         batch.is_fetching = True
-        comparison = self._comparison if FIRST_COMPARED <= known.fetched <= LAST_COMPARED else None
-        fetch = _Fetch(self._batches, self._rest, batch, is_here, fetcher.auto_collation, comparison)
+        fetch = _Fetch(self._batches, self._rest, batch, is_here, fetcher.auto_collation)
         fetch.stand_in_for(fetcher, self._collate(fetcher, known), self._batches.pace.is_due())
         fetch.first = self._first(known, fetcher)
         known.fetched += 1
@@ -182,23 +177,19 @@ class _Fetch:
         batch: ProducedBatch,
         is_here: bool,
         auto_collation: bool,
-        comparison: SampleComparison | None,
     ) -> None:
-        """`rest` is the stage for time outside inner stages; `comparison` is None if no sample is traced."""
+        """`rest` is the stage for time outside inner stages."""
         self.batch = batch
         self.is_here = is_here
         self.auto_collation = auto_collation
         self._rest = rest
         self.account = batch.account
-        self.comparison = comparison
         self.first: FirstBatchDigests | None = None
         guard = batches.guard
         self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
 
     def stand_in_for(self, fetcher: Any, collate: Function, is_by_sample: bool) -> None:
         """Make the stand-in. Unless `is_by_sample`, samples are timed together until they are collated."""
-        if self.comparison is not None:
-            collate = functools.partial(self.comparison.collate, self.batch, collate)
         self._fetcher: Any = fetcher
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
         end = self.end_together
@@ -253,15 +244,11 @@ class _Dataset:
     def __getitem__(self, key: Any) -> Any:
         count: int | None = 0
         self._fetch.begin()
-        comparison = self._fetch.comparison
-        look = None if comparison is None else comparison.begin(self._dataset, self._fetch.account)
         try:
             sample = self._dataset[key]
             count = 1 if self._fetch.auto_collation or not isinstance(key, (list, tuple)) else len(key)
         finally:
             self._fetch.end(count)
-        if comparison is not None and look is not None:
-            comparison.end(look, self._fetch.batch, key, sample, lambda: self._dataset[key])
         return sample
 
     def __getattr__(self, name: str) -> Any:
@@ -276,11 +263,6 @@ class _Dataset:
             count = len(keys) if isinstance(keys, (list, tuple)) else None
         finally:
             self._fetch.end(count)
-        # Samples fetched together are traced individually afterwards.
-        comparison = self._fetch.comparison
-        if comparison is not None and isinstance(keys, list):
-            for key in keys:
-                comparison.look_at(self._dataset, self._fetch.batch, key, functools.partial(getitems, [key]))
         return data
 
 
@@ -295,19 +277,11 @@ class _Iterator:
         return self
 
     def __next__(self) -> Any:
-        key: Any = None
         count: int | None = 0
         self._fetch.begin()
-        comparison = self._fetch.comparison
-        look = None if comparison is None else comparison.begin(self._iterator, self._fetch.account)
         try:
             sample = next(self._iterator)
-            # WebDataset's convention, otherwise the position in the batch.
-            is_keyed = type(sample) is dict and "__key__" in sample
-            key = sample["__key__"] if is_keyed else ("sample", self._fetch.batch.samples or 0)
             count = 1 if self._fetch.auto_collation else None
         finally:
             self._fetch.end(count)
-        if comparison is not None and look is not None:
-            comparison.end(look, self._fetch.batch, key, sample, None)
         return sample

@@ -15,7 +15,6 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..patches import Function, Patches
-from ..sample_comparison import SampleComparison
 from ..stages import CallTimer, add_totals
 from ..training.received_batches import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
@@ -48,7 +47,6 @@ def install_own_loader(
     when_imported: Callable[[str, Callable[[ModuleType], object]], None],
     patches: Patches,
     training: TrainingObserver,
-    comparison: SampleComparison,
     batches: BatchRecorder,
     module: ModuleType,
 ) -> None:
@@ -56,7 +54,7 @@ def install_own_loader(
 
     def install(_: ModuleType) -> None:
         iterators = getattr(module, iterator)
-        hooks = LoaderHooks(training, comparison, iterators)
+        hooks = LoaderHooks(training, iterators)
         patches.around(getattr(module, owner), "__iter__", hooks.iter)
         patches.around(iterators, "__next__", hooks.next)
         patches.around(iterators, "__next__", _Feeds(training, batches).next)

@@ -9,7 +9,7 @@ from multiprocessing.process import current_process
 from threading import get_ident
 from typing import Any, Callable, NamedTuple
 
-from ..batch_leaves import BatchShapes
+from ..batch_shapes import BatchShapes
 from ..patches import Followed, Function
 from ..stack_sampler import call_site
 from ..training.loader_sources import HeldIterator
