@@ -23,7 +23,7 @@ class Proof:
     duration: Duration = told("of the whole run", default=0)
     steps: list[int] = listed("durations of the measured steps; with several ranks, the slowest rank's")
     samples: str | None = told(
-        "whether the samples were those of the run without it: `same`, `close` (but for rounding), `set`, `alike`, "
+        "whether the samples were those of the run without it: `same`, `set`, `alike`, "
         "`different` ([remedies.md](remedies.md)); `null` if runs cannot be compared",
         default=None,
     )
