@@ -148,7 +148,6 @@ class LoaderTrial:
     )
     reason: str = told("why it is not `exact`", default="")
     parts: list[AdoptedPart] = listed("parts of the script")
-    passive_us: list[float] = listed("`loaded_us` with OpenMP's threads asleep while they wait; empty if not tried")
     leaves: dict[str, str] = told(
         "type and shape of each array and text of a batch that it made, by path: `float32[8, 3, 224, 224]`, `text`; "
         "the "
