@@ -85,34 +85,6 @@ def test_a_loader_is_measured(folder: Path) -> None:
     assert files_in(folder) == before
 
 
-SPINNING = """
-import os, time
-IS_PASSIVE = os.environ.get("OMP_WAIT_POLICY") == "passive"
-
-class Slow:
-    threads, batch_size = 2, 4
-    def __iter__(self):
-        while True:
-            time.sleep(0.001 if IS_PASSIVE else 0.4)
-            yield 0
-
-
-def make_loader():
-    return Slow()
-"""
-"""A Loader whose batches come 400 times as fast where OpenMP's threads sleep while they wait."""
-
-
-def test_a_loader_that_hinders_a_step_is_tried_with_threads_that_sleep() -> None:
-    found = tried(SPINNING, step_us=(2_000.0, 0.0), team=2, may_sleep=True)
-    assert min(found.loaded_us) >= 400_000
-    assert found.passive_us
-    assert min(found.passive_us) < 400_000
-    said = found.module.split("class Slow:")[1].split("\n\n\n")[1].split("def make_loader")[0]
-    assert "OMP_WAIT_POLICY=passive" in said
-    assert found.module.replace(said, "") == SPINNING
-
-
 @pytest.mark.parametrize(
     ("first", "why", "detail"),
     [

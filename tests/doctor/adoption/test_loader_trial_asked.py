@@ -71,24 +71,6 @@ def test_a_loader_that_is_waited_for_is_tried(requests: list[LoaderTrialRequest]
     assert request.cores == 2
     assert request.team == run.team
     assert sum(request.step_us) == pytest.approx(run.unhindered_us(), rel=0.01)
-    assert not request.may_sleep
-
-
-@pytest.mark.parametrize(
-    ("policy", "may_sleep"), [(None, True), ("GOMP_SPINCOUNT=0", False)], ids=["not set", "set already"]
-)
-def test_threads_that_train_may_sleep_unless_the_environment_says_how_they_wait(
-    policy: str | None, may_sleep: bool, requests: list[LoaderTrialRequest]
-) -> None:
-    session = measured()
-    for process in session.processes:
-        process.facts["facts"] = {"torch_threads": 2, "parallel_backend": "OpenMP", "wait_policy": policy}
-    steps = session.trainers[0].steps
-    steps.cpu = [2 * (end - start) for start, end in zip(steps.start, steps.end, strict=True)]
-    steps.delay = [0] * len(steps.start)
-    _, said = asked_of(session, DRAFT)
-    assert requests[0].may_sleep is may_sleep
-    assert quantities(said[0]) == (["16 s", "60 s"] if may_sleep else ["10 s", "30 s"])
 
 
 MADE = {"image": "float32[4, 3, 8, 8]", "label": "int64[4]", "path": "str"}

@@ -15,11 +15,6 @@ from torch.utils.data import DataLoader
 from training_loops import Stream
 
 from headrace.doctor.probe.evidence_file import MOST_HELD
-from headrace.doctor.probe.overhead import (
-    FIRST_BATCHES,
-    MOST_SAMPLE_SHARE,
-    SampleTimingPace,
-)
 from headrace.doctor.probe.patches import HookGuard
 from headrace.doctor.probe.probe import Probe
 
@@ -109,30 +104,8 @@ def test_a_hook_that_fails_is_off_and_told_once(probe: Probe) -> None:
     assert [record[2:] for record in records(probe) if record[0] == "note"] == [["hook-off", "loop: LookupError: oh"]]
 
 
-def test_short_samples_are_timed_one_by_one_now_and_then() -> None:
-    pace, paid = SampleTimingPace(), 0
-    for _ in range(FIRST_BATCHES):
-        assert pace.is_due()
-        pace.made(wall_ns=1_000_000, price_ns=500_000, is_by_sample=True)
-    for _ in range(1_000):
-        is_by_sample = pace.is_due()
-        paid += 500_000 * is_by_sample
-        pace.made(wall_ns=1_000_000, price_ns=500_000, is_by_sample=is_by_sample)
-    assert 0 < paid <= MOST_SAMPLE_SHARE * 1_000 * 1_000_000
-
-
-def test_a_long_batch_makes_the_next_one_be_looked_into() -> None:
-    pace = SampleTimingPace()
-    for _ in range(FIRST_BATCHES):
-        pace.made(wall_ns=1_000, price_ns=500_000, is_by_sample=True)
-    assert not pace.is_due()
-    pace.made(wall_ns=100_000_000, price_ns=500_000, is_by_sample=False)
-    assert pace.is_due()
-
-
 @pytest.mark.parametrize("source", [list(range(16)), Stream(16)], ids=["map", "stream"])
-def test_a_batch_timed_as_a_whole_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
-    monkeypatch.setattr(SampleTimingPace, "is_due", lambda _: False)
+def test_the_calls_of_a_batch_are_its_samples(tmp_path: Path, source: Any) -> None:
     with probed(tmp_path):
         assert [len(batch) for batch in DataLoader(source, batch_size=5)] == [5, 5, 5, 1]
     names = {number: text for _, number, text in probing.records(tmp_path, "name")}

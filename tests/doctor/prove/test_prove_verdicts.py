@@ -126,7 +126,7 @@ def test_it_runs_with_the_settings_of_the_measured_run() -> None:
 
 def test_samples_are_those_of_its_digests() -> None:
     records = [["loader", 0, 0, {}], ["pass", 0, 0, 0, 0, 0, [900]], ["pass", 1, 0, 0, 0, 0, [900]]]
-    digests = [["digest", 0, "a", "k", [[1.0]]], ["digest", 1, "b", None, []]]
+    digests = [["digest", 0, "a", "k", []], ["digest", 1, "b", None, []]]
     trial = left(APPLIED, *records, *digests, ["facts", 9, {"draws": True}])
     assert [digest.content for digest in trial.samples.by_rank[0]] == ["a", "b"]
     assert trial.samples.draws

@@ -49,16 +49,6 @@ def module_text(recipe: LoaderRecipe, files: Mapping[str, str]) -> str:
     return text
 
 
-def with_environment(module: str, variables: Mapping[str, str]) -> str:
-    """Return a module with a comment above its first function about the environment for the script."""
-    names = " ".join(f"{name}={value}" for name, value in variables.items())
-    said = (
-        f"Start the script with {names} in the environment, which is read when torch is imported: threads that help "
-        "with a step then sleep while they wait, and leave their cores to the Loader."
-    )
-    return module.replace("\n\ndef ", f"\n\n{_wrapped(said, '# ', 0)}\ndef ", 1)
-
-
 def printable(text: str) -> str:
     """Return a text as part of one line, with unprintable characters escaped as in Python."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -13,22 +13,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import IO, Any
 
 import psutil
 
 from headrace.system import available_bytes
 
-from ..measure import BOUND, PASSIVE_ENVIRONMENT, RankView, TrainerView, wait_policy
+from ..measure import BOUND, RankView, TrainerView
 from ..quantities import percent
 from ..session.after_run import AdoptedPart, LoaderTrial
 from ..session.model import Session
 from ..simulate import RecordedRun, recorded
-from .module import module_text, with_environment
+from .module import module_text
 from .recipe import Adoption
 from .trial_process import IMPORTS, TrialOrder
 
@@ -36,13 +35,6 @@ PROCESS = "from headrace.doctor.adoption.trial_process import main; main()"
 MODULE_FILE = "headrace_adopted_loader.py"
 EXPECTED_S = 10.0
 """Usual duration of a trial: importing torch, opening the data, two seconds alone and four alongside a step."""
-PASSIVE_S = 6.0
-"""Extra duration if it is repeated with OpenMP threads asleep."""
-PASSIVE_ALONE_S = 0.2
-HINDERED = 1.05
-"""Slowdown of a step alongside the Loader above which spinning threads may be the cause."""
-LEAST_GAIN = 0.02
-"""Minimum gain from sleeping threads, as a share of a step, for the module to recommend it."""
 MOST_S = 15.0
 """Time limit for imports, and again for everything that follows."""
 MEMORY_SHARE = 0.5
@@ -82,18 +74,12 @@ class LoaderTrialRequest:
     """Memory limit; None for a share of the memory available at the start."""
     alone_s: float = TrialOrder.alone_s
     alongside_s: float = TrialOrder.alongside_s
-    may_sleep: bool = False
-    """True if it may be repeated with OpenMP threads asleep while waiting, when the Loader slows down a step."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    pieces: int | None = None
-    """Work units per step of the simulated training, as in `TrialOrder`."""
 
     @classmethod
     def of(cls, session: Session, pid: int, run: RecordedRun, module: str, look: str) -> LoaderTrialRequest:
         """Return the request for the trainer `pid` of a session with the recorded work `run`."""
         trainer = next((one for one in session.processes if one.pid == pid), None)
-        known = {} if trainer is None else trainer.facts
-        facts = known.get("process") or {}
+        facts = {} if trainer is None else trainer.facts.get("process") or {}
         script = next((one for one in facts.get("argv") or [] if str(one).endswith(".py")), "")
         steps, cores = run.steps, run.setup.cores
         computing, waiting = float(steps.compute.mean()), float(steps.wait.mean())
@@ -108,7 +94,6 @@ class LoaderTrialRequest:
             step_us=(computing, waiting),
             team=run.team,
             batches_a_step=max(round(run.batches_a_step), 1),
-            may_sleep=run.team > 1 and wait_policy(known.get("facts") or {}) is None,
         )
 
 
@@ -140,18 +125,11 @@ def loader_trial(
         trial = LoaderTrial("not tried", why_not, module)
     else:
         request = LoaderTrialRequest.of(session, view.trainer.pid, run, module, str(look))
-        expected_s, most_s = EXPECTED_S, 2 * MOST_S
-        if request.may_sleep:
-            expected_s, most_s = expected_s + PASSIVE_S, 2 * most_s
-        announce(f"trying Headrace's Loader on the run's files: about {expected_s:.0f} s, at most {most_s:.0f} s")
+        announce(f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, at most {2 * MOST_S:.0f} s")
         trial = tried_loader(request)
         counted = recipe.tried(trial.leaves, trial.verified)
         if counted != recipe:
-            text = module_text(counted, adoption.files)
-            recipe, trial.module = (
-                counted,
-                with_environment(text, PASSIVE_ENVIRONMENT) if trial.module != module else text,
-            )
+            recipe, trial.module = counted, module_text(counted, adoption.files)
     trial.degree, trial.reason, trial.files = recipe.degree, recipe.reason, dict(adoption.files)
     trial.covered, trial.left = list(recipe.covered), dict(recipe.left)
     trial.parts = [AdoptedPart(part.part, "", part.becomes, part.certainty, part.note) for part in recipe.parts]
@@ -165,33 +143,15 @@ def tried_loader(request: LoaderTrialRequest) -> LoaderTrial:
         (folder / MODULE_FILE).write_text(request.module, encoding="utf-8")
         found = LoaderTrial("failed", "no Python to try it in")
         for python in request.interpreters:
-            watch = _TrialWatch(request, folder)
-            found = watch.run(python)
-            if request.may_sleep and _is_hindered(found):
-                found.passive_us = _asleep(request, folder, python, watch.measured["pieces"]).loaded_us
+            found = _TrialWatch(request, folder).run(python)
             if found.why != "failed" or NEEDS not in found.detail:
                 break
         found.module = request.module
-        if found.passive_us and fmean(found.passive_us) < (1 - LEAST_GAIN) * fmean(found.loaded_us):
-            found.module = with_environment(request.module, PASSIVE_ENVIRONMENT)
         return found
     except OSError as error:
         return LoaderTrial("failed", f"the trial could not be started: {error}", request.module)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_hindered(trial: LoaderTrial) -> bool:
-    """Return True if a step takes longer alongside the Loader than alone."""
-    if not trial.loaded_us or trial.stand_in_us is None:
-        return False
-    return fmean(trial.loaded_us) > HINDERED * trial.stand_in_us
-
-
-def _asleep(request: LoaderTrialRequest, folder: Path, python: str, pieces: int) -> LoaderTrial:
-    """Repeat the trial with OpenMP threads asleep while waiting, alongside the same work."""
-    asked = replace(request, alone_s=PASSIVE_ALONE_S, environment=PASSIVE_ENVIRONMENT, pieces=pieces)
-    return _TrialWatch(asked, folder).run(python)
 
 
 @dataclass
@@ -230,7 +190,6 @@ class _TrialWatch:
             "PYTHONSAFEPATH": "1",
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(self.folder),
-            **request.environment,
         }
         order = TrialOrder(
             module=str(self.folder / MODULE_FILE),
@@ -242,7 +201,6 @@ class _TrialWatch:
             step_us=request.step_us,
             team=request.team,
             batches_a_step=request.batches_a_step,
-            pieces=request.pieces,
         )
         process = subprocess.Popen(
             [python, "-c", PROCESS],
@@ -305,8 +263,7 @@ class _TrialWatch:
         if why != "measured":
             return LoaderTrial(why, detail)
         peak_bytes = max(self.peak_bytes - self.base_bytes, 0) if self.base_bytes else None
-        figures = {name: value for name, value in self.measured.items() if name != "pieces"}
-        return LoaderTrial(why, peak_bytes=peak_bytes, **figures)
+        return LoaderTrial(why, peak_bytes=peak_bytes, **self.measured)
 
     def _why_ended(self, status: int | None) -> str:
         last = self.printed.decode("utf-8", "backslashreplace").strip().splitlines()[-3:]

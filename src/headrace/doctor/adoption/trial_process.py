@@ -62,8 +62,6 @@ class TrialOrder:
     team: int = 1
     """Threads that compute a step together."""
     batches_a_step: int = 1
-    pieces: int | None = None
-    """Work units per simulated step; None for as many as take as long as the step computes."""
 
 
 class Answers:
@@ -111,13 +109,13 @@ class TrainingStandIn:
         self._addend = torch.rand(VALUES)
         self._wait_s = wait_us / 1e6
         piece_us = self._piece_us()  # its threads have started by now
-        self.pieces = round(compute_us / piece_us) if order.pieces is None else order.pieces
+        self._pieces = round(compute_us / piece_us)
         took = [_timed_us(self.step) for _ in range(STAND_IN_STEPS)][1:]
         self.step_us = sorted(took)[len(took) // 2]
         """Median step without a loader."""
 
     def step(self) -> None:
-        for _ in range(self.pieces):
+        for _ in range(self._pieces):
             self._piece()
         if self._wait_s:
             time.sleep(self._wait_s)
@@ -246,7 +244,6 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
 
     loaded = PhaseTimes.of(train, order.alongside_s)
     found |= {"loaded_us": loaded.turns, "stand_in_us": stand_in.step_us, "threads": int(getattr(loader, "threads", 1))}
-    found["pieces"] = stand_in.pieces
     found["samples"] = counted * found["batch_size"]
     say(measured=found, whole=True)
 

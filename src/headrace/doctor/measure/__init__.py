@@ -16,7 +16,7 @@ from .diagnosis import (
     TimePart,
     WaitCauses,
 )
-from .host import PASSIVE_ENVIRONMENT, Host, host_of, hosts, wait_policy
+from .host import Host, host_of, hosts
 from .phases import IN_WORDS, DiagnosisPlan, PhaseClock, about, options_for, phases_text, run_phases
 from .production import MAP, PYTHON, SOURCE, STORE, TEXT, FeedSums, feed_sums, own_name, tensors_of
 from .ranks import RanksTogether, is_late, rank_views, ranks_together

@@ -17,9 +17,6 @@ Figures = dict[str, Any]
 BUSY_CORES = 0.9
 """Share of busy cores above which a computing thread probably waits for one."""
 
-PASSIVE_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
-"""Variables that make OpenMP threads sleep while waiting, if set at process start."""
-
 
 def wait_policy(facts: Mapping[str, Any]) -> str | None:
     """Return how OpenMP threads wait if the environment sets it, or the reason if torch does not use OpenMP.

@@ -10,7 +10,7 @@ from typing import Any
 
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
 from .opened_files import OpenedFiles, RemoteReadCounts
-from .overhead import ProductionCost, SampleTimingPace, price_of_a_stage_ns
+from .overhead import ProductionCost, price_of_a_stage_ns
 from .patches import Fault, HookGuard
 from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, StackSampler
@@ -72,7 +72,6 @@ class BatchRecorder:
         self.sampler = StackSampler(self.lines.add, self._hung, lambda error: self._fault("lines", error))
         self.open: dict[Account, ProducedBatch] = {}
         self.cost = ProductionCost()
-        self.pace = SampleTimingPace()
         self._pause = _FIRST_PAUSE_NS
         self._due: int | None = None
         self._is_closed = False
@@ -110,9 +109,6 @@ class BatchRecorder:
         self._ended += 1
         if batch.use_before is not None:
             batch.use = core_use(self._lately_ns).us_since(batch.use_before)
-        if batch.samples:
-            price = self.cost.samples_ns(batch.samples)
-            self.pace.made(batch.end - batch.start, price, is_by_sample=not batch.together)
         self.sampler.end(batch, batch.end - batch.start)
         self.cost.total_ns += time.monotonic_ns() - begun
 
@@ -129,9 +125,8 @@ class BatchRecorder:
         thread, whose record may be held back for a while.
         """
         started = time.thread_time_ns()
-        samples = (batch.samples or 0) - batch.together
         self.cost.total_ns += self.opened.take_calls() * price_of_a_stage_ns() + self.remote.take_spent_ns()
-        self.cost.add_hooks(batch.totals, samples, batch.together)
+        self.cost.add_hooks(batch.totals, batch.together)
         made = [self._record(batch, sent, serialise)]
         if sent is None:
             self._held += made

@@ -10,16 +10,8 @@ from .stages import Stages, Totals
 
 PRICED_CALLS = 16
 """Calls of a hook in each round of a price measurement."""
-STAGES_A_SAMPLE = 2
-"""Cost of timing one sample, in stage hooks."""
 CONVERSIONS_A_STAGE = 2
 """Calls of `Tensor.to` that cost as much as one stage hook."""
-MOST_SAMPLE_SHARE = 0.02
-"""Maximum share of batch production time for timing individual samples."""
-FIRST_BATCHES = 20
-"""First batches, always timed by sample. A short run is covered completely."""
-MOST_BETWEEN = 500
-"""Maximum number of batches between two that are timed by sample, however short the samples are."""
 NOBODY = -1
 """Identity that no thread has."""
 
@@ -86,33 +78,6 @@ class ProductionCost:
     def __init__(self) -> None:
         self.total_ns = 0
 
-    def add_hooks(self, totals: Totals, samples: int, together: int = 0) -> None:
-        """Add the hooks of a batch: `samples` timed individually, and `together` more that count as one call each."""
-        stages = sum(total[0] for total in totals.values()) - together
-        self.total_ns += price_of_a_stage_ns() * (stages + samples * (STAGES_A_SAMPLE - 1))
-
-    def samples_ns(self, samples: int) -> int:
-        """Return the cost of timing `samples` samples individually."""
-        return STAGES_A_SAMPLE * price_of_a_stage_ns() * samples
-
-
-class SampleTimingPace:
-    """Choice of the batches that are timed sample by sample.
-
-    All batches are, if that costs little of their production. With short samples, few enough are to bound the cost; the
-    others are timed as a whole. After a slow batch, the next is timed by sample again.
-    """
-
-    def __init__(self) -> None:
-        self._made = 0
-        self._left = 0
-
-    def is_due(self) -> bool:
-        """Return True if the next batch should be timed by sample."""
-        return self._made < FIRST_BATCHES or self._left <= 0
-
-    def made(self, wall_ns: int, price_ns: int, is_by_sample: bool) -> None:
-        """Count a batch of `wall_ns`; timing it by sample costs `price_ns`."""
-        self._made += 1
-        usual = min(MOST_BETWEEN, int(price_ns / (MOST_SAMPLE_SHARE * max(wall_ns, 1))))
-        self._left = usual if is_by_sample else min(self._left - 1, usual)
+    def add_hooks(self, totals: Totals, together: int) -> None:
+        """Add the hooks of a batch, `together` of whose calls had none of their own."""
+        self.total_ns += price_of_a_stage_ns() * (sum(total[0] for total in totals.values()) - together)

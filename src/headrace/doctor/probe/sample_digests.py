@@ -23,10 +23,8 @@ MOST_PIECES = 128
 """Maximum number of values and dict keys in a nested result."""
 MOST_DIGEST_BYTES = 256 << 20
 """Digested bytes over all batches: at 1 GB/s, a quarter of a second of the warm-up."""
-SKETCHED = 32
-"""Values written per tensor, to distinguish batches that differ by rounding alone."""
 MOST_TENSORS = 64
-"""Maximum number of tensors in a sketched batch; a batch with more gets no sketches."""
+"""Maximum number of tensors in a batch that are summarised; a batch with more has no summaries."""
 MOST_ROWS = 1024
 """Maximum number of samples in a batch that are identified separately; with more, none is."""
 LOOKED_AT = 4
@@ -136,9 +134,8 @@ class BatchDigests:
         for tensor in tensors:
             digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(_bytes(tensor))
-        sketches = [_sketch(tensor) for tensor in tensors] if len(tensors) <= MOST_TENSORS else []
         summaries = [_summary(tensor) for tensor in tensors] if len(tensors) <= MOST_TENSORS else []
-        self._evidence.write(("digest", pass_, digest.hexdigest(), keys, sketches, summaries))
+        self._evidence.write(("digest", pass_, digest.hexdigest(), keys, summaries))
 
 
 def _tensors(batch: Any) -> Iterator[Any]:
@@ -147,17 +144,6 @@ def _tensors(batch: Any) -> Iterator[Any]:
     elif isinstance(batch, (Mapping, list, tuple)):
         for value in batch.values() if isinstance(batch, Mapping) else batch:
             yield from _tensors(value)
-
-
-def _sketch(tensor: Any) -> list[float]:
-    """Return a few values spread over the tensor; for labels and tokens, which are not rounded, one checksum."""
-    torch = sys.modules["torch"]
-    if tensor.dtype is not torch.uint8 and tensor.dim() <= 2 and not torch.is_floating_point(tensor):
-        return [float(zlib.crc32(_bytes(tensor)))]
-    flat = tensor.detach().reshape(-1)
-    every = max(flat.numel() // SKETCHED, 1)
-    values = flat[::every][:SKETCHED].double().nan_to_num()
-    return [round(value, 5) for value in values.tolist()]
 
 
 def _summary(tensor: Any) -> list[Any]:

@@ -13,10 +13,6 @@ from ..session.trainers import BatchDigest
 
 DIGESTS = 32
 """Batches per rank that are compared."""
-ROUNDING = 0.02
-"""Maximum difference of values due to rounding, as a share of the tensor's range."""
-ROUNDED_SHARE = 0.95
-"""Minimum share of values within that difference: a pixel at an edge may differ by more."""
 RANGE = 0.25
 """Maximum difference between the ends of two ranges that count as alike, as a share of the range."""
 LEFT_OUT = 0.1
@@ -57,23 +53,19 @@ class ComparedSamples:
 
 
 def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool | None) -> str | None:
-    """Compare samples: `same`, `close`, `different` or None, as in docs/doctor/remedies.md.
+    """Compare samples: `same`, `different` or None, as in docs/doctor/remedies.md.
 
     `is_repeatable`: True if two unchanged runs have the same samples; None if unknown.
     """
     pairs = _pairs(before, after)
     if not pairs:
         return None
-    differing = [(one, other) for one, other in pairs if one.content != other.content]
-    if not differing:
+    if all(one.content == other.content for one, other in pairs):
         return "same"
-    if all(_is_close(one, other) for one, other in differing):
-        return "close"
     has_other_keys = any(one.keys != other.keys for one, other in pairs)
     if has_other_keys or before.draws or after.draws:  # no injected remedy changes the keys
         return None
-    has_sketches = all(one.sketches and other.sketches for one, other in differing)
-    return "different" if has_sketches and is_repeatable else None
+    return "different" if is_repeatable else None
 
 
 def compare_adopted(before: ComparedSamples, after: ComparedSamples) -> str | None:
@@ -163,18 +155,6 @@ def _pairs(before: ComparedSamples, after: ComparedSamples) -> list[tuple[BatchD
                 break
             pairs.append((one, other))
     return pairs
-
-
-def _is_close(one: BatchDigest, other: BatchDigest) -> bool:
-    """Compare sketches of values: equal counts, and close values in each tensor."""
-    if not one.sketches or [len(values) for values in one.sketches] != [len(values) for values in other.sketches]:
-        return False
-    for values, others in zip(one.sketches, other.sketches, strict=True):
-        reach = (max(values) - min(values)) * ROUNDING if values else 0.0
-        near: int = sum(abs(value - another) <= reach for value, another in zip(values, others, strict=True))
-        if near < ROUNDED_SHARE * len(values):
-            return False
-    return True
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ CERTAINTIES = {
 }
 _SAMPLES = {
     "same": "the samples were the same",
-    "close": "the samples were the same but for rounding",
     "set": "an epoch had the same samples, in another order",
     "alike": "types, shapes and ranges of the samples were the same; no whole epoch was compared",
 }

@@ -23,7 +23,7 @@ class Proof:
     duration: Duration = told("of the whole run", default=0)
     steps: list[int] = listed("durations of the measured steps; with several ranks, the slowest rank's")
     samples: str | None = told(
-        "whether the samples were those of the run without it: `same`, `close` (but for rounding), `set`, `alike`, "
+        "whether the samples were those of the run without it: `same`, `set`, `alike`, "
         "`different` ([remedies.md](remedies.md)); `null` if runs cannot be compared",
         default=None,
     )
@@ -148,7 +148,6 @@ class LoaderTrial:
     )
     reason: str = told("why it is not `exact`", default="")
     parts: list[AdoptedPart] = listed("parts of the script")
-    passive_us: list[float] = listed("`loaded_us` with OpenMP's threads asleep while they wait; empty if not tried")
     leaves: dict[str, str] = told(
         "type and shape of each array and text of a batch that it made, by path: `float32[8, 3, 224, 224]`, `text`; "
         "the "

@@ -241,12 +241,6 @@ class BatchDigest:
     pass_: int = told("number of the pass")
     content: str = told("digest of the tensors' bytes, types and shapes")
     keys: str | None = told("digest of the keys that the sampler drew; `null` without any", default=None)
-    sketches: list[list[float]] = listed(
-        "of each tensor 32 values from all over it, or of labels and tokens a sum of all; none for a batch of more "
-        "than "
-        "64 tensors",
-        may_be_empty=True,
-    )
     tensors: list[TensorSummary] = listed(
         "of each its type and shape without the batch's own dimension (`float32[3,224,224]`), its lowest and highest "
         "value, and a number for each sample: a sum of its labels or tokens, else its mean",

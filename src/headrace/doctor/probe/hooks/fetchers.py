@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Iterator
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any
 
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..evidence_file import EvidenceFile
@@ -81,7 +79,7 @@ class _FetchHook:
     def fetch(self, original: Function, fetcher: Any, index: Any) -> Any:
         if self._thread.observed == NOBODY:
             return original(fetcher, index)
-        under_way: _Fetch | None = self._begin(fetcher)
+        under_way: _Fetch | None = self._begin(fetcher, index)
         if under_way is None:
             return original(fetcher, index)
         try:
@@ -102,7 +100,7 @@ class _FetchHook:
             number = self._unknown
         setattr(fetcher, FETCHES, _Fetches(self, number))
 
-    def _begin_fetch(self, fetcher: Any) -> _Fetch | None:
+    def _begin_fetch(self, fetcher: Any, index: Any) -> _Fetch | None:
         batch = self._batches.current()
         if batch is not None and batch.is_fetching:
             # The dataset itself runs a loader, which is part of the dataset's own code.
@@ -114,8 +112,8 @@ class _FetchHook:
             batch = self._batches.begin(known.pass_, known.made - 1)  # begin() counts its own cost
         begun = time.monotonic_ns()
         batch.is_fetching = True
-        fetch = _Fetch(self._batches, self._rest, batch, is_here, fetcher.auto_collation)
-        fetch.stand_in_for(fetcher, self._collate(fetcher, known), self._batches.pace.is_due())
+        fetch = _Fetch(self._batches, self._rest, batch, is_here)
+        fetch.stand_in_for(fetcher, self._collate(fetcher, known), index)
         fetch.first = self._first(known, fetcher)
         known.fetched += 1
         self._batches.cost.total_ns += time.monotonic_ns() - begun
@@ -164,7 +162,7 @@ class _FetchHook:
 class _Fetch:
     """One fetch through a stand-in for the fetcher, and the dataset's time for the batch.
 
-    The stand-in has timed versions of the dataset and collate_fn. The fetcher itself stays unchanged for anyone else
+    The dataset's time ends where the stand-in's collate_fn begins. The fetcher itself stays unchanged for anyone else
     who uses it meanwhile: another thread that reads the same iterator, or code that saves its state.
     """
 
@@ -176,33 +174,27 @@ class _Fetch:
         rest: int,
         batch: ProducedBatch,
         is_here: bool,
-        auto_collation: bool,
     ) -> None:
         """`rest` is the stage for time outside inner stages."""
         self.batch = batch
         self.is_here = is_here
-        self.auto_collation = auto_collation
         self._rest = rest
         self.account = batch.account
         self.first: FirstBatchDigests | None = None
-        guard = batches.guard
-        self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
+        self.end = batches.guard(self._end)
 
-    def stand_in_for(self, fetcher: Any, collate: Function, is_by_sample: bool) -> None:
-        """Make the stand-in. Unless `is_by_sample`, samples are timed together until they are collated."""
+    def stand_in_for(self, fetcher: Any, collate: Function, index: Any) -> None:
+        """Make the stand-in, and begin to time the dataset's code. `index`: what is fetched."""
         self._fetcher: Any = fetcher
-        name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
-        end = self.end_together
+        end, is_listed = self.end, fetcher.auto_collation
+        count = None if hasattr(fetcher, "dataset_iter") else len(index) if isinstance(index, (list, tuple)) else 1
 
-        def collate_together(data: Any) -> Any:
-            end(len(data))
+        def timed_until(data: Any) -> Any:
+            end(len(data) if is_listed else count)
             return collate(data)
 
-        if fetcher.auto_collation and not is_by_sample:
-            self.begin()
-            self._given = {**vars(fetcher), "collate_fn": collate_together}
-        else:
-            self._given = {**vars(fetcher), "collate_fn": collate, name: stand_in(getattr(fetcher, name), self)}
+        self.account.enter(self._rest)
+        self._given = {**vars(fetcher), "collate_fn": timed_until}
         self.stand_in = object.__new__(type(fetcher))
         vars(self.stand_in).update(self._given)
 
@@ -218,70 +210,9 @@ class _Fetch:
             if value is not given.get(name, self):
                 setattr(fetcher, name, value)
 
-    def _begin(self) -> None:
-        self.account.enter(self._rest)
-
     def _end(self, samples: int | None) -> None:
-        """Stop timing code that returned `samples` samples; None if the number is unknown."""
+        """Stop timing the dataset, which gave `samples` samples; None if the number is unknown."""
         self.account.leave()
         if samples:
-            self.batch.samples = (self.batch.samples or 0) + samples
-
-    def _end_together(self, samples: int) -> None:
-        """Stop timing all samples of a batch, none of which was timed individually."""
-        self.account.leave()
-        self.account.totals[self._rest][0] += samples - 1
-        self.batch.samples, self.batch.together = samples, samples - 1
-
-
-class _Dataset:
-    """Timed stand-in for a map-style dataset, as far as a fetcher uses it."""
-
-    def __init__(self, dataset: Any, fetch: _Fetch) -> None:
-        self._dataset = dataset
-        self._fetch = fetch
-
-    def __getitem__(self, key: Any) -> Any:
-        count: int | None = 0
-        self._fetch.begin()
-        try:
-            sample = self._dataset[key]
-            count = 1 if self._fetch.auto_collation or not isinstance(key, (list, tuple)) else len(key)
-        finally:
-            self._fetch.end(count)
-        return sample
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._dataset, name)
-        return functools.partial(self._getitems, value) if name == "__getitems__" and value else value
-
-    def _getitems(self, getitems: Callable[[Any], Any], keys: Any) -> Any:
-        count: int | None = 0
-        self._fetch.begin()
-        try:
-            data = getitems(keys)
-            count = len(keys) if isinstance(keys, (list, tuple)) else None
-        finally:
-            self._fetch.end(count)
-        return data
-
-
-class _Iterator:
-    """Timed stand-in for an iterable dataset's iterator."""
-
-    def __init__(self, iterator: Iterator[Any], fetch: _Fetch) -> None:
-        self._iterator = iterator
-        self._fetch = fetch
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        count: int | None = 0
-        self._fetch.begin()
-        try:
-            sample = next(self._iterator)
-            count = 1 if self._fetch.auto_collation else None
-        finally:
-            self._fetch.end(count)
-        return sample
+            self.account.totals[self._rest][0] += samples - 1
+            self.batch.samples, self.batch.together = samples, samples - 1
