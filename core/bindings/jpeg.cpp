@@ -103,12 +103,12 @@ std::int64_t time_jpeg(const nb::bytes& data, const std::optional<Box>& window, 
     }
 }
 
-std::optional<int> exif_orientation(const nb::bytes& data) {
+std::optional<int> exif_orientation(const nb::bytes& data, const Limits& limits) {
     const std::span file(static_cast<const std::uint8_t*>(data.data()), data.size());
     if (is_jpeg(file)) return jpeg_orientation(file);
     if (!is_png(file)) return std::nullopt;
     try {
-        return png_probe(file, {}, true).orientation;
+        return png_probe(file, limits, true).orientation;
     } catch (const Fault&) {
         return 1;
     }
@@ -117,7 +117,7 @@ std::optional<int> exif_orientation(const nb::bytes& data) {
 }  // namespace
 
 void bind_jpeg(nb::module_& m) {
-    m.def("exif_orientation", &exif_orientation, nb::arg("data"),
+    m.def("exif_orientation", &exif_orientation, nb::arg("data"), nb::arg("limits"),
           "The EXIF orientation of a JPEG or PNG, 1 to 8: 1 if there is no valid one. None for any other file.");
     m.def("decode_jpeg", &decode_jpeg, nb::arg("data"), nb::kw_only(), nb::arg("eighths") = 8,
           nb::arg("window") = nb::none(), nb::arg("path") = "auto", nb::arg("level") = "best",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
 from inspect import Parameter, signature
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from headrace.errors import UnknownArgumentError
 
@@ -135,7 +135,7 @@ class KnownArguments:
         if cls.__module__.startswith(("headrace.views.", "headrace.augment.", "headrace.fields.")):
             _classes[cls.__name__.lower()] = cls
 
-    def __new__(cls, *_: Any, **given: Any) -> Any:
+    def __new__(cls, *_: Any, **given: Any) -> Self:
         """Raise UnknownArgumentError for unknown keywords."""
         _refuse_unknown(cls.__name__, cls.__init__, given, of=cls._of)
         return super().__new__(cls)
@@ -163,7 +163,7 @@ _ADVICE = {
 @lru_cache(maxsize=256)
 def _keywords(function: Callable[..., Any]) -> frozenset[str] | None:
     """Return the names of a function's arguments; None if it takes any."""
-    parameters = signature(function).parameters.values()
+    parameters = signature(function, follow_wrapped=False).parameters.values()
     takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
     return None if takes_any else frozenset(each.name for each in parameters)
 

@@ -298,7 +298,7 @@ def test_the_orientation_is_that_which_pillow_reads(segments, turn):
     file = plain[:2] + b"".join(map(app1, segments)) + plain[2:]
     upright = Image.open(io.BytesIO(plain))
     expected = upright if turn == 1 else upright.transpose(DISPLAYED_BY[turn])
-    assert _core.exif_orientation(file) == turn
+    assert _core.exif_orientation(file, hr.Limits()) == turn
     np.testing.assert_array_equal(hr.decode_image(file, output="numpy"), np.asarray(expected))
     np.testing.assert_array_equal(np.asarray(displayed(file)), np.asarray(expected))
 

@@ -334,6 +334,28 @@ def test_targets_of_a_detector_are_compared_sample_by_sample() -> None:
     assert ("values", "1.boxes") in codes(judge(one, other))
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_parts_of_a_batch_are_no_samples(count: int) -> None:
+    """A pair of dicts for a batch of two, as (inputs, targets), and two views of the same samples."""
+    parts = {"x": np.zeros((count, 3))}, {"id": np.arange(count)}
+    assert [path for path, _ in leaves_of(parts, count)] == ["0.x", "1.id"]
+    assert [path for path, _ in leaves_of([parts[0]] * count, count)] == [f"{n}.x" for n in range(count)]
+
+
+def test_few_drawn_samples_some_of_which_are_empty_give_no_alarm() -> None:
+    draw = np.random.default_rng(0)
+
+    def batches() -> list[Any]:
+        return [({"id": [str(n)], "boxes": [draw.lognormal(size=(draw.integers(0, 3), 4))]}) for n in range(20)]
+
+    class Drawn:
+        def __iter__(self) -> Iterator[Any]:
+            return iter(batches())
+
+    for _ in range(10):
+        assert judge(observe("", Drawn()), observe("", Drawn())).verdict == "not enough seen"
+
+
 def test_rare_draws_of_one_loader_take_more_samples() -> None:
     """One sample of 40 drawn in another loader would not show in 8."""
 

@@ -241,12 +241,14 @@ def _drawn(name: str, pairing: Pairing, leaves: int) -> Compared:
 
 
 def _ranges(name: str, pairing: Pairing) -> Iterator[Difference]:
-    """Yield a difference if the ends of the values' ranges are apart by more than few samples explain."""
+    """Yield a difference if the ends of an image's values are apart by more than few samples explain."""
     ends = []
     for part in (pairing.epochs[: pairing.makings], pairing.epochs[pairing.makings :]):
-        tables = [epoch.leaves[name].statistics for epoch in part]
+        tables = [epoch.leaves[name].statistics for epoch in part if epoch.leaves[name].thumbnails]
         known = [table[key] for table in tables for key in table if key.startswith(("lowest", "highest"))]
-        ends.append((min(map(np.min, known)), max(map(np.max, known))) if known else (0.0, 0.0))
+        if not known:  # no image, or one without pixels
+            return
+        ends.append((min(map(np.min, known)), max(map(np.max, known))))
     (low, high), (other_low, other_high) = ends
     if max(abs(low - other_low), abs(high - other_high)) > _RANGES * max(high - low, other_high - other_low):
         texts = [f"{one:.4g} to {other:.4g}" for one, other in ends]

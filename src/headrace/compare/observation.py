@@ -144,9 +144,13 @@ def _timed(loader: Iterable[Any], epoch: EpochObservation) -> Iterator[Any]:
 def batch_size_of(batch: Any) -> int | None:
     """Return the number of samples in a batch; None if it cannot be determined.
 
-    For a dict, tuple or list, it is the length of the first tensor, array or list inside; otherwise the batch's own
-    length.
+    For a dict, tuple or list, it is the length of the first tensor, array or list inside; otherwise, and for a list
+    of dicts with numbers or texts, the batch's own length.
     """
+    if isinstance(batch, list | tuple) and any(
+        isinstance(value, int | float | str) for one in batch if isinstance(one, Mapping) for value in one.values()
+    ):
+        return len(batch)  # a dict per sample
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
     inner = next((length for part in parts if (length := _length(part)) is not None), None)
     return inner if inner is not None or isinstance(batch, Mapping) else _length(batch)
@@ -187,7 +191,11 @@ class _PerSample(list[Any]):
 
 
 def _is_of_dicts(batch: Any, size: int) -> bool:
-    return isinstance(batch, tuple | list) and len(batch) == size and all(isinstance(one, Mapping) for one in batch)
+    """Return True for a dict per sample; not for parts of a batch, which have other keys, or its length."""
+    if not isinstance(batch, tuple | list) or len(batch) != size or not all(isinstance(one, Mapping) for one in batch):
+        return False
+    lengths = [_length(value) for one in batch for value in one.values()]
+    return all(one.keys() == batch[0].keys() for one in batch) and any(length != size for length in lengths)
 
 
 def _is_leaf(values: tuple[Any, ...] | list[Any], size: int) -> bool:

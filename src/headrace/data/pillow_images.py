@@ -117,7 +117,7 @@ def orientation_of(opened: PIL.Image.Image) -> int:
 
 def picture_orientation(data: bytes, limits: Limits) -> int:
     """Return the EXIF orientation by which the image is decoded, in the core or by Pillow. Raises as `open_picture`."""
-    by_core = exif_orientation(data)
+    by_core = exif_orientation(data, limits)
     if by_core is not None:
         return by_core
     with open_picture(data, limits) as opened:

@@ -171,7 +171,7 @@ def _opened(data: bytes) -> PIL.Image.Image:
 
 def _planes(data: bytes) -> bytes | None:
     """Return a JPEG in YUV4MPEG2; None for one that has no such form, or that its EXIF turns or mirrors."""
-    if _core.exif_orientation(data) not in (None, 1):
+    if _core.exif_orientation(data, _core.Limits()) not in (None, 1):
         return None
     try:
         return _core.jpeg_planes(data)

@@ -115,3 +115,17 @@ def test_the_calls_of_a_batch_are_its_samples(tmp_path: Path, source: Any) -> No
     assert [call["getitem:rest"] for call in calls] == [5, 5, 5, 1]
     assert all(sum(stage[2] for stage in batch[8]) == batch[4] - batch[3] for batch in batches)
     assert "hook-off" not in notes(tmp_path)
+
+
+class Lazy(list[int]):
+    """Dataset whose samples of a batch come as a generator."""
+
+    def __getitems__(self, indices: list[int]) -> Iterator[int]:
+        return (self[index] for index in indices)
+
+
+def test_samples_of_a_batch_without_a_length_reach_the_users_collate(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        assert list(DataLoader(Lazy(range(6)), batch_size=4, collate_fn=list)) == [[0, 1, 2, 3], [4, 5]]
+    assert [batch[7] for batch in probing.records(tmp_path, "batch")] == [4, 2]
+    assert "hook-off" not in notes(tmp_path)

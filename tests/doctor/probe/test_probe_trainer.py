@@ -135,6 +135,14 @@ def test_batches_out_of_order_keep_their_own_index(tmp_path: Path) -> None:
     assert None not in [get[5] for get in gets]
 
 
+def test_observation_of_the_order_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.doctor.probe.training.state.OBSERVED_STEPS", 5)
+    with probed(tmp_path, orders=True):
+        Loop().train(loader(4 * 40))
+    assert [row[1] for row in records(tmp_path, "step")] == list(range(40))
+    assert len(records(tmp_path, "drawn")) == 40
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_observation_ends_after_a_bounded_number_of_steps(
     workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

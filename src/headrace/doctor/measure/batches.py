@@ -19,8 +19,6 @@ REST = "other:rest"
 """Time of a batch outside all stages."""
 SERIALISE = "serialise:to the trainer"
 """Pickling a batch into the pipe, and its tensors into shared memory."""
-LINES_BUSY_US = 1_000_000
-"""Time of stack samples from which a line's share is accurate enough to bound others: some 100 samples."""
 MOST = 10
 """Maximum number of lines to report."""
 

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from .settings import SessionClock
     from .training.state import TrainingState
 
-MOST_CONTENT_BYTES = 64 << 20
-"""Maximum size of a digested result. Whether a larger result is the same stays unknown."""
-MOST_PIECES = 128
-"""Maximum number of values and dict keys in a nested result."""
 MOST_DIGEST_BYTES = 256 << 20
 """Digested bytes over all batches: at 1 GB/s, a quarter of a second of the warm-up."""
 MOST_TENSORS = 64
@@ -37,10 +33,7 @@ _KEYS = "_headrace_keys"
 
 
 def random_states() -> Any:
-    """Return the states of the global random generators of Python, numpy and torch (CPU).
-
-    A dataset's own generator shows only by its effect: the sample differs when produced again.
-    """
+    """Return the states of the global random generators of Python, numpy and torch (CPU)."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     drawn: Any = None
     if numpy is not None:

@@ -202,11 +202,8 @@ class CallTimer:
         return self.patches.replace(owner, name, make)
 
 
-def timed_call(stages: Stages, stage: int, function: Function, subject: Any = None) -> Function:
-    """Return a function that does what `function` does, and counts its time as `stage` if an account is open.
-
-    `subject` is the called object, if its class says what the call does.
-    """
+def timed_call(stages: Stages, stage: int, function: Function) -> Function:
+    """Return a function that does what `function` does, and counts its time as `stage` if an account is open."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         account = stages.enter(stage)

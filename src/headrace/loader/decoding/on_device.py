@@ -97,7 +97,7 @@ class DeviceDecoding:
 
     def _is_turned(self, encoded: bytes) -> bool:
         """Return True for an image that its EXIF orientation turns, which is left to the core."""
-        return self._exif and _core.exif_orientation(encoded) != 1
+        return self._exif and _core.exif_orientation(encoded, self._limits) != 1
 
     def _views(self, rows: BatchRows, sizes: NDArray[np.int32]) -> NDArray[np.float64]:
         """Return the views of rows; 0 for a view that does not fit its image."""

@@ -1,4 +1,4 @@
-"""Hooks on DataLoader's fetchers: the dataset's time, sample by sample, and the time of collate."""
+"""Hooks on DataLoader's fetchers: the time of the dataset, and of collate."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ class _FetchHook:
         begun = time.monotonic_ns()
         batch.is_fetching = True
         fetch = _Fetch(self._batches, self._rest, batch, is_here)
-        fetch.stand_in_for(fetcher, self._collate(fetcher, known), index)
         fetch.first = self._first(known, fetcher)
+        fetch.stand_in_for(fetcher, self._collate(fetcher, known), index)
         known.fetched += 1
         self._batches.cost.total_ns += time.monotonic_ns() - begun
         return fetch
@@ -186,11 +186,11 @@ class _Fetch:
     def stand_in_for(self, fetcher: Any, collate: Function, index: Any) -> None:
         """Make the stand-in, and begin to time the dataset's code. `index`: what is fetched."""
         self._fetcher: Any = fetcher
-        end, is_listed = self.end, fetcher.auto_collation
-        count = None if hasattr(fetcher, "dataset_iter") else len(index) if isinstance(index, (list, tuple)) else 1
+        end, is_stream, is_listed = self.end, hasattr(fetcher, "dataset_iter"), fetcher.auto_collation
+        count = len(index) if isinstance(index, (list, tuple)) else None if is_stream or is_listed else 1
 
         def timed_until(data: Any) -> Any:
-            end(len(data) if is_listed else count)
+            end(len(data) if is_stream and is_listed else count)
             return collate(data)
 
         self.account.enter(self._rest)

@@ -211,7 +211,7 @@ def _time_parts(timer: CallTimer, compose: type, method: str) -> None:
         if name in CONTAINERS:
             return child
         stage = timer.stage("transform", child.__qualname__ if isinstance(child, FunctionType) else name)
-        return timed_call(timer.stages, stage, child, subject=child)
+        return timed_call(timer.stages, stage, child)
 
     def make(original: Function) -> Function:
         @functools.wraps(original)

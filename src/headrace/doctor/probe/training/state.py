@@ -19,7 +19,7 @@ from .step_limit import StepLimit
 from .steps import StepTimeline
 
 OBSERVED_STEPS = 1000
-"""Steps that `--observe` measures after the warm-up; the run then goes on unobserved."""
+"""Steps that `--observe` measures after the warm-up. Where all batches are noted, observation has no end."""
 
 
 class TrainingState:
@@ -37,7 +37,8 @@ class TrainingState:
         self.counter = PassCounter()
         self.costs, self.elsewhere, self.group = TrainingCost(), HandedOverBatches(), RankGroup()
         self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
-        self.limit = StepLimit(settings.warmup, OBSERVED_STEPS if settings.observe else settings.steps, settings.enough)
+        observed = None if settings.orders else OBSERVED_STEPS
+        self.limit = StepLimit(settings.warmup, observed if settings.observe else settings.steps, settings.enough)
         self.marks: DeviceMarks | None = None
         self.said: set[str] = set()
         """Codes of the notes written so far."""
