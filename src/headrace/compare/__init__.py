@@ -1,7 +1,7 @@
 """Comparison of two loaders: do they give the same samples, values and distributions?"""
 
 from headrace.compare.judgement import CODES, Difference, Judgement, Unseen, judge
-from headrace.compare.observation import EpochObservation, LoaderObservation, batch_size_of, observe
+from headrace.compare.observation import EpochObservation, LoaderObservation, as_array, batch_size_of, observe
 from headrace.compare.report import judgement_lines
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Judgement",
     "LoaderObservation",
     "Unseen",
+    "as_array",
     "batch_size_of",
     "judge",
     "judgement_lines",

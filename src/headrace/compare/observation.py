@@ -212,12 +212,12 @@ def _is_leaf(values: tuple[Any, ...] | list[Any], size: int) -> bool:
 
 def _samples(value: Any, size: int) -> list[Any]:
     """Return the part of each sample; a value without the batch's dimension belongs to every sample."""
-    array = value if isinstance(value, tuple | list) else _array(value)
+    array = value if isinstance(value, tuple | list) else as_array(value)
     has_samples = (len(array) if isinstance(array, tuple | list) or array.ndim else 0) == size
     return [array[row] for row in range(size)] if has_samples else [array] * size
 
 
-def _array(value: Any) -> npt.NDArray[Any]:
+def as_array(value: Any) -> npt.NDArray[Any]:
     """Return a tensor of torch or an array of another library as a numpy array."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
@@ -233,7 +233,7 @@ def _add(leaf: LeafObservation, sample: Any) -> None:
         rows = {"size": float(len(data)), "choice": int.from_bytes(digest[:6], "big") / 2**48}
         array = np.empty(0)
     else:
-        array = _array(sample)
+        array = as_array(sample)
         kind = f"{array.dtype}, {array.ndim} dimensions"
         leaf.shapes[array.shape] += 1
         digest = blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .adopt import adopt
 from .comparison import compare_with_script
-from .image_reader import PILLOW, ScriptView, script_view, survey_of
+from .image_reader import ScriptView, script_view, survey_of
 from .module import module_text
 from .module_files import files_beside
 from .observed import described_loader, script_data
@@ -18,7 +18,6 @@ from .trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
     "EXPECTED_S",
-    "PILLOW",
     "Adoption",
     "LoaderRecipe",
     "LoaderTrialRequest",

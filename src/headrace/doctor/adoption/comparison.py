@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import headrace as hr
-from headrace.compare import EpochObservation, Judgement, LoaderObservation, judge, judgement_lines
+from headrace.compare import EpochObservation, Judgement, LoaderObservation, as_array, judge, judgement_lines
 from headrace.errors import UsageError
 
 from ..attach import trackers_offline
@@ -104,7 +104,7 @@ def _scripts_epochs(look: Look, places: Mapping[int, int]) -> tuple[EpochObserva
     epochs = [EpochObservation() for _ in range(max(makings, 2))]
     for index, samples in by_index.items():
         first = {path_text(path): leaf for path, leaf in samples[0].arrays.items()}
-        size = samples[0].length if look.is_batched and look.opened is None else 1
+        size = look.size_of(samples[0])
         for number, epoch in enumerate(epochs):
             leaves = {path_text(path): leaf for path, leaf in samples[min(number, makings - 1)].arrays.items()}
             if look.mixed:
@@ -177,15 +177,7 @@ def leaves(batch: Any, path: str = "") -> Iterator[tuple[str, Leaf]]:
     elif isinstance(batch, str | bytes):
         yield path, batch
     elif batch is not None:
-        yield path, _array(batch)
-
-
-def _array(value: Any) -> npt.NDArray[Any]:
-    if str(getattr(value, "dtype", "")) == "torch.bfloat16":
-        value = value.float()
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    return np.asarray(value)
+        yield path, as_array(batch)
 
 
 def kind_of(leaf: Leaf) -> str:

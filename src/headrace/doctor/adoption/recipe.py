@@ -98,12 +98,12 @@ class LoaderRecipe:
                 found.append(value)
         return found
 
-    def tried(self, made: Mapping[str, str], verified: Mapping[str, str]) -> LoaderRecipe:
-        """Return the recipe after a trial made a batch, and compared samples with the inspected ones.
+    def tried(self, verified: Mapping[str, str]) -> LoaderRecipe:
+        """Return the recipe after a trial compared samples with the inspected ones.
 
         An array of the script's batch becomes a part to check if it differs by `verified`, unless it is left.
         """
-        if self.degree == "no" or not made:
+        if self.degree == "no":
             return self
         found = [
             RecipePart(path or "batch", "", "check", f"it differs from the script's: {how}", "output")

@@ -127,7 +127,7 @@ def loader_trial(
         request = LoaderTrialRequest.of(session, view.trainer.pid, run, module, str(look))
         announce(f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, at most {2 * MOST_S:.0f} s")
         trial = tried_loader(request)
-        counted = recipe.tried(trial.leaves, trial.verified)
+        counted = recipe.tried(trial.verified)
         if counted != recipe:
             recipe, trial.module = counted, module_text(counted, adoption.files)
     trial.degree, trial.reason, trial.files = recipe.degree, recipe.reason, dict(adoption.files)

@@ -2,6 +2,6 @@
 
 from .command import DOCTOR_FAILED, FAULTY_DATA, CommandResult, exit_status, run_command
 from .injection import probe_environment, trackers_offline
-from .process_tree import Leftover, Patience, ProcessStat, parse_process_stat, process_stat
+from .process_tree import Leftover, Patience
 from .relay import BelowOutput
 from .written_files import list_folder, written_text

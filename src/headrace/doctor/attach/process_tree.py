@@ -27,10 +27,6 @@ class ProcessStat:
     parent: int
     group: int
     session: int
-    user_ticks: int
-    system_ticks: int
-    waited_ticks: int
-    """CPU time of the children that it has waited for, and of theirs."""
     started_ticks: int
     """Ticks since boot; with the pid, they distinguish a process from a later one with the same number."""
 
@@ -52,8 +48,7 @@ def parse_process_stat(text: str) -> ProcessStat | None:
     except ValueError:
         return None
     parent, group, session = numbers[:3]
-    user, system = numbers[10:12]
-    return ProcessStat(pid, name, words[0], parent, group, session, user, system, sum(numbers[12:14]), numbers[18])
+    return ProcessStat(pid, name, words[0], parent, group, session, numbers[18])
 
 
 def all_pids() -> set[int]:

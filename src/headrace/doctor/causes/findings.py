@@ -104,7 +104,7 @@ def _findings(
             *loader_findings(session, main),
             *remote_findings(session, main),
             *padding_findings(main),
-            *device_findings(session, main),
+            *device_findings(main),
             *garbage_findings(session, main),
         ]
     if any(finding.code in CROWDED for finding in of_machines):

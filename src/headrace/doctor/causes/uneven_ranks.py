@@ -9,7 +9,6 @@ from statistics import fmean
 
 from ..measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late, tensors_of
 from ..quantities import duration, number, percent, times
-from ..session.model import Session
 from ..simulate import Prediction
 from .case import WORTH, WORTH_SAYING, Case, step_left
 from .proposals import Proposal, RemedyKind
@@ -153,7 +152,7 @@ def _part_elements(shapes: str) -> tuple[int, ...]:
     return tuple(sum(math.prod(one) for _, one in tensors_of(part)) for part in shapes.split("|"))
 
 
-def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+def device_findings(view: TrainerView) -> Iterator[Finding]:
     """Find unequal parts of a batch: all devices wait for the device with the largest part."""
     parts = device_parts(view)
     if parts is None or parts.uneven < UNEVEN:

@@ -129,9 +129,12 @@ class Look:
 
     @property
     def batch_size(self) -> int:
-        """Size of the batches that the dataset makes itself, of the first sample; otherwise 1."""
-        is_batched = self.is_batched and self.opened is None
-        return self.samples[0].length if is_batched and self.samples else 1
+        """Size of the first batch that the dataset makes itself; otherwise 1."""
+        return self.size_of(self.samples[0])
+
+    def size_of(self, sample: LookedSample) -> int:
+        """Return the size of the batch that the dataset made as this sample; 1 if it makes samples."""
+        return sample.length if self.is_batched and self.opened is None else 1
 
 
 def read_look(path: Path) -> Look:
