@@ -63,18 +63,18 @@ def cache(case: Case, kind: RemedyKind) -> Proposal | None:
     loading = [one for one in case.making.stages if one.category in LOADING]
     share, samples, free = share_of(loading), dataset_samples(case), case.free_bytes
     decoded = next((one.pixel_bytes for one in case.calibrations if one.remedy == "cache"), [])
-    whole = None if not decoded or samples is None else fmean(decoded) * samples
-    if share < WORTH or whole is None or free is None or whole > free:
+    if share < WORTH or samples is None or free is None or not decoded:
+        return None
+    each = fmean(decoded)
+    if each * samples > free:
         return None
     prediction = case.predict(scaled(loading)(0.0))
     if prediction is None or prediction.speedup < WORTH_A_COPY:
         return None
-    costs = [
-        f"{size(whole)} for the whole dataset, {number(samples or 0)} samples of {size(fmean(decoded))}, of "
-        f"{size(free)} free"
-    ]
+    dataset = f"the whole dataset, {number(samples)} samples of {size(each)}"
+    costs = [f"{size(each * samples)} for {dataset}, of {size(free)} free"]
     if case.workers > 1:
-        copies = size(whole * case.workers)
+        copies = size(each * samples * case.workers)
         costs.append(f"{copies} where each of {counted(case.workers, 'worker')} has a cache of its own, and shuffles")
     return kind.tried(
         case,

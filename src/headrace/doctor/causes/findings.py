@@ -86,7 +86,7 @@ def _findings(
     of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
     waits: list[Finding] = []
     loop: list[Finding] = []
-    functions: list[Finding] = []
+    lines: list[Finding] = []
     around: list[Finding] = []
     if main is None or main.budget is None:  # a machine shortage then explains only a crash
         of_machines = [finding for finding in of_machines if finding.code == "oom-kill"]
@@ -99,7 +99,7 @@ def _findings(
         of_machines = with_spinning(session, main, of_machines)
         waits = [*wait_findings(main), *epoch_findings(main)]
         loop = [*loop_findings(main), *call_findings(session, main)]
-        functions = list(line_findings(session, main))
+        lines = list(line_findings(main))
         around = [
             *loader_findings(session, main),
             *remote_findings(session, main),
@@ -112,7 +112,7 @@ def _findings(
         around = [finding for finding in around if finding.code != FEW_WORKERS]
     is_bound = main is not None and (main.data_share or 0.0) >= BOUND
     most = max((one.weight for one in [*waits[:1], *loop]), default=1.0) if is_bound else 1.0
-    waits += [*loop, *functions]
+    waits += [*loop, *lines]
     order = {id(finding): -finding.weight for finding in [*waits, *of_run]}
     order |= {id(finding): -min(finding.weight, most) for finding in [*around, *notes, *of_machines]}
     return sorted([*waits, *around, *of_run, *notes, *of_machines], key=lambda finding: order[id(finding)])
