@@ -8,24 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import SessionError
-
-from .adoption import Adoption, adopt, described_loader, loader_trial, script_data
-from .attach import run_command
-from .explain.look import LeafPath, Look, read_look
-from .explain.samples import LeafExplanation
-from .faults import (
+from headrace.doctor.adoption import Adoption, adopt, described_loader, loader_trial, script_data
+from headrace.doctor.attach import run_command
+from headrace.doctor.explain.look import LeafPath, Look, read_look
+from headrace.doctor.explain.samples import LeafExplanation
+from headrace.doctor.faults import (
     FaultPicture,
     fault_pictures,
     find_faults,
     leaked_split,
     loader_place,
 )
-from .measure import BOUND, Diagnosis, TrainerView, main_view_of
-from .probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
-from .session import SessionFolder, read_session, session_folder
-from .session.after_run import DataFault, LoaderTrial
-from .session.model import CommandOutcome, Session, SessionNote
+from headrace.doctor.measure import BOUND, Diagnosis, TrainerView, main_view_of
+from headrace.doctor.probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
+from headrace.doctor.session import SessionFolder, read_session, session_folder
+from headrace.doctor.session.after_run import DataFault, LoaderTrial
+from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
+from headrace.errors import SessionError
 
 LOOK_S = MOST_S
 NO_LOOK = "no-look"

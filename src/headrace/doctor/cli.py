@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from headrace.doctor.attach import DOCTOR_FAILED
 from headrace.errors import HeadraceError
-
-from .attach import DOCTOR_FAILED
 
 COMMAND = "headrace.doctor.command"
 """Key of the context that passes the words after `--` to the callback."""
@@ -124,8 +123,8 @@ def doctor(
         ctx.fail("--again names the command that resumes: expected it with --check resume")
     if check == "resume" and steps is not None:
         ctx.fail("--check resume observes two whole runs: expected it without --steps")
-    from .report import Outputs
-    from .run import Examination, examine, examine_resume
+    from headrace.doctor.report import Outputs
+    from headrace.doctor.run import Examination, examine, examine_resume
 
     asked = Examination(
         command=ctx.meta[COMMAND],
@@ -155,8 +154,8 @@ def show(
     verbose: Verbose = False,
 ) -> None:
     """Render a saved session again, without running anything."""
-    from .report import Outputs
-    from .saved_sessions import show_again
+    from headrace.doctor.report import Outputs
+    from headrace.doctor.saved_sessions import show_again
 
     outputs = Outputs(html=html, json=json, apply=apply, draft=draft, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
@@ -172,8 +171,8 @@ def merge(
     verbose: Verbose = False,
 ) -> None:
     """Join the sessions of several nodes into one, and report on all ranks together."""
-    from .report import Outputs
-    from .saved_sessions import show_merged
+    from headrace.doctor.report import Outputs
+    from headrace.doctor.saved_sessions import show_merged
 
     outputs = Outputs(html=html, json=json, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_merged(sessions, outputs, fail_above=fail_above)))
@@ -185,7 +184,7 @@ def compare(
     after: Annotated[Path, typer.Argument(help="Another session of the same training.")],
 ) -> None:
     """Say what changed between two runs, beyond noise, and which part of a step it came from."""
-    from .comparison import show_compared
+    from headrace.doctor.comparison import show_compared
 
     raise typer.Exit(_or_failed(lambda: show_compared(before, after)))
 

@@ -13,15 +13,25 @@ from pathlib import Path
 
 from rich.console import Console
 
+from headrace.doctor.causes import DISTURBING, LEAST_GAIN, interval
+from headrace.doctor.measure import (
+    BOUND,
+    ORDER,
+    WAIT,
+    Join,
+    TrainerView,
+    batch_stages,
+    host_of,
+    main_view_of,
+    step_parts,
+    whole_fact,
+)
+from headrace.doctor.quantities import ABSENT, duration, number, percent
+from headrace.doctor.report import TerminalPage, TerminalRow, versions
+from headrace.doctor.session import saved_session
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import LOADER_FACTS
 from headrace.errors import SessionError
-
-from .causes import DISTURBING, LEAST_GAIN, interval
-from .measure import BOUND, ORDER, WAIT, Join, TrainerView, batch_stages, host_of, main_view_of, step_parts, whole_fact
-from .quantities import ABSENT, duration, number, percent
-from .report import TerminalPage, TerminalRow, versions
-from .session import saved_session
-from .session.model import Session
-from .session.trainers import LOADER_FACTS
 
 STEP = "step"
 LEAST_STEPS = 4

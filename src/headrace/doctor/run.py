@@ -11,9 +11,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from .adopting import LOOK_S, LoaderAdoption
-from .adoption import EXPECTED_S, survey_of
-from .attach import (
+from headrace.doctor.adopting import LOOK_S, LoaderAdoption
+from headrace.doctor.adoption import EXPECTED_S, survey_of
+from headrace.doctor.attach import (
     FAULTY_DATA,
     CommandResult,
     exit_status,
@@ -21,15 +21,15 @@ from .attach import (
     run_command,
     written_text,
 )
-from .causes import Prescription, diagnose, prescribe
-from .edits import files_here
-from .faults import FaultPicture, add_patches, resumption, session_faults
-from .machine import MachineSampler
-from .measure import Diagnosis, DiagnosisPlan, PhaseClock, run_phases
-from .prove import DIGESTS, Prover, remedy_attempts
-from .report import Outputs, RunStatus, UnreadConsole, document, write_whole
-from .session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
-from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
+from headrace.doctor.causes import Prescription, diagnose, prescribe
+from headrace.doctor.edits import files_here
+from headrace.doctor.faults import FaultPicture, add_patches, resumption, session_faults
+from headrace.doctor.machine import MachineSampler
+from headrace.doctor.measure import Diagnosis, DiagnosisPlan, PhaseClock, run_phases
+from headrace.doctor.prove import DIGESTS, Prover, remedy_attempts
+from headrace.doctor.report import Outputs, RunStatus, UnreadConsole, document, write_whole
+from headrace.doctor.session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
+from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
 PROVE_S = 120.0

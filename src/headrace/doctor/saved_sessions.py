@@ -6,12 +6,12 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from .attach import DOCTOR_FAILED, exit_status
-from .causes import diagnose
-from .report import Outputs
-from .run import prescribed, say
-from .session import merged, saved_session
-from .session.model import Session
+from headrace.doctor.attach import DOCTOR_FAILED, exit_status
+from headrace.doctor.causes import diagnose
+from headrace.doctor.report import Outputs
+from headrace.doctor.run import prescribed, say
+from headrace.doctor.session import merged, saved_session
+from headrace.doctor.session.model import Session
 
 
 def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:

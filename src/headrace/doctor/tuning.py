@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from statistics import fmean
 
-from headrace.errors import TuneError
-
-from .attach import DOCTOR_FAILED
-from .causes import Case, case_of, diagnose, outcomes
-from .edits import ScriptSources, WantedEdit, files_here
-from .measure import Diagnosis, main_view_of
-from .prove import (
+from headrace.doctor.attach import DOCTOR_FAILED
+from headrace.doctor.causes import Case, case_of, diagnose, outcomes
+from headrace.doctor.edits import ScriptSources, WantedEdit, files_here
+from headrace.doctor.measure import Diagnosis, main_view_of
+from headrace.doctor.prove import (
     DIGESTS,
     EVEN,
     FEWEST_STEPS,
@@ -26,11 +24,12 @@ from .prove import (
     chosen,
     corrected,
 )
-from .quantities import percent
-from .report import Outputs, Paste, TuneReport
-from .run import Examination, run_sampled, say, session_of
-from .session import session_folder
-from .session.model import Session
+from headrace.doctor.quantities import percent
+from headrace.doctor.report import Outputs, Paste, TuneReport
+from headrace.doctor.run import Examination, run_sampled, say, session_of
+from headrace.doctor.session import session_folder
+from headrace.doctor.session.model import Session
+from headrace.errors import TuneError
 
 REPLAY_STEPS = 20
 """Steps of the replay window, and of the loaded one. A step without its loader bounds the possible gain."""

@@ -6,15 +6,15 @@ a separate process.
 
 from __future__ import annotations
 
-from .adopt import adopt
-from .comparison import compare_with_script
-from .image_reader import ScriptView, script_view, survey_of
-from .module import module_text
-from .module_files import files_beside
-from .observed import described_loader, script_data
-from .recipe import Adoption, LoaderRecipe, RecipePart
-from .script_start import script_loader
-from .trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
+from headrace.doctor.adoption.adopt import adopt
+from headrace.doctor.adoption.comparison import compare_with_script
+from headrace.doctor.adoption.image_reader import ScriptView, script_view, survey_of
+from headrace.doctor.adoption.module import module_text
+from headrace.doctor.adoption.module_files import files_beside
+from headrace.doctor.adoption.observed import described_loader, script_data
+from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe, RecipePart
+from headrace.doctor.adoption.script_start import script_loader
+from headrace.doctor.adoption.trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
     "EXPECTED_S",

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..explain.look import LeafPath, Look
-from ..explain.samples import LeafExplanation, explain_look
-from ..explain.streams import SampleFiles
-from ..measure import TrainerView
-from ..session.model import Session
-from .explained_recipe import explained_recipe
-from .module import module_text
-from .module_files import write_files
-from .observed import ScriptData, script_data
-from .recipe import Adoption, Degree, LoaderRecipe, RecipePart
+from headrace.doctor.adoption.explained_recipe import explained_recipe
+from headrace.doctor.adoption.module import module_text
+from headrace.doctor.adoption.module_files import write_files
+from headrace.doctor.adoption.observed import ScriptData, script_data
+from headrace.doctor.adoption.recipe import Adoption, Degree, LoaderRecipe, RecipePart
+from headrace.doctor.explain.look import LeafPath, Look
+from headrace.doctor.explain.samples import LeafExplanation, explain_look
+from headrace.doctor.explain.streams import SampleFiles
+from headrace.doctor.measure import TrainerView
+from headrace.doctor.session.model import Session
 
 _PIXELS = ("hr.Image", "hr.Mask", "hr.Depth")
 

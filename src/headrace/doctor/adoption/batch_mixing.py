@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from ..explain import ValueExplanation
-from ..explain.look import LeafPath, LiveTransform, Look
-from ..explain.samples import LeafExplanation
-from .leaf_fields import UnexplainedError
-from .view_codes import evaluated
+from headrace.doctor.adoption.leaf_fields import UnexplainedError
+from headrace.doctor.adoption.view_codes import evaluated
+from headrace.doctor.explain import ValueExplanation
+from headrace.doctor.explain.look import LeafPath, LiveTransform, Look
+from headrace.doctor.explain.samples import LeafExplanation
 
 _KINDS = ("MixUp", "CutMix")
 

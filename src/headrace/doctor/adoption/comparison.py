@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 import headrace as hr
 from headrace.compare import EpochObservation, Judgement, LoaderObservation, as_array, judge, judgement_lines
+from headrace.doctor.adoption.script_start import only_rank, script_loader
+from headrace.doctor.attach import trackers_offline
+from headrace.doctor.explain.look import Look, LookedSample, path_text, read_look
+from headrace.doctor.probe.value_look import LOOK_FILE, look_at_values
+from headrace.doctor.session import session_folder
 from headrace.errors import UsageError
-
-from ..attach import trackers_offline
-from ..explain.look import Look, LookedSample, path_text, read_look
-from ..probe.value_look import LOOK_FILE, look_at_values
-from ..session import session_folder
-from .script_start import only_rank, script_loader
 
 KEY = " sample"
 """Leaf that pairs the samples of both loaders."""

@@ -7,7 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..explain import (
+from headrace.doctor.adoption.batch_mixing import mixing_code, mixing_of
+from headrace.doctor.adoption.leaf_fields import (
+    MadeField,
+    UnexplainedError,
+    image_by_class,
+    is_filled_as_loader,
+    pixel_field,
+)
+from headrace.doctor.adoption.leaf_inputs import PictureSource, input_names, only_picture
+from headrace.doctor.adoption.placed_fields import (
+    PlacedField,
+    Shown,
+    are_drawn_together,
+    certainty_of,
+    drawn_otherwise,
+    resized_code,
+    shown_of,
+)
+from headrace.doctor.adoption.recipe import ROW, LoaderRecipe, RecipePart
+from headrace.doctor.adoption.recipe_draft import RecipeDraft
+from headrace.doctor.adoption.value_fields import ValueFields
+from headrace.doctor.adoption.view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
+from headrace.doctor.explain import (
     LeafPlacement,
     MaskExplanation,
     PictureExplanation,
@@ -15,17 +37,9 @@ from ..explain import (
     TokensExplanation,
     ValueExplanation,
 )
-from ..explain.look import LeafPath, LeafValue, LiveTransform, Look, path_text
-from ..explain.samples import LeafExplanation
-from ..session.after_run import LookedImage
-from .batch_mixing import mixing_code, mixing_of
-from .leaf_fields import MadeField, UnexplainedError, image_by_class, is_filled_as_loader, pixel_field
-from .leaf_inputs import PictureSource, input_names, only_picture
-from .placed_fields import PlacedField, Shown, are_drawn_together, certainty_of, drawn_otherwise, resized_code, shown_of
-from .recipe import ROW, LoaderRecipe, RecipePart
-from .recipe_draft import RecipeDraft
-from .value_fields import ValueFields
-from .view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
+from headrace.doctor.explain.look import LeafPath, LeafValue, LiveTransform, Look, path_text
+from headrace.doctor.explain.samples import LeafExplanation
+from headrace.doctor.session.after_run import LookedImage
 
 _PILLOWS = {each: each for each in ("bicubic", "lanczos", "box", "hamming")}
 _PILLOWS |= {"nearest-exact": "nearest", "nearest": "nearest", "cubic": "bicubic", "area": "box"}

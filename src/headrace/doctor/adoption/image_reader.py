@@ -15,12 +15,11 @@ from math import sqrt
 from typing import Any
 
 import headrace as hr
-
-from ..machine import surveyed
-from ..measure import TrainerView, main_view_of
-from ..session.after_run import Calibration, LookedImage, MachineSurvey
-from ..session.model import Session
-from .view_codes import evaluated
+from headrace.doctor.adoption.view_codes import evaluated
+from headrace.doctor.machine import surveyed
+from headrace.doctor.measure import TrainerView, main_view_of
+from headrace.doctor.session.after_run import Calibration, LookedImage, MachineSurvey
+from headrace.doctor.session.model import Session
 
 IMAGE_READER = "image-reader"
 PILLOW, OPENCV = "Pillow", "OpenCV"

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 import headrace as hr
-
-from ..explain import GREY, MaskExplanation, PictureExplanation, PlaneExplanation, ValueExplanation
-from ..explain.look import LiveTransform
-from ..explain.samples import LeafExplanation
-from .recipe import RecipePart
-from .view_codes import evaluated
+from headrace.doctor.adoption.recipe import RecipePart
+from headrace.doctor.adoption.view_codes import evaluated
+from headrace.doctor.explain import GREY, MaskExplanation, PictureExplanation, PlaneExplanation, ValueExplanation
+from headrace.doctor.explain.look import LiveTransform
+from headrace.doctor.explain.samples import LeafExplanation
 
 _EXACT = {
     None: None,

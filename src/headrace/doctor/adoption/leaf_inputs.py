@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from ..explain import explain_value
-from ..explain.look import Look, LookedSample
-from ..explain.pictures import Array
-from .leaf_fields import UnexplainedError, values_of
+from headrace.doctor.adoption.leaf_fields import UnexplainedError, values_of
+from headrace.doctor.explain import explain_value
+from headrace.doctor.explain.look import Look, LookedSample
+from headrace.doctor.explain.pictures import Array
 
 _IMAGES = {"jpg", "jpeg", "png", "webp"}
 """Extensions of members in the column `image`."""

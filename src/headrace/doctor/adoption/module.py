@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from .code_layout import WIDTH, laid_out, literal
-from .recipe import Argument, LoaderRecipe, RecipePart
+from headrace.doctor.adoption.code_layout import WIDTH, laid_out, literal
+from headrace.doctor.adoption.recipe import Argument, LoaderRecipe, RecipePart
 
 _COUNTED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 _MARKS = {"check": "check", "python": "check", "differs": "differs"}

@@ -10,10 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.doctor.adoption.code_layout import literal
+from headrace.doctor.adoption.recipe import LoaderRecipe
 from headrace.errors import UsageError
-
-from .code_layout import literal
-from .recipe import LoaderRecipe
 
 MANIFEST = "MANIFEST"
 _MARK = {b"headrace": b"samples of a drafted Loader"}

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..measure import TrainerView
-from ..session.model import Session
-from ..session.trainers import LoaderFacts, order_described, short_class
+from headrace.doctor.measure import TrainerView
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import LoaderFacts, order_described, short_class
 
 INTERPRETERS = ("python", "pypy")
 _WHOLE = ("SequentialSampler", "RandomSampler", "SeedableRandomSampler", "DistributedSampler", "SubsetRandomSampler")

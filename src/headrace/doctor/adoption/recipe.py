@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ..explain.look import LeafPath
-from ..explain.samples import LeafExplanation
-from ..session.after_run import LookedImage
+from headrace.doctor.explain.look import LeafPath
+from headrace.doctor.explain.samples import LeafExplanation
+from headrace.doctor.session.after_run import LookedImage
 
 Certainty = Literal["exact", "differs", "check", "python", "no"]
 """Certainty of a part.

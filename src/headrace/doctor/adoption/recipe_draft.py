@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..explain.look import LeafPath, Look
-from .placed_fields import PlacedField
+from headrace.doctor.adoption.placed_fields import PlacedField
+from headrace.doctor.explain.look import LeafPath, Look
 
 
 @dataclass

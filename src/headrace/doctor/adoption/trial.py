@@ -20,16 +20,15 @@ from typing import IO, Any
 
 import psutil
 
+from headrace.doctor.adoption.module import module_text
+from headrace.doctor.adoption.recipe import Adoption
+from headrace.doctor.adoption.trial_process import IMPORTS, TrialOrder
+from headrace.doctor.measure import BOUND, RankView, TrainerView
+from headrace.doctor.quantities import percent
+from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import RecordedRun, recorded
 from headrace.system import available_bytes
-
-from ..measure import BOUND, RankView, TrainerView
-from ..quantities import percent
-from ..session.after_run import AdoptedPart, LoaderTrial
-from ..session.model import Session
-from ..simulate import RecordedRun, recorded
-from .module import module_text
-from .recipe import Adoption
-from .trial_process import IMPORTS, TrialOrder
 
 PROCESS = "from headrace.doctor.adoption.trial_process import main; main()"
 MODULE_FILE = "headrace_adopted_loader.py"

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..explain.look import read_look
-from .comparison import kind_of, leaves, verified
+from headrace.doctor.adoption.comparison import kind_of, leaves, verified
+from headrace.doctor.explain.look import read_look
 
 IMPORTS, OPENING, FIRST, COMPARING, ALONE, ALONGSIDE = (
     "importing", "opening the data", "making the first batch", "comparing samples", "making batches",

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..explain import TokensExplanation, ValueExplanation
-from ..explain.look import LeafPath, LeafValue
-from .leaf_fields import UnexplainedError, values_of
-from .recipe_draft import RecipeDraft
+from headrace.doctor.adoption.leaf_fields import UnexplainedError, values_of
+from headrace.doctor.adoption.recipe_draft import RecipeDraft
+from headrace.doctor.explain import TokensExplanation, ValueExplanation
+from headrace.doctor.explain.look import LeafPath, LeafValue
 
 _CASTS = {
     "float32": ".float()",

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import headrace as hr
-
-from ..explain import Box, LeafPlacement
-from ..explain.look import LiveTransform
+from headrace.doctor.explain import Box, LeafPlacement
+from headrace.doctor.explain.look import LiveTransform
 
 _MOST_CHOSEN = 4
 """Maximum number of distinct scales that count as chosen from a list; more are drawn from a range."""

@@ -14,11 +14,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.doctor.attach.injection import (
+    TRACKERS,
+    MissedProcess,
+    UnreachedWatch,
+    offline_environment,
+    probe_environment,
+)
+from headrace.doctor.attach.process_tree import (
+    Descendants,
+    Leftover,
+    Patience,
+    ProcessGroup,
+    adopting_orphans,
+    end_leftovers,
+)
+from headrace.doctor.attach.relay import BelowOutput, ControllingTerminal, OnLine, OutputRelay, SignalRelay
 from headrace.doctor.probe import ProbeSettings
-
-from .injection import TRACKERS, MissedProcess, UnreachedWatch, offline_environment, probe_environment
-from .process_tree import Descendants, Leftover, Patience, ProcessGroup, adopting_orphans, end_leftovers
-from .relay import BelowOutput, ControllingTerminal, OnLine, OutputRelay, SignalRelay
 
 LOOK_S = 0.2
 ENDS_S = ((1.5, signal.SIGTERM), (3.0, signal.SIGKILL))

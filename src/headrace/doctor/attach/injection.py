@@ -12,9 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 from unittest.mock import patch
 
+from headrace.doctor.attach.process_tree import Descendants, command_line, mapped_files, process_environment
 from headrace.doctor.probe import ProbeSettings
-
-from .process_tree import Descendants, command_line, mapped_files, process_environment
 
 SITE_FOLDER = Path(__file__).parent / "site"
 """Folder of the sitecustomize.py, which must come first on PYTHONPATH."""

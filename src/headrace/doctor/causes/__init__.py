@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from .case import Case, case_of
-from .findings import diagnose
-from .loader import is_lost, is_unsure
-from .prescription import prescribe
-from .processes import LAUNCHERS, failed_process, hanging
-from .proposals import EFFORTS
-from .recommended import Recommended, gaining, recommended, slowed
-from .remedies import effort
-from .remedy import (
+from headrace.doctor.causes.case import Case, case_of
+from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes.loader import is_lost, is_unsure
+from headrace.doctor.causes.prescription import prescribe
+from headrace.doctor.causes.processes import LAUNCHERS, failed_process, hanging
+from headrace.doctor.causes.proposals import EFFORTS
+from headrace.doctor.causes.recommended import Recommended, gaining, recommended, slowed
+from headrace.doctor.causes.remedies import effort
+from headrace.doctor.causes.remedy import (
     DISTURBING,
     LEAST_GAIN,
     LEAST_STEPS,
@@ -24,6 +24,6 @@ from .remedy import (
     is_valid,
     outcomes,
 )
-from .transfers import COPY_LEFT, pinned
-from .verdict import MOST_WORDS
-from .workers import bytes_a_worker
+from headrace.doctor.causes.transfers import COPY_LEFT, pinned
+from headrace.doctor.causes.verdict import MOST_WORDS
+from headrace.doctor.causes.workers import bytes_a_worker

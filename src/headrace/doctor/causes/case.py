@@ -9,8 +9,9 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from ..edits import LoaderScript, ScriptSources, WantedEdit, parsed
-from ..measure import (
+from headrace.doctor.causes.remedy import Edit, Factor
+from headrace.doctor.edits import LoaderScript, ScriptSources, WantedEdit, parsed
+from headrace.doctor.measure import (
     Diagnosis,
     Finder,
     Host,
@@ -22,11 +23,10 @@ from ..measure import (
     uses_gpu,
     with_loaders_as_one,
 )
-from ..probe import without_credentials
-from ..session.after_run import Calibration
-from ..session.model import Session
-from ..simulate import FeedSetup, Prediction, RecordedRun, StageChange, predicted, recorded
-from .remedy import Edit, Factor
+from headrace.doctor.probe import without_credentials
+from headrace.doctor.session.after_run import Calibration
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import FeedSetup, Prediction, RecordedRun, StageChange, predicted, recorded
 
 Change = Callable[[FeedSetup], FeedSetup]
 """Function that returns a changed setup, for a what-if simulation."""

@@ -7,8 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from ..edits import WantedEdit
-from ..measure import (
+from headrace.doctor.causes.case import WORTH, Case, Change
+from headrace.doctor.causes.finding_kinds import MACHINE
+from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.remedy import Factor
+from headrace.doctor.edits import WantedEdit
+from headrace.doctor.measure import (
     Finding,
     Host,
     TrainerView,
@@ -17,14 +21,10 @@ from ..measure import (
     replayed_threads,
     spun_us,
 )
-from ..quantities import counted, duration, percent, size
-from ..session.model import Session
-from ..session.trainers import Trainer
-from ..simulate import SHARED, FeedSetup, StageChange
-from .case import WORTH, Case, Change
-from .finding_kinds import MACHINE
-from .proposals import Proposal, RemedyKind
-from .remedy import Factor
+from headrace.doctor.quantities import counted, duration, percent, size
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import Trainer
+from headrace.doctor.simulate import SHARED, FeedSetup, StageChange
 
 THREADS, SPINNING, WORKERS = "threads", "spinning-threads", "workers-cores"
 CROWDED = {THREADS, WORKERS, SPINNING, "cpu-throttled"}

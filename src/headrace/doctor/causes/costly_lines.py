@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..measure import BOUND, Finding, TrainerView
-from ..quantities import percent
-from .loop_work import place_words
+from headrace.doctor.causes.loop_work import place_words
+from headrace.doctor.measure import BOUND, Finding, TrainerView
+from headrace.doctor.quantities import percent
 
 COSTLY_LINE = "costly-line"
 MOST = 4

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from ..adoption import ScriptView, script_view
-from ..quantities import counted, duration, number, percent, size
-from ..session.trainers import order_described
-from .case import MEDIUM, WORTH, Case, sample_us, scaled, share_of
-from .proposals import Proposal, RemedyKind
-from .remedy import factor
+from headrace.doctor.adoption import ScriptView, script_view
+from headrace.doctor.causes.case import MEDIUM, WORTH, Case, sample_us, scaled, share_of
+from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.remedy import factor
+from headrace.doctor.quantities import counted, duration, number, percent, size
+from headrace.doctor.session.trainers import order_described
 
 ASSUMED = (0.3, 1.0)
 WORTH_A_COPY = 1.2

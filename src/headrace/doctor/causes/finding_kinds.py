@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
-from ..measure import Finding
-from ..quantities import counted, duration, number, percent, size, times
+from headrace.doctor.measure import Finding
+from headrace.doctor.quantities import counted, duration, number, percent, size, times
 
 WRITTEN = {"duration": duration, "number": number, "percent": percent, "size": size, "times": times}
 COUNTED = "count "

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..measure import (
+from headrace.doctor.causes.case import WORTH_SAYING
+from headrace.doctor.causes.cores import CROWDED, core_findings, memory_findings, with_spinning
+from headrace.doctor.causes.costly_lines import line_findings
+from headrace.doctor.causes.loop_work import call_findings, epoch_findings, loop_findings
+from headrace.doctor.causes.processes import garbage_findings, note_findings, process_findings
+from headrace.doctor.causes.remote_reads import remote_findings
+from headrace.doctor.causes.stage_names import by_category, category, named, source_advice
+from headrace.doctor.causes.storage import FROM_DISK, storage_findings
+from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.causes.transfers import padding_findings
+from headrace.doctor.causes.uneven_ranks import device_findings, rank_findings
+from headrace.doctor.causes.verdict import ending, statements, verdict
+from headrace.doctor.causes.workers import FEW_WORKERS, loader_findings
+from headrace.doctor.measure import (
     BOUND,
     HELD_UP,
     MADE_HERE,
@@ -29,21 +42,8 @@ from ..measure import (
     rank_views,
     ranks_together,
 )
-from ..quantities import duration, percent
-from ..session.model import Session
-from .case import WORTH_SAYING
-from .cores import CROWDED, core_findings, memory_findings, with_spinning
-from .costly_lines import line_findings
-from .loop_work import call_findings, epoch_findings, loop_findings
-from .processes import garbage_findings, note_findings, process_findings
-from .remote_reads import remote_findings
-from .stage_names import by_category, category, named, source_advice
-from .storage import FROM_DISK, storage_findings
-from .training_kinds import TRAINING
-from .transfers import padding_findings
-from .uneven_ranks import device_findings, rank_findings
-from .verdict import ending, statements, verdict
-from .workers import FEW_WORKERS, loader_findings
+from headrace.doctor.quantities import duration, percent
+from headrace.doctor.session.model import Session
 
 OF_WAIT = {HELD_UP: "out-of-order", MADE_HERE: "no-workers"}
 """Finding codes for parts of the wait that no stage explains."""

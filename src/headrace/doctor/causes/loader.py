@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
-from ..edits import ADOPTED, WantedEdit, is_prefetched
-from ..quantities import counted, duration, number, size
-from ..session.after_run import AdoptedPart, LoaderTrial
-from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
-from .case import LOW, MEDIUM, Case
-from .processes import EXCEPTION
-from .proposals import Proposal, RemedyKind
+from headrace.doctor.causes.case import LOW, MEDIUM, Case
+from headrace.doctor.causes.processes import EXCEPTION
+from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.edits import ADOPTED, WantedEdit, is_prefetched
+from headrace.doctor.quantities import counted, duration, number, size
+from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
+from headrace.doctor.simulate import FeedSetup, NativeFeed, RecordedRun, predicted
 
 EXACT, NONE = "exact", "no"
 """Degrees to which the Loader covers the dataset's work: everything, nothing. "part" is in between."""

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ..measure import (
+from headrace.doctor.causes.case import MEDIUM, WORTH, WORTH_SAYING, Case, name_of
+from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
     OBSERVE,
@@ -23,12 +26,9 @@ from ..measure import (
     whole_fact,
     window,
 )
-from ..quantities import counted, duration, number, percent
-from ..session.model import Session
-from ..simulate import FeedSetup, StageChange
-from .case import MEDIUM, WORTH, WORTH_SAYING, Case, name_of
-from .proposals import Proposal, RemedyKind
-from .training_kinds import TRAINING
+from headrace.doctor.quantities import counted, duration, number, percent
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import FeedSetup, StageChange
 
 MOST_LINES = 3
 WORTH_A_LINE = 0.1

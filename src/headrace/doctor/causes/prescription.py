@@ -8,8 +8,22 @@ from dataclasses import replace
 from functools import reduce
 from statistics import fmean
 
-from ..edits import ScriptSources, WantedEdit
-from ..measure import (
+from headrace.doctor.causes.case import WORTH, Case, case_of
+from headrace.doctor.causes.loader import EXACT
+from headrace.doctor.causes.proposals import Proposal
+from headrace.doctor.causes.remedies import effort, kind_of, proposals_of
+from headrace.doctor.causes.remedy import (
+    LEAST_STEPS,
+    LowerBounds,
+    Prescription,
+    ProofOutcome,
+    Remedy,
+    cached_step_us,
+    left_out,
+    outcomes,
+)
+from headrace.doctor.edits import ScriptSources, WantedEdit
+from headrace.doctor.measure import (
     BOUND,
     DRAIN,
     LOAD,
@@ -27,23 +41,9 @@ from ..measure import (
     window,
     window_us,
 )
-from ..quantities import counted, duration, percent
-from ..session.model import Session
-from ..simulate import Prediction
-from .case import WORTH, Case, case_of
-from .loader import EXACT
-from .proposals import Proposal
-from .remedies import effort, kind_of, proposals_of
-from .remedy import (
-    LEAST_STEPS,
-    LowerBounds,
-    Prescription,
-    ProofOutcome,
-    Remedy,
-    cached_step_us,
-    left_out,
-    outcomes,
-)
+from headrace.doctor.quantities import counted, duration, percent
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import Prediction
 
 NO_FILES = ScriptSources()
 REACHES = 0.1

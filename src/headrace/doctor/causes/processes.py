@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..measure import FORWARD, Finding, TrainerView
-from ..quantities import counted, percent
-from ..session.model import GarbageCollections, ProbedProcess, Session
-from ..session.trainers import Trainer
-from .case import WORTH
-from .stage_names import who
-from .training_kinds import TRAINING
+from headrace.doctor.causes.case import WORTH
+from headrace.doctor.causes.stage_names import who
+from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.measure import FORWARD, Finding, TrainerView
+from headrace.doctor.quantities import counted, percent
+from headrace.doctor.session.model import GarbageCollections, ProbedProcess, Session
+from headrace.doctor.session.trainers import Trainer
 
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 """Error text in which torch names missing workers."""

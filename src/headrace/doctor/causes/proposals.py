@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..edits import WantedEdit
-from ..quantities import percent
-from ..simulate import Prediction
-from .case import HIGH, LOW, MEDIUM, Case, Change
-from .remedy import Factor, Remedy
+from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, Case, Change
+from headrace.doctor.causes.remedy import Factor, Remedy
+from headrace.doctor.edits import WantedEdit
+from headrace.doctor.quantities import percent
+from headrace.doctor.simulate import Prediction
 
 EFFORTS = SETTING, ONE_LINE, FEW_LINES, ANOTHER_LOADER, CACHED_COPY = (
     *("a setting", "one line of code", "a few lines of code", "another loader", "a cached copy of the data"),

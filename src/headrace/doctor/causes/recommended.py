@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..measure import BOUND, Diagnosis
-from ..quantities import duration
-from ..simulate import Prediction
-from .cores import CROWDED, SPINNING
-from .remedy import LEAST_STEPS, Prescription, ProofOutcome, Remedy
+from headrace.doctor.causes.cores import CROWDED, SPINNING
+from headrace.doctor.causes.remedy import LEAST_STEPS, Prescription, ProofOutcome, Remedy
+from headrace.doctor.measure import BOUND, Diagnosis
+from headrace.doctor.quantities import duration
+from headrace.doctor.simulate import Prediction
 
 SLOWED = 0.85
 """Reporting threshold: ratio of a step on cached batches with idle workers to a step without its waits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import (
+from headrace.doctor.causes import (
     cores,
     decoding,
     loader,
@@ -13,9 +13,18 @@ from . import (
     uneven_ranks,
     workers,
 )
-from .case import Case
-from .proposals import ANOTHER_LOADER, CACHED_COPY, EFFORTS, FEW_LINES, ONE_LINE, SETTING, Proposal, RemedyKind
-from .remedy import Remedy
+from headrace.doctor.causes.case import Case
+from headrace.doctor.causes.proposals import (
+    ANOTHER_LOADER,
+    CACHED_COPY,
+    EFFORTS,
+    FEW_LINES,
+    ONE_LINE,
+    SETTING,
+    Proposal,
+    RemedyKind,
+)
+from headrace.doctor.causes.remedy import Remedy
 
 REMEDIES: list[RemedyKind] = [
     RemedyKind(

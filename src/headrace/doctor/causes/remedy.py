@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, quantiles, stdev
 from typing import Any
 
-from ..measure import T_95, TrainerView, at_hand_us
-from ..quantities import counted, percent
-from ..session.after_run import AdoptedPart, Calibration, Proof
-from ..session.model import Session
-from ..simulate import Prediction as Prediction
+from headrace.doctor.measure import T_95, TrainerView, at_hand_us
+from headrace.doctor.quantities import counted, percent
+from headrace.doctor.session.after_run import AdoptedPart, Calibration, Proof
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import Prediction as Prediction
 
 ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35
 """Slowdown of code timed alone once it runs alongside other workers: usual value and upper bound. Faster code waits for

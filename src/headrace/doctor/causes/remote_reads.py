@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..measure import BOUND, FeedSums, Finding, LoaderProduction, TrainerView
-from ..quantities import counted, duration, number, percent, size
-from ..session.model import Session
-from ..session.producers import StoreReads
-from ..simulate import StageChange
-from .case import WORTH, Case, Change
-from .proposals import Proposal, RemedyKind
-from .remedy import Factor, untimed
-from .stage_names import category
-from .storage import waiting_share
-from .training_kinds import TRAINING
+from headrace.doctor.causes.case import WORTH, Case, Change
+from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.remedy import Factor, untimed
+from headrace.doctor.causes.stage_names import category
+from headrace.doctor.causes.storage import waiting_share
+from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.measure import BOUND, FeedSums, Finding, LoaderProduction, TrainerView
+from headrace.doctor.quantities import counted, duration, number, percent, size
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import StoreReads
+from headrace.doctor.simulate import StageChange
 
 REMOTE = "remote"
 """Category of stages that read remotely."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..measure import (
+from headrace.doctor.causes.loop_work import place_words
+from headrace.doctor.measure import (
     PICKLE,
     PIN,
     REST,
@@ -18,10 +19,9 @@ from ..measure import (
     TrainerView,
     WaitCauses,
 )
-from ..quantities import percent
-from ..session.model import ProbedProcess, Session
-from ..session.trainers import LoaderFacts
-from .loop_work import place_words
+from headrace.doctor.quantities import percent
+from headrace.doctor.session.model import ProbedProcess, Session
+from headrace.doctor.session.trainers import LoaderFacts
 
 NAMES = {
     "read": "reading files",

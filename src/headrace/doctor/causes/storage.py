@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..edits import WantedEdit
-from ..measure import Finding, Host
-from ..quantities import duration, percent, size
-from ..session.after_run import SeenFile
-from ..session.producers import BatchProducer
-from ..simulate import StageChange
-from .case import LOW, MEDIUM, WORTH, Case, Change, name_of, sample_us, scaled, share_of
-from .finding_kinds import MACHINE
-from .proposals import Proposal, RemedyKind
-from .remedy import factor
+from headrace.doctor.causes.case import LOW, MEDIUM, WORTH, Case, Change, name_of, sample_us, scaled, share_of
+from headrace.doctor.causes.finding_kinds import MACHINE
+from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.remedy import factor
+from headrace.doctor.edits import WantedEdit
+from headrace.doctor.measure import Finding, Host
+from headrace.doctor.quantities import duration, percent, size
+from headrace.doctor.session.after_run import SeenFile
+from headrace.doctor.session.producers import BatchProducer
+from headrace.doctor.simulate import StageChange
 
 FROM_DISK = "reads-from-disk"
 """Code of the finding that reads missed the page cache."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .finding_kinds import FindingKind, chapter
+from headrace.doctor.causes.finding_kinds import FindingKind, chapter
 
 TRAINING = chapter(
     FindingKind(

@@ -7,8 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..edits import WantedEdit
-from ..measure import (
+from headrace.doctor.causes.case import MEDIUM, WORTH, Case, Change, sample_us, scaled, share_of, step_left
+from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.remedy import Factor, untimed
+from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.edits import WantedEdit
+from headrace.doctor.measure import (
     BACKWARD,
     COPY,
     FORWARD,
@@ -21,13 +25,9 @@ from ..measure import (
     tensors_of,
     uses_gpu,
 )
-from ..quantities import counted, duration, number, percent, size
-from ..session.model import Session
-from ..session.trainers import LoaderFacts
-from .case import MEDIUM, WORTH, Case, Change, sample_us, scaled, share_of, step_left
-from .proposals import Proposal, RemedyKind
-from .remedy import Factor, untimed
-from .training_kinds import TRAINING
+from headrace.doctor.quantities import counted, duration, number, percent, size
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import LoaderFacts
 
 COPY_LEFT = Factor(
     0.0,

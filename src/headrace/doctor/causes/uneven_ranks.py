@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ..measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late, tensors_of
-from ..quantities import duration, number, percent, times
-from ..simulate import Prediction
-from .case import WORTH, WORTH_SAYING, Case, step_left
-from .proposals import Proposal, RemedyKind
-from .stage_names import named
-from .training_kinds import TRAINING
+from headrace.doctor.causes.case import WORTH, WORTH_SAYING, Case, step_left
+from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.stage_names import named
+from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late, tensors_of
+from headrace.doctor.quantities import duration, number, percent, times
+from headrace.doctor.simulate import Prediction
 
 SHOWN = 4
 """Maximum number of ranks with their shapes shown."""

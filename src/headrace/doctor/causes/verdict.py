@@ -6,7 +6,12 @@ import signal
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from ..measure import (
+from headrace.doctor.causes.cores import CROWDED, TAKEN
+from headrace.doctor.causes.costly_lines import COSTLY_LINE
+from headrace.doctor.causes.loop_work import at_line, loop_verdict
+from headrace.doctor.causes.processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
+from headrace.doctor.causes.stage_names import by_category, category, named, who
+from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
     OBSERVE,
@@ -20,13 +25,8 @@ from ..measure import (
     is_late,
     window,
 )
-from ..quantities import counted, duration, percent, times
-from ..session.model import Session
-from .cores import CROWDED, TAKEN
-from .costly_lines import COSTLY_LINE
-from .loop_work import at_line, loop_verdict
-from .processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
-from .stage_names import by_category, category, named, who
+from headrace.doctor.quantities import counted, duration, percent, times
+from headrace.doctor.session.model import Session
 
 WORTH_NAMING = 0.1
 """Minimum share of the wait for a second cause to be named."""

@@ -6,7 +6,14 @@ import math
 from collections.abc import Iterator
 from statistics import fmean
 
-from ..measure import (
+from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case, setting
+from headrace.doctor.causes.finding_kinds import Figures
+from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.remote_reads import store_words
+from headrace.doctor.causes.storage import waiting_share
+from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.causes.transfers import unpinned_copies
+from headrace.doctor.measure import (
     BOUND,
     MAP,
     PYTHON,
@@ -22,16 +29,9 @@ from ..measure import (
     host_of,
     own_name,
 )
-from ..quantities import counted, duration, number, percent, size
-from ..session.model import Session
-from ..simulate import Prediction
-from .case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case, setting
-from .finding_kinds import Figures
-from .proposals import Proposal, RemedyKind
-from .remote_reads import store_words
-from .storage import waiting_share
-from .training_kinds import TRAINING
-from .transfers import unpinned_copies
+from headrace.doctor.quantities import counted, duration, number, percent, size
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import Prediction
 
 FEW_WORKERS = "few-workers"
 BUSY = 0.9

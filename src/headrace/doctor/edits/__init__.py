@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from .adopted_loader import ADOPTED, is_prefetched
-from .changes import ChangedScript, LoaderScript, WantedEdit
-from .loader_call import LoaderCall, argument, iterated, loop_of
-from .script_source import Replacement, ScriptSource, ScriptSources, TableFacts, dotted, files_here, parsed
+from headrace.doctor.edits.adopted_loader import ADOPTED, is_prefetched
+from headrace.doctor.edits.changes import ChangedScript, LoaderScript, WantedEdit
+from headrace.doctor.edits.loader_call import LoaderCall, argument, iterated, loop_of
+from headrace.doctor.edits.script_source import (
+    Replacement,
+    ScriptSource,
+    ScriptSources,
+    TableFacts,
+    dotted,
+    files_here,
+    parsed,
+)
 
 __all__ = [
     "ADOPTED",

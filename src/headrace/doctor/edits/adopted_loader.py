@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from .loader_call import AROUND, LoaderCall, UncertainEditError, argument, loader_call
-from .script_source import Replacement, ScriptSource, dotted
+from headrace.doctor.edits.loader_call import AROUND, LoaderCall, UncertainEditError, argument, loader_call
+from headrace.doctor.edits.script_source import Replacement, ScriptSource, dotted
 
 ADOPTED = "headrace_loader"
 """Module that an edited script imports its Loader from."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from .adopted_loader import ADOPTED, adopting_call, for_import, module_folder, with_adopted
-from .loader_call import (
+from headrace.doctor.edits.adopted_loader import ADOPTED, adopting_call, for_import, module_folder, with_adopted
+from headrace.doctor.edits.loader_call import (
     ONE_THREAD,
     LoaderCall,
     UncertainEditError,
@@ -24,7 +24,7 @@ from .loader_call import (
     with_keywords,
     with_prefetcher,
 )
-from .script_source import Replacement, ScriptSource, ScriptSources, dotted
+from headrace.doctor.edits.script_source import Replacement, ScriptSource, ScriptSources, dotted
 
 SHARED = {"extractfile", "getmember", "getmembers", "getnames", "close", "name"}
 """Attributes that both archive classes have, with the same meaning."""

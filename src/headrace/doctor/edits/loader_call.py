@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .script_source import Replacement, ScriptSource, dotted, imported
+from headrace.doctor.edits.script_source import Replacement, ScriptSource, dotted, imported
 
 PARAMETERS = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
-from ..session.model import Session
+from headrace.doctor.session.model import Session
 
 MOST_BYTES = 4 << 20
 """Maximum size of a script."""

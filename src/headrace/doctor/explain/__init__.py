@@ -5,13 +5,13 @@ Pure functions over arrays, without torch or I/O.
 
 from __future__ import annotations
 
-from .masks import MaskExplanation, explain_mask
-from .pictures import GREY, PictureExplanation, explain_picture
-from .placements import Box, LeafPlacement, Sighting
-from .planes import Normalisation, PlaneExplanation, explain_plane
-from .resampling import FILTERS, resample
-from .texts import TokensExplanation, explain_tokens
-from .values import ValueExplanation, explain_value
+from headrace.doctor.explain.masks import MaskExplanation, explain_mask
+from headrace.doctor.explain.pictures import GREY, PictureExplanation, explain_picture
+from headrace.doctor.explain.placements import Box, LeafPlacement, Sighting
+from headrace.doctor.explain.planes import Normalisation, PlaneExplanation, explain_plane
+from headrace.doctor.explain.resampling import FILTERS, resample
+from headrace.doctor.explain.texts import TokensExplanation, explain_tokens
+from headrace.doctor.explain.values import ValueExplanation, explain_value
 
 __all__ = [
     "FILTERS",

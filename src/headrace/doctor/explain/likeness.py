@@ -6,9 +6,9 @@ from itertools import islice
 
 import numpy as np
 
-from .masks import NEAREST, shown_values
-from .placements import Array, LeafPlacement, Sighting, every_placement
-from .resampling import Floats
+from headrace.doctor.explain.masks import NEAREST, shown_values
+from headrace.doctor.explain.placements import Array, LeafPlacement, Sighting, every_placement
+from headrace.doctor.explain.resampling import Floats
 
 _MOST_TRIED = 96
 """Maximum number of placements that are tried."""

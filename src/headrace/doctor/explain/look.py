@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
+from headrace.doctor.explain.pictures import Array, Box
+from headrace.doctor.explain.streams import SampleFiles, member_columns, places_of
+from headrace.doctor.probe.value_look import HELD
 from headrace.errors import SessionError
-
-from ..probe.value_look import HELD
-from .pictures import Array, Box
-from .streams import SampleFiles, member_columns, places_of
 
 LeafPath = tuple[str | int, ...]
 _ORIENTATION = 0x0112  # EXIF

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .pictures import layouts, shown_part, sided
-from .placements import Array, LeafPlacement, Sighting, cut, every_placement
-from .resampling import taps
+from headrace.doctor.explain.pictures import layouts, shown_part, sided
+from headrace.doctor.explain.placements import Array, LeafPlacement, Sighting, cut, every_placement
+from headrace.doctor.explain.resampling import taps
 
 NEAREST = ("nearest-exact", "nearest", "nearest-float")
 _MOST_VALUES = 1024

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .placements import Array as Array
-from .placements import Box as Box
-from .placements import LeafPlacement as LeafPlacement
-from .placements import Sighting as Sighting
-from .placements import cut, searches, unturned
-from .resampling import FILTERS, Floats, Ints, resample
+from headrace.doctor.explain.placements import Array as Array
+from headrace.doctor.explain.placements import Box as Box
+from headrace.doctor.explain.placements import LeafPlacement as LeafPlacement
+from headrace.doctor.explain.placements import Sighting as Sighting
+from headrace.doctor.explain.placements import cut, searches, unturned
+from headrace.doctor.explain.resampling import FILTERS, Floats, Ints, resample
 
 GREY = -1
 """Channel for the brightness of a colour image, as Pillow and OpenCV compute it."""

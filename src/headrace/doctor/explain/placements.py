@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .resampling import Floats, resample
+from headrace.doctor.explain.resampling import Floats, resample
 
 Array = npt.NDArray[Any]
 

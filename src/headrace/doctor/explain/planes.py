@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .masks import NEAREST, shown_values
-from .pictures import layouts, sided
-from .placements import Array, LeafPlacement, Sighting, every_placement
-from .resampling import Floats
+from headrace.doctor.explain.masks import NEAREST, shown_values
+from headrace.doctor.explain.pictures import layouts, sided
+from headrace.doctor.explain.placements import Array, LeafPlacement, Sighting, every_placement
+from headrace.doctor.explain.resampling import Floats
 
 _LEAST_VALID = 50
 """Minimum number of pixels for a fit."""

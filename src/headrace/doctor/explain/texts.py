@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .pictures import Array
+from headrace.doctor.explain.pictures import Array
 
 
 @dataclass(frozen=True)

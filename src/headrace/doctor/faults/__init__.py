@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .data_faults import find_faults, session_faults
-from .evaluation_faults import leaked_split
-from .fault_patches import add_patches
-from .fault_pictures import FaultPicture, fault_pictures
-from .process_faults import loader_place
-from .resume_faults import resumption
-from .sample_faults import labels_of
+from headrace.doctor.faults.data_faults import find_faults, session_faults
+from headrace.doctor.faults.evaluation_faults import leaked_split
+from headrace.doctor.faults.fault_patches import add_patches
+from headrace.doctor.faults.fault_pictures import FaultPicture, fault_pictures
+from headrace.doctor.faults.process_faults import loader_place
+from headrace.doctor.faults.resume_faults import resumption
+from headrace.doctor.faults.sample_faults import labels_of
 
 __all__ = [
     "FaultPicture",

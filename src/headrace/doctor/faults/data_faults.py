@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from ..explain.look import LeafPath, Look
-from ..explain.samples import LeafExplanation
-from ..session.after_run import DataFault
-from ..session.model import Session
-from .drawn_geometry import misaligned_drawn
-from .evaluation_faults import augmented_evaluation
-from .geometry_faults import ignored_orientation, misaligned
-from .label_faults import invented_labels
-from .process_faults import reseeded_order, same_draws, shared_samples, worker_duplicates
-from .range_faults import clipped
-from .sample_faults import (
+from headrace.doctor.explain.look import LeafPath, Look
+from headrace.doctor.explain.samples import LeafExplanation
+from headrace.doctor.faults.drawn_geometry import misaligned_drawn
+from headrace.doctor.faults.evaluation_faults import augmented_evaluation
+from headrace.doctor.faults.geometry_faults import ignored_orientation, misaligned
+from headrace.doctor.faults.label_faults import invented_labels
+from headrace.doctor.faults.process_faults import reseeded_order, same_draws, shared_samples, worker_duplicates
+from headrace.doctor.faults.range_faults import clipped
+from headrace.doctor.faults.sample_faults import (
     attended_padding,
     class_order,
     duplicate_samples,
@@ -23,7 +21,9 @@ from .sample_faults import (
     same_order,
     substituted_samples,
 )
-from .value_faults import channel_order, non_finite, wrong_scale
+from headrace.doctor.faults.value_faults import channel_order, non_finite, wrong_scale
+from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
 
 Explained: TypeAlias = Mapping[LeafPath, LeafExplanation]
 CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..explain import MaskExplanation, PictureExplanation, PlaneExplanation, Sighting, explain_mask
-from ..explain.likeness import likeliest, likeness
-from ..explain.look import LeafPath, Look
-from ..explain.pictures import layouts, sided
-from ..explain.placements import Array, LeafPlacement
-from ..explain.samples import LeafExplanation, spread
-from ..session.after_run import DataFault
-from .fault_kinds import KINDS
+from headrace.doctor.explain import MaskExplanation, PictureExplanation, PlaneExplanation, Sighting, explain_mask
+from headrace.doctor.explain.likeness import likeliest, likeness
+from headrace.doctor.explain.look import LeafPath, Look
+from headrace.doctor.explain.pictures import layouts, sided
+from headrace.doctor.explain.placements import Array, LeafPlacement
+from headrace.doctor.explain.samples import LeafExplanation, spread
+from headrace.doctor.faults.fault_kinds import KINDS
+from headrace.doctor.session.after_run import DataFault
 
 _ALIKE = 0.85
 """Minimum correlation of a leaf with the part of its image that it shows."""

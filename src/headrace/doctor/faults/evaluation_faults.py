@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from ..explain.look import Look
-from ..session.after_run import DataFault
-from ..session.model import Session
-from ..session.trainers import Trainer
-from .fault_kinds import INTENDED, KINDS
-from .process_faults import FirstOfPass, first_of_passes, loader_place
+from headrace.doctor.explain.look import Look
+from headrace.doctor.faults.fault_kinds import INTENDED, KINDS
+from headrace.doctor.faults.process_faults import FirstOfPass, first_of_passes, loader_place
+from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import Trainer
 
 _ABOVE = re.compile(r"^(?:\.\./|/)+")
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..explain.look import LeafPath, path_text
-from ..session.after_run import DataFault
+from headrace.doctor.explain.look import LeafPath, path_text
+from headrace.doctor.session.after_run import DataFault
 
 INTENDED = "unless intended"
 """Certainty of a fault that values prove, and that some scripts plant on purpose."""

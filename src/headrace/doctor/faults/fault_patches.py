@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from ..edits import (
+from headrace.doctor.edits import (
     ChangedScript,
     LoaderScript,
     Replacement,
@@ -19,10 +19,10 @@ from ..edits import (
     loop_of,
     parsed,
 )
-from ..probe.credentials import without_credentials
-from ..session.after_run import DataFault
-from ..session.model import Session
-from ..session.trainers import short_class
+from headrace.doctor.probe.credentials import without_credentials
+from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import short_class
 
 
 def add_patches(session: Session, sources: ScriptSources) -> None:

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from ..explain import PictureExplanation
-from ..explain.look import LeafPath, Look, path_text
-from ..explain.pictures import Array, layouts, sided
-from ..explain.samples import LeafExplanation, spread
-from ..session.after_run import DataFault
-from .geometry_faults import differences, ignored_turns, shown_parts
-from .label_faults import invented_pixels, label_values
+from headrace.doctor.explain import PictureExplanation
+from headrace.doctor.explain.look import LeafPath, Look, path_text
+from headrace.doctor.explain.pictures import Array, layouts, sided
+from headrace.doctor.explain.samples import LeafExplanation, spread
+from headrace.doctor.faults.geometry_faults import differences, ignored_turns, shown_parts
+from headrace.doctor.faults.label_faults import invented_pixels, label_values
+from headrace.doctor.session.after_run import DataFault
 
 SIDE = 160
 """Maximum sides of one picture in pixels."""

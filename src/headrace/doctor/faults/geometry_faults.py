@@ -9,12 +9,12 @@ from itertools import combinations
 import numpy as np
 from PIL import Image
 
-from ..explain import LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
-from ..explain.look import LeafPath, Look, LookedSample
-from ..explain.pictures import Array, sided
-from ..explain.samples import LeafExplanation, spread
-from ..session.after_run import DataFault
-from .fault_kinds import KINDS
+from headrace.doctor.explain import LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
+from headrace.doctor.explain.look import LeafPath, Look, LookedSample
+from headrace.doctor.explain.pictures import Array, sided
+from headrace.doctor.explain.samples import LeafExplanation, spread
+from headrace.doctor.faults.fault_kinds import KINDS
+from headrace.doctor.session.after_run import DataFault
 
 _APART = 0.03
 """Minimum distance between windows of two fields, as a share of the image."""

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ..explain import FILTERS, PictureExplanation, PlaneExplanation
-from ..explain.look import LeafPath, Look
-from ..explain.masks import NEAREST
-from ..explain.pictures import Array, layouts, shown_part, sided
-from ..explain.placements import cut
-from ..explain.samples import LeafExplanation
-from ..session.after_run import DataFault
-from .fault_kinds import INTENDED, KINDS
+from headrace.doctor.explain import FILTERS, PictureExplanation, PlaneExplanation
+from headrace.doctor.explain.look import LeafPath, Look
+from headrace.doctor.explain.masks import NEAREST
+from headrace.doctor.explain.pictures import Array, layouts, shown_part, sided
+from headrace.doctor.explain.placements import cut
+from headrace.doctor.explain.samples import LeafExplanation
+from headrace.doctor.faults.fault_kinds import INTENDED, KINDS
+from headrace.doctor.session.after_run import DataFault
 
 _SMOOTH = FILTERS.keys() - NEAREST
 _MOST_LABELS, _MOST_CLASSES = 256, 64

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from ..session.after_run import DataFault
-from ..session.model import Session
-from ..session.producers import BatchProducer, FirstBatch
-from ..session.trainers import Trainer, TrainerPass, order_described, short_class
-from .fault_kinds import INTENDED, KINDS
+from headrace.doctor.faults.fault_kinds import INTENDED, KINDS
+from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import BatchProducer, FirstBatch
+from headrace.doctor.session.trainers import Trainer, TrainerPass, order_described, short_class
 
 _BATCHES = 2
 """Number of first batches that each process digests, and that a proof needs."""

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..explain import PictureExplanation, PlaneExplanation, Sighting, explain_picture
-from ..explain.look import LeafPath, Look
-from ..explain.masks import NEAREST, shown_values
-from ..explain.pictures import MOST_LEVELS, Array, sided
-from ..explain.samples import LeafExplanation, sightings, spread
-from ..session.after_run import DataFault
-from .fault_kinds import INTENDED, KINDS
+from headrace.doctor.explain import PictureExplanation, PlaneExplanation, Sighting, explain_picture
+from headrace.doctor.explain.look import LeafPath, Look
+from headrace.doctor.explain.masks import NEAREST, shown_values
+from headrace.doctor.explain.pictures import MOST_LEVELS, Array, sided
+from headrace.doctor.explain.samples import LeafExplanation, sightings, spread
+from headrace.doctor.faults.fault_kinds import INTENDED, KINDS
+from headrace.doctor.session.after_run import DataFault
 
 _TOP = 255
 """Largest 8-bit value."""

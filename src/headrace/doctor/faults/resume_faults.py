@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from ..session.after_run import DataFault
-from ..session.model import Session
-from ..session.trainers import DrawnBatch, Trainer
-from .fault_kinds import KINDS
-from .process_faults import passes_that_feed
+from headrace.doctor.faults.fault_kinds import KINDS
+from headrace.doctor.faults.process_faults import passes_that_feed
+from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import DrawnBatch, Trainer
 
 
 class Resumption(NamedTuple):

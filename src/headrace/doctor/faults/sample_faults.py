@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..explain import TokensExplanation, ValueExplanation
-from ..explain.look import LeafPath, Look, LookedSample
-from ..explain.samples import LeafExplanation, spread
-from ..session.after_run import DataFault
-from ..session.model import Session
-from ..session.trainers import order_described, short_class
-from .fault_kinds import INTENDED, KINDS
-from .process_faults import loader_place
+from headrace.doctor.explain import TokensExplanation, ValueExplanation
+from headrace.doctor.explain.look import LeafPath, Look, LookedSample
+from headrace.doctor.explain.samples import LeafExplanation, spread
+from headrace.doctor.faults.fault_kinds import INTENDED, KINDS
+from headrace.doctor.faults.process_faults import loader_place
+from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import order_described, short_class
 
 _LEAST_SAMPLES = 50
 """Minimum number of samples whose order means anything."""

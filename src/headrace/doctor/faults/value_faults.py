@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from ..explain import PictureExplanation
-from ..explain.look import LeafPath, LeafValue, Look
-from ..explain.pictures import Array
-from ..explain.samples import LeafExplanation
-from ..session.after_run import DataFault
-from .fault_kinds import KINDS
+from headrace.doctor.explain import PictureExplanation
+from headrace.doctor.explain.look import LeafPath, LeafValue, Look
+from headrace.doctor.explain.pictures import Array
+from headrace.doctor.explain.samples import LeafExplanation
+from headrace.doctor.faults.fault_kinds import KINDS
+from headrace.doctor.session.after_run import DataFault
 
 _KNOWN = {
     "ImageNet's": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),

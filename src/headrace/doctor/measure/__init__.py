@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ..session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
-from .batches import REST, SERIALISE, Finder, Join, MadeBatch, batch_stages
-from .diagnosis import (
+from headrace.doctor.measure.batches import REST, SERIALISE, Finder, Join, MadeBatch, batch_stages
+from headrace.doctor.measure.diagnosis import (
     Diagnosis,
     Finding,
     LoaderProduction,
@@ -16,13 +15,31 @@ from .diagnosis import (
     TimePart,
     WaitCauses,
 )
-from .host import Host, host_of, hosts
-from .phases import IN_WORDS, DiagnosisPlan, PhaseClock, about, options_for, phases_text, run_phases
-from .production import MAP, PYTHON, SOURCE, STORE, TEXT, FeedSums, feed_sums, own_name, tensors_of
-from .ranks import RanksTogether, is_late, rank_views, ranks_together
-from .ready_batches import MeanBatch, QueueDepth, mean_batches, queue_depth
-from .run_meter import CurrentWindow, RunMeter, RunProgress
-from .steps import (
+from headrace.doctor.measure.host import Host, host_of, hosts
+from headrace.doctor.measure.phases import (
+    IN_WORDS,
+    DiagnosisPlan,
+    PhaseClock,
+    about,
+    options_for,
+    phases_text,
+    run_phases,
+)
+from headrace.doctor.measure.production import (
+    MAP,
+    PYTHON,
+    SOURCE,
+    STORE,
+    TEXT,
+    FeedSums,
+    feed_sums,
+    own_name,
+    tensors_of,
+)
+from headrace.doctor.measure.ranks import RanksTogether, is_late, rank_views, ranks_together
+from headrace.doctor.measure.ready_batches import MeanBatch, QueueDepth, mean_batches, queue_depth
+from headrace.doctor.measure.run_meter import CurrentWindow, RunMeter, RunProgress
+from headrace.doctor.measure.steps import (
     BACKWARD,
     BOUND,
     COPY,
@@ -48,7 +65,7 @@ from .steps import (
     window_steps,
     with_loaders_as_one,
 )
-from .view import (
+from headrace.doctor.measure.view import (
     T_95,
     TrainerView,
     at_hand_us,
@@ -63,7 +80,7 @@ from .view import (
     uses_gpu,
     window_us,
 )
-from .waits import (
+from headrace.doctor.measure.waits import (
     HELD_UP,
     MADE_HERE,
     PICKLE,
@@ -79,3 +96,4 @@ from .waits import (
     usual_us,
     waited_us,
 )
+from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY

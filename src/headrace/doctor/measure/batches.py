@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..session.model import Session
-from ..session.producers import BatchProducer
-from ..session.trainers import Trainer, TrainerPass
-from .diagnosis import LinePart, StagePart
+from headrace.doctor.measure.diagnosis import LinePart, StagePart
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import BatchProducer
+from headrace.doctor.session.trainers import Trainer, TrainerPass
 
 Figures = tuple[int, int, int | None]
 """Calls, wall and CPU."""

@@ -8,10 +8,10 @@ from math import ceil
 from statistics import fmean, median
 from typing import Any
 
-from ..session.model import Machine, ProbedProcess, Session
-from ..session.producers import BatchProducer
-from ..session.trainers import Trainer
-from .batches import MadeBatch, busy_us
+from headrace.doctor.measure.batches import MadeBatch, busy_us
+from headrace.doctor.session.model import Machine, ProbedProcess, Session
+from headrace.doctor.session.producers import BatchProducer
+from headrace.doctor.session.trainers import Trainer
 
 Figures = dict[str, Any]
 BUSY_CORES = 0.9

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..probe import SETTLING_STEPS, ProbeSettings, observed_steps, replayed_steps
-from ..quantities import counted, duration
-from ..session.model import PhaseRow, Session
-from ..session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
+from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings, observed_steps, replayed_steps
+from headrace.doctor.quantities import counted, duration
+from headrace.doctor.session.model import PhaseRow, Session
+from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
 
 START, WARM_UP, END = "start", "warm-up", "end"
 READ, LOOK, SURVEY, DIAGNOSE = "read", "look", "survey", "diagnose"

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from ..session.trainers import LoaderFacts, LoaderFeed, Trainer
-from .batches import Join, StageCosts, StageSums, line_parts, made_us
-from .diagnosis import LoaderProduction
-from .steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
+from headrace.doctor.measure.batches import Join, StageCosts, StageSums, line_parts, made_us
+from headrace.doctor.measure.diagnosis import LoaderProduction
+from headrace.doctor.measure.steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
+from headrace.doctor.session.trainers import LoaderFacts, LoaderFeed, Trainer
 
 CATEGORIES = {
     "read": "read",

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .diagnosis import RankView
-from .steps import WAIT, MeasuredStep
-from .view import TrainerView
+from headrace.doctor.measure.diagnosis import RankView
+from headrace.doctor.measure.steps import WAIT, MeasuredStep
+from headrace.doctor.measure.view import TrainerView
 
 OFTEN = 1.5
 """Multiple of its fair share (1/n of the steps with n equal ranks) above which a rank is last too often."""

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..session.model import Session
-from .batches import Join, batch_stages
-from .steps import MeasuredTraining, is_here, queue_of
+from headrace.doctor.measure.batches import Join, batch_stages
+from headrace.doctor.measure.steps import MeasuredTraining, is_here, queue_of
+from headrace.doctor.session.model import Session
 
 
 @dataclass(frozen=True)

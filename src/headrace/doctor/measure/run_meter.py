@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from ..probe import SETTLING_STEPS, ProbeSettings, replayed_steps
-from ..session.declaring import kind_of
-from ..session.evidence_schema import decode_record
-from ..session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
-from .phases import END, WARM_UP
+from headrace.doctor.measure.phases import END, WARM_UP
+from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings, replayed_steps
+from headrace.doctor.session.declaring import kind_of
+from headrace.doctor.session.evidence_schema import decode_record
+from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
 
 MOST_BYTES_AT_ONCE = 4 << 20
 """Maximum bytes of one file per look. The next look reads the rest."""

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..probe import SETTLING_STEPS
-from ..session.model import Session
-from ..session.trainers import OBSERVE, LoaderFacts, MeasuredWindow, Trainer, TrainerPass
-from .diagnosis import TimePart
+from headrace.doctor.measure.diagnosis import TimePart
+from headrace.doctor.probe import SETTLING_STEPS
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import OBSERVE, LoaderFacts, MeasuredWindow, Trainer, TrainerPass
 
 WAIT = "data wait"
 DATA_WORK = "data work"

@@ -11,12 +11,10 @@ from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, quantiles, stdev
 
-from ..session.model import Session
-from ..session.trainers import REPLAY, LoaderFacts, Trainer
-from .batches import Join, busy_us
-from .diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
-from .production import batch_production, shares_of_feeds
-from .steps import (
+from headrace.doctor.measure.batches import Join, busy_us
+from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
+from headrace.doctor.measure.production import batch_production, shares_of_feeds
+from headrace.doctor.measure.steps import (
     BACKWARD,
     COLLECTIVE,
     COPY,
@@ -38,7 +36,9 @@ from .steps import (
     window_steps,
     with_loaders_as_one,
 )
-from .waits import Wait, causes, wait_split, waits
+from headrace.doctor.measure.waits import Wait, causes, wait_split, waits
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import REPLAY, LoaderFacts, Trainer
 
 PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OPTIMIZER)}
 """Mark that begins a span, with the mark that ends it and its part."""

@@ -12,10 +12,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from ..session.trainers import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
-from .batches import REST, Finder, Join, MadeBatch, batch_stages
-from .diagnosis import WaitCauses, WaitSplit
-from .steps import MeasuredTraining, is_here, is_source, pass_blocks, pass_of, queue_of, threads_of, time_parts
+from headrace.doctor.measure.batches import REST, Finder, Join, MadeBatch, batch_stages
+from headrace.doctor.measure.diagnosis import WaitCauses, WaitSplit
+from headrace.doctor.measure.steps import (
+    MeasuredTraining,
+    is_here,
+    is_source,
+    pass_blocks,
+    pass_of,
+    queue_of,
+    threads_of,
+    time_parts,
+)
+from headrace.doctor.session.trainers import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
 
 USUAL = 10
 """Percentile of the transfer times that counts as usual."""

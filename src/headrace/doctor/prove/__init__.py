@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .baseline import DIGESTS, FEWEST_STEPS, STEPS
-from .prover import Prover
-from .remedies import remedy_attempts
-from .settings import EVEN, Arguments, SettingSearch, TunedLoader, arguments, chosen, corrected
+from headrace.doctor.prove.baseline import DIGESTS, FEWEST_STEPS, STEPS
+from headrace.doctor.prove.prover import Prover
+from headrace.doctor.prove.remedies import remedy_attempts
+from headrace.doctor.prove.settings import EVEN, Arguments, SettingSearch, TunedLoader, arguments, chosen, corrected

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from ..measure import MeasuredTraining, training
-from ..session.model import Session
-from ..session.trainers import BatchDigest
+from headrace.doctor.measure import MeasuredTraining, training
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import BatchDigest
 
 DIGESTS = 32
 """Batches per rank that are compared."""

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..probe import ProbeSettings
-from ..session.after_run import Proof
-from ..session.model import Session
-from .baseline import (
+from headrace.doctor.probe import ProbeSettings
+from headrace.doctor.prove.baseline import (
     FEWEST_STEPS,
     STEPS,
     BaselinePace,
@@ -21,7 +19,9 @@ from .baseline import (
     compare_adopted,
     patience_s,
 )
-from .trial import Trial, TrialRequest, attempt
+from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
+from headrace.doctor.session.after_run import Proof
+from headrace.doctor.session.model import Session
 
 LOADER = "loader"
 """Key of the change that replaces a DataLoader by Headrace's Loader."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from ..causes import Prescription, is_gain, is_valid
-from ..session.after_run import Proof
-from .baseline import STEPS
-from .prover import LOADER, Attempt, Prover
+from headrace.doctor.causes import Prescription, is_gain, is_valid
+from headrace.doctor.prove.baseline import STEPS
+from headrace.doctor.prove.prover import LOADER, Attempt, Prover
+from headrace.doctor.session.after_run import Proof
 
 FAILED = {"broke": "fails", "timed out": "takes too long"}
 """Ends of the unchanged command after which no remedy is tried."""

@@ -10,13 +10,13 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from ..causes import COPY_LEFT, Case, bytes_a_worker, interval, is_gain, is_valid, pinned
-from ..edits import argument
-from ..measure import PREFETCH, whole_fact
-from ..quantities import counted
-from ..session.after_run import Proof
-from ..simulate import FeedSetup, Prediction
-from .prover import Attempt, Prover
+from headrace.doctor.causes import COPY_LEFT, Case, bytes_a_worker, interval, is_gain, is_valid, pinned
+from headrace.doctor.edits import argument
+from headrace.doctor.measure import PREFETCH, whole_fact
+from headrace.doctor.prove.prover import Attempt, Prover
+from headrace.doctor.quantities import counted
+from headrace.doctor.session.after_run import Proof
+from headrace.doctor.simulate import FeedSetup, Prediction
 
 WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 PREFETCH_FACTORS = (2, 4, 8)

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.doctor.attach import CommandResult, Patience, run_command
+from headrace.doctor.causes import failed_process
+from headrace.doctor.machine import Cores
+from headrace.doctor.probe import KEYS, ProbeSettings, boot_id
+from headrace.doctor.prove.baseline import DIGESTS, ComparedSamples, step_durations
+from headrace.doctor.session import SCRATCH, read_session
+from headrace.doctor.session.after_run import Proof
+from headrace.doctor.session.model import CommandOutcome, Session
 from headrace.system import ControlGroups, read_text
-
-from ..attach import CommandResult, Patience, run_command
-from ..causes import failed_process
-from ..machine import Cores
-from ..probe import KEYS, ProbeSettings, boot_id
-from ..session import SCRATCH, read_session
-from ..session.after_run import Proof
-from ..session.model import CommandOutcome, Session
-from .baseline import DIGESTS, ComparedSamples, step_durations
 
 BUSY = "cpu_cores_busy"
 DETAIL_LINES = 12

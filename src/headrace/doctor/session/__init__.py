@@ -3,8 +3,16 @@
 The types are in `model`.
 """
 
-from . import model
-from .evidence_reader import read_session
-from .failed_replay import FailedReplay
-from .merging import merged
-from .storage import SCRATCH, SESSION_FILE, SessionFolder, decode_session, encode_session, saved_session, session_folder
+from headrace.doctor.session import model
+from headrace.doctor.session.evidence_reader import read_session
+from headrace.doctor.session.failed_replay import FailedReplay
+from headrace.doctor.session.merging import merged
+from headrace.doctor.session.storage import (
+    SCRATCH,
+    SESSION_FILE,
+    SessionFolder,
+    decode_session,
+    encode_session,
+    saved_session,
+    session_folder,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .declaring import Bytes, Duration, listed, told
+from headrace.doctor.session.declaring import Bytes, Duration, listed, told
 
 
 @dataclass

@@ -19,13 +19,12 @@ import msgspec
 from msgspec.structs import astuple
 
 from headrace.doctor.probe import ProbeSettings, without_credentials
-
-from . import model, producers, trainers
-from .declaring import KINDS, RecordKind, Table, kind_of
-from .evidence_schema import decode_record
-from .failed_replay import ended_in, why_failed
-from .merged_reads import NamedRecord, merge_opened, merge_remote
-from .trainers import LOAD, REPLAY
+from headrace.doctor.session import model, producers, trainers
+from headrace.doctor.session.declaring import KINDS, RecordKind, Table, kind_of
+from headrace.doctor.session.evidence_schema import decode_record
+from headrace.doctor.session.failed_replay import ended_in, why_failed
+from headrace.doctor.session.merged_reads import NamedRecord, merge_opened, merge_remote
+from headrace.doctor.session.trainers import LOAD, REPLAY
 
 UNNAMED = "other:unnamed"
 """Placeholder for a stage name that was lost with its line."""

@@ -12,8 +12,8 @@ from typing import Any, Union
 
 import msgspec
 
-from . import model as model  # declares its own kinds of record
-from .declaring import KINDS, Bytes, Duration, Facts, Flag, NameNumber, Time, recorded, told
+from headrace.doctor.session import model as model  # declares its own kinds of record
+from headrace.doctor.session.declaring import KINDS, Bytes, Duration, Facts, Flag, NameNumber, Time, recorded, told
 
 
 @recorded("every", {"process": "First line of a file."})

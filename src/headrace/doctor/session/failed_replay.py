@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .model import CommandOutcome, ProbedProcess, Session, SessionNote
-from .trainers import DRAIN, LOAD, REPLAY
+from headrace.doctor.session.model import CommandOutcome, ProbedProcess, Session, SessionNote
+from headrace.doctor.session.trainers import DRAIN, LOAD, REPLAY
 
 _REPLAYING = (REPLAY, LOAD, DRAIN)
 """Windows in which the loop gets cached batches."""

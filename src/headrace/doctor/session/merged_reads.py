@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .producers import FileOpens, OpenedFile, OpenedFolder, RemoteReads, StoreReads
+from headrace.doctor.session.producers import FileOpens, OpenedFile, OpenedFolder, RemoteReads, StoreReads
 
 NamedRecord = tuple[Any, dict[int, str]]
 """Record of a process with the names in its file by number."""

@@ -8,11 +8,10 @@ from dataclasses import fields, is_dataclass
 from statistics import median
 from typing import Any
 
+from headrace.doctor.session.declaring import PID, TIME, marks_of
+from headrace.doctor.session.merged_reads import joined_remote
+from headrace.doctor.session.model import Session
 from headrace.errors import SessionError
-
-from .declaring import PID, TIME, marks_of
-from .merged_reads import joined_remote
-from .model import Session
 
 
 def merged(sessions: Sequence[Session]) -> Session:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .after_run import DataFault, LoaderTrial, LookedImage, MachineSurvey, Proof
-from .declaring import Bytes, Duration, Facts, Pid, Time, listed, recorded, told
-from .producers import BatchProducer, FileOpens, RemoteReads
-from .trainers import Trainer
+from headrace.doctor.session.after_run import DataFault, LoaderTrial, LookedImage, MachineSurvey, Proof
+from headrace.doctor.session.declaring import Bytes, Duration, Facts, Pid, Time, listed, recorded, told
+from headrace.doctor.session.producers import BatchProducer, FileOpens, RemoteReads
+from headrace.doctor.session.trainers import Trainer
 
 FORMAT = "headrace-session"
 VERSION = 2

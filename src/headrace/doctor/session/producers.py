@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .declaring import Bytes, Duration, Facts, NameNumber, Pid, Table, Time, listed, recorded, told
+from headrace.doctor.session.declaring import (
+    Bytes,
+    Duration,
+    Facts,
+    NameNumber,
+    Pid,
+    Table,
+    Time,
+    listed,
+    recorded,
+    told,
+)
 
 StageRow = tuple[int, int, int, int]
 """Stage (an index into `BatchProducer.stages`; a name in a record), calls, wall time and CPU time."""

@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.doctor.probe import ProbeSettings, SessionClock, boot_id
+from headrace.doctor.session.model import FORMAT, VERSION, Session
 from headrace.errors import SessionError, UsageError
-
-from .model import FORMAT, VERSION, Session
 
 SCRATCH = "scratch"
 """Subfolder of a measured run's session for what the run writes, but the user does not get."""

@@ -6,8 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .declaring import Bytes, Duration, Facts, Flag, Name, NameNumber, Pid, Table, Tenths, Time, listed, recorded, told
-from .producers import SourceLine
+from headrace.doctor.session.declaring import (
+    Bytes,
+    Duration,
+    Facts,
+    Flag,
+    Name,
+    NameNumber,
+    Pid,
+    Table,
+    Tenths,
+    Time,
+    listed,
+    recorded,
+    told,
+)
+from headrace.doctor.session.producers import SourceLine
 
 TensorSummary = tuple[str, float | None, float | None, list[float]]
 """Tensor of a batch: type and shape of one sample, lowest and highest value, and a number per sample."""

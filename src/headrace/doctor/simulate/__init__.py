@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .batch_work import SHARED
-from .prediction import Prediction, predicted
-from .recording import recorded
-from .work import FeedSetup, NativeFeed, RecordedRun, StageChange
+from headrace.doctor.simulate.batch_work import SHARED
+from headrace.doctor.simulate.prediction import Prediction, predicted
+from headrace.doctor.simulate.recording import recorded
+from headrace.doctor.simulate.work import FeedSetup, NativeFeed, RecordedRun, StageChange

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, usual_us, waited_us
-from ..session.trainers import LoaderFacts, ReceivedBatches, Trainer
-from .work import BatchColumns, Column, StageColumns, Stages
+from headrace.doctor.measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, usual_us, waited_us
+from headrace.doctor.session.trainers import LoaderFacts, ReceivedBatches, Trainer
+from headrace.doctor.simulate.work import BatchColumns, Column, StageColumns, Stages
 
 LONG = 3.0
 """Multiple of the usual time for its bytes above which unpickling must have waited for a core."""

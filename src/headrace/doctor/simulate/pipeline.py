@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from .engine import PARKED, Behaviour, Engine, Request, SimulatedProcess, compute, team, wait
-from .work import BatchWork, FeedSetup, NativeFeed, SimulatedWork
+from headrace.doctor.simulate.engine import PARKED, Behaviour, Engine, Request, SimulatedProcess, compute, team, wait
+from headrace.doctor.simulate.work import BatchWork, FeedSetup, NativeFeed, SimulatedWork
 
 LEAD = 1
 """Steps that the training thread can run ahead of its device before it waits, for example to read a loss."""

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .pipeline import simulated
-from .work import (
+from headrace.doctor.simulate.pipeline import simulated
+from headrace.doctor.simulate.work import (
     PIN_BYTES_PER_US,
     UNFITTED,
     BatchColumns,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..measure import (
+from headrace.doctor.measure import (
     PREFETCH,
     WAIT,
     Host,
@@ -28,9 +28,9 @@ from ..measure import (
     spun_us,
     whole_fact,
 )
-from ..session.model import Machine, Session
-from ..session.trainers import LoaderFacts, Trainer, TrainerPass
-from .batch_work import (
+from headrace.doctor.session.model import Machine, Session
+from headrace.doctor.session.trainers import LoaderFacts, Trainer, TrainerPass
+from headrace.doctor.simulate.batch_work import (
     ReceivedBatch,
     ReceiveTimes,
     batch_columns,
@@ -41,8 +41,8 @@ from .batch_work import (
     received,
     without_barriers,
 )
-from .prediction import fitted
-from .work import PASSES, UNFITTED, Column, FeedSetup, PassCosts, RecordedRun, StepColumns
+from headrace.doctor.simulate.prediction import fitted
+from headrace.doctor.simulate.work import PASSES, UNFITTED, Column, FeedSetup, PassCosts, RecordedRun, StepColumns
 
 NOISE = 0.1
 """Overestimate of the number of threads that noise of two clocks can cause."""
