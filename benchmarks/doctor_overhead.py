@@ -36,7 +36,7 @@ from unittest import mock
 
 import paced_training
 
-from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes import diagnose
 from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id

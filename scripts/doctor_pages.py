@@ -13,9 +13,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from headrace.doctor.causes import remedies as known
-from headrace.doctor.causes.finding_kinds import MACHINE, FindingKind
-from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.causes import all_causes
 from headrace.doctor.faults.fault_kinds import KINDS as FAULTS
 from headrace.doctor.session.declaring import KINDS, RecordKind
 from headrace.doctor.session.model import Session
@@ -76,8 +74,9 @@ def _classes(annotation: Any) -> Iterator[type]:
         yield from _classes(inner)
 
 
-def _findings(kinds: dict[str, FindingKind]) -> Iterator[str]:
-    return _table("finding", {code: one.when for code, one in kinds.items()})
+def findings() -> Iterator[str]:
+    """Yield the table of the findings."""
+    return _table("finding", {code: when for cause in all_causes() for code, when in cause.findings.items()})
 
 
 def _table(head: str, rows: dict[str, str]) -> Iterator[str]:
@@ -88,7 +87,7 @@ def _table(head: str, rows: dict[str, str]) -> Iterator[str]:
 def remedies() -> Iterator[str]:
     """Yield the table of the remedies."""
     yield "| code | what to do | effort | key in `changes` | its value |\n|---|---|---|---|---|\n"
-    for kind in known.REMEDIES:
+    for kind in (one for cause in all_causes() for one in cause.remedies):
         key = f"`{kind.key}`" if kind.key else ""
         yield f"| `{kind.code}` | {kind.what} | {kind.effort} | {key} | {kind.value} |\n"
 
@@ -104,9 +103,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "session": session,
     "remedies": remedies,
     "faults": faults,
-    "machine_findings": lambda: _findings(MACHINE),
-    "remote_findings": lambda: _findings({code: one for code, one in TRAINING.items() if code.startswith("remote-")}),
-    "training_findings": lambda: _findings(TRAINING),
+    "findings": findings,
     "spans": lambda: _table("span", {kind: f"{name}: {meaning}" for kind, (name, meaning) in SPANS.items()}),
     "marks": lambda: _table("mark", MARKS),
     "windows": lambda: _table("window", WINDOWS),

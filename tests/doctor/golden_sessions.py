@@ -30,8 +30,7 @@ import msgspec
 from observed_runs import CASES, FEW_STEPS, headrace, python, torchrun
 from report_pages import text
 
-from headrace.doctor.causes import Prescription, diagnose
-from headrace.doctor.causes.prescription import prescribe
+from headrace.doctor.causes import Prescription, diagnose, prescribe
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report import report_view

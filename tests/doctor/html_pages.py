@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 from made_reports import balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
 
-from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes import diagnose
 from headrace.doctor.measure import Statement
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.view import report_view

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.causes.findings import machine_findings
+from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session
 from headrace.doctor.session.producers import BatchProducer
@@ -72,6 +72,11 @@ class Run:
             processes={TRAINER: {}}
             | {pid: {"started": 0, "last": 10_000_000, **self.worker_figures} for pid in makers},
         )
+
+
+def machine_findings(session: Session) -> list[Finding]:
+    """The findings on the machines, heaviest first: a run without its trainer has no others."""
+    return diagnose(session).findings
 
 
 def only(run: Run) -> Finding:

@@ -10,9 +10,7 @@ from typing import Any
 
 from made_sessions import HOST, MadeRun, made_session
 
-from headrace.doctor.causes.findings import diagnose
-from headrace.doctor.causes.prescription import prescribe
-from headrace.doctor.causes.remedy import Prescription, Remedy
+from headrace.doctor.causes import Prescription, Remedy, diagnose, prescribe
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.session.after_run import MachineSurvey
 from headrace.doctor.session.model import Machine, Session

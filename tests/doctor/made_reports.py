@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.doctor.causes.remedy import Edit, LowerBounds, Prediction, Prescription, Remedy
-from headrace.doctor.causes.remedy import ProofOutcome as Proved
+from headrace.doctor.causes import Edit, Prescription, Remedy
+from headrace.doctor.causes import ProofOutcome as Proved
+from headrace.doctor.measure import LowerBounds
 from headrace.doctor.measure.diagnosis import (
     Diagnosis,
     Finding,
@@ -22,6 +23,7 @@ from headrace.doctor.measure.diagnosis import (
 from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session, SessionNote, UnreachedProcess
 from headrace.doctor.session.producers import BatchProducer, ProducedBatches
 from headrace.doctor.session.trainers import LoaderFacts, OptimizerSteps, ReceivedBatches, Trainer, TrainerPass
+from headrace.doctor.simulate import Prediction
 
 STEP_US = 100_000
 BATCH_US = 180_000
@@ -144,6 +146,7 @@ def _indexed() -> Remedy:
         costs=["an index of 4.1 MB beside the archive"],
         edit=Edit("data/dataset.py", 41, diff),
         changes={"indexed_tar": True},
+        effort="one line of code",
     )
 
 
@@ -158,6 +161,7 @@ def _workers() -> Remedy:
         costs=["720 MB of memory", "3 cores"],
         hint="DataLoader(…, num_workers=5)",
         changes={"loaders": {"0": {"num_workers": 5}}},
+        effort="a setting",
     )
 
 

@@ -13,8 +13,7 @@ import pytest
 from observed_runs import DEADLINE_S, FEW_STEPS, KeptRun, Observed, measured, python, torchrun
 from processes import eventually, finish, start_python
 
-from headrace.doctor.causes.prescription import lower_bounds, why_no_lower_bounds
-from headrace.doctor.causes.remedy import LowerBounds
+from headrace.doctor.measure import LowerBounds, lower_bounds, why_no_lower_bounds
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView
 from headrace.doctor.session.model import Session

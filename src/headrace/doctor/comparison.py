@@ -13,15 +13,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.doctor.causes import DISTURBING, LEAST_GAIN, interval
+from headrace.doctor.causes import DISTURBING
 from headrace.doctor.measure import (
     BOUND,
+    LEAST_GAIN,
     ORDER,
     WAIT,
     Join,
     TrainerView,
     batch_stages,
     host_of,
+    interval,
     main_view_of,
     step_parts,
     whole_fact,

@@ -12,9 +12,8 @@ from made_prescriptions import helping, is_listed, made, prescribed, with_batche
 from made_sessions import MadeRun, outcome, process, read, write_evidence, write_settings
 from report_pages import codes, first_gain, said
 
-from headrace.doctor.causes.findings import diagnose
-from headrace.doctor.causes.prescription import ranked
-from headrace.doctor.causes.remedy import Prediction, Prescription, ProofOutcome, Remedy
+from headrace.doctor.causes import EFFORTS, Prescription, ProofOutcome, Remedy, diagnose
+from headrace.doctor.causes.prescription import ranked, remedy_kinds
 from headrace.doctor.measure.production import batch_rows
 from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.remedy_text import proved
@@ -22,6 +21,7 @@ from headrace.doctor.report.run_text import last_words
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof
 from headrace.doctor.session.model import ProbedProcess, Session
 from headrace.doctor.session.trainers import MeasuredWindow, Trainer
+from headrace.doctor.simulate import Prediction
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
 
@@ -33,7 +33,9 @@ def remedy(code: str, step_us: float | None, *, high_us: float | None = None, he
     if step_us is not None:
         high_us = high_us or 1.1 * step_us
         prediction = Prediction(step_us, 0.9 * step_us, high_us, BASELINE_US / step_us)
-    return Remedy(code, code, helps, "Because.", prediction, "medium")
+    kind = remedy_kinds().get(code)
+    effort = EFFORTS[0] if kind is None else kind.effort
+    return Remedy(code, code, helps, "Because.", prediction, "medium", effort=effort)
 
 
 def proof(code: str, step_us: float, *, recommended: bool = True) -> ProofOutcome:

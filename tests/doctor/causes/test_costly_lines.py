@@ -8,7 +8,7 @@ from made_prescriptions import made
 from made_sessions import MadeRun
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.causes.costly_lines import COSTLY_LINE
+from headrace.doctor.causes.stages import COSTLY_LINE
 from headrace.doctor.measure import Finding, main_view_of
 from headrace.doctor.session.producers import SourceLine
 

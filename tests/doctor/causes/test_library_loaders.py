@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from made_sessions import MadeRun, made_session
 
-from headrace.doctor.causes.findings import diagnose
-from headrace.doctor.causes.stage_names import source_advice
+from headrace.doctor.causes import diagnose
+from headrace.doctor.causes.stages import source_advice
 from headrace.doctor.measure import Join, TrainerView
 from headrace.doctor.measure.diagnosis import StepBudget, TimePart
 from headrace.doctor.session.model import Session

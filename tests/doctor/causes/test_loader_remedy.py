@@ -12,7 +12,7 @@ from made_prescriptions import ROOMY, helping, made, prescribed, why_not, with_s
 from made_sessions import MadeRun
 from report_pages import printed, text
 
-from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.loader import coverage
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import Outputs, document

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from made_sessions import MadeRun, made_session
 
-from headrace.doctor.causes.prescription import lower_bounds, why_no_lower_bounds
-from headrace.doctor.causes.remedy import LowerBounds, Prescription
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import LowerBounds, lower_bounds, why_no_lower_bounds
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView
 from headrace.doctor.report.remedy_text import bound_rows

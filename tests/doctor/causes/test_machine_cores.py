@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from machine_findings import THREADS, Run, codes, only, quantities
-
-from headrace.doctor.causes.findings import machine_findings
+from machine_findings import THREADS, Run, codes, machine_findings, only, quantities
 
 
 def test_threads_that_share_cores() -> None:

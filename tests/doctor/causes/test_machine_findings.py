@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from machine_findings import Run, codes
-
-from headrace.doctor.causes.findings import machine_findings
+from machine_findings import Run, codes, machine_findings
 
 
 def test_nothing_measured_finds_nothing() -> None:

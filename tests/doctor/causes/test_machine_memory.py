@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from machine_findings import GB, Run, codes, only, quantities
-
-from headrace.doctor.causes.findings import machine_findings
+from machine_findings import GB, Run, codes, machine_findings, only, quantities
 
 
 def test_an_out_of_memory_kill_comes_first() -> None:

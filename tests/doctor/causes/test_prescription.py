@@ -16,12 +16,11 @@ from made_prescriptions import COLUMNS, GB, ROOMY, made, prescribed, respawned, 
 from made_sessions import MadeRun
 from patching import patch
 
-from headrace.doctor.causes.findings import diagnose
-from headrace.doctor.causes.prescription import prescribe
-from headrace.doctor.causes.remedy import Prediction
+from headrace.doctor.causes import diagnose, prescribe
 from headrace.doctor.edits.script_source import files_here, read_file
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile
 from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
+from headrace.doctor.simulate import Prediction
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
 

@@ -24,12 +24,12 @@ from made_prescriptions import (
 from made_sessions import MadeRun
 from report_pages import text
 
-from headrace.doctor.causes.findings import diagnose
-from headrace.doctor.causes.remedy import Prediction
+from headrace.doctor.causes import diagnose
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, SeenFile, SeenFolder, StagingPlace
 from headrace.doctor.session.model import Session, SessionNote
 from headrace.doctor.session.producers import FileOpens
+from headrace.doctor.simulate import Prediction
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
 

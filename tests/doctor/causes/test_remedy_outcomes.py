@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.doctor.causes.remedy import interval, outcomes
+from headrace.doctor.causes import outcomes
+from headrace.doctor.measure import interval
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.simulate.prediction import Prediction
 

@@ -10,8 +10,8 @@ from machine_findings import quantities
 from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
 from report_pages import codes, figures, printed, said
 
-from headrace.doctor.causes import findings
-from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes import diagnose, diagnosis, storage
+from headrace.doctor.causes.cause import APART, MACHINE, Cause, all_causes
 from headrace.doctor.causes.processes import NOTES, PLAIN
 from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
@@ -268,15 +268,23 @@ BUSY = Finding("cpu-stolen", 0.95, "Others use it.", "busy", "Look at top.")
 KILLED = Finding("oom-kill", 1.0, "The kernel killed it.", "limit", "Raise the limit.")
 
 
+def find_on_machines(monkeypatch: pytest.MonkeyPatch, *found: Finding) -> None:
+    """Find these, and nothing else, on the machines."""
+    others = [one for one in all_causes() if one.order != MACHINE]
+    killed, rest = ([one for one in found if (one is KILLED) == is_killed] for is_killed in (True, False))
+    made = [Cause(find=lambda run: killed, order=APART), Cause(find=lambda run: rest, order=MACHINE)]
+    monkeypatch.setattr(diagnosis, "all_causes", lambda: [*others, *made])
+
+
 @pytest.fixture
 def of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "machine_findings", lambda session: [KILLED, BUSY])
+    find_on_machines(monkeypatch, KILLED, BUSY)
 
 
 @pytest.mark.usefixtures("of_machines")
 def test_what_a_machine_is_short_of_comes_after_the_cause_of_the_wait(tmp_path):
     found = [one.code for one in diagnose(made_session(tmp_path, MadeRun(stages=LOOKUP))).findings]
-    assert found[0] == "stage-lookup"
+    assert found[:2] == ["oom-kill", "stage-lookup"]
     assert found.index("cpu-stolen") < found.index("stage-decode")
 
 
@@ -285,25 +293,25 @@ def test_unequal_batches_are_said_only_where_nothing_else_makes_them_so(tmp_path
     session = made_session(tmp_path, run)
     assert codes(diagnose(session))[-1] == "out-of-order"
     threads = Finding("threads", 0.1, "17 threads.", "", "")
-    monkeypatch.setattr(findings, "machine_findings", lambda session: [threads])
+    find_on_machines(monkeypatch, threads)
     assert codes(diagnose(session))[-1] == "threads"
 
 
 def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypatch):
     copied = Finding("copy-on-write", 0.0, "Workers copied 700 MB.", "", "")
-    monkeypatch.setattr(findings, "machine_findings", lambda session: [copied])
-    diagnosis = diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100})))
-    assert codes(diagnosis) == ["not-input-bound", "copy-on-write"]
+    find_on_machines(monkeypatch, copied)
+    found = diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100})))
+    assert codes(found) == ["not-input-bound", "copy-on-write"]
 
 
 def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
     from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
-    monkeypatch.setattr(findings, "machine_findings", lambda session: [from_disk])
+    monkeypatch.setattr(storage, "of_machines", lambda find: lambda run: [from_disk] if "disk" in find.__name__ else [])
     stages = {"read:file": 9_000, "decode:PIL": 3_000}
-    diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
-    (found,) = [one for one in diagnosis.findings if one.code == "reads-from-disk"]
-    assert found.weight == pytest.approx(0.75 * diagnosis.wait_share, rel=0.01)
-    assert codes(diagnosis)[-1] == "reads-from-disk"
+    told = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
+    (found,) = [one for one in told.findings if one.code == "reads-from-disk"]
+    assert found.weight == pytest.approx(0.75 * told.wait_share, rel=0.01)
+    assert codes(told)[-1] == "reads-from-disk"
 
 
 @pytest.mark.usefixtures("of_machines")

@@ -15,7 +15,7 @@ from torch.utils.data._utils import worker
 from training_loops import Loop, loader
 from windowed_runs import measured
 
-from headrace.doctor.causes.prescription import lower_bounds
+from headrace.doctor.measure import lower_bounds
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView
 from headrace.doctor.probe.probe import Probe

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.doctor.causes.remedy import Prescription, Remedy
+from headrace.doctor.causes import Prescription, Remedy
 from headrace.doctor.prove.remedies import attempts, joined, tried_together
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.simulate.prediction import Prediction

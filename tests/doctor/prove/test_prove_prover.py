@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_sessions import MadeRun, read, write_run, write_settings
 
-from headrace.doctor.causes.remedy import Prescription, Remedy
+from headrace.doctor.causes import Prescription, Remedy
 from headrace.doctor.prove import baseline as pace_module
 from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
 from headrace.doctor.prove.prover import Prover

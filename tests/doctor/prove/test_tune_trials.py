@@ -14,7 +14,7 @@ from made_sessions import MadeRun
 from report_pages import GOLDEN
 from rich.console import Console
 
-from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes import diagnose
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
 from headrace.doctor.prove.prover import Prover

@@ -29,8 +29,7 @@ from made_sessions import MadeRun, machine
 from made_sessions import made_session as simulated
 from report_pages import GOLDEN
 
-from headrace.doctor.causes.findings import diagnose
-from headrace.doctor.causes.remedy import Edit
+from headrace.doctor.causes import Edit, diagnose
 from headrace.doctor.measure.diagnosis import Diagnosis, Statement
 from headrace.doctor.report.html.charts import FOLDER
 from headrace.doctor.report.html.page import MOST_BYTES, html_page

@@ -13,7 +13,7 @@ from report_pages import AGAIN, GOLDEN, printed, text
 from rich.cells import cell_len
 from rich.console import Console
 
-from headrace.doctor.causes.remedy import Edit, Prescription
+from headrace.doctor.causes import Edit, Prescription
 from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, Statement, StepBudget
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import CommandOutcome, Session, SessionNote

@@ -33,9 +33,7 @@ from workers_pairs import (
     shapes,
 )
 
-from headrace.doctor.causes import diagnose
-from headrace.doctor.causes.prescription import prescribe
-from headrace.doctor.causes.remedy import Prescription, Remedy
+from headrace.doctor.causes import Prescription, Remedy, diagnose, prescribe
 from headrace.doctor.simulate import RecordedRun
 from headrace.doctor.simulate.prediction import WORKERS_ERROR
 

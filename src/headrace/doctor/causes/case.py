@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from headrace.doctor.causes.remedy import Edit, Factor
+from headrace.doctor.causes.remedy import Edit
 from headrace.doctor.edits import LoaderScript, ScriptSources, WantedEdit, parsed
 from headrace.doctor.measure import (
     Diagnosis,
@@ -26,10 +26,8 @@ from headrace.doctor.measure import (
 from headrace.doctor.probe import without_credentials
 from headrace.doctor.session.after_run import Calibration
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import FeedSetup, Prediction, RecordedRun, StageChange, predicted, recorded
+from headrace.doctor.simulate import Change, Factor, Prediction, RecordedRun, predicted, recorded
 
-Change = Callable[[FeedSetup], FeedSetup]
-"""Function that returns a changed setup, for a what-if simulation."""
 WORTH = 0.02
 """Threshold for proposing a remedy: share of a step, or of making a batch. Two runs of one script differ by as much."""
 LEAST_SPEEDUP = 1.1
@@ -176,10 +174,6 @@ class Case:
         """Predict the step after a change; None without recorded work."""
         return None if self.recorded is None else predicted(self.recorded, change(self.recorded.setup))
 
-    def predict_factor(self, factor: Factor, change: Callable[[float], Change]) -> Prediction | None:
-        """Predict the step for what remains of a stage; the interval spans the factor's range."""
-        return self.predict_between(*(change(left) for left in (factor.usual, factor.least, factor.most)))
-
     def predict_between(self, usual: Change, least: Change, most: Change) -> Prediction | None:
         """Predict the usual change, with an interval from the `least` change to the `most` change."""
         made = [one for change in (usual, least, most) if (one := self.predict(change)) is not None]
@@ -188,6 +182,20 @@ class Case:
         return replace(
             made[0], low_us=min(made[0].low_us, made[1].low_us), high_us=max(made[0].high_us, made[2].high_us)
         )
+
+    def step_left(self, part: float, spare: float, what: str) -> Factor:
+        """Return the factor that remains of a step's own time if a share of one part's work is dropped.
+
+        Some of the time stays: launching kernels takes as long for few tokens or pixels as for many.
+
+        Args:
+            part: The part's share of a whole step.
+            spare: Share of the part's work that can be dropped.
+            what: Assumption about the part, as the text after "50 % to 100 % of".
+        """
+        of_own = min(part / (1 - self.wait_share), 1.0) if self.wait_share < 1 else 0.0
+        least, usual, most = (1 - share * of_own * spare for share in GOES_WITH)
+        return Factor(least, usual, most, False, f"The prediction assumes that 50 % to 100 % of {what}.")
 
     def is_faster(self, prediction: Prediction | None) -> bool:
         """Return True if the speedup is worth a change."""
@@ -226,11 +234,6 @@ def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: 
     return Case(session, diagnosis, view, view.batch_production[0], sources)
 
 
-def setting(**values: Any) -> Change:
-    """Return the change that sets these fields of a setup."""
-    return lambda setup: replace(setup, **values)
-
-
 def share_of(stages: Iterable[StagePart]) -> float:
     """Return the stages' share of the workers' busy time."""
     return sum(one.share for one in stages)
@@ -239,36 +242,3 @@ def share_of(stages: Iterable[StagePart]) -> float:
 def sample_us(stages: Iterable[StagePart]) -> float:
     """Return the stages' time per sample in microseconds."""
     return sum(one.wall_us for one in stages)
-
-
-def name_of(stage: StagePart) -> str:
-    return f"{stage.category}:{stage.label}"
-
-
-def scaled(stages: Sequence[StagePart]) -> Callable[[float], Change]:
-    """Return a function from the remaining share to a change that scales the stages, on top of earlier changes."""
-
-    def leaving(left: float) -> Change:
-        def change(setup: FeedSetup) -> FeedSetup:
-            after = {name_of(one): setup.stages.get(name_of(one), StageChange()).scaled(left) for one in stages}
-            return replace(setup, stages={**setup.stages, **after})
-
-        return change
-
-    return leaving
-
-
-def step_left(case: Case, part: float, spare: float, what: str) -> Factor:
-    """Return the factor that remains of a step's own time if a share of one part's work is dropped.
-
-    Part of the time stays constant: launching kernels takes as long for few tokens or pixels as for many.
-
-    Args:
-        case: The case.
-        part: The part's share of a whole step.
-        spare: Share of the part's work that can be dropped.
-        what: Assumption about the part, as the text after "50 % to 100 % of".
-    """
-    of_own = min(part / (1 - case.wait_share), 1.0) if case.wait_share < 1 else 0.0
-    least, usual, most = (1 - share * of_own * spare for share in GOES_WITH)
-    return Factor(least, usual, most, False, f"The prediction assumes that 50 % to 100 % of {what}.")

@@ -1,16 +1,15 @@
-"""Cores and memory of a machine: too few, held back by a limit, or used by other processes."""
+"""Cores of a machine: too few for the threads, held back by a limit, or used by others."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
-from headrace.doctor.causes.case import WORTH, Case, Change
-from headrace.doctor.causes.finding_kinds import MACHINE
-from headrace.doctor.causes.proposals import Proposal, RemedyKind
-from headrace.doctor.causes.remedy import Factor
+from headrace.doctor.causes.case import WORTH, Case
+from headrace.doctor.causes.cause import MACHINE, Cause, Proposal, RemedyKind, Run, of_machines
+from headrace.doctor.causes.remedy import SETTING
 from headrace.doctor.edits import WantedEdit
 from headrace.doctor.measure import (
     Finding,
@@ -21,10 +20,9 @@ from headrace.doctor.measure import (
     replayed_threads,
     spun_us,
 )
-from headrace.doctor.quantities import counted, duration, percent, size
-from headrace.doctor.session.model import Session
+from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.session.trainers import Trainer
-from headrace.doctor.simulate import SHARED, FeedSetup, StageChange
+from headrace.doctor.simulate import SHARED, Change, Factor, FeedSetup, StageChange
 
 THREADS, SPINNING, WORKERS = "threads", "spinning-threads", "workers-cores"
 CROWDED = {THREADS, WORKERS, SPINNING, "cpu-throttled"}
@@ -42,18 +40,27 @@ SHARED_WORK = 1.2
 TAKEN = 0.15
 """Reporting threshold: share of the cores that other processes use."""
 
-MIB = 1 << 20
-DOCKER_SHM_BYTES = 64 * MIB
-"""Default size of /dev/shm in a Docker container."""
-NEARLY_FULL = 0.8
-SWAP_BYTES_PER_S = 1 * MIB
-COPIED_BYTES = 64 * MIB
-COPIED_SHARE = 0.01
-"""Share of total memory. Copying is reported if it exceeds this and `COPIED_BYTES`."""
+
+def core_findings(run: Run) -> Iterator[Finding]:
+    """Yield shortages of cores on each machine.
+
+    Spinning threads of a training process replace the thread count, unless workers have thread pools: those are too
+    many threads in any case.
+    """
+    host = None if run.view is None else host_of(run.session, run.view.trainer)
+    spinning = None if host is None or run.view is None else spinning_threads(host, run.view)
+    if spinning is not None:
+        yield spinning
+    is_trainers_alone = spinning is not None and host is not None and (worker_threads(host) or 1) <= 1
+    yield from (one for one in of_machines(_shortages)(run) if one.code != THREADS or not is_trainers_alone)
 
 
-def core_findings(host: Host) -> Iterator[Finding]:
-    """Yield shortages of a machine's cores."""
+def is_crowded(run: Run) -> bool:
+    """Return True if a machine has too few cores for the threads of workers and training processes."""
+    return any(one.code in CROWDED for one in core_findings(run))
+
+
+def _shortages(host: Host) -> Iterator[Finding]:
     for check in (throttled_cores, too_many_threads, too_many_workers, stolen_cores):
         if (found := check(host)) is not None:
             yield found
@@ -78,26 +85,14 @@ def too_many_threads(host: Host) -> Finding | None:
         return None
     makeup = [f"{counted(host.workers, 'worker')} × {each}"] if host.workers else []
     makeup += [f"{counted(len(own), 'training process')} with {sum(own)}"]
-    return MACHINE[THREADS].found(
+    return Finding(
+        THREADS,
         waited or 0.0,
-        threads=host.workers * each + sum(own),
-        cores=cores,
-        makeup=" and ".join(makeup),
-        waited=_waited_text(host),
+        f"{host.workers * each + sum(own)} threads want to run on {number(cores)} cores.",
+        f"{' and '.join(makeup)} by what torch, OpenMP and OpenCV say; {_waited_text(host)}",
+        "Set torch.set_num_threads(1), OMP_NUM_THREADS=1, and cv2.setNumThreads(0) where OpenCV is used, in the "
+        "workers (worker_init_fn), and start as many workers as there are cores.",
     )
-
-
-def with_spinning(session: Session, view: TrainerView, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the machine findings, with the spinning threads of a training process in place of the thread count.
-
-    The thread count stays if workers have thread pools: those are too many threads in any case.
-    """
-    host = host_of(session, view.trainer)
-    found = None if host is None else spinning_threads(host, view)
-    if host is None or found is None:
-        return list(findings)
-    is_trainers_alone = (worker_threads(host) or 1) <= 1
-    return [found, *(one for one in findings if not (is_trainers_alone and one.code == THREADS))]
 
 
 def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
@@ -128,8 +123,15 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
     used = (
         f"; besides the training thread they used {duration(spun_us(view.training))} of CPU time a step in such waits"
     )
-    figures = {"spinning": spinning, "pool": host.pool(pid), "used": "" if in_threads else used}
-    return MACHINE[SPINNING].found(min(spun + max(slowed, 0.0), 1.0), **figures)
+    return Finding(
+        SPINNING,
+        min(spun + max(slowed, 0.0), 1.0),
+        f"Threads of the training process spin {spinning}.",
+        f"torch computes with {host.pool(pid)} OpenMP threads, which spin for milliseconds after each piece of work"
+        f"{'' if in_threads else used}",
+        "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
+        "(torch.set_num_threads).",
+    )
 
 
 def _share_work(trainer: Trainer) -> bool:
@@ -146,8 +148,14 @@ def too_many_workers(host: Host) -> Finding | None:
     waited = _own_waiting(host)
     if waited is not None and waited < CONTENDED:
         return None
-    online, said = host.fact("cores_online") or cores, _waited_text(host)
-    return MACHINE[WORKERS].found(waited or 0.0, workers=workers, cores=cores, online=online, waited=said)
+    online = host.fact("cores_online") or cores
+    return Finding(
+        WORKERS,
+        waited or 0.0,
+        f"{workers} workers share {number(cores)} cores.",
+        f"The process may use {number(cores)} of {number(online)} cores; {_waited_text(host)}",
+        "More workers than cores help only while they wait for storage: give the job more cores, or fewer workers.",
+    )
 
 
 def throttled_cores(host: Host) -> Finding | None:
@@ -156,14 +164,26 @@ def throttled_cores(host: Host) -> Finding | None:
     if held is None or not periods or periods < WORTH:
         return None
     weight = min(held / (held + used), 1.0) if used else periods
-    return MACHINE["cpu-throttled"].found(weight, periods=periods, quota=quota, held=held)
+    return Finding(
+        "cpu-throttled",
+        weight,
+        f"The control group's CPU quota held the processes back in {percent(periods)} of its periods.",
+        f"A quota of {number(quota)} cores; {number(held)} cores' worth of work stood still on average.",
+        "Raise the CPU limit (docker --cpus, Kubernetes resources.limits.cpu), or use fewer workers and threads.",
+    )
 
 
 def stolen_cores(host: Host) -> Finding | None:
     cores, stolen = host.cores, host.mean("cpu_cores_stolen")
     if cores is None or stolen is None or stolen < WORTH * cores:
         return None
-    return MACHINE["cpu-stolen"].found(stolen / cores, stolen=stolen, cores=cores, share=stolen / cores)
+    return Finding(
+        "cpu-stolen",
+        stolen / cores,
+        f"The hypervisor gave {number(stolen)} of {number(cores)} cores to other machines.",
+        f"Steal time: {percent(stolen / cores)} of the cores' time.",
+        "Use a machine with dedicated cores; timings on this one vary with its neighbours.",
+    )
 
 
 def threads(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -231,37 +251,29 @@ def _waited_text(host: Host) -> str:
     return f"work that was ready to run waited for a core {percent(waited)} of the time."
 
 
-def memory_findings(host: Host) -> Iterator[Finding]:
-    """Yield shortages of a machine's memory."""
-    kills, limit = host.fact("oom_kills"), host.fact("memory_limit_bytes")
-    if kills:
-        where = f"In a control group of {size(limit)}" if limit is not None else "On this machine"
-        yield MACHINE["oom-kill"].found(killed=kills, where=where, held=host.peak("command_pss_bytes"))
-    stalled = host.mean("pressure_memory_some_share") or 0.0
-    moved = sum(host.mean(f"swap_{way}_bytes_per_s") or 0.0 for way in ("in", "out"))
-    if moved >= SWAP_BYTES_PER_S:
-        in_use = host.peak("swap_used_bytes")
-        yield MACHINE["swapping"].found(stalled, moved=moved, used=in_use, free=host.least_free_bytes)
-    yield from _copied(host)
-    yield from _shared_memory(host)
-
-
-def _copied(host: Host) -> Iterator[Finding]:
-    """Find workers that write to memory inherited from their parent, which Python does by counting references."""
-    makers = host.worker_makers
-    copied, shared = host.summed(makers, "cow_bytes"), host.summed(makers, "shared_bytes_first")
-    most = host.fact("memory_limit_bytes") or host.fact("memory_bytes")
-    if copied is None or shared is None or most is None or copied < max(COPIED_BYTES, COPIED_SHARE * most):
-        return
-    share = shared / most
-    yield MACHINE["copy-on-write"].found(copied=copied, workers=len(makers), shared=shared, most=most, share=share)
-
-
-def _shared_memory(host: Host) -> Iterator[Finding]:
-    """Find a small or full /dev/shm, where workers put batches. Without space, a worker dies with a bus error."""
-    total, used = host.fact("shm_bytes"), host.peak("shm_used_bytes")
-    is_full = total is not None and used is not None and used >= NEARLY_FULL * total
-    if total is None or not host.workers or not (is_full or total <= DOCKER_SHM_BYTES):
-        return
-    state = "nearly full" if is_full else "small"
-    yield MACHINE["shm"].found(state=state, used=used, total=total, workers=host.workers)
+CAUSE = Cause(
+    findings={
+        "cpu-throttled": "The processes were throttled in 2 % of the CPU quota's periods or more.",
+        THREADS: "The libraries' threads of workers and trainers exceed the cores, and work waited for a core (10 %), "
+        "or that was not measured. A worker counts with its largest pool; with a GPU a trainer counts 1.",
+        SPINNING: "Cores are busy (85 %), the training process computes with several OpenMP threads, and these use CPU "
+        "time while it waits for workers' batches, or its steps take longer alongside workers than without them: both "
+        "together 5 % of a step.",
+        WORKERS: "There are more single-threaded workers than cores, and work waited for a core (10 %).",
+        "cpu-stolen": "The hypervisor gave 2 % of the cores or more to other machines.",
+    },
+    find=core_findings,
+    order=MACHINE,
+    explains=CROWDED,
+    remedies=[
+        RemedyKind(
+            "threads",
+            "one thread in each worker",
+            "Limit the threads of libraries in each process",
+            SETTING,
+            threads,
+            hint="in the loader's worker_init_fn: torch.set_num_threads(1), cv2.setNumThreads(0); before the start: "
+            "OMP_NUM_THREADS=1",
+        )
+    ],
+)

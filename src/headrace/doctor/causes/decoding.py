@@ -6,11 +6,12 @@ import math
 from statistics import fmean
 
 from headrace.doctor.adoption import ScriptView, script_view
-from headrace.doctor.causes.case import MEDIUM, WORTH, Case, sample_us, scaled, share_of
-from headrace.doctor.causes.proposals import Proposal, RemedyKind
-from headrace.doctor.causes.remedy import factor
+from headrace.doctor.causes.case import MEDIUM, WORTH, Case, sample_us, share_of
+from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
+from headrace.doctor.causes.remedy import CACHED_COPY, FEW_LINES
 from headrace.doctor.quantities import counted, duration, number, percent, size
 from headrace.doctor.session.trainers import order_described
+from headrace.doctor.simulate import factor, scaled
 
 ASSUMED = (0.3, 1.0)
 WORTH_A_COPY = 1.2
@@ -111,3 +112,18 @@ def _shares(case: Case) -> int:
         return 1
     replicas = (sampler.get("attributes") or {}).get("num_replicas")
     return replicas if isinstance(replicas, int) else 1
+
+
+CAUSE = Cause(
+    remedies=[
+        RemedyKind(
+            "image-reader",
+            "ImageReader in place of decoding and what follows it",
+            "Use `ImageReader` or `decode_image` with the script's own view, in place of Pillow's or OpenCV's decoding "
+            "and what follows it",
+            FEW_LINES,
+            image_reader,
+        ),
+        RemedyKind("cache", "decoded images cached", "Cache decoded images", CACHED_COPY, cache),
+    ]
+)

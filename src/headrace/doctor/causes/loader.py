@@ -9,8 +9,9 @@ from dataclasses import replace
 from statistics import fmean, stdev
 
 from headrace.doctor.causes.case import LOW, MEDIUM, Case
+from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
 from headrace.doctor.causes.processes import EXCEPTION
-from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.remedy import ANOTHER_LOADER
 from headrace.doctor.edits import ADOPTED, WantedEdit, is_prefetched
 from headrace.doctor.quantities import counted, duration, number, size
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
@@ -203,3 +204,20 @@ def _hint(case: Case, *, is_exact: bool) -> str:
             "moves and normalizes its batches"
         )
     return f"headrace doctor --draft FILE writes {kind}. {then}"
+
+
+CAUSE = Cause(
+    remedies=[
+        RemedyKind(
+            "loader",
+            "Headrace's Loader in place of the DataLoader",
+            "Use Headrace's [Loader](../loader.md) in place of the script's Dataset and DataLoader",
+            ANOTHER_LOADER,
+            loader,
+            key="loader",
+            value='`{"module": "…", "loaders": [0]}`: the text of the module, and the loaders that it replaces; of '
+            "degree `exact` only",
+            does_all=True,
+        )
+    ]
+)

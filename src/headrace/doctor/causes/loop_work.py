@@ -1,16 +1,14 @@
-"""The training loop itself: its work on batches, reads and prints; its first steps, loaders and evaluations."""
+"""The training loop itself: its work on batches, its reads of tensors and its prints."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
-from headrace.doctor.causes.case import MEDIUM, WORTH, WORTH_SAYING, Case, name_of
-from headrace.doctor.causes.proposals import Proposal, RemedyKind
-from headrace.doctor.causes.training_kinds import TRAINING
+from headrace.doctor.causes.case import MEDIUM, WORTH, Case
+from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, of_steps
+from headrace.doctor.causes.remedy import FEW_LINES
+from headrace.doctor.causes.stage_names import place_words
 from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
@@ -18,17 +16,12 @@ from headrace.doctor.measure import (
     UNSEEN,
     WAIT,
     Finding,
-    MeasuredStep,
-    MeasuredTraining,
     TrainerView,
-    pass_of,
-    step_parts,
-    whole_fact,
     window,
 )
-from headrace.doctor.quantities import counted, duration, number, percent
+from headrace.doctor.quantities import duration, number, percent
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import FeedSetup, StageChange
+from headrace.doctor.simulate import FeedSetup, StageChange, name_of
 
 MOST_LINES = 3
 WORTH_A_LINE = 0.1
@@ -45,24 +38,30 @@ HINT = {
     PRINTS: "print and log once in N steps, without whole tensors; a progress bar has mininterval= for this",
 }
 
-LEAST_TREND = 32
-"""Minimum number of steps that can show a trend."""
-BLOCKS = 16
-"""Number of blocks into which the measured steps are divided."""
-SLOWER = 1.3
-"""Ratio of a block's mean step to the mean of the second half, from which the block counts as slow."""
 
-
-def loop_findings(view: TrainerView) -> Iterator[Finding]:
-    """Yield the training thread's work on batches, if it is worth naming."""
+def loop_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Yield the training thread's work on batches, then the reads of tensors and prints that take long."""
     share, unit = view.share(DATA_WORK), view.training.unit
     if share >= WORTH:
-        evidence = _evidence(view, DATA_WORK)
-        yield TRAINING["data-work"].found(share, share=share, unit=unit, line=at_line(view), evidence=evidence)
+        yield Finding(
+            "data-work",
+            share,
+            f"{percent(share)} of each {unit} is data work in the training loop itself, before the model is called"
+            f"{at_line(view)}.",
+            _evidence(view, DATA_WORK),
+            "Do it in the dataset, in collate_fn or in the loader: workers then do it while the model trains. What a "
+            "GPU does faster, such as a cast or a normalisation, belongs after the copy to it.",
+        )
     share = view.share(UNSEEN)
     if share >= WORTH and view.trainer.lines:
-        evidence = _evidence(view, UNSEEN)
-        yield TRAINING["before-model"].found(share, share=share, unit=unit, line=at_line(view), evidence=evidence)
+        yield Finding(
+            "before-model",
+            share,
+            f"{percent(share)} of each {unit} passes before the model is called{at_line(view)}.",
+            _evidence(view, UNSEEN),
+            "If that line makes batches: a DataLoader with workers makes them while the model trains.",
+        )
+    yield from _call_findings(session, view)
 
 
 def data_work(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -112,13 +111,6 @@ def _lines(view: TrainerView) -> list[tuple[str, float]]:
     return [(place_words(line.place), line.us / whole) for line in view.trainer.lines[:MOST_LINES] if whole]
 
 
-def place_words(place: str) -> str:
-    """Format `/home/ada/train.py:31:normalise` as `train.py:31 (normalise)`."""
-    name, line, qualified = place.rpartition("/")[2].rsplit(":", 2)
-    function = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
-    return f"{name}:{line} ({function})" if function else f"{name}:{line}"
-
-
 def _evidence(view: TrainerView, part: str) -> str:
     us = 0.0 if view.budget is None else next((one.us for one in view.budget.parts if one.name == part), 0.0)
     seen = [f"{percent(share)} at {place}" for place, share in _lines(view) if share >= WORTH_A_LINE]
@@ -141,7 +133,7 @@ class CallsFromPlace:
         return READS if self.what.startswith(READ) and self.what != TEXT else PRINTS
 
 
-def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+def _call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield the cost per step of reading tensors and of printing, if it is large."""
     for code in (READS, PRINTS):
         found = [one for one in loop_calls(session, view) if one.code == code]
@@ -152,13 +144,16 @@ def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         first, unit = found[0], view.training.unit
         takes = f"{percent(us / view.budget.mean_us)} of each {unit}"
         waits = any(one.waits for one in found)
-        bound = (
-            f" waits for the device; that costs up to {percent(share)} of each {unit}" if waits else f" takes {takes}"
+        bound = f"waits for the device; that costs up to {percent(share)} of each {unit}" if waits else f"takes {takes}"
+        most = "most" if first.us >= us / 2 else percent(first.us / us)
+        doing, done = ("Reading tensors in the training loop", "reads") if code == READS else ("Printing", "writes")
+        yield Finding(
+            code,
+            share,
+            f"{doing} {bound}, {most} of it by {first.what}{_at(first)}.",
+            _calls_evidence(found, us, unit, waits),
+            f"Look at how often it {done}: {HINT[code]}.",
         )
-        most = "most of it by " if first.us >= us / 2 else f"{percent(first.us / us)} of it by "
-        evidence = _calls_evidence(found, us, unit, waits)
-        most += f"{first.what}{_at(first)}"
-        yield TRAINING[code].found(share, bound=bound, most=most, evidence=evidence, hint=HINT[code])
 
 
 def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
@@ -231,112 +226,34 @@ def _calls_evidence(found: Sequence[CallsFromPlace], us: float, unit: str, waits
     return "; ".join(said)
 
 
-def epoch_findings(view: TrainerView) -> Iterator[Finding]:
-    """Yield differences between steps, between loaders, and between training and evaluation."""
-    yield from _first_steps(view)
-    yield from _slower_loader(view)
-    yield from _evaluation(view)
-
-
-def first_steps(training: MeasuredTraining) -> int:
-    """Count the measured steps before the steady state; 0 without such a trend.
-
-    These are the leading blocks of steps that are each slower than every block of the second half.
-    """
-    steps = training.steps
-    if len(steps) < LEAST_TREND:
-        return 0
-    size = len(steps) // BLOCKS
-    means = [_mean_us(steps[at : at + size]) for at in range(0, size * BLOCKS, size)]
-    steady = means[BLOCKS // 2 :]
-    bound = max(SLOWER * fmean(steady), max(steady))
-    lead = next((at for at, us in enumerate(means) if us <= bound), BLOCKS)
-    return lead * size if lead < BLOCKS else 0
-
-
-def _first_steps(view: TrainerView) -> Iterator[Finding]:
-    steps, count = view.training.steps, first_steps(view.training)
-    if not count:
-        return
-    before, after = steps[:count], steps[count:]
-    first_us, steady_us = _mean_us(before), _mean_us(after)
-    share = 1 - steady_us / _mean_us(steps)
-    if share < BOUND:
-        return
-    unit, reached = view.training.unit, steps[count].number
-    waits = [_wait_share(view.training, some) for some in (before, after)]
-    figures = {"times": first_us / steady_us, "before": first_us, "steady": steady_us, "reached": reached}
-    shares = {"waited": waits[0], "waits": waits[1]}
-    yield TRAINING["first-steps"].found(share, first=counted(reached, unit), unit=unit, **figures, **shares)
-
-
-def _slower_loader(view: TrainerView) -> Iterator[Finding]:
-    """Find the loader that the steps wait for most, out of several."""
-    waited = view.waited_us
-    whole, share = sum(waited.values()), view.wait_share or 0.0
-    if len(waited) < 2 or not whole or share < BOUND:
-        return
-    slowest, *others = sorted(waited, key=lambda loader: -waited[loader])
-    rest = ", ".join(f"{percent(waited[one] / whole)} for {_loader_words(view, one)}" for one in others)
-    yield TRAINING["slower-loader"].found(
-        share * waited[slowest] / whole,
-        loaders=len(waited),
-        slowest=_loader_words(view, slowest),
-        share=waited[slowest] / whole,
-        us=waited[slowest] / max(len(view.training.steps), 1),
-        unit=view.training.unit,
-        rest=rest,
-    )
-
-
-def _evaluation(view: TrainerView) -> Iterator[Finding]:
-    """Find the share of time that evaluations take, the share that waits for their data, and the slowest loader."""
-    spans = [span for step in view.training.steps for span in step.evaluations]
-    spent = sum(span.end - span.start for span in spans)
-    whole = view.training.total_us + spent
-    share = spent / whole if whole else 0.0
-    if share < WORTH_SAYING:
-        return
-    fetches, passes = view.trainer.fetches, pass_of(view.trainer)
-    # The loop blocks on batches, and on workers that start and shut down.
-    waits: list[tuple[float, float, int]] = [
-        *zip(fetches.start, fetches.duration, fetches.pass_, strict=True),
-        *((one.start, one.ready - one.start, one.number) for one in view.trainer.passes),
-        *(
-            (one.last_start, one.last, one.number)
-            for one in view.trainer.passes
-            if one.last is not None and one.last_start is not None
+CAUSE = Cause(
+    findings={
+        "data-work": "The training loop itself works on batches for 2 % of a step or more.",
+        "before-model": "2 % of a step or more passes before the model is called, where no source of batches was seen.",
+        READS: "The training loop reads tensors, and so waits for the device, for 2 % of a step or more.",
+        PRINTS: "The training loop prints for 2 % of a step or more.",
+    },
+    find=of_steps(loop_findings),
+    order=LEADS,
+    explains=(READS, PRINTS),
+    remedies=[
+        RemedyKind(
+            "data-work",
+            "Data work of the training loop done by the workers",
+            "Let workers do what the training loop itself does with batches, where that takes 2 % of a step",
+            FEW_LINES,
+            data_work,
+            hint="do it in __getitem__, in collate_fn, or before the loader in a pipeline",
+            costs=("the same work for each worker's batches",),
         ),
-    ]
-    waited: Counter[int] = Counter()
-    for start, blocked, pass_ in waits:
-        row = bisect_right(spans, start, key=lambda span: span.start) - 1
-        if row >= 0 and start < spans[row].end and pass_ in passes:
-            waited[passes[pass_].loader] += round(blocked)
-    us = sum(waited.values())
-    loader = max(waited, key=lambda one: waited[one], default=None)
-    facts = view.loader(loader) if loader is not None else None
-    workers = None if facts is None else whole_fact(facts.facts, "num_workers")
-    its = "" if loader is None else f" of {_loader_words(view, loader)}"
-    have = "" if workers is None else f" ({counted(workers, 'worker') if workers else 'num_workers=0'})"
-    figures = {"share": share, "waits": us / spent, "spans": len(spans), "each": spent / len(spans)}
-    yield TRAINING["evaluation"].found(us / whole, unit=view.training.unit, its=f"{its}{have}", **figures)
-
-
-def _mean_us(steps: Sequence[MeasuredStep]) -> float:
-    return fmean(step.duration for step in steps)
-
-
-def _wait_share(training: MeasuredTraining, steps: Sequence[MeasuredStep]) -> float:
-    waited = sum(step_parts(training, step).get(WAIT, 0.0) for step in steps)
-    return waited / max(sum(step.duration for step in steps), 1)
-
-
-def _loader_words(view: TrainerView, number: int) -> str:
-    """Return text such as `the loader at train.py:31 (Unlabelled)`."""
-    loader = view.loader(number)
-    facts = {} if loader is None else loader.facts
-    dataset = str(facts.get("dataset", "")).rpartition(".")[2]
-    if not facts.get("file"):
-        return f"the loader of {dataset}" if dataset else f"loader {number}"
-    return f"the loader at {place_words('{}:{}:{}'.format(facts['file'], facts.get('line'), dataset))}"
+        RemedyKind(
+            READS,
+            "Tensors read in one step of many, or all at once",
+            "Read tensors (`.item()`) in one step of many, where reading takes 2 % of a step",
+            FEW_LINES,
+            fewer,
+            hint=HINT[READS],
+            costs=("figures come later",),
+        ),
+    ],
+)

@@ -1,55 +1,53 @@
-"""Prescription: remedies that help, their best combination, and the lower bounds of the step."""
+"""Prescription of a session: the remedies that help, their best combination, and the recommended next action."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import fmean
 
 from headrace.doctor.causes.case import WORTH, Case, case_of
+from headrace.doctor.causes.cause import Proposal, RemedyKind, all_causes
+from headrace.doctor.causes.cores import CROWDED, SPINNING
+from headrace.doctor.causes.epochs import EVALUATION_WAITS
 from headrace.doctor.causes.loader import EXACT
-from headrace.doctor.causes.proposals import Proposal
-from headrace.doctor.causes.remedies import effort, kind_of, proposals_of
-from headrace.doctor.causes.remedy import (
-    LEAST_STEPS,
-    LowerBounds,
-    Prescription,
-    ProofOutcome,
-    Remedy,
-    cached_step_us,
-    left_out,
-    outcomes,
-)
+from headrace.doctor.causes.outcomes import ProofOutcome, left_out, outcomes
+from headrace.doctor.causes.remedy import EFFORTS, Prescription, Remedy
 from headrace.doctor.edits import ScriptSources, WantedEdit
 from headrace.doctor.measure import (
     BOUND,
-    DRAIN,
-    LOAD,
-    OBSERVE,
-    REPLAY,
     WAIT,
     Diagnosis,
-    Join,
     TrainerView,
+    lower_bounds,
     main_view_of,
-    options_for,
-    pass_of,
-    queue_of,
-    replayed_work_us,
-    window,
-    window_us,
+    why_no_lower_bounds,
 )
 from headrace.doctor.quantities import counted, duration, percent
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Prediction
 
 NO_FILES = ScriptSources()
+LEAST_STEPS = 10
+"""Minimum number of measured steps for advice."""
 REACHES = 0.1
 """Share of the lower bound by which a step may exceed the bound and still count as reaching it."""
 ADDS = 0.01
 """Minimum share of a step that a remedy must gain on top of the others to be worth its cost."""
+SLOWED = 0.85
+"""Reporting threshold: ratio of a step on cached batches with idle workers to a step without its waits."""
+
+
+def remedy_kinds() -> dict[str, RemedyKind]:
+    """Return all kinds of remedy by code."""
+    return {kind.code: kind for cause in all_causes() for kind in cause.remedies}
+
+
+def effort(remedy: Remedy) -> int:
+    """Return the remedy's effort as an index into `EFFORTS`."""
+    return EFFORTS.index(remedy.effort)
 
 
 def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = NO_FILES) -> Prescription:
@@ -68,7 +66,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     case = case_of(session, diagnosis, view, sources)
     if case is None:
         return without
-    proposals = proposals_of(case)
+    proposals = [one for kind in remedy_kinds().values() if (one := kind.propose(case, kind)) is not None]
     if without.stop:  # only what makes the step itself faster
         proposals = [one for one in proposals if one.remedy.prediction is not None]
     again_us, others_cores = None, None if case.host is None else case.host.mean("cpu_cores_other")
@@ -158,7 +156,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
         step_us = _step_us(one)
-        kind = kind_of(one.remedy)
+        kind = remedy_kinds()[one.remedy.code]
         does_all = kind.does_all and step_us <= (1 + WORTH) * shortest
         return not does_all, one.remedy.changes is None, kind.adds_hands, step_us
 
@@ -180,7 +178,7 @@ def _stop(diagnosis: Diagnosis, view: TrainerView) -> str:
     others = sorted((part for part in parts if part.name != WAIT), key=lambda part: -part.share)
     bound = " and ".join(f"{part.name} ({percent(part.share)})" for part in others[:2])
     said = [f"Leave the data as it is: the run is not input-bound, since {bound} take most of a {view.training.unit}."]
-    said += [finding.text for finding in diagnosis.findings if finding.code == "evaluation"][:1]
+    said += [finding.text for finding in diagnosis.findings if finding.code == EVALUATION_WAITS][:1]
     peers = [(rank.peer_wait_us, rank.step_us, rank.rank) for rank in diagnosis.ranks if rank.peer_wait_us]
     waited, step_us, number = max(peers, default=(0.0, 0.0, 0))
     if waited and waited >= BOUND * step_us:
@@ -188,62 +186,79 @@ def _stop(diagnosis: Diagnosis, view: TrainerView) -> str:
     return " ".join(said)
 
 
-def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
-    """Return the lower bounds of one trainer's step; None if the run had no windows."""
-    trainer = view.trainer
-    if view.budget is None or window(trainer, REPLAY) is None:
-        return None
-    replay_us = cached_step_us(session, view)
-    return LowerBounds(
-        observed_us=view.budget.mean_us,
-        replay_us=replay_us,
-        work_us=0.0 if replay_us is None else replayed_work_us(trainer),
-        load_us=None if replay_us is None else window_us(trainer, LOAD),
-        drain_us=_drain_us(session, view),
-    )
+@dataclass(frozen=True)
+class Recommended:
+    """Remedies with their proof or prediction, or else advice in words."""
+
+    remedies: Sequence[Remedy] = ()
+    outcome: ProofOutcome | None = None
+    prediction: Prediction | None = None
+    stop: str = ""
+    """Reason to leave the data as it is."""
+    advice: str = ""
+    """Advice of a finding, with an unknown gain."""
 
 
-def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
-    """Return why there are no lower bounds; empty if there are."""
-    if session.mode != "measure":
-        return "The run was only observed, as requested."
-    said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
-    if said:
-        return said
-    if view is not None and window(view.trainer, REPLAY) is not None:
-        beaten = view.budget is not None and cached_step_us(session, view) is None
-        return "A proof's steps are shorter than those on cached batches, so these bound nothing." if beaten else ""
-    if view is not None and window(view.trainer, OBSERVE) is not None:
-        return "The run ended before anything was replayed."
-    seen = 0 if view is None else view.training.seen
-    said = f"The run ended after {counted(seen, 'step')}, before cached batches were tried."
-    options = options_for(seen)
-    return f"{said} {options} leaves room for them." if options else f"{said} That takes a longer run."
+def recommended(diagnosis: Diagnosis, prescription: Prescription | None) -> Recommended | None:
+    """Return the best proven remedy, else the first remedy with a certain predicted gain, else advice.
 
-
-def _drain_us(session: Session, view: TrainerView) -> float | None:
-    """Return the mean time between batches while the training pauses; None for fewer than one batch per worker.
-
-    Batches that were ready at the start of the window say nothing about the workers' pace and do not count. A batch
-    without a record of its production counts if the queue had no room for it.
+    If data does not limit the step, only a proven remedy counts. If a proof refuted a remedy, no advice is given,
+    because it may amount to the same remedy. None if too few steps were seen: the end of the command then matters more.
     """
-    trainer, drained, began = view.trainer, view.trainer.drained, window(view.trainer, DRAIN)
-    if began is None or not drained.start or not view.training.steps:
+    are_few = bool(diagnosis.budgets) and all(budget.steps < LEAST_STEPS for budget in diagnosis.budgets)
+    if prescription is not None and prescription.stop:
+        return (None if are_few else _proved(prescription)) or Recommended(stop=prescription.stop)
+    if are_few:
         return None
-    join = Join(session)
-    passes = {number: one for number, one in pass_of(trainer).items() if number in drained.pass_}
-    finders = {number: join.finder(trainer, one) for number, one in passes.items()}
-    made = 0
-    for position, (number, index) in enumerate(zip(drained.pass_, drained.index, strict=True)):
-        if number not in finders:
-            continue
-        found = finders[number].batch(index)
-        if found is None:
-            made += position >= queue_of(trainer, passes[number].loader)
-        else:
-            sent = found.maker.batches.sent[found.row]
-            made += sent is None or sent > began.start
-    if made < max([1, *(len(one.workers) for one in passes.values())]):
+    if prescription is not None:
+        found = gaining(prescription)
+        if found is not None or any(outcome.is_refused for outcome in prescription.outcomes):
+            return found
+    # Crowded workers and threads make every stage slower than necessary.
+    first = sorted(diagnosis.findings, key=lambda one: one.code not in CROWDED or one.weight < BOUND)
+    advice = next((finding.advice for finding in first if finding.advice), "")
+    return Recommended(advice=advice) if advice else None
+
+
+def gaining(prescription: Prescription) -> Recommended | None:
+    """Return the best proven remedy, else the first with a certain predicted gain; None without either."""
+    return _proved(prescription) or _most_promising(prescription)
+
+
+def _proved(prescription: Prescription) -> Recommended | None:
+    """Return the remedies with the largest proven gain; None if no proof gained."""
+    outcomes = {tuple(sorted(one.remedies)): one for one in prescription.outcomes}  # the last proof counts
+    gained = [(one.step_us, one) for one in outcomes.values() if one.recommended and one.step_us is not None]
+    if not gained:
         return None
-    taken = drained.start[-1] + drained.duration[-1] - began.start
-    return taken / made * len(view.training.gets) / len(view.training.steps)
+    _, best = min(gained, key=lambda each: each[0])
+    known = {one.code: one for one in prescription.remedies}
+    return Recommended([known[code] for code in best.remedies if code in known], outcome=best)
+
+
+def _most_promising(prescription: Prescription) -> Recommended | None:
+    """Return the first remedy with a predicted gain; None if there is none.
+
+    Refuted remedies and remedies that may gain nothing are skipped.
+    """
+    for remedy in prescription.helping:
+        outcome, prediction = prescription.outcome_of([remedy.code]), remedy.prediction
+        is_open = outcome is None or not outcome.is_refused
+        if is_open and prediction is not None and prediction.high_us < prediction.step_us * prediction.speedup:
+            return Recommended([remedy], prediction=prediction)
+    return None
+
+
+def slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
+    """Yield a sentence if workers slow the training down, so that a step on cached batches is shorter."""
+    bounds = None if prescription is None or prescription.stop else prescription.lower_bounds
+    waits = diagnosis.wait_share
+    is_said = any(one.code == SPINNING for one in diagnosis.findings)
+    if bounds is None or bounds.replay_us is None or waits is None or is_said:
+        return
+    own_us = bounds.observed_us * (1 - waits)
+    if bounds.replay_us < SLOWED * own_us:
+        yield (
+            f"The workers slow the training down: without its waits a step takes {duration(own_us)} beside them, and "
+            f"{duration(bounds.replay_us)} while they are idle."
+        )

@@ -1,17 +1,15 @@
-"""Processes that hang, die, cannot be observed or collect garbage for long, and notes of the probes."""
+"""Processes that hang, die or cannot be observed, and notes of the probes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from headrace.doctor.causes.case import WORTH
+from headrace.doctor.causes.cause import APART, Cause, Run
 from headrace.doctor.causes.stage_names import who
-from headrace.doctor.causes.training_kinds import TRAINING
-from headrace.doctor.measure import FORWARD, Finding, TrainerView
+from headrace.doctor.measure import FORWARD, Finding
 from headrace.doctor.quantities import counted, percent
-from headrace.doctor.session.model import GarbageCollections, ProbedProcess, Session
-from headrace.doctor.session.trainers import Trainer
+from headrace.doctor.session.model import ProbedProcess, Session
 
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 """Error text in which torch names missing workers."""
@@ -112,17 +110,37 @@ def gone_first(session: Session) -> str:
     return f"rank {trainer.rank} (process {trainer.pid}) {how}, and the other ranks lost it"
 
 
-def process_findings(session: Session) -> Iterator[Finding]:
+def process_findings(run: Run) -> Iterator[Finding]:
     """Yield processes that hang, died, or were not fully observed."""
+    session = run.session
     for hung, stack in hanging(session):
         lines = [line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]]
-        yield TRAINING["hung"].found(who=who(session, hung), stack=" | ".join(lines))
+        yield Finding(
+            "hung",
+            1.0,
+            f"{who(session, hung)} hangs: it has spent far longer on one batch than on any before.",
+            " | ".join(lines),
+            "Look at its stack: a lock held across a fork, a connection without a timeout, a library's threads after "
+            "a fork.",
+        )
     yield from _killed(session)
     for missed in session.unreached:
-        yield TRAINING["unreached"].found(pid=missed.pid, why=missed.why, command=missed.command)
+        yield Finding(
+            "unreached",
+            0.0,
+            f"Process {missed.pid} could not be observed: {missed.why}",
+            missed.command,
+            "Start it in a way that keeps PYTHONPATH and HEADRACE_DOCTOR, without -I and -E.",
+        )
     cut = [process for process in session.processes if process.cut]
     if cut:
-        yield TRAINING["cut"].found(cut=len(cut), pids=", ".join(str(process.pid) for process in cut[:10]))
+        yield Finding(
+            "cut",
+            0.0,
+            f"The evidence of {counted(len(cut), 'process')} is a sample, or ends in the middle.",
+            ", ".join(str(process.pid) for process in cut[:10]),
+            "Shares are those of the steps and batches that were written.",
+        )
 
 
 def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
@@ -155,16 +173,23 @@ def _killed(session: Session) -> Iterator[Finding]:
         dead = [one for one in stopped if one.pid in named] or (stopped if named or is_lost else [])
         if dead:
             whose = " or ".join(who(session, one) for one in dead)
-            yield TRAINING["killed"].found(who=whose, error=trainer.error.strip().splitlines()[-1])
+            yield Finding(
+                "killed",
+                1.0,
+                f"{whose} died: something killed it, or it crashed in native code.",
+                trainer.error.strip().splitlines()[-1],
+                "Look at memory and /dev/shm: the system kills what takes too much.",
+            )
 
 
-def note_findings(session: Session, view: TrainerView | None) -> Iterator[Finding]:
+def note_findings(run: Run) -> Iterator[Finding]:
     """Yield one finding for each code and text, no matter how many processes report it.
 
     The weight is the share of a step that the note concerns; 0 if no step was measured or no part is concerned.
     """
+    view = run.view
     seen: dict[tuple[str, str], list[int]] = {}
-    for note in session.notes:
+    for note in run.session.notes:
         if note.code not in PLAIN:
             seen.setdefault((note.code, note.text), []).append(note.pid or 0)
     for (code, text), pids in seen.items():
@@ -177,50 +202,18 @@ def note_findings(session: Session, view: TrainerView | None) -> Iterator[Findin
         yield Finding(code, share, f"{meaning}: {text}", where, advice)
 
 
-def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield full collections in workers and in the training process, if they take long."""
-    trainer = view.trainer
-    of_workers, share = _of_workers(session, trainer)
-    if share >= WORTH:
-        yield _collected(
-            of_workers, share * (view.wait_share or 0.0), f"{percent(share)} of batch production in workers"
-        )
-    of_trainer, share = _of_trainer(session, view)
-    if share >= WORTH:
-        yield _collected(of_trainer, share, f"{percent(share)} of each {view.training.unit} in the training process")
-
-
-def _collected(found: Sequence[GarbageCollections], weight: float, where: str) -> Finding:
-    count, spent = sum(one.count for one in found), sum(one.spent for one in found)
-    longest = max(one.longest for one in found)
-    return TRAINING["full-gc"].found(weight, where=where, many=count, each=spent / count, longest=longest)
-
-
-def _of_workers(session: Session, trainer: Trainer) -> tuple[list[GarbageCollections], float]:
-    """Return the workers' collections and their share of batch production time."""
-    pids = {
-        one.pid
-        for one in session.makers
-        if one.worker is not None and (one.host, one.trainer) == (trainer.host, trainer.pid)
-    }
-    found = [
-        one
-        for process in session.processes
-        if process.host == trainer.host and process.pid in pids
-        for one in process.collections
-    ]
-    makers = [one.batches for one in session.makers if one.host == trainer.host and one.pid in pids]
-    busy = sum(sum(one.fetched) - sum(one.start) for one in makers)
-    return found, min(sum(one.spent for one in found) / busy, 1.0) if busy > 0 else 0.0
-
-
-def _of_trainer(session: Session, view: TrainerView) -> tuple[list[GarbageCollections], float]:
-    """Return the training process's collections since the first measured step, and their share of the time."""
-    trainer, steps = view.trainer, view.training.steps
-    if not steps:
-        return [], 0.0
-    process = session.process_of(trainer)
-    last = max([steps[-1].end, *trainer.steps.end])
-    found = [one for one in ([] if process is None else process.collections) if steps[0].start < one.time]
-    taken = sum(one.spent for one in found) / (last - steps[0].start) if last > steps[0].start else 0.0
-    return found, min(taken, 1.0)
+PROCESSES = Cause(
+    findings={
+        "hung": "A process has spent far longer on one batch than on any before.",
+        "killed": "Something killed a worker, or it crashed in native code.",
+        "unreached": "A process could not be observed.",
+        "cut": "The evidence of a process is a sample, or ends in the middle.",
+    },
+    find=process_findings,
+    order=APART,
+)
+NOTED = Cause(
+    findings={code: f"{meaning}." for code, (meaning, _) in NOTES.items()},
+    find=note_findings,
+    explains=("data-parallel",),
+)

@@ -1,21 +1,20 @@
-"""Reads from remote stores: limits by latency or bandwidth, repeated downloads, and remedies."""
+"""Reads from remote stores: limits by latency or bandwidth, and remedies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from headrace.doctor.causes.case import WORTH, Case, Change
-from headrace.doctor.causes.proposals import Proposal, RemedyKind
-from headrace.doctor.causes.remedy import Factor, untimed
+from headrace.doctor.causes.case import WORTH, Case
+from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind, of_steps
+from headrace.doctor.causes.remedy import FEW_LINES
 from headrace.doctor.causes.stage_names import category
 from headrace.doctor.causes.storage import waiting_share
-from headrace.doctor.causes.training_kinds import TRAINING
 from headrace.doctor.measure import BOUND, FeedSums, Finding, LoaderProduction, TrainerView
 from headrace.doctor.quantities import counted, duration, number, percent, size
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.producers import StoreReads
-from headrace.doctor.simulate import StageChange
+from headrace.doctor.simulate import Change, Factor, StageChange, untimed
 
 REMOTE = "remote"
 """Category of stages that read remotely."""
@@ -116,7 +115,7 @@ class RemoteFigures:
 
 def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield the limit of the remote reads that steps wait for."""
-    making = next((one for one in view.batch_production if one.loader in view.training.fed), None)
+    making = next(iter(view.awaited_production), None)
     figures = None if making is None or making.threads else RemoteFigures.of(session, making)
     weight = (view.wait_share or 0.0) * sum(part.share for part in view.causes.parts if category(part.name) == REMOTE)
     if making is None or figures is None or weight < BOUND:
@@ -124,14 +123,26 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     sample_us = figures.wait_us / figures.samples
     if figures.waits_for_answers:
         limit = "Latency limits" if figures.latency >= BY_LATENCY else "The client's work on small requests limits"
-        said = {"words": figures.words(), "ahead": ASK_AHEAD, "cached": KEEP}
-        yield TRAINING["remote-latency"].found(weight, limit=limit, latency=figures.latency, us=sample_us, **said)
+        yield Finding(
+            "remote-latency",
+            weight,
+            f"{limit} remote reads: {percent(figures.latency)} of the {duration(sample_us)} that a sample waits for "
+            "them passes before an answer begins.",
+            figures.words(),
+            f"{ASK_AHEAD}. More workers have more requests under way, and each needs no core. {KEEP}.",
+        )
     else:
         rate, reading = figures.rate(making)
         bound = "" if view.budget is None else _bound(view.budget.mean_us, view.budget.micro_batches, figures, rate)
-        said = {"words": figures.words(), "bound": bound, "cached": KEEP}
-        moved = 1 - figures.latency
-        yield TRAINING["remote-bandwidth"].found(weight, rate=rate, reading=reading, moved=moved, **said)
+        yield Finding(
+            "remote-bandwidth",
+            weight,
+            f"Bandwidth limits remote reads: {size(rate)} a second{bound}.",
+            f"{figures.words()}; {percent(reading)} of the time something is read, and {percent(1 - figures.latency)} "
+            "of a read passes after its answer began",
+            "Look at what the link and the store give more connections at once, and at fewer bytes: smaller or better "
+            f"compressed images, no column that is not used. {KEEP}.",
+        )
 
 
 def _bound(step_us: float, batches: float, figures: RemoteFigures, rate: float) -> str:
@@ -206,3 +217,33 @@ def _figures(case: Case) -> RemoteFigures | None:
 def _left(wait: float) -> Change:
     """Return the change that scales the waiting time of remote reads to this share."""
     return lambda setup: replace(setup, stages={REMOTE: StageChange(wait=wait), **setup.stages})
+
+
+CAUSE = Cause(
+    findings={
+        "remote-latency": "Half or more of a remote read passes before the answer begins, or answers are so small "
+        "(14.6 kB, RFC 6928) that they come with their beginning: then the rest is the client's own work.",
+        "remote-bandwidth": "Less than half of a remote read passes before the answer begins, and answers are larger.",
+    },
+    find=of_steps(remote_findings),
+    explains=("remote-latency", "remote-bandwidth"),
+    remedies=[
+        RemedyKind(
+            "remote-ahead",
+            "reads of the store asked for ahead",
+            'Request reads of a store ahead: Headrace\'s Loader over `hr.open("s3://…")`, or more workers',
+            FEW_LINES,
+            remote_ahead,
+            hint='headrace.Loader(headrace.open("s3://…"), order="windowed", …), or more workers',
+            costs=("memory for the bytes on their way: 1 GB at most",),
+        ),
+        RemedyKind(
+            "remote-cache",
+            "the store's samples cached on a local disk",
+            "Cache a store's samples on a local disk",
+            FEW_LINES,
+            remote_cache,
+            hint='headrace.Loader(…, cache="disk:/PATH:SIZE"), or a copy of the files on a local disk',
+        ),
+    ],
+)

@@ -1,23 +1,21 @@
-"""Storage: reads limited by disks or a network, staged copies of the files, and searches for tar members."""
+"""Storage: reads limited by disks or a network, and staged copies of the files."""
 
 from __future__ import annotations
 
-import functools
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.doctor.causes.case import LOW, MEDIUM, WORTH, Case, Change, name_of, sample_us, scaled, share_of
-from headrace.doctor.causes.finding_kinds import MACHINE
-from headrace.doctor.causes.proposals import Proposal, RemedyKind
-from headrace.doctor.causes.remedy import factor
-from headrace.doctor.edits import WantedEdit
+from headrace.doctor.causes.case import MEDIUM, WORTH, Case, sample_us
+from headrace.doctor.causes.cause import MACHINE, Cause, Proposal, RemedyKind, Run, of_machines
+from headrace.doctor.causes.remedy import ONE_LINE
+from headrace.doctor.causes.stage_names import category
 from headrace.doctor.measure import Finding, Host
 from headrace.doctor.quantities import duration, percent, size
 from headrace.doctor.session.after_run import SeenFile
 from headrace.doctor.session.producers import BatchProducer
-from headrace.doctor.simulate import StageChange
+from headrace.doctor.simulate import StageChange, name_of
 
 FROM_DISK = "reads-from-disk"
 """Code of the finding that reads missed the page cache."""
@@ -27,16 +25,17 @@ READ_BYTES_PER_S = 1 << 20
 ROOM = 2.0
 """Required free space as a multiple of the files' size, which leaves space for the run."""
 MEMORY = "/dev/shm/"
-COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
-ASSUMED = (0.0, 0.2)
-SCAN_ASSUMED = (0.0, 0.5)
-"""Range for header scans. Listing all members creates one object each, even with an index."""
 
 
-def storage_findings(host: Host) -> Iterator[Finding]:
-    """Yield limits on reads."""
-    yield from _reads_from_disk(host)
-    yield from _network(host)
+def storage_findings(run: Run) -> Iterator[Finding]:
+    """Yield limits on reads. Reads from disk weigh at least the share of a step that waits for reading."""
+    read = 0.0
+    if run.view is not None:
+        read = sum(part.share for part in run.view.causes.parts if category(part.name) == "read")
+        read *= run.view.wait_share or 0.0
+    for one in of_machines(_reads_from_disk)(run):
+        yield replace(one, weight=max(one.weight, read))
+    yield from of_machines(_network)(run)
 
 
 def _reads_from_disk(host: Host) -> Iterator[Finding]:
@@ -47,8 +46,14 @@ def _reads_from_disk(host: Host) -> Iterator[Finding]:
     stalled = host.mean("pressure_io_some_share")
     waited = "" if stalled is None else f"; something waited for storage {percent(stalled)} of the time"
     memory = host.fact("memory_limit_bytes") or host.fact("memory_bytes")
-    share = min(disk / read, 1.0)
-    yield MACHINE[FROM_DISK].found(stalled or 0.0, share=share, disk=disk, rate=rate, waited=waited, memory=memory)
+    yield Finding(
+        FROM_DISK,
+        stalled or 0.0,
+        f"{percent(min(disk / read, 1.0))} of what is read comes from disk, not from the page cache.",
+        f"{size(disk)} in all, {size(rate)} a second{waited}; there are {size(memory)} of memory for caching.",
+        "A second epoch reads it again unless it fits into memory: pack small files into larger ones, read them in "
+        "order, or put them on faster storage.",
+    )
 
 
 def _network(host: Host) -> Iterator[Finding]:
@@ -58,7 +63,13 @@ def _network(host: Host) -> Iterator[Finding]:
     if not mounts or rate is None or rate < READ_BYTES_PER_S:
         return
     named = ", ".join(f"{mount['path']} ({mount['kind']}, from {mount['source']})" for mount in mounts)
-    yield MACHINE["network-storage"].found(mounts=named, rate=rate)
+    yield Finding(
+        "network-storage",
+        0.0,
+        f"Data is read over a network: {named}.",
+        f"{size(rate)} a second in all; this machine's disk figures do not include it.",
+        "Opening a file costs a round trip: pack small files into larger ones, or copy them to a local disk.",
+    )
 
 
 def waiting_us(case: Case, *categories: str) -> float:
@@ -188,39 +199,21 @@ def _cached_share(case: Case) -> float | None:
     return None if not read or stored is None else max(0.0, 1 - stored / read)
 
 
-def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose an index of the archive in place of `tarfile`'s search."""
-    lookups, scans = case.stages("lookup", label="tarfile"), case.stages("scan", label="tarfile")
-    searching = [*lookups, *scans]
-    if not searching and not case.stages("read", label="tarfile"):
-        return None
-    if case.facts.get("iterable") is True and share_of(lookups) < WORTH:
-        return None  # a stream reads members in sequence without look-ups
-    share = share_of(searching)
-    if share < WORTH:
-        return None
-    read = [] if case.session.survey is None else [one.path for one in case.session.survey.files]
-    archives = [path for path in read if path.endswith((".tar", *COMPRESSED))]
-    if archives and all(path.endswith(COMPRESSED) for path in archives):
-        return None  # members can be found only by unpacking what is before
-    code, timed = kind.code, case.calibrations
-    of_lookups = factor(timed, code, "look-up", assumed=ASSUMED, present_us=sample_us(lookups))
-    of_scans = factor(timed, code, "header", assumed=SCAN_ASSUMED)
-    parts = [part for part in ((lookups, of_lookups), (scans, of_scans)) if share_of(part[0]) >= WORTH]
-    bases = " ".join(dict.fromkeys(left.basis for _, left in parts))
-
-    def leaving(which: str) -> Change:
-        """Return the change that scales each stage by its factor's `least`, `usual` or `most`."""
-        changes = [scaled(stages)(getattr(left, which)) for stages, left in parts]
-        return lambda setup: functools.reduce(lambda before, change: change(before), changes, setup)
-
-    return kind.tried(
-        case,
-        leaving("usual"),
-        prediction=case.predict_between(*(leaving(which) for which in ("usual", "least", "most"))),
-        why=f"tarfile finds members by reading its way through the archive: {duration(sample_us(searching))} a sample, "
-        f"{percent(share)} of making a batch. {bases}".rstrip(),
-        confidence=MEDIUM if all(left.is_measured for _, left in parts) else LOW,
-        wanted=WantedEdit(indexed_tar=True),
-        injects=True,
-    )
+CAUSE = Cause(
+    findings={
+        FROM_DISK: "A fifth or more of what the workers read came from storage, at 1 MB a second or more.",
+        "network-storage": "Files are open on a network file system, and read at 1 MB a second or more.",
+    },
+    find=storage_findings,
+    order=MACHINE,
+    explains=(FROM_DISK,),
+    remedies=[
+        RemedyKind(
+            "staging",
+            "the files in /dev/shm, or on a local disk",
+            "Copy the files into memory, or onto a local disk",
+            ONE_LINE,
+            staging,
+        )
+    ],
+)

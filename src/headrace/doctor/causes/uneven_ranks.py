@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from headrace.doctor.causes.case import WORTH, WORTH_SAYING, Case, step_left
-from headrace.doctor.causes.proposals import Proposal, RemedyKind
+from headrace.doctor.causes.case import WORTH, WORTH_SAYING, Case
+from headrace.doctor.causes.cause import APART, Cause, Proposal, RemedyKind, Run, of_steps
+from headrace.doctor.causes.remedy import FEW_LINES
 from headrace.doctor.causes.stage_names import named
-from headrace.doctor.causes.training_kinds import TRAINING
-from headrace.doctor.measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late, tensors_of
-from headrace.doctor.quantities import duration, number, percent, times
+from headrace.doctor.measure import DATA_WORK, FORWARD, Finding, RanksTogether, TrainerView, is_late, tensors_of
+from headrace.doctor.quantities import counted, duration, number, percent, times
+from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Prediction
 
 SHOWN = 4
@@ -21,14 +22,23 @@ UNEVEN = 1.05
 """Reporting threshold: ratio of the largest part of a batch to the mean part."""
 MOSTLY = 0.5
 """Share of diverging steps from which ranks count as training separately."""
-SHAPES = "shapes-differ"
+SHAPES, RANKS_APART = "shapes-differ", "ranks-apart"
 
 
-def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator[Finding]:
+def rank_findings(run: Run) -> Iterator[Finding]:
     """Yield ranks that train separately, late ranks, and different shapes."""
+    ranks, by_rank = run.ranks, run.by_rank
+    if ranks is None:
+        return
     apart = sum(map(ranks.is_apart, ranks.steps)) / len(ranks.steps)
     if apart >= MOSTLY:
-        yield TRAINING["ranks-apart"].found(apart=apart)  # no cost in time
+        yield Finding(
+            RANKS_APART,
+            0.0,  # no cost in time
+            f"Ranks share no gradients in {percent(apart)} of the steps: each trains a model of its own.",
+            "a rank ends its step before another has its gradients",
+            "Wrap the model in DistributedDataParallel wherever there is more than one rank, also on the CPU.",
+        )
     for rank in by_rank:
         if not is_late(rank, len(by_rank)):
             continue
@@ -38,15 +48,14 @@ def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator
             why = f"{named(rank.cause)} makes it late"
         waits = [other.peer_wait_us for other in others if other.peer_wait_us is not None]
         waiting = f"; the others wait up to {duration(max(waits))} of each step for a peer" if waits else ""
-        yield TRAINING["late-rank"].found(
+        yield Finding(
+            "late-rank",
             rank.late * rank.lateness_us / rank.step_us,
-            rank=rank.rank,
-            late=rank.late,
-            lateness=rank.lateness_us,
-            why=why,
-            own=rank.data_wait_us,
-            others=fmean(other.data_wait_us for other in others),
-            waiting=waiting,
+            f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {duration(rank.lateness_us)} after "
+            f"the others; {why}.",
+            f"it waits {duration(rank.data_wait_us)} of each step for data, the others "
+            f"{duration(fmean(other.data_wait_us for other in others))}{waiting}",
+            "Look at what differs for this rank: its shard, its disk, its cores, what else runs alongside it.",
         )
     yield from _shapes(ranks)
 
@@ -68,7 +77,13 @@ def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
     share = len(differing) / len(ranks.steps)
     shown = [f"rank {view.trainer.rank} {shape}" for view, shape in zip(ranks.views, shapes, strict=True)]
     some = f"{', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''}"
-    yield TRAINING[SHAPES].found(share * waited / step_us, share=share, waiting=waiting, step=number, shapes=some)
+    yield Finding(
+        SHAPES,
+        share * waited / step_us,
+        f"Shapes of batches differ across ranks in {percent(share)} of the steps{waiting}.",
+        f"step {number}: {some}",
+        "Draw sizes by step from a seed that all ranks share: all ranks then have the same.",
+    )
 
 
 def _shape(view: TrainerView, gets: Sequence[int]) -> str:
@@ -152,14 +167,21 @@ def _part_elements(shapes: str) -> tuple[int, ...]:
     return tuple(sum(math.prod(one) for _, one in tensors_of(part)) for part in shapes.split("|"))
 
 
-def device_findings(view: TrainerView) -> Iterator[Finding]:
+def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Find unequal parts of a batch: all devices wait for the device with the largest part."""
     parts = device_parts(view)
     if parts is None or parts.uneven < UNEVEN:
         return
     shown = " and ".join(number(size) for size in parts.example[:SHOWN]) + (", …" if parts.count > SHOWN else "")
     weight = parts.spare * _own_share(view)
-    yield TRAINING["device-parts"].found(weight, said=parts.said[:-1], batches=parts.batches, shown=shown)
+    yield Finding(
+        "device-parts",
+        weight,
+        f"{parts.said[:-1]}, and a step waits for the device that has it.",
+        f"seen in {counted(parts.batches, 'batch')}, by the elements of their tensors; the most uneven has {shown}",
+        "Put samples of about one size into one step, and cut its parts from one bucket of sizes: "
+        "headrace.BucketBatchSampler, or hr.Buckets in a Loader.",
+    )
 
 
 def _own_share(view: TrainerView) -> float:
@@ -174,7 +196,7 @@ def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal | N
         return None
     return kind.leaving(
         case,
-        step_left(case, _own_share(case.view), parts.spare, "a step goes with its largest part"),
+        case.step_left(_own_share(case.view), parts.spare, "a step goes with its largest part"),
         lambda left: lambda setup: replace(setup, step=setup.step * left),
         why=parts.said,
         hint="headrace.BucketBatchSampler in place of the sampler, with the batches of all devices from one bucket",
@@ -203,3 +225,53 @@ def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     if not case.is_faster(prediction):
         return None
     return kind.unpredicted(why, prediction=prediction)
+
+
+def ddp(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose one process for each device in place of DataParallel."""
+    if all(note.code != "data-parallel" for note in case.session.notes):
+        return None
+    return kind.unpredicted(
+        "DataParallel copies the model to each device in every step, and one Python thread a device shares the GIL: "
+        f"forward is {percent(case.view.share(FORWARD))} of a step."
+    )
+
+
+RANKS = Cause(
+    findings={
+        RANKS_APART: "Ranks share no gradients in most of the steps: each trains a model of its own.",
+        "late-rank": "All other ranks wait for one.",
+        SHAPES: "Batches have other shapes across ranks in 2 % of the steps or more.",
+    },
+    find=rank_findings,
+    order=APART,
+    explains=(SHAPES,),
+    remedies=[
+        RemedyKind(
+            "same-shape",
+            "one shape on every rank at each step",
+            "Use one shape on every rank; parts of one size where a batch is a list of a dict for each device",
+            FEW_LINES,
+            same_shape,
+            hint="headrace.BucketBatchSampler, or one random size a step, drawn from the step's number on every rank",
+            costs=("samples of a batch are drawn from one bucket of sizes",),
+        ),
+        RemedyKind(
+            "ddp",
+            "DistributedDataParallel in place of DataParallel",
+            "Use DistributedDataParallel in place of DataParallel",
+            FEW_LINES,
+            ddp,
+            hint="torchrun --nproc-per-node DEVICES train.py, and DistributedDataParallel(model, "
+            "device_ids=[local_rank])",
+            costs=("a process a device (torchrun), each with workers of its own",),
+        ),
+    ],
+)
+DEVICES = Cause(
+    findings={
+        "device-parts": "A batch is a list of a part for each device, and the largest is 1.05 times the mean or more.",
+    },
+    find=of_steps(device_findings),
+    explains=("device-parts",),
+)

@@ -6,11 +6,16 @@ import signal
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from headrace.doctor.causes.cores import CROWDED, TAKEN
-from headrace.doctor.causes.costly_lines import COSTLY_LINE
+from headrace.doctor.causes.batch_queue import OUT_OF_ORDER
+from headrace.doctor.causes.cause import all_causes
+from headrace.doctor.causes.cores import TAKEN
 from headrace.doctor.causes.loop_work import at_line, loop_verdict
+from headrace.doctor.causes.memory import COPY_ON_WRITE
+from headrace.doctor.causes.own_loader import KEEPS_UP
 from headrace.doctor.causes.processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
 from headrace.doctor.causes.stage_names import by_category, category, named, who
+from headrace.doctor.causes.stages import COSTLY_LINE
+from headrace.doctor.causes.uneven_ranks import RANKS_APART
 from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
@@ -32,13 +37,6 @@ WORTH_NAMING = 0.1
 """Minimum share of the wait for a second cause to be named."""
 LINE = 0.15
 """Minimum share of a step of a costly line for the verdict to name it."""
-OUT_OF_ORDER = "out-of-order"
-BEHIND = CROWDED | {
-    *("cores", "data-parallel", "device-parts", "evaluation", "few-workers", "first-steps", "full-gc"),
-    *("loader-limit", "loop-prints", "loop-reads", OUT_OF_ORDER, "padding", "reads-from-disk", "remote-again"),
-    *("remote-bandwidth", "remote-latency", "shapes-differ", "slower-loader"),
-}
-"""Codes of findings that explain slow stages, or time that a step loses besides waiting."""
 DIFFER = 1.15
 """Reporting threshold: ratio of the mean steps of two runs of the same command."""
 MOST_CHARACTERS = 300
@@ -92,13 +90,14 @@ def statements(
             yield Statement("late-rank", f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}.")
     # The heaviest finding that no stage or part of a step covers. Out-of-order batches come last, since any disturbance
     # of the workers causes them.
-    heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
+    explaining = {code for cause in all_causes() for code in cause.explains}
+    heavy = [finding for finding in findings if finding.code in explaining and finding.weight >= BOUND]
     yield from _found(sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
     yield from _found([one for one in findings if one.code == COSTLY_LINE and one.weight >= LINE][:1])
     # A library newer than the probe: no figure shows what is missing.
     unknown = (note for note in session.notes if note.code in ("not-known", "not-seen"))
     yield from dict.fromkeys(Statement(note.code, note.text) for note in unknown)
-    yield from _found([one for one in findings if one.code in ("copy-on-write", "loader-keeps-up", "ranks-apart")])
+    yield from _found([one for one in findings if one.code in (COPY_ON_WRITE, KEEPS_UP, RANKS_APART)])
     if view is not None and view.budget is not None and view.wait_share is not None:
         yield from _noise(session, view, view.budget.mean_us)
         yield from _measured(session, view)

@@ -1,4 +1,4 @@
-"""Workers and their queue: too few, too many, restarted each epoch; and threads of Headrace's own loaders."""
+"""Number of workers: too few, too many, or none; and too few cores for their work."""
 
 from __future__ import annotations
 
@@ -6,34 +6,16 @@ import math
 from collections.abc import Iterator
 from statistics import fmean
 
-from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case, setting
-from headrace.doctor.causes.finding_kinds import Figures
-from headrace.doctor.causes.proposals import Proposal, RemedyKind
-from headrace.doctor.causes.remote_reads import store_words
+from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case
+from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, Run, of_steps
+from headrace.doctor.causes.cores import is_crowded
+from headrace.doctor.causes.remedy import SETTING
 from headrace.doctor.causes.storage import waiting_share
-from headrace.doctor.causes.training_kinds import TRAINING
-from headrace.doctor.causes.transfers import unpinned_copies
-from headrace.doctor.measure import (
-    BOUND,
-    MAP,
-    PYTHON,
-    SHUT_DOWN,
-    START_UP,
-    STORE,
-    TEXT,
-    WAIT,
-    Finding,
-    LoaderProduction,
-    TrainerView,
-    feed_sums,
-    host_of,
-    own_name,
-)
+from headrace.doctor.measure import BOUND, MADE_HERE, WAIT, Finding, LoaderProduction, TrainerView, host_of
 from headrace.doctor.quantities import counted, duration, number, percent, size
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import Prediction
+from headrace.doctor.simulate import Prediction, setting
 
-FEW_WORKERS = "few-workers"
 BUSY = 0.9
 """Share of time from which workers count as always busy."""
 IDLE = 0.7
@@ -42,109 +24,68 @@ EVEN = 0.02
 """Share of a step within which two worker counts are equally good, so the smaller one wins."""
 OFTEN_WAITING = 0.2
 """Share of making a batch that waits for storage, from which more workers may saturate the storage."""
-OWN_LIMITS = {
-    MAP: (
-        "{name} waits for map= in {map_workers:count map worker}",
-        "Look at map_workers (now {map_workers}), or at augmentations that the core does itself.",
-    ),
-    TEXT: (
-        "{name} waits for the tokenizer",
-        "Look at a pack of tokens, or at cache=: the same text is tokenised in every epoch.",
-    ),
-    PYTHON: (
-        "{name}'s {threads} only {busy:percent} of the time: Python holds {name} up",
-        "Look at map_workers= for what map= and batch_map= do in Python, and at what else holds the GIL.",
-    ),
-    "read": (
-        "",
-        "Look at cache=, or at where the files lie: headrace stage copies them to a faster disk.",
-    ),
-    "probe": ("", "Look at headrace pack: the sizes of images are then known without opening each."),
-}
-"""Sentence and advice by the limit of a Headrace loader."""
-LONGER = (2, 4, 8)
-"""Queue lengths to try, as multiples of the current one."""
-EVEN_QUEUE = 0.01
-"""Share of a step within which a shorter queue counts as equally good."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
-def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield problems of the loaders that steps wait for."""
-    fed, host = view.training.fed, host_of(session, view.trainer)
-    cores = None if host is None else host.cores
-    others = 0.0 if host is None else host.mean("cpu_cores_other") or 0.0
-    for making in view.batch_production:
-        loader = view.loader(making.loader)
-        if loader is None or making.loader not in fed:
-            continue
-        if making.threads:
-            yield _own_loader(view, making, cores)
-            continue
-        if making.workers and cores is not None and (view.wait_share or 0.0) >= BOUND:
-            yield from _against_cores(view, making, cores, others)
-        yield from _started_anew(view, making)
-        yield from unpinned_copies(session, view, loader)
+def worker_findings(run: Run) -> Iterator[Finding]:
+    """Yield a shortage of cores for a device that never waits, and always busy workers beside idle cores."""
+    view = run.view
+    host = None if view is None else host_of(run.session, view.trainer)
+    if view is None or host is None or host.cores is None or (view.wait_share or 0.0) < BOUND:
+        return
+    for making in view.awaited_production:
+        if making.workers and not making.threads:
+            yield from _too_few_cores(view, making, host.cores)
+            others = host.mean("cpu_cores_other") or 0.0
+            # Threads that libraries start may use CPU time that is not counted for workers: cores may only seem free.
+            is_idle = making.cores + others <= IDLE * host.cores and not is_crowded(run)
+            if making.busy >= BUSY and is_idle:
+                yield _too_few_workers(view, making, host.cores)
 
 
-def _against_cores(view: TrainerView, making: LoaderProduction, cores: float, others: float) -> Iterator[Finding]:
-    """Find a shortage of cores for a device that never waits, and always busy workers alongside idle cores.
+def no_workers(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Find batches that are made in the training thread."""
+    made_here = [] if view.split is None else [one for one in view.split.parts if one.name == MADE_HERE]
+    for part in made_here:
+        if (weight := part.share * (view.wait_share or 0.0)) >= WORTH_SAYING:
+            yield Finding(
+                "no-workers",
+                weight,
+                "Batches are made in the training thread (num_workers=0), so nothing is trained meanwhile.",
+                f"{duration(part.us)} of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}",
+                "Look at num_workers: with workers, batches are made while the device computes.",
+            )
 
-    `others` is the number of cores that other programs keep busy.
-    """
+
+def _too_few_cores(view: TrainerView, making: LoaderProduction, cores: float) -> Iterator[Finding]:
     demand = view.demanded_cores(making)
-    figures = {"workers": making.workers, "used": making.cores, "busy": making.busy}
     if demand is not None and demand > cores:
         helps = "will not help" if making.cores > IDLE * cores else "help up to that only"
-        yield TRAINING["cores"].found(view.wait_share, demand=demand_text(demand, cores), helps=helps, **figures)
-    if making.busy >= BUSY and making.cores + others <= IDLE * cores:
-        rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
-        yield TRAINING[FEW_WORKERS].found(view.wait_share, rest=rest, cores=cores, batch=making.batch_us, **figures)
+        yield Finding(
+            "cores",
+            view.wait_share or 0.0,
+            f"{demand_text(demand, cores)}: more workers {helps}.",
+            f"{counted(making.workers, 'worker')} used {making.cores:.1f} cores, each busy {percent(making.busy)} of "
+            "the time",
+            "Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
+        )
+
+
+def _too_few_workers(view: TrainerView, making: LoaderProduction, cores: float) -> Finding:
+    rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
+    return Finding(
+        "few-workers",
+        view.wait_share or 0.0,
+        f"The loader's {counted(making.workers, 'worker')} {rest} {making.cores:.1f} of {cores:g} cores.",
+        f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
+        "Look at num_workers: there are cores left for more.",
+    )
 
 
 def demand_text(demand: float, cores: float) -> str:
     """Compare required with available cores, in the same words everywhere in a report."""
     work = f"{demand:.1f} cores' worth of work"
     return f"Making batches as fast as the trainer can take them is {work}, and there are {cores:g}"
-
-
-def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Finding]:
-    if not making.respawned or view.budget is None:
-        return
-    spent = sum(
-        wait.parts.get(part, 0) for part in (START_UP, SHUT_DOWN) for wait in view.waits if wait.loader == making.loader
-    )
-    share = spent / view.training.total_us if view.training.total_us else 0.0
-    yield TRAINING["respawn"].found(
-        share if share >= WORTH_SAYING else 0.0,
-        passes=making.passes,
-        workers=making.workers,
-        start=making.start_up_us,
-        first=making.first_batch_us,
-    )
-
-
-def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None) -> Finding:
-    """Return the finding that the loader keeps up, or that names the stage that limits it."""
-    share, sums = view.wait_share or 0.0, feed_sums(view.training).get(making.loader)
-    took = f"{duration(making.batch_us)} of its threads' time a batch, {making.cores:.1f} cores used"
-    name = own_name(next(one for one in view.trainer.loaders if one.number == making.loader))
-    threads = f"{counted(making.workers, 'thread')} {'works' if making.workers == 1 else 'work'}"
-    busy = f"{threads} {percent(making.busy)} of the time"
-    if share < BOUND:
-        return TRAINING["loader-keeps-up"].found(name=name, work=busy, took=took)
-    if sums is not None and sums.limit == STORE:
-        said, took, change = store_words(name, sums)
-        return TRAINING["loader-limit"].found(share, said=said, took=took, change=change)
-    limit, map_workers = ("", 0) if sums is None else (sums.limit, sums.map_workers)
-    figures = {"name": name, "threads": threads, "busy": making.busy, "map_workers": map_workers}
-    said, change = (Figures().vformat(one, (), figures) for one in OWN_LIMITS.get(limit, ("", "")))
-    most = "" if not making.stages else f", {percent(making.stages[0].share)} of it {making.stages[0].category}"
-    if not change and cores is not None and making.workers < int(cores):
-        option = "num_workers" if sums is None else "threads"
-        change = f"Look at {option}={int(cores)} (now {making.workers}): there are cores left for them."
-    change = change or "Look at cache=, a smaller size of the files, or headrace pack: there is a thread for each core."
-    return TRAINING["loader-limit"].found(share, said=said or f"{name}'s {busy}{most}", took=took, change=change)
 
 
 def workers(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -243,53 +184,29 @@ def bytes_a_worker(case: Case) -> float | None:
     return fmean(known) if known else None
 
 
-def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose to keep workers alive between epochs."""
-    if not case.workers or case.facts.get("persistent_workers") is True or not case.making.respawned:
-        return None
-    each, passes = bytes_a_worker(case), counted(case.making.passes, "pass")
-    why = f"Each of {passes} started {counted(case.workers, 'worker')} anew: {_start(case)} of each step."
-    prediction = case.predict(setting(persistent=True))
-    if len(case.loaders) > 1 and prediction is not None and case.is_faster(prediction):
-        hint = "make the DataLoader once, before the loop over epochs, with persistent_workers=True"
-        return kind.unpredicted(f"{why} A new DataLoader has new workers.", hint=hint, prediction=prediction)
-    held = [] if each is None else [f"{size(case.workers * each)} of workers' memory stay in use between epochs"]
-    return kind.tried(
-        case,
-        setting(persistent=True),
-        why=why,
-        confidence=HIGH,
-        prediction=prediction,
-        costs=held,
-        arguments={"persistent_workers": True},
-    )
-
-
-def _start(case: Case) -> str:
-    spent = case.split_us(START_UP, SHUT_DOWN)
-    return f"{duration(spent)} ({percent(case.step_share(spent))})" if case.step_us else duration(spent)
-
-
-def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose a longer queue of batches ahead of the training thread."""
-    if not case.workers:
-        return None
-    now = max(1, case.recorded.setup.prefetch if case.recorded is not None else 1)
-    free = case.free_shared_bytes
-    known = [] if case.batch_bytes is None else [case.batch_bytes * case.workers * now]
-    """Bytes that doubling the current queue adds, if known."""
-    fitting = [times for times in LONGER if free is None or all(one * (times - 1) <= free for one in known)]
-    tries = {now * times: one for times in fitting if (one := case.predict(setting(prefetch=now * times))) is not None}
-    if not tries:
-        return None
-    best = min(one.step_us for one in tries.values())
-    factor = min(factor for factor, one in tries.items() if one.step_us <= (1 + EVEN_QUEUE) * best)
-    return kind.titled(f"{factor} batches ahead for each worker in place of {now}").tried(
-        case,
-        setting(prefetch=factor),
-        why=f"Single slow batches hold up the others: {counted(case.workers * now, 'batch')} ahead do not bridge them.",
-        confidence=MEDIUM,
-        prediction=tries[factor],
-        costs=[f"{size(one * (factor / now - 1))} of shared memory for the batches that wait" for one in known],
-        arguments={"prefetch_factor": factor},
-    )
+CAUSE = Cause(
+    findings={
+        "cores": "Making batches as fast as the trainer takes them needs more cores than there are.",
+        "few-workers": "Workers never rest, and 30 % of the cores or more are free.",
+    },
+    find=worker_findings,
+    explains=("cores", "few-workers"),
+    remedies=[
+        RemedyKind(
+            "workers",
+            "another number of workers",
+            "Start more worker processes, or fewer",
+            SETTING,
+            workers,
+            key="loaders",
+            value='`{"0": {"num_workers": 4}}`, by the loader\'s number in the evidence; other arguments of the same '
+            "loader beside it",
+            adds_hands=True,
+        )
+    ],
+)
+NO_WORKERS = Cause(
+    findings={"no-workers": "Batches are made in the training thread (num_workers=0)."},
+    find=of_steps(no_workers),
+    order=LEADS,
+)

@@ -16,6 +16,15 @@ from headrace.doctor.measure.diagnosis import (
     WaitCauses,
 )
 from headrace.doctor.measure.host import Host, host_of, hosts
+from headrace.doctor.measure.lower_bounds import (
+    LEAST_GAIN,
+    LowerBounds,
+    interval,
+    is_gain,
+    is_valid,
+    lower_bounds,
+    why_no_lower_bounds,
+)
 from headrace.doctor.measure.phases import (
     IN_WORDS,
     DiagnosisPlan,

@@ -189,6 +189,12 @@ class TrainerView:
         return _waited_us(self.training, self.waits)
 
     @property
+    def awaited_production(self) -> list[LoaderProduction]:
+        """Batch production of the loaders that fed measured steps."""
+        fed = self.training.fed
+        return [one for one in self.batch_production if one.loader in fed and self.loader(one.loader) is not None]
+
+    @property
     def has_gpu(self) -> bool:
         return self.budget is not None and self.budget.device is not None
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from headrace.doctor.causes import Prescription, is_gain, is_valid
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import is_gain, is_valid
 from headrace.doctor.prove.baseline import STEPS
 from headrace.doctor.prove.prover import LOADER, Attempt, Prover
 from headrace.doctor.session.after_run import Proof

@@ -10,9 +10,9 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from headrace.doctor.causes import COPY_LEFT, Case, bytes_a_worker, interval, is_gain, is_valid, pinned
+from headrace.doctor.causes import COPY_LEFT, Case, bytes_a_worker, pinned
 from headrace.doctor.edits import argument
-from headrace.doctor.measure import PREFETCH, whole_fact
+from headrace.doctor.measure import PREFETCH, interval, is_gain, is_valid, whole_fact
 from headrace.doctor.prove.prover import Attempt, Prover
 from headrace.doctor.quantities import counted
 from headrace.doctor.session.after_run import Proof

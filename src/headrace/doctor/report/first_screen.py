@@ -7,7 +7,6 @@ from pathlib import PurePath
 
 from headrace.doctor.causes import (
     EFFORTS,
-    LEAST_GAIN,
     MOST_WORDS,
     Prescription,
     Recommended,
@@ -15,7 +14,7 @@ from headrace.doctor.causes import (
     recommended,
     slowed,
 )
-from headrace.doctor.measure import Diagnosis
+from headrace.doctor.measure import LEAST_GAIN, Diagnosis
 from headrace.doctor.quantities import duration, times
 from headrace.doctor.report.remedy_text import predicted, title
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from headrace.doctor.causes import LEAST_GAIN, ProofOutcome
+from headrace.doctor.causes import ProofOutcome
+from headrace.doctor.measure import LEAST_GAIN
 from headrace.doctor.quantities import counted, duration, percent, times
 from headrace.doctor.report.remedy_text import interval, proved
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow

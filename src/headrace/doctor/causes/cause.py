@@ -1,21 +1,77 @@
-"""Kinds of remedy, each declared once in `remedies.REMEDIES`, and their proposals for a case."""
+"""Causes of lost time and their remedies, as the files of this package declare them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, Case, Change
-from headrace.doctor.causes.remedy import Factor, Remedy
+from headrace.doctor.causes.remedy import Remedy
 from headrace.doctor.edits import WantedEdit
-from headrace.doctor.quantities import percent
-from headrace.doctor.simulate import Prediction
+from headrace.doctor.measure import Finding, Host, RanksTogether, RankView, TrainerView, hosts
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import Factor, Prediction
 
-EFFORTS = SETTING, ONE_LINE, FEW_LINES, ANOTHER_LOADER, CACHED_COPY = (
-    *("a setting", "one line of code", "a few lines of code", "another loader", "a cached copy of the data"),
-)
-"""Levels of effort for the user, least first."""
+LEADS, APART, FOLLOWS, MACHINE = "leads", "apart", "follows", "machine"
+"""Order of a cause's findings. Those that lead are what the verdict names. Those apart keep their weight. Those that
+follow weigh at most as much as what leads; a machine's follow, and say nothing without measured steps."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run in which causes are sought, with the trainer that waits longest for data."""
+
+    session: Session
+    view: TrainerView | None
+    ranks: RanksTogether | None
+    by_rank: Sequence[RankView]
+
+
+Find = Callable[[Run], Iterable[Finding]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Cause of lost time: its signs in a run, their sentences, and its remedies."""
+
+    findings: Mapping[str, str] = field(default_factory=dict)
+    """Condition of each finding by its code, for the documentation."""
+    find: Find | None = None
+    """Function that yields the findings."""
+    order: str = FOLLOWS
+    explains: Collection[str] = ()
+    """Codes of findings that explain slow stages, or time that a step loses besides waiting."""
+    remedies: Sequence[RemedyKind] = ()
+
+
+@cache
+def all_causes() -> list[Cause]:
+    """Return the causes that the files of this package declare, by file name."""
+    package = sys.modules[__package__]
+    modules = [import_module(f"{__package__}.{one.name}") for one in iter_modules(package.__path__)]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Cause)]
+
+
+def of_steps(find: Callable[[Session, TrainerView], Iterable[Finding]]) -> Find:
+    """Return a function that finds nothing in a run without training."""
+    return lambda run: () if run.view is None else find(run.session, run.view)
+
+
+def of_machines(find: Callable[[Host], Iterable[Finding]]) -> Find:
+    """Return a function that looks at each machine, and names it if there are several."""
+
+    def found(run: Run) -> Iterator[Finding]:
+        machines = run.session.machines
+        for host in hosts(run.session):
+            for one in find(host):
+                yield one if len(machines) < 2 else replace(one, text=f"{host.machine.host}: {one.text}")
+
+    return found
 
 
 @dataclass(frozen=True)
@@ -31,7 +87,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class RemedyKind:
-    """Kind of remedy. Reports, proofs and docs/doctor/remedies.md take everything from its row in `REMEDIES`."""
+    """Kind of remedy. Reports, proofs and docs/doctor/remedies.md take everything from its declaration."""
 
     code: str
     title: str
@@ -40,12 +96,8 @@ class RemedyKind:
     """Instruction for the documentation."""
     effort: str
     """Level of effort from `EFFORTS`."""
-    propose: Callable[[Case, RemedyKind], Proposal | None] | None = None
-    """Function that computes the proposal; None if a finding alone triggers it."""
-    finding: str = ""
-    """Code of the finding that triggers the remedy, if nothing is computed."""
-    why: str = ""
-    """Reason if nothing is computed. `{share}` is the finding's weight. The default is the finding's own text."""
+    propose: Callable[[Case, RemedyKind], Proposal | None]
+    """Function that computes the proposal; None if the remedy does not apply to the run."""
     hint: str = ""
     """Change in words or a line of code; `propose` may override it."""
     costs: tuple[str, ...] = ()
@@ -58,13 +110,6 @@ class RemedyKind:
     """True if the remedy leaves the work unchanged. Remedies that reduce work are chosen first."""
     does_all: bool = False
     """True if the remedy makes the others redundant. It is chosen first if it gains most."""
-
-    def proposal(self, case: Case) -> Proposal | None:
-        """Return the proposal for a case; None if the remedy does not apply to the run."""
-        if self.propose is not None:
-            return self.propose(case, self)
-        found = next((one for one in case.diagnosis.findings if one.code == self.finding), None)
-        return None if found is None else self.unpredicted(self.why.format(share=percent(found.weight)) or found.text)
 
     def titled(self, title: str) -> RemedyKind:
         """Return the kind with a title that has figures."""
@@ -87,7 +132,7 @@ class RemedyKind:
         return self.tried(
             case,
             change(left.usual),
-            prediction=case.predict_factor(left, change),
+            prediction=case.predict_between(*map(change, (left.usual, left.least, left.most))),
             why=f"{why} {left.basis}",
             **{"confidence": MEDIUM if left.is_measured else LOW, **more},
         )
@@ -134,4 +179,14 @@ class RemedyKind:
 
     def _helps(self, *, costs: Sequence[str], hint: str, **fields: Any) -> Proposal:
         costs = [*(costs or self.costs)]
-        return Proposal(Remedy(self.code, self.title, helps=True, costs=costs, hint=hint or self.hint, **fields))
+        return Proposal(
+            Remedy(
+                self.code,
+                self.title,
+                helps=True,
+                costs=costs,
+                hint=hint or self.hint,
+                effort=self.effort,
+                **fields,
+            )
+        )

@@ -1,0 +1,127 @@
+"""Copies of batches to the device: from memory that is not pinned, and within the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from headrace.doctor.causes.case import MEDIUM, WORTH, Case
+from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind, of_steps
+from headrace.doctor.causes.remedy import ONE_LINE, SETTING
+from headrace.doctor.edits import WantedEdit
+from headrace.doctor.measure import COPY, Finding, TrainerView, uses_gpu
+from headrace.doctor.quantities import duration, percent, size
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import Change, Factor
+
+COPY_LEFT = Factor(
+    0.0,
+    0.5,
+    1.0,
+    False,
+    "How much of a copy runs alongside the step was not measured: the prediction assumes all to none.",
+)
+
+
+def copy_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Find copies to the GPU from memory that is not pinned."""
+    copy = view.share(COPY)
+    for making in view.awaited_production:
+        loader = view.loader(making.loader)
+        if loader is None or making.threads or loader.facts.get("pin_memory") is not False or copy < WORTH:
+            continue
+        if uses_gpu(session, view.trainer):
+            file, line = loader.facts.get("file"), loader.facts.get("line")
+            place = f"{file}:{line}" if file is not None else f"loader {loader.number}"
+            yield Finding(
+                "pin-memory",
+                copy,
+                f"Batches are copied to the GPU from memory that is not pinned, which takes {percent(copy)} of each "
+                "step.",
+                f"pin_memory=False in the loader of {place}",
+                "Look at pin_memory=True with .to(device, non_blocking=True): the copy runs alongside the computation.",
+            )
+
+
+def pin_memory(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose to pin batches in a thread of the trainer."""
+    if case.facts.get("pin_memory") is True or not _copies_much(case):
+        return None
+    return kind.leaving(
+        case,
+        COPY_LEFT,
+        lambda left: pinned(case, left),
+        why=f"Copies to the GPU come from memory that is not pinned and take {_copies(case)}.",
+        costs=_pinned_bytes(case),
+        arguments={"pin_memory": True},
+    )
+
+
+def pinned(case: Case, left: float) -> Change:
+    """Return the change to batches pinned by a thread, with the given share of the copy time left in the step."""
+    off_us = (1 - left) * _copy_us(case)
+    return lambda setup: replace(setup, pinned=True, off_step_us=max(setup.off_step_us, off_us))
+
+
+def device_prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose to copy batches to the device before the step requests them."""
+    if not _copies_much(case):
+        return None
+    ahead = [] if case.batch_bytes is None else [f"{size(2 * case.batch_bytes)} of GPU memory for two batches ahead"]
+    return kind.tried(
+        case,
+        lambda setup: replace(setup, off_step_us=max(setup.off_step_us, _copy_us(case))),
+        why=f"Copies to the GPU take {_copies(case)}, and the step stands still meanwhile.",
+        confidence=MEDIUM,
+        costs=[*_pinned_bytes(case), *ahead],
+        wanted=WantedEdit(prefetcher="cuda"),
+        injects=True,
+    )
+
+
+def _copies_much(case: Case) -> bool:
+    return case.has_gpu and case.step_share(case.part_us(COPY)) >= WORTH
+
+
+def _copy_us(case: Case) -> float:
+    """Return the training thread's time to copy one batch."""
+    return case.part_us(COPY) / max(case.batches_a_step, 1.0)
+
+
+def _copies(case: Case) -> str:
+    us = case.part_us(COPY)
+    return f"{duration(us)} ({percent(case.step_share(us))}) of a step"
+
+
+def _pinned_bytes(case: Case) -> list[str]:
+    queued = 1 if case.recorded is None else case.workers * case.recorded.setup.prefetch
+    return [] if case.batch_bytes is None else [f"{size(case.batch_bytes * max(queued, 1))} of pinned memory at most"]
+
+
+CAUSE = Cause(
+    findings={"pin-memory": "Copies to the GPU from memory that is not pinned take 2 % of a step or more."},
+    find=of_steps(copy_findings),
+    remedies=[
+        RemedyKind(
+            "pin-memory",
+            "batches pinned by a thread",
+            "Pin batches in a thread of the training process",
+            SETTING,
+            pin_memory,
+            hint="DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True)",
+            key="loaders",
+            value='`{"0": {"pin_memory": true}}`',
+        ),
+        RemedyKind(
+            "device-prefetch",
+            "the next batch copied to the device on a side stream",
+            "Copy, cast and normalise the next batch on a side stream",
+            ONE_LINE,
+            device_prefetch,
+            hint='for batch in headrace.DevicePrefetcher(loader, "cuda"): …; with normalize=headrace.IMAGENET images '
+            "travel as bytes and become floats on the device",
+            key="device_prefetch",
+            value="`true`",
+        ),
+    ],
+)

@@ -1,0 +1,160 @@
+"""Stages of making a batch, parts of the wait for it, and lines of the script: what a step waits for, and advice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from headrace.doctor.causes.case import WORTH_SAYING
+from headrace.doctor.causes.cause import APART, LEADS, Cause, of_steps
+from headrace.doctor.causes.stage_names import by_category, category, named, place_words
+from headrace.doctor.measure import (
+    BOUND,
+    PICKLE,
+    PIN,
+    REST,
+    SAMPLER,
+    SERIALISE,
+    SHUT_DOWN,
+    START_UP,
+    UNKNOWN,
+    UNPICKLE,
+    WAIT_ORDER,
+    Finding,
+    TrainerView,
+)
+from headrace.doctor.quantities import duration, percent
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import LoaderFacts
+
+LOOK = {
+    "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
+    "that holds them, are read faster.",
+    "remote": "Look at how many requests a sample makes, and at whether they wait for each other: headrace.Loader over "
+    "the store asks for them ahead, and cache= keeps them on a local disk.",
+    "lookup": "Look at how members are found: tarfile reads its way through the archive, and each worker anew; "
+    "an index of the members is read once.",
+    "scan": "Look at how often archives are opened: their headers are read again each time; keep them open, or keep an "
+    "index of their members.",
+    "decode": "Look at the size at which images are stored against the size that is trained on, at draft or scaled "
+    "decoding, and at a faster decoder.",
+    "transform": "Look at the transforms that cost most: whether they run on the smallest image that will do, on "
+    "uint8, and whether they could run on the device.",
+    "tokenise": "Look at tokenising once, before training, or at a fast tokeniser that takes a batch at a time.",
+    "getitem": "Look at the lines listed under the loader: time in the dataset's own code.",
+    "collate": "Look at the collate function: the default one copies each sample once; padding to the longest and "
+    "loops in Python cost more.",
+    "source": "Look at what it does: unless it fetches ahead, nothing is trained meanwhile. A DataLoader with workers, "
+    "or headrace.ThreadDataLoader, makes batches while the device computes; for slices of a memory map one thread is "
+    "enough, with pin_memory=True for a GPU.",
+    "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
+    "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
+    "wait": "Look at what the workers share: locks, connections, servers.",
+    PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
+    UNKNOWN: "Look at the notes: workers that could not be observed.",
+}
+OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
+"""Categories of stages in which a worker waits for shards, or for locks around shards."""
+_SETTING = re.compile(r"\{(\w+)(?::(\w+))?\}")
+LIBRARIES = {
+    "nvidia": "DALI works ahead in threads of its own: look at {num_threads} of the pipeline; {prefetch_queue_depth} "
+    "only bridges single slow batches.",
+    "webdataset": "Without a loader the pipeline runs in the training thread: webdataset.WebLoader(…, batch_size=None, "
+    "num_workers=…) runs it in workers. Batch in the workers (.batched() in the dataset), and shuffle encoded samples, "
+    "before decode().",
+    "litdata": "Look at max_pre_download= (chunks ahead) of LitData's StreamingDataset, a cache that holds the dataset "
+    "(max_cache_size=, cache_dir= on a local disk), num_workers= of the StreamingDataLoader, and larger chunks.",
+    "streaming": "Look at predownload= (samples ahead) of the StreamingDataset, a local= on a fast disk with a "
+    "cache_limit= that holds the dataset, batch_size= of the dataset, and num_workers=.",
+}
+"""Advice by library. `{setting}` becomes `setting= (now 2)`, without an unknown value; `{setting:name}` renames it."""
+DALI_ON_GPU = ' A GPU that has time for it decodes with device_id= of the pipeline and decoders.image(device="mixed").'
+SAID_ELSEWHERE = {START_UP, SHUT_DOWN, PICKLE, UNPICKLE, SAMPLER, *map(category, (SERIALISE, REST))}
+"""Causes of a wait without a finding: the verdict names them, or `respawn` covers them."""
+COSTLY_LINE = "costly-line"
+MOST_LINES = 4
+
+
+def stage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Yield causes of the loop's wait. The weight is the wait's share of a step times the cause's share of the wait.
+
+    Times are CPU times. A GPU that is still behind does not wait for all of them.
+    """
+    share = view.wait_share or 0.0
+    each = f"of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}"
+    for cause in by_category(view.causes):
+        head = category(cause.name)
+        if cause.share * share < WORTH_SAYING or head in SAID_ELSEWHERE:
+            continue
+        is_stage = head not in WAIT_ORDER
+        by = ", by the stages of the batches that were waited for" if is_stage else ""
+        yield Finding(
+            code=f"stage-{head}" if is_stage else head.replace(" ", "-"),
+            weight=cause.share * share,
+            text=f"{percent(cause.share)} of the wait for data is {named(cause.name)}.",
+            evidence=f"{duration(cause.us)} {each}{by}",
+            advice=source_advice(view, cause.name),
+        )
+
+
+def source_advice(view: TrainerView, cause: str) -> str:
+    """Return advice for a step that waits for `cause`: the script's own line, or a known library's options."""
+    lines = [line for making in view.batch_production[:1] for line in making.lines[:1]]
+    if lines and category(cause) == "getitem" and cause == by_category(view.causes)[0].name:
+        return f"Look at {place_words(lines[0].place)}: that line is {percent(lines[0].share)} of making a batch."
+    label = cause.partition(":")[2]
+    library = label.partition(".")[0] if category(cause) == "source" else ""
+    if category(cause) in OF_STORAGE and view.batch_production:
+        library = _streaming_library(view.loader(view.batch_production[0].loader))
+    if library not in LIBRARIES:
+        return LOOK.get(category(cause), "Look at the stage in the HTML page.")
+    loader = next((one for one in view.trainer.loaders if label.startswith(f"{one.facts.get('source')}, ")), None)
+    settings = (loader.facts.get("settings") if loader is not None else None) or {}
+
+    def written(found: re.Match[str]) -> str:
+        value = settings.get(found[1])
+        return f"{found[2] or found[1]}=" + ("" if value is None else f" (now {value})")
+
+    on_gpu = DALI_ON_GPU if library == "nvidia" and view.has_gpu else ""
+    return _SETTING.sub(written, LIBRARIES[library]) + on_gpu
+
+
+def _streaming_library(loader: LoaderFacts | None) -> str:
+    """Return the library of a dataset, or of its base class, that downloads and caches shards itself; else empty."""
+    facts = {} if loader is None else loader.facts
+    bases = ((facts.get("described") or {}).get("dataset") or {}).get("bases") or []
+    libraries = (str(name).partition(".")[0] for name in [facts.get("dataset"), *bases])
+    return next((one for one in libraries if one in ("litdata", "streaming")), "")
+
+
+def line_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Yield the lines in which the loader that steps wait for most spends its time, heaviest first.
+
+    The weight is the line's share of making a batch, times the share of a step that waits for data: 5 % or more.
+    """
+    wait = view.wait_share or 0.0
+    making = next((one for one in view.batch_production if one.loader in view.training.fed), None)
+    for line in [] if making is None or wait < BOUND else making.lines[:MOST_LINES]:
+        if line.share * wait < BOUND:
+            return
+        yield Finding(
+            code=COSTLY_LINE,
+            weight=line.share * wait,
+            text=f"{place_words(line.place)} is {percent(line.share)} of making a batch.",
+            evidence="by stack samples, with the library calls that the line makes",
+            advice="",
+        )
+
+
+STAGES = Cause(
+    findings={
+        "stage-…": "A stage of making a batch, or a part of the wait that no stage explains, is 1 % of a step or more.",
+    },
+    find=of_steps(stage_findings),
+    order=LEADS,
+)
+LINES = Cause(
+    findings={COSTLY_LINE: "A line of the script takes 5 % of a step or more in making batches, by stack samples."},
+    find=of_steps(line_findings),
+    order=APART,
+)

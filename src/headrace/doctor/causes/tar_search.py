@@ -1,0 +1,72 @@
+"""Members of an archive that `tarfile` searches for."""
+
+from __future__ import annotations
+
+import functools
+
+from headrace.doctor.causes.case import LOW, MEDIUM, WORTH, Case, sample_us, share_of
+from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
+from headrace.doctor.causes.remedy import ONE_LINE
+from headrace.doctor.edits import WantedEdit
+from headrace.doctor.quantities import duration, percent
+from headrace.doctor.simulate import Change, factor, scaled
+
+COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+ASSUMED = (0.0, 0.2)
+SCAN_ASSUMED = (0.0, 0.5)
+"""Range for header scans. Listing all members creates one object each, even with an index."""
+
+
+def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose an index of the archive in place of `tarfile`'s search."""
+    lookups, scans = case.stages("lookup", label="tarfile"), case.stages("scan", label="tarfile")
+    searching = [*lookups, *scans]
+    if not searching and not case.stages("read", label="tarfile"):
+        return None
+    if case.facts.get("iterable") is True and share_of(lookups) < WORTH:
+        return None  # a stream reads members in sequence without look-ups
+    share = share_of(searching)
+    if share < WORTH:
+        return None
+    read = [] if case.session.survey is None else [one.path for one in case.session.survey.files]
+    archives = [path for path in read if path.endswith((".tar", *COMPRESSED))]
+    if archives and all(path.endswith(COMPRESSED) for path in archives):
+        return None  # members can be found only by unpacking what is before
+    code, timed = kind.code, case.calibrations
+    of_lookups = factor(timed, code, "look-up", assumed=ASSUMED, present_us=sample_us(lookups))
+    of_scans = factor(timed, code, "header", assumed=SCAN_ASSUMED)
+    parts = [part for part in ((lookups, of_lookups), (scans, of_scans)) if share_of(part[0]) >= WORTH]
+    bases = " ".join(dict.fromkeys(left.basis for _, left in parts))
+
+    def leaving(which: str) -> Change:
+        """Return the change that scales each stage by its factor's `least`, `usual` or `most`."""
+        changes = [scaled(stages)(getattr(left, which)) for stages, left in parts]
+        return lambda setup: functools.reduce(lambda before, change: change(before), changes, setup)
+
+    return kind.tried(
+        case,
+        leaving("usual"),
+        prediction=case.predict_between(*(leaving(which) for which in ("usual", "least", "most"))),
+        why=f"tarfile finds members by reading its way through the archive: {duration(sample_us(searching))} a sample, "
+        f"{percent(share)} of making a batch. {bases}".rstrip(),
+        confidence=MEDIUM if all(left.is_measured for _, left in parts) else LOW,
+        wanted=WantedEdit(indexed_tar=True),
+        injects=True,
+    )
+
+
+CAUSE = Cause(
+    remedies=[
+        RemedyKind(
+            "indexed-tar",
+            "an index of the tar in place of tarfile's search",
+            "Find members of an archive by an index, in place of `tarfile`'s search",
+            ONE_LINE,
+            indexed_tar,
+            hint="headrace.IndexedTar(path) in place of tarfile.open(path)",
+            costs=("an index alongside the archive, made once by one pass over its headers",),
+            key="indexed_tar",
+            value="`true`",
+        )
+    ]
+)
