@@ -26,7 +26,6 @@
     ├── BudgetError                     a step with a single sample does not fit in device memory
     ├── RankError (RuntimeError)        another rank ended or did not arrive
     ├── TooManyBadSamplesError          the number of bad samples exceeds `max_bad`
-    ├── TuneError (RuntimeError)        a command's run shows no DataLoader to tune
     ├── SessionError (ValueError)       a file is not a doctor session of a supported version
     └── StateError (ValueError)         a saved state does not match this loader
 
@@ -168,17 +167,6 @@ class RankError(HeadraceError, RuntimeError):
 
 class StateError(HeadraceError, ValueError):
     """Saved state that does not match the loader."""
-
-
-class TuneError(HeadraceError, RuntimeError):
-    """Command without a DataLoader to tune.
-
-    `status` is the exit status to return: the command's own if it failed.
-    """
-
-    def __init__(self, message: str, *, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class SessionError(HeadraceError, ValueError):

@@ -1,1 +1,1 @@
-"""Command-line verbs other than the doctor: bench, demo, index, peek, stage, unpack, tune."""
+"""Command-line verbs other than the doctor: bench, demo, index, peek, stage, unpack."""

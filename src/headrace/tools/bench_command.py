@@ -1,9 +1,8 @@
-"""`headrace bench`, `demo` and `tune`: command-line verbs that measure loaders."""
+"""`headrace bench` and `demo`: command-line verbs that measure loaders."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -148,41 +147,3 @@ def demo(
     bench(str(path), threads=threads, batch_size=batch_size, dtype=dtype, rounds=rounds, images=images, json=json)
     taken = size_text(sum(file.stat().st_size for file in path.rglob("*.jpg")))
     say(console, [f"The images stay for the next demo: {taken}. To remove them: rm -r {shlex.quote(str(path))}"])
-
-
-TuneCommand = Annotated[
-    list[str], typer.Argument(metavar="-- COMMAND...", help="What trains, as a shell would start it.")
-]
-TuneSteps = Annotated[int, typer.Option(min=20, help="Steps to measure in each run; then the run ends.")]
-TuneRuns = Annotated[int, typer.Option(min=1, help="Runs at most, that of the script as it is included.")]
-TuneSeconds = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="What all runs may take together.")]
-
-
-def tune(
-    command: TuneCommand,
-    *,
-    steps: TuneSteps = 60,
-    runs: TuneRuns = 3,
-    max_seconds: TuneSeconds = 120.0,
-    json: Json = None,
-) -> None:
-    """Find num_workers, prefetch_factor, pin_memory and persistent_workers for a DataLoader.
-
-    Example: headrace tune -- python train.py. Nothing of the script changes: arguments are set from outside, in a few
-    short runs. The exit status is the command's own where it failed, and 125 where there is nothing to tune.
-    """
-    from headrace.doctor.attach import DOCTOR_FAILED
-    from headrace.doctor.report import Outputs, show_tuning
-    from headrace.doctor.tuning import tune as find
-    from headrace.errors import HeadraceError, TuneError
-
-    outputs = Outputs(json=json)
-    try:
-        outputs.check()
-        result = find(command, outputs, steps=steps, most_runs=runs, most_s=max_seconds)
-    except HeadraceError as error:
-        typer.echo(f"headrace: {error}", err=True)
-        raise typer.Exit(error.status if isinstance(error, TuneError) else DOCTOR_FAILED) from None
-    sys.stdout.flush()
-    show_tuning(result, outputs.console())
-    write_json(json, result.document())

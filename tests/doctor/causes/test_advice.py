@@ -307,13 +307,3 @@ def test_an_index_is_not_advised_for_a_stream() -> None:
     assert "indexed-tar" in [one.code for one in prescribed(made(MadeRun(stages=scans))).remedies]
     stream = MadeRun(stages={**scans, "lookup:tarfile member": 20}, facts={"iterable": True})
     assert "indexed-tar" not in [one.code for one in prescribed(made(stream)).remedies]
-
-
-def test_a_list_of_pictures_of_floats_is_sent_as_bytes() -> None:
-    """Detectors take lists: each picture is a tensor of its own, with boxes and masks that have small dtypes."""
-    pictures = " ".join(f"float32[3,400,{500 + number}]" for number in range(8))
-    session = with_batches(made(MadeRun(pickle=500, unpickle=3_000)), f"{pictures} float32[5,4] int64[5]", 19_300_000)
-    found = helping(session, "smaller-samples")
-    assert quantities(found.why)[-2:] == ["8", "25 %"]
-    one = with_batches(made(MadeRun(unpickle=3_000)), "float32[3,1000,640]", 7_680_000)
-    assert not is_listed(one, "smaller-samples")

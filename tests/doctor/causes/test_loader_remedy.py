@@ -26,7 +26,6 @@ pytestmark = pytest.mark.usefixtures("kept_simulations")
 
 SLOW = MadeRun(stages={"decode:Pillow load": 36_000, "collate:default": 4_000}, cpu=1.0, facts={"length": 100})
 """40 ms a batch in two workers: a step takes 20 ms, and 3.5 ms of them are the training's own."""
-IMAGES = ("float32[4,3,64,64] int64[4]", 4 * 3 * 64 * 64 * 4 + 32)
 MODULE = "import headrace as hr\n"
 PARTS = [
     AdoptedPart("ImageFolder('/data')", "train.py:9", "hr.open('/data')", "exact"),

@@ -26,9 +26,9 @@ from report_pages import text
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.report.view import report_view
-from headrace.doctor.session.after_run import Calibration, MachineSurvey, SeenFile, SeenFolder, StagingPlace
+from headrace.doctor.session.after_run import Calibration, MachineSurvey
 from headrace.doctor.session.model import Session, SessionNote
-from headrace.doctor.session.producers import FileOpens
+from headrace.doctor.session.producers import FileOpens, OpenedFile
 from headrace.doctor.simulate import Prediction
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
@@ -42,7 +42,6 @@ TAR = MadeRun(
 """12 + 8 + 0.5 ms a batch in two workers: a step takes 10.25 ms."""
 BOUND = MadeRun(stages={"decode:Pillow load": 500})
 """Nothing is waited for."""
-IMAGES = ("float32[4,3,512,512] int64[4]", 4 * 3 * 512 * 512 * 4 + 32)
 
 
 def predicted(prediction: Prediction | None, us: float) -> None:
@@ -142,7 +141,7 @@ def test_a_longer_queue_makes_no_batch_faster() -> None:
 @pytest.mark.parametrize(
     ("run", "codes"),
     [
-        (MadeRun(workers=0), {"prefetch", "persistent-workers", "smaller-samples"}),
+        (MadeRun(workers=0), {"prefetch", "persistent-workers"}),
         (MadeRun(), {"pin-memory", "device-prefetch"}),
         (MadeRun(stages={"getitem:rest": 9_000}), {"image-reader"}),
     ],
@@ -228,28 +227,11 @@ def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
 
 
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
-    session = with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar.gz", 9, 3)]))
+    session = made(TAR)
+    session.opened = FileOpens(files=[OpenedFile("/data/train.tar.gz", 3)])
     assert not is_listed(session, "indexed-tar")
-    helping(with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar", 9, 3)])), "indexed-tar")
-
-
-def test_smaller_samples() -> None:
-    session = with_batches(made(MadeRun(pickle=500, unpickle=3_000)), *IMAGES)
-    found = helping(session, "smaller-samples")
-    assert "25 %" in quantities(found.why)
-    assert found.changes is None
-    assert "float32[4,3,512,512] as uint8" in found.hint
-
-
-def test_samples_that_are_small_already() -> None:
-    session = with_batches(made(MadeRun(unpickle=3_000)), "uint8[4,3,512,512]", 4 * 3 * 512 * 512)
-    assert not is_listed(session, "smaller-samples")
-
-
-def test_samples_that_travel_quickly() -> None:
-    session = with_batches(made(FEW), *IMAGES)
-    assert not is_listed(made(FEW), "smaller-samples")
-    assert not is_listed(session, "smaller-samples")
+    session.opened = FileOpens(files=[OpenedFile("/data/train.tar", 3)])
+    helping(session, "indexed-tar")
 
 
 TEXTS = MadeRun(stages={"tokenise:BertTokenizer": 12_000, "collate:default": 1_000})
@@ -298,48 +280,11 @@ def test_a_cache_that_does_not_fit() -> None:
 
 
 STORED = MadeRun(stages={"read:file": 9_000, "collate:default": 500}, cpu=0.1)
-PLACES = [StagingPlace("/dev/shm", 8 * GB, "memory"), StagingPlace("/nvme", 100 * GB, "disk")]
-
-
-@pytest.mark.parametrize(
-    ("size", "place"), [(GB, "/dev/shm"), (30 * GB, "/nvme")], ids=["memory has room", "only the disk has room"]
-)
-def test_files_are_staged_where_they_fit(size: int, place: str) -> None:
-    survey = MachineSurvey([SeenFile("/data/a.tar", size, 9)], PLACES)
-    found = helping(with_survey(made(STORED), survey), "staging")
-    assert quantities(found.why) == ["2.0 ms", "85 %"]
-    assert place in found.hint
-
-
-def test_files_that_fit_nowhere() -> None:
-    survey = MachineSurvey([SeenFile("/data/a.tar", 90 * GB, 9)], PLACES)
-    assert not is_listed(with_survey(made(STORED), survey), "staging")
-
-
-def images(size: int, *, files: int = 1000, sized: int = 1000, opens: int = 900, is_whole: bool = True) -> SeenFile:
-    return SeenFile("/data/im[g]", size, 0, opens, SeenFolder(files, 500, [".jpg"], True, sized, is_whole))
-
-
-def test_a_folder_is_staged_as_a_whole() -> None:
-    survey = MachineSurvey([images(GB, files=100_000), SeenFile("/dev/shm/a.bin", 50 * GB, 0, 9)], PLACES)
-    found = helping(with_survey(made(STORED), survey), "staging")
-    assert quantities(found.costs[0]) == ["1.0 GB", "1,000", "100,000"]
-    assert "'/data/im[g]' /dev/shm/" in found.hint
-
-
-def test_opens_that_are_not_told_one_by_one_are_not_staged() -> None:
-    session = with_survey(made(STORED), MachineSurvey([SeenFile("/data/a.bin", GB, 0, 50)], PLACES))
-    session.opened = FileOpens(rest=50)
-    assert quantities(helping(session, "staging").title) == ["50 %"]
-
-
-def test_a_folder_whose_size_is_not_known() -> None:
-    survey = MachineSurvey([images(0, files=200_000, sized=0, is_whole=False)], PLACES)
-    assert not is_listed(with_survey(made(STORED), survey), "staging")
 
 
 def test_files_that_are_in_memory_anyway() -> None:
     session = made(STORED)
+    assert quantities(helping(session, "staging").why) == ["2.0 ms", "85 %"]
     session.machines[0].processes = {maker.pid: {"read_call_bytes": 1000, "read_bytes": 30} for maker in session.makers}
     assert not is_listed(session, "staging")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from statistics import median
 
@@ -14,45 +13,24 @@ from headrace.doctor.edits import WantedEdit
 from headrace.doctor.measure import (
     Finding,
     Host,
-    TrainerView,
-    at_hand_us,
-    host_of,
-    replayed_threads,
-    spun_us,
 )
-from headrace.doctor.quantities import counted, duration, number, percent
-from headrace.doctor.session.trainers import Trainer
+from headrace.doctor.quantities import counted, number, percent
 from headrace.doctor.simulate import SHARED, Change, Factor, FeedSetup, StageChange
 
-THREADS, SPINNING, WORKERS = "threads", "spinning-threads", "workers-cores"
-CROWDED = {THREADS, WORKERS, SPINNING, "cpu-throttled"}
+THREADS, WORKERS = "threads", "workers-cores"
+CROWDED = {THREADS, WORKERS, "cpu-throttled"}
 """Codes of findings that report too few cores for the workers."""
 POOLS = ("torch_threads", "omp_threads", "opencv_threads")
 """Names of the facts that hold a process's thread pool sizes."""
 CONTENDED = 0.1
 """Reporting threshold: share of time that threads wait for a core."""
-FULL = 0.85
-"""Share of busy cores from which runnable work sometimes waits for a core."""
-SPUN = 0.05
-"""Reporting threshold: share of a step that spinning threads take."""
-SHARED_WORK = 1.2
-"""Mean number of busy threads in a step alone, from which threads share the step's work."""
 TAKEN = 0.15
 """Reporting threshold: share of the cores that other processes use."""
 
 
-def core_findings(run: Run) -> Iterator[Finding]:
-    """Yield shortages of cores on each machine.
-
-    Spinning threads of a training process replace the thread count, unless workers have thread pools: those are too
-    many threads in any case.
-    """
-    host = None if run.view is None else host_of(run.session, run.view.trainer)
-    spinning = None if host is None or run.view is None else spinning_threads(host, run.view)
-    if spinning is not None:
-        yield spinning
-    is_trainers_alone = spinning is not None and host is not None and (worker_threads(host) or 1) <= 1
-    yield from (one for one in of_machines(_shortages)(run) if one.code != THREADS or not is_trainers_alone)
+def core_findings(run: Run) -> Iterable[Finding]:
+    """Yield shortages of cores on each machine."""
+    return of_machines(_shortages)(run)
 
 
 def is_crowded(run: Run) -> bool:
@@ -93,51 +71,6 @@ def too_many_threads(host: Host) -> Finding | None:
         "Set torch.set_num_threads(1), OMP_NUM_THREADS=1, and cv2.setNumThreads(0) where OpenCV is used, in the "
         "workers (worker_init_fn), and start as many workers as there are cores.",
     )
-
-
-def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
-    """Find threads of a training process that spin while they wait for each other or for the next step.
-
-    Spinning does harm if no core is free: it takes cores from workers. A thread that shares its core with a worker also
-    delays all other threads.
-    """
-    pid, busy, bound_us = view.trainer.pid, host.mean("cpu_cores_busy"), at_hand_us(view)
-    is_full = busy is None or busy >= FULL * (host.cores or math.inf)
-    in_threads = not host.workers and any(one.threads for one in view.batch_production)
-    if view.budget is None or not is_full or host.pool(pid) <= 1 or host.wait_policy(pid) is not None:
-        return None
-    if not host.workers and not in_threads:
-        return None
-    step_us = view.budget.mean_us
-    own_us = step_us * (1 - (view.wait_share or 0.0))
-    # A Loader's threads compute in the same process, so CPU time used during a wait includes theirs.
-    spun = 0.0 if in_threads else spun_us(view.training) / step_us
-    slowed = 0.0 if bound_us is None else (own_us - bound_us) / step_us
-    if not _share_work(view.trainer) or spun + max(slowed, 0.0) < SPUN:
-        return None
-    makers = "the Loader's threads" if in_threads else "workers"
-    spinning = f"for {percent(spun)} of each step while it waits for data"
-    if slowed > spun:
-        alongside = f"a step takes {duration(own_us)} alongside {makers}, and {duration(bound_us)} without them"
-        spinning = f"while they wait for each other: without data waits {alongside}"
-    used = (
-        f"; besides the training thread they used {duration(spun_us(view.training))} of CPU time a step in such waits"
-    )
-    return Finding(
-        SPINNING,
-        min(spun + max(slowed, 0.0), 1.0),
-        f"Threads of the training process spin {spinning}.",
-        f"torch computes with {host.pool(pid)} OpenMP threads, which spin for milliseconds after each piece of work"
-        f"{'' if in_threads else used}",
-        "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
-        "(torch.set_num_threads).",
-    )
-
-
-def _share_work(trainer: Trainer) -> bool:
-    """Return True if threads share the work of a step alone, or if this was not measured."""
-    threads = replayed_threads(trainer)
-    return threads is None or threads >= SHARED_WORK
 
 
 def too_many_workers(host: Host) -> Finding | None:
@@ -256,9 +189,6 @@ CAUSE = Cause(
         "cpu-throttled": "The processes were throttled in 2 % of the CPU quota's periods or more.",
         THREADS: "The libraries' threads of workers and trainers exceed the cores, and work waited for a core (10 %), "
         "or that was not measured. A worker counts with its largest pool; with a GPU a trainer counts 1.",
-        SPINNING: "Cores are busy (85 %), the training process computes with several OpenMP threads, and these use CPU "
-        "time while it waits for workers' batches, or its steps take longer alongside workers than without them: both "
-        "together 5 % of a step.",
         WORKERS: "There are more single-threaded workers than cores, and work waited for a core (10 %).",
         "cpu-stolen": "The hypervisor gave 2 % of the cores or more to other machines.",
     },

@@ -1,4 +1,4 @@
-"""Parts of a run that differ: its first steps, its loaders, and its evaluations."""
+"""Parts of a run that differ: its first steps, and its evaluations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.doctor.measure import (
     step_parts,
     whole_fact,
 )
-from headrace.doctor.quantities import counted, duration, number, percent, times
+from headrace.doctor.quantities import counted, duration, percent, times
 from headrace.doctor.session.model import Session
 
 EVALUATION_WAITS = "evaluation"
@@ -34,9 +34,8 @@ SLOWER = 1.3
 
 
 def epoch_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield differences between steps, between loaders, and between training and evaluation."""
+    """Yield differences between steps, and between training and evaluation."""
     yield from _first_steps(view)
-    yield from _slower_loader(view)
     yield from _evaluation(view)
 
 
@@ -76,26 +75,6 @@ def _first_steps(view: TrainerView) -> Iterator[Finding]:
         f"{steady_wait}",
         "A long run is faster than its first steps: measure more of it with --steps. At first the page cache is "
         "cold, caches fill, and torch.compile and cuDNN choose their kernels.",
-    )
-
-
-def _slower_loader(view: TrainerView) -> Iterator[Finding]:
-    """Find the loader that the steps wait for most, out of several."""
-    waited = view.waited_us
-    whole, share = sum(waited.values()), view.wait_share or 0.0
-    if len(waited) < 2 or not whole or share < BOUND:
-        return
-    slowest, *others = sorted(waited, key=lambda loader: -waited[loader])
-    rest = ", ".join(f"{percent(waited[one] / whole)} for {_loader_words(view, one)}" for one in others)
-    us = waited[slowest] / max(len(view.training.steps), 1)
-    yield Finding(
-        "slower-loader",
-        share * waited[slowest] / whole,
-        f"Of {number(len(waited))} loaders that steps take batches of, {_loader_words(view, slowest)} is waited for: "
-        f"{percent(waited[slowest] / whole)} of the wait for data.",
-        f"{duration(us)} of each {view.training.unit}; {rest}",
-        "Remedies below are for this loader. Divide the workers among the loaders by the cost of their batches; one "
-        "slow loader holds up the others' batches, however many are ready.",
     )
 
 
@@ -161,10 +140,9 @@ def _loader_words(view: TrainerView, number: int) -> str:
 CAUSE = Cause(
     findings={
         "first-steps": "The first steps take 1.3 times as long as the steady state, or longer.",
-        "slower-loader": "Steps take batches of several loaders, and wait mostly for one.",
         EVALUATION_WAITS: "Evaluations take 1 % of the time or more.",
     },
     find=of_steps(epoch_findings),
     order=APART,
-    explains=("first-steps", "slower-loader", EVALUATION_WAITS),
+    explains=("first-steps", EVALUATION_WAITS),
 )

@@ -1,4 +1,4 @@
-"""The training loop itself: its work on batches, its reads of tensors and its prints."""
+"""The training loop itself: its work on batches, and its reads of tensors."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ from headrace.doctor.simulate import FeedSetup, StageChange, name_of
 MOST_LINES = 3
 WORTH_A_LINE = 0.1
 """Minimum share of the samples for a line to be named."""
-READS, PRINTS = "loop-reads", "loop-prints"
-"""Codes of findings and of remedies."""
+READS = "loop-reads"
+"""Code of the finding and of the remedy."""
 MOST_PLACES = 3
 READ = "Tensor."
 """Prefix of calls that read a tensor; `Tensor.__repr__()` counts as printing."""
 TEXT = "Tensor.__repr__()"
-HINT = {
-    READS: "add up on the device (total += loss.detach()), and call .item() once in N steps; read a whole tensor with "
-    "one .tolist() in place of a call for each number",
-    PRINTS: "print and log once in N steps, without whole tensors; a progress bar has mininterval= for this",
-}
+HINT = (
+    "add up on the device (total += loss.detach()), and call .item() once in N steps; read a whole tensor with one "
+    ".tolist() in place of a call for each number"
+)
 
 
 def loop_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield the training thread's work on batches, then the reads of tensors and prints that take long."""
+    """Yield the training thread's work on batches, then the reads of tensors that take long."""
     share, unit = view.share(DATA_WORK), view.training.unit
     if share >= WORTH:
         yield Finding(
@@ -128,36 +127,28 @@ class CallsFromPlace:
     calls: float
     us: float
 
-    @property
-    def code(self) -> str:
-        return READS if self.what.startswith(READ) and self.what != TEXT else PRINTS
-
 
 def _call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield the cost per step of reading tensors and of printing, if it is large."""
-    for code in (READS, PRINTS):
-        found = [one for one in loop_calls(session, view) if one.code == code]
-        us = sum(one.us for one in found)
-        share = _gain(view, found)
-        if share < WORTH or view.budget is None:
-            continue
-        first, unit = found[0], view.training.unit
-        takes = f"{percent(us / view.budget.mean_us)} of each {unit}"
-        waits = any(one.waits for one in found)
-        bound = f"waits for the device; that costs up to {percent(share)} of each {unit}" if waits else f"takes {takes}"
-        most = "most" if first.us >= us / 2 else percent(first.us / us)
-        doing, done = ("Reading tensors in the training loop", "reads") if code == READS else ("Printing", "writes")
-        yield Finding(
-            code,
-            share,
-            f"{doing} {bound}, {most} of it by {first.what}{_at(first)}.",
-            _calls_evidence(found, us, unit, waits),
-            f"Look at how often it {done}: {HINT[code]}.",
-        )
+    """Yield the cost per step of reading tensors, if it is large."""
+    found = loop_calls(session, view)
+    us, share = sum(one.us for one in found), _gain(view, found)
+    if share < WORTH or view.budget is None:
+        return
+    first, unit, waits = found[0], view.training.unit, any(one.waits for one in found)
+    takes = f"takes {percent(us / view.budget.mean_us)} of each {unit}"
+    bound = f"waits for the device; that costs up to {percent(share)} of each {unit}" if waits else takes
+    most = "most" if first.us >= us / 2 else percent(first.us / us)
+    yield Finding(
+        READS,
+        share,
+        f"Reading tensors in the training loop {bound}, {most} of it by {first.what}{_at(first)}.",
+        _calls_evidence(found, us, unit, waits),
+        f"Look at how often it reads: {HINT}.",
+    )
 
 
 def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
-    """Return the calls of a mean step by callee and line, slowest first.
+    """Return the reads of tensors in a mean step by callee and line, slowest first.
 
     The calls come from the watched steps within the observed window, or from all watched steps if there are none.
     """
@@ -175,7 +166,11 @@ def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
         for what, place, waits, calls, us in one["calls"]:
             before = sums.get((what, place, bool(waits)), (0, 0))
             sums[what, place, bool(waits)] = before[0] + calls, before[1] + us
-    found = [CallsFromPlace(*key, calls / count, us / count) for key, (calls, us) in sums.items() if count]
+    found = [
+        CallsFromPlace(*key, calls / count, us / count)
+        for key, (calls, us) in sums.items()
+        if count and key[0].startswith(READ) and key[0] != TEXT
+    ]
     return sorted(found, key=lambda one: -one.us)
 
 
@@ -194,7 +189,7 @@ def _gain(view: TrainerView, found: Sequence[CallsFromPlace]) -> float:
 
 def fewer(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to read tensors less often, if this takes long."""
-    found = [one for one in loop_calls(case.session, case.view) if one.code == kind.code]
+    found = loop_calls(case.session, case.view)
     share = _gain(case.view, found)
     if share < WORTH:
         return None
@@ -231,11 +226,10 @@ CAUSE = Cause(
         "data-work": "The training loop itself works on batches for 2 % of a step or more.",
         "before-model": "2 % of a step or more passes before the model is called, where no source of batches was seen.",
         READS: "The training loop reads tensors, and so waits for the device, for 2 % of a step or more.",
-        PRINTS: "The training loop prints for 2 % of a step or more.",
     },
     find=of_steps(loop_findings),
     order=LEADS,
-    explains=(READS, PRINTS),
+    explains=(READS,),
     remedies=[
         RemedyKind(
             "data-work",
@@ -252,7 +246,7 @@ CAUSE = Cause(
             "Read tensors (`.item()`) in one step of many, where reading takes 2 % of a step",
             FEW_LINES,
             fewer,
-            hint=HINT[READS],
+            hint=HINT,
             costs=("figures come later",),
         ),
     ],

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from headrace.doctor.causes.case import WORTH, Case, case_of
 from headrace.doctor.causes.cause import Proposal, RemedyKind, all_causes
-from headrace.doctor.causes.cores import CROWDED, SPINNING
+from headrace.doctor.causes.cores import CROWDED
 from headrace.doctor.causes.epochs import EVALUATION_WAITS
 from headrace.doctor.causes.loader import EXACT
 from headrace.doctor.causes.outcomes import ProofOutcome, left_out, outcomes
@@ -253,8 +253,7 @@ def slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[
     """Yield a sentence if workers slow the training down, so that a step on cached batches is shorter."""
     bounds = None if prescription is None or prescription.stop else prescription.lower_bounds
     waits = diagnosis.wait_share
-    is_said = any(one.code == SPINNING for one in diagnosis.findings)
-    if bounds is None or bounds.replay_us is None or waits is None or is_said:
+    if bounds is None or bounds.replay_us is None or waits is None:
         return
     own_us = bounds.observed_us * (1 - waits)
     if bounds.replay_us < SLOWED * own_us:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from headrace.doctor.causes.case import MEDIUM, WORTH, Case, sample_us
@@ -13,7 +12,6 @@ from headrace.doctor.causes.remedy import ONE_LINE
 from headrace.doctor.causes.stage_names import category
 from headrace.doctor.measure import Finding, Host
 from headrace.doctor.quantities import duration, percent, size
-from headrace.doctor.session.after_run import SeenFile
 from headrace.doctor.session.producers import BatchProducer
 from headrace.doctor.simulate import StageChange, name_of
 
@@ -22,9 +20,6 @@ FROM_DISK = "reads-from-disk"
 LEAST_FROM_DISK = 0.2
 """Reporting threshold: share of read bytes that came from storage rather than the page cache."""
 READ_BYTES_PER_S = 1 << 20
-ROOM = 2.0
-"""Required free space as a multiple of the files' size, which leaves space for the run."""
-MEMORY = "/dev/shm/"
 
 
 def storage_findings(run: Run) -> Iterator[Finding]:
@@ -100,88 +95,19 @@ def _makers(case: Case) -> list[BatchProducer]:
     return [maker for maker in case.session.makers if maker.trainer == case.view.trainer.pid]
 
 
-@dataclass(frozen=True)
-class FilesRead:
-    """Files that the workers read and that are not already in memory."""
-
-    sized: list[SeenFile]
-    unsized: list[SeenFile]
-    """Folders that were not listed completely."""
-    rest: int
-    """Number of opens of other, unknown files."""
-
-    @property
-    def bytes(self) -> int:
-        return sum(one.bytes for one in self.sized)
-
-    @property
-    def size(self) -> str:
-        """Return the size as text, with the basis of an estimate."""
-        whole = size(self.bytes)
-        guessed = [one.folder for one in self.sized if one.folder is not None and one.folder.sized < one.folder.files]
-        if not guessed:
-            return whole
-        sizes, files = sum(one.sized for one in guessed), sum(one.files for one in guessed)
-        return f"about {whole} (by the sizes of {sizes:,} of {files:,} files)"
-
-    @property
-    def share(self) -> float:
-        """Return the share of opens that go to these files; 1 if one stays open between reads."""
-        if any(one.folder is None and one.seen > one.opens for one in self.sized):
-            return 1.0
-        known = sum(one.opens for one in self.sized)
-        return known / (known + self.rest) if known else 1.0
-
-
-def _files_read(case: Case) -> FilesRead | None:
-    """Return the files that workers read; None if unknown."""
-    survey = case.session.survey
-    if survey is None or not survey.files:
-        return None
-    found = [one for one in survey.files if not one.path.startswith(MEMORY)]
-    unsized = [one for one in found if one.folder is not None and not one.folder.is_whole]
-    return FilesRead([one for one in found if one not in unsized], unsized, case.session.opened.rest)
-
-
-def _places(case: Case) -> dict[str, float]:
-    """Return the free bytes in each place for copies. Copies in memory must fit alongside the run itself."""
-    survey, memory = case.session.survey, case.free_bytes
-    return {
-        one.path: one.free_bytes if memory is None or one.kind != "memory" else min(one.free_bytes, memory)
-        for one in ([] if survey is None else survey.places)
-    }
-
-
 def staging(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose copies of the files in memory or on a local disk."""
     share = waiting_share(case)
     cached = _cached_share(case)
     if share < WORTH or (cached is not None and 1 - cached < LEAST_FROM_DISK):
         return None
-    why = (
-        f"Workers wait {duration(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
-    )
-    files = _files_read(case)
-    place, room, left = "/dev/shm", "room for the files", StageChange(wait=0.0)
-    if files is not None:
-        fits = (place for place, free in _places(case).items() if files.sized and files.bytes <= free / ROOM)
-        place = "" if files.unsized else next(fits, "")
-        if not place:
-            return None
-        room, left = f"{files.size} in {place}, copied before each run", StageChange(wait=1 - files.share)
-        some = "" if files.share == 1 else f" of {percent(files.share)} of the reads"
-        kind = kind.titled(f"the files{some} in {place}")
-    doing = f"copy the files that it reads to {place} before each run"
-    if files is not None and len(files.sized) == 1:
-        doing = f"cp -r {shlex.quote(files.sized[0].path)} {place}/"
-    waits = {name_of(one): left for one in case.stages("read", "lookup", "scan")}
+    waits = {name_of(one): StageChange(wait=0.0) for one in case.stages("read", "lookup", "scan")}
     return kind.tried(
         case,
         lambda setup: replace(setup, storage=None, stages={**waits, **setup.stages}),
-        why=why,
+        why=f"Workers wait {duration(waiting_us(case))} a sample for files to be read, {percent(share)} of making a "
+        "batch.",
         confidence=MEDIUM,
-        costs=[room],
-        hint=f"{doing}, and give the script that path",
     )
 
 
@@ -214,6 +140,8 @@ CAUSE = Cause(
             "Copy the files into memory, or onto a local disk",
             ONE_LINE,
             staging,
+            hint="headrace stage DATA /dev/shm/data copies them and checks that they fit; give the script that path",
+            costs=("room for the files, and a copy before each run",),
         )
     ],
 )

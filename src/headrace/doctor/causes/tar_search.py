@@ -28,8 +28,7 @@ def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
     share = share_of(searching)
     if share < WORTH:
         return None
-    read = [] if case.session.survey is None else [one.path for one in case.session.survey.files]
-    archives = [path for path in read if path.endswith((".tar", *COMPRESSED))]
+    archives = [one.path for one in case.session.opened.files if one.path.endswith((".tar", *COMPRESSED))]
     if archives and all(path.endswith(COMPRESSED) for path in archives):
         return None  # members can be found only by unpacking what is before
     code, timed = kind.code, case.calibrations

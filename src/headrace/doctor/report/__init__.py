@@ -7,5 +7,4 @@ from headrace.doctor.report.outputs import Outputs, UnreadConsole, document, wri
 from headrace.doctor.report.run_text import versions
 from headrace.doctor.report.terminal import show
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
-from headrace.doctor.report.tuned import Paste, TuneReport, show_tuning
 from headrace.doctor.report.view import ReportView, report_view
