@@ -19,7 +19,6 @@ from headrace.doctor.report.html.charts import (
     buckets,
     columns,
     measures,
-    plain_axis,
     round_step,
     stacked,
     time_axis,
@@ -31,16 +30,11 @@ LENGTHS = st.floats(1e-3, 1e12, allow_nan=False)
 
 @given(LENGTHS)
 def test_an_axis_begins_at_zero_and_ends_just_above_the_longest(most: float) -> None:
-    axis = plain_axis(most)
+    axis = time_axis(most)
     assert axis.ticks[0] == (0, "0")
     assert axis.top >= most * (1 - 1e-6)
     assert axis.ticks[-2][0] <= most * (1 + 1e-6)
     assert 2 <= len(axis.ticks) <= 6
-
-
-@given(st.floats(0, 1e6))
-def test_counts_have_whole_ticks(most: float) -> None:
-    assert all(re.fullmatch(r"\d+(e\+\d+)?", text) for _, text in plain_axis(most, whole=True).ticks)
 
 
 @given(LENGTHS)
@@ -49,11 +43,6 @@ def test_a_time_axis_has_a_unit_of_which_it_holds_one(most_us: float) -> None:
     in_unit = most_us / {"s": 1e6, "ms": 1e3, "µs": 1.0}[axis.unit]
     assert in_unit >= 1 or axis.unit == "µs"
     assert axis.top >= most_us * (1 - 1e-6)
-
-
-def test_an_axis_of_nothing_is_still_one() -> None:
-    assert plain_axis(0, whole=True).top == 1
-    assert time_axis(0).top > 0
 
 
 @pytest.mark.parametrize(("count", "apart"), [(1, 1), (6, 1), (7, 2), (200, 50), (10_000, 2_000)])
@@ -71,7 +60,7 @@ def test_columns_put_neighbours_together_and_leave_none_out(count: int) -> None:
 
 def test_columns_are_stacked_from_zero() -> None:
     layers = [Layer("wait", [10.0, None]), Layer("blue", [30.0, 20.0])]
-    shown = str(columns(ColumnChart(layers, ["one", "two"], plain_axis(40), [(0.5, "1")], "said")))
+    shown = str(columns(ColumnChart(layers, ["one", "two"], time_axis(40), [(0.5, "1")], "said")))
     paths = re.findall(r'c-(\w+)" d="([^"]+)"', shown)
     assert [colour for colour, _ in paths] == ["blue", "wait"]  # the highest is drawn first, and the others over it
     tops = [[float(top) for top in re.findall(rf"{PLOT_PX}V([\d.]+)", path)] for _, path in paths]
@@ -81,7 +70,7 @@ def test_columns_are_stacked_from_zero() -> None:
 
 def test_many_columns_are_one_outline() -> None:
     count = MOST_COLUMNS
-    chart = ColumnChart([Layer("sky", [1.0] * count)], [""] * count, plain_axis(1), [], "said")
+    chart = ColumnChart([Layer("sky", [1.0] * count)], [""] * count, time_axis(1), [], "said")
     (path,) = re.findall(r'd="([^"]+)"', str(columns(chart)))
     assert path.count("M") == 1
     assert path.count("h1") == count
@@ -104,7 +93,7 @@ def test_texts_in_charts_are_escaped() -> None:
     shown = str(stacked([Segment("data wait", 1, "</svg><script>\x1b")], top=1, label='"><b>'))
     assert 'aria-label="&#34;&gt;&lt;b&gt;"' in shown
     assert "<title>&lt;/svg&gt;&lt;script&gt;\\x1b</title>" in shown
-    long = str(columns(ColumnChart([], ["x" * 400], plain_axis(1), [(0.5, "<i>")], "said")))
+    long = str(columns(ColumnChart([], ["x" * 400], time_axis(1), [(0.5, "<i>")], "said")))
     assert f"<title>{'x' * 299}…</title>" in long
     assert "&lt;i&gt;" in long
 

@@ -46,7 +46,6 @@ from headrace.doctor.measure.production import (
     tensors_of,
 )
 from headrace.doctor.measure.ranks import RanksTogether, is_late, rank_views, ranks_together
-from headrace.doctor.measure.ready_batches import MeanBatch, QueueDepth, mean_batches, queue_depth
 from headrace.doctor.measure.run_meter import CurrentWindow, RunMeter, RunProgress
 from headrace.doctor.measure.steps import (
     BACKWARD,

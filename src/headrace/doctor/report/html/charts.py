@@ -49,29 +49,22 @@ class Axis:
 
 
 def time_axis(most_us: float, *, lines: int = 5) -> Axis:
-    """Return an axis in the largest unit in which the longest time is at least 1."""
+    """Return an axis from zero in the largest unit in which the longest time is at least 1."""
     unit, us = next(((unit, us) for unit, us in UNITS if most_us >= us), UNITS[-1])
-    axis = plain_axis(most_us / us, lines=lines)
-    return Axis(axis.top * us, [(value * us, text) for value, text in axis.ticks], unit)
-
-
-def plain_axis(most: float, *, lines: int = 4, whole: bool = False) -> Axis:
-    """Return an axis from zero. With `whole`, all ticks are integers."""
-    step = _step(most, lines, whole=whole)
-    count = max(math.ceil(most / step - 1e-9), 1)
-    return Axis(count * step, [(place * step, f"{place * step:.6g}") for place in range(count + 1)])
+    step = _step(most_us / us, lines)
+    count = max(math.ceil(most_us / us / step - 1e-9), 1)
+    return Axis(count * step * us, [(place * step * us, f"{place * step:.6g}") for place in range(count + 1)], unit)
 
 
 def round_step(count: int, *, most: int) -> int:
     """Return a round number that divides `count` into about `most` steps."""
-    return round(_step(count, most, whole=True))
+    return math.ceil(_step(count, most))
 
 
-def _step(most: float, lines: int, *, whole: bool) -> float:
+def _step(most: float, lines: int) -> float:
     least = max(most, 1e-9) / lines
     power = 10.0 ** math.floor(math.log10(least))
-    step = next(power * digit for digit in ROUND if power * digit >= least * (1 - 1e-9))
-    return max(math.ceil(step), 1) if whole else step
+    return next(power * digit for digit in ROUND if power * digit >= least * (1 - 1e-9))
 
 
 MOST_COLUMNS = 240
@@ -112,9 +105,6 @@ class ColumnChart:
     """Texts below the zero line, each at a share of the width."""
     label: str
     """Text equivalent of the whole chart."""
-    mark: float | None = None
-    """Value of a horizontal line across the chart."""
-    mark_name: str = ""
     cut: Sequence[int] = field(default_factory=list)
     """Columns that exceed the axis, marked with a sign."""
     unit: str = ""
@@ -126,8 +116,7 @@ class ColumnChart:
 
     @property
     def keys(self) -> list[ChartKey]:
-        marks = [] if self.mark is None else [ChartKey("floor", self.mark_name)]
-        return [*(ChartKey(layer.colour, layer.name) for layer in self.layers), *marks]
+        return [ChartKey(layer.colour, layer.name) for layer in self.layers]
 
     def paths(self) -> list[tuple[str, Markup]]:
         """Return each layer's colour and outline down to the zero line, highest layer first to hide seams."""
