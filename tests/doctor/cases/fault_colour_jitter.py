@@ -13,7 +13,7 @@ from planted import train
 from planted_data import photograph
 from torch.utils.data import DataLoader, Dataset
 
-EXPECTED = ("PIL.ImageEnhance at fault_colour_jitter.py:22",)
+EXPECTED = ("fault_colour_jitter.py:22",)
 JITTER = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
 
 

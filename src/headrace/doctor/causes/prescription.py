@@ -11,7 +11,7 @@ from statistics import fmean
 from headrace.doctor.causes.case import WORTH, Case, case_of
 from headrace.doctor.causes.cause import Proposal, RemedyKind, all_causes
 from headrace.doctor.causes.cores import CROWDED
-from headrace.doctor.causes.epochs import EVALUATION_WAITS
+from headrace.doctor.causes.evaluation import EVALUATION_WAITS
 from headrace.doctor.causes.loader import EXACT
 from headrace.doctor.causes.outcomes import ProofOutcome, left_out, outcomes
 from headrace.doctor.causes.remedy import EFFORTS, Prescription, Remedy
