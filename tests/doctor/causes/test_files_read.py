@@ -54,8 +54,3 @@ def test_what_was_opened_is_what_the_run_itself_noted(how: str, data: Path, tmp_
     assert observed.status == 0, observed.error
     noted = Counter(log.read_text().splitlines())
     assert of_folder(observed.session, data) == noted
-    (folder,) = (one for one in observed.session.opened.folders if one.path == str(data))
-    assert (folder.opens, folder.names, folder.is_exact) == (noted.total(), len(noted), True)
-    assert observed.session.survey is not None
-    found = {one.path: one.bytes for one in observed.session.survey.files if one.opens}
-    assert found == {path: Path(path).stat().st_size for path in noted}

@@ -18,7 +18,7 @@ from patching import patch
 
 from headrace.doctor.causes import diagnose, prescribe
 from headrace.doctor.edits.script_source import files_here, read_file
-from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile
+from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof
 from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
 from headrace.doctor.simulate import Prediction
 
@@ -174,7 +174,6 @@ RUNS = st.builds(
 )
 SURVEYS = st.none() | st.builds(
     MachineSurvey,
-    files=st.lists(st.builds(SeenFile, st.just("/data/a.tar"), st.integers(0, 10**13), st.just(1)), max_size=2),
     calibrations=st.lists(
         st.builds(
             Calibration,

@@ -15,7 +15,6 @@ from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.machine.files_read import paths_read, places, read_files
 from headrace.doctor.probe import index_of, tar_info
 from headrace.doctor.session.after_run import Calibration, MachineSurvey
 from headrace.doctor.session.model import Machine
@@ -23,6 +22,10 @@ from headrace.doctor.session.producers import FileOpens
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png")
 """Suffixes of images that the native decoder decodes itself; it leaves others to Pillow."""
+NO_DATA = (".py", ".pyc", ".so", ".log")
+"""Suffixes of files that are no samples, whoever opens them."""
+READ_ONCE = (".json", ".jsonl", ".yaml", ".toml")
+"""Suffixes of files that are mostly read once at the start, not for batches."""
 NEIGHBOURS = 6
 MOST_ENTRIES = 1000
 """Folder entries that are examined."""
@@ -141,8 +144,6 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 BUDGET_S = 2.0
 VIEWS = 0.5
 """Additional share of the budget for views of images."""
-LISTING = 0.5
-"""Share of the budget for listing folders."""
 MOST_IMAGES = 12
 MOST_SIZED = 256
 """Maximum number of image sizes to read. Sizes vary more between images than times do."""
@@ -156,7 +157,6 @@ def surveyed(
     `time_views` times the script's own image processing; None if unknown. Unreadable files are left out.
     """
     began = time.monotonic()
-    files = read_files(machine, opened, lambda: time.monotonic() < began + LISTING * budget_s)
     single = paths_read(machine, opened)
     archives = [path for path in single if path.endswith(ARCHIVE_ENDS)][:1]
     calibrations: list[Calibration] = [made for path in archives for made in indexed(path)]
@@ -168,7 +168,15 @@ def surveyed(
         until = time.monotonic() + VIEWS * budget_s
         viewed = time_views(islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < until)
     calibrations += [one for one in (sizes, viewed) if one is not None]
-    return MachineSurvey(files, places(machine), calibrations)
+    return MachineSurvey(calibrations)
+
+
+def paths_read(machine: Machine, opened: FileOpens) -> list[str]:
+    """Return the paths of files, by opens in descending order, then of files that were only seen open."""
+    seen = (one["path"] for one in machine.facts.get("files") or [])
+    found = [path for path in seen if not path.endswith(READ_ONCE) and os.path.isfile(path)]
+    told = [one.path for one in opened.files]
+    return [path for path in dict.fromkeys([*told, *found]) if not path.endswith(NO_DATA)]
 
 
 def _images(

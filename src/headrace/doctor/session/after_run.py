@@ -44,44 +44,10 @@ class Calibration:
 
 
 @dataclass
-class SeenFolder:
-    """The files of a folder that have some endings."""
-
-    files: int = told("how many")
-    read: int = told("how many of them were read at most")
-    ends: list[str] = told("of their names")
-    is_deep: bool = told("whether files in folders below it count as well")
-    sized: int = told("files whose sizes were looked up; if not all were, `bytes` is an estimate")
-    is_whole: bool = told("False if it has more files than were listed, whose bytes are unknown")
-
-
-@dataclass
-class SeenFile:
-    """A file, or a folder of files, that was read while the command ran."""
-
-    path: str = told("of it")
-    bytes: Bytes = told("a file's size is exact")
-    seen: int = told("how often the sampler saw it open")
-    opens: int = told("during batch production", default=0)
-    folder: SeenFolder | None = told("`null` for a single file", default=None)
-
-
-@dataclass
-class StagingPlace:
-    """Folder that files could be copied to."""
-
-    path: str = told("of it")
-    free_bytes: Bytes = told("there")
-    kind: str = told("`memory` or `disk`")
-
-
-@dataclass
 class MachineSurvey:
-    """Files, places and read times that the doctor looked up after the command had ended, for remedies."""
+    """Read times that the doctor looked up after the command had ended, for remedies."""
 
-    files: list[SeenFile] = listed("what was read, most opens first")
-    places: list[StagingPlace] = listed("where files could be copied to")
-    calibrations: list[Calibration] = listed("times of some of these files as a remedy would read them")
+    calibrations: list[Calibration] = listed("times of some of the files that were read, as a remedy would read them")
 
 
 @dataclass
