@@ -139,7 +139,8 @@ def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedRepl
         return None
     outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
     try:
-        return FailedReplay.of(read_session(folder.path, outcome=outcome, mode="measure"))
+        session = read_session(folder.path, outcome=outcome, mode="measure")
+        return FailedReplay.of(session.outcome, session.processes)
     except Exception:  # the report reads it again, and reports the error
         return None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from machine_findings import quantities
 from made_sessions import MadeRun, made_session
+from replacing import replace
 from report_pages import said
 
 from headrace.doctor.causes import diagnose

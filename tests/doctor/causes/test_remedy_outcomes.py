@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import statistics
-from dataclasses import replace
 
 import pytest
+from replacing import replace
 
 from headrace.doctor.causes.remedy import interval, outcomes
 from headrace.doctor.session.after_run import Proof

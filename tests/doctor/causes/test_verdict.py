@@ -187,8 +187,8 @@ def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
 
 
 def test_every_code_of_a_note_has_words_of_its_own():
-    """As docs/doctor/session.md lists them; a newer probe's has none, and no advice."""
-    document = Path(__file__).parents[3] / "docs" / "doctor" / "session.md"
+    """As docs/doctor/internals.md lists them; a newer probe's has none, and no advice."""
+    document = Path(__file__).parents[3] / "docs" / "doctor" / "internals.md"
     codes = set(re.findall(r"`([a-z-]+)`", document.read_text().partition("## Note codes")[2]))
     assert {"no-replay", "leftover", "thread-died"} <= codes
     assert codes <= {*NOTES, *PLAIN}

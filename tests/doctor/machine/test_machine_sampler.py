@@ -20,7 +20,7 @@ import psutil
 import pytest
 from processes import DEADLINE_S, eventually
 
-from headrace.doctor.machine import MachineSampler
+from headrace.doctor.machine import MachineSampler, Rates
 from headrace.doctor.machine.processes import Processes, ProcessReadings
 from headrace.doctor.machine.sampler import MOST_SHARE
 from headrace.doctor.session.model import Machine
@@ -211,10 +211,12 @@ def test_processes_are_the_doctors_descendants_with_what_they_used_and_read(tmp_
     """
     with command(source) as (tell, said):
         pid = tell("")
-        processes = Processes(pid, 0.0)
-        processes.read(0.0)
+        rates = Rates()
+        processes = Processes(pid, rates)
+        processes.read()
         assert said() == "used\n"
-        row = processes.read(10.0)
+        rates.now_s = 10.0
+        row = processes.read()
         figures = processes.figures()[pid]
         tell("end")
     assert row["cpu_cores_command"] == pytest.approx(0.05, abs=0.03)
@@ -222,5 +224,6 @@ def test_processes_are_the_doctors_descendants_with_what_they_used_and_read(tmp_
     assert figures["read_call_bytes"] >= 1_000_000
     assert (row["command_pss_bytes"] or 0) > 0
     assert str(data) in [one["path"] for one in processes.facts()["files"]]
-    processes.read(11.0)
+    rates.now_s = 11.0
+    processes.read()
     assert processes.figures()[pid]["cpu_s"] >= 0.5

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from machine_findings import quantities
 from made_prescriptions import COLUMNS, GB, ROOMY, made, respawned, with_batches, with_copies, with_gpu
 from made_sessions import MadeRun
+from replacing import replace
 from report_pages import GOLDEN
 from rich.console import Console
 

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from made_reports import (
 )
 from made_sessions import MadeRun, machine
 from made_sessions import made_session as simulated
+from replacing import replace
 from report_pages import GOLDEN
 
 from headrace.doctor.causes.findings import diagnose

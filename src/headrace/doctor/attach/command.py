@@ -85,7 +85,7 @@ def run_command(
     reads: bool = True,
     most_s: float | None = None,
 ) -> CommandResult:
-    """Run `command` until it and its child processes have ended. docs/doctor/attach.md describes the effects.
+    """Run `command` until it and its child processes have ended. docs/doctor/internals.md describes the effects.
 
     Call this in the main thread, whose signals it takes over meanwhile, after writing the settings. If they name a
     scratch folder, experiment trackers are offline and write there.

@@ -1,4 +1,4 @@
-"""Inject the probe into a command's Python processes, and find processes without it (docs/doctor/attach.md)."""
+"""Inject the probe into a command's Python processes, and find processes without it (docs/doctor/internals.md)."""
 
 from __future__ import annotations
 

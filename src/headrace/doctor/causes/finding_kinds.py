@@ -137,4 +137,4 @@ MACHINE = chapter(
         when="files open on a network file system, read at 1 MB a second",
     ),
 )
-"""Shortages of the machine, in the order of docs/doctor/measuring.md."""
+"""Shortages of the machine, in the order of docs/doctor/internals.md."""

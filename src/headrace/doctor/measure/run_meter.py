@@ -12,8 +12,7 @@ import msgspec
 
 from headrace.doctor.measure.phases import END, WARM_UP
 from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings, replayed_steps
-from headrace.doctor.session.declaring import kind_of
-from headrace.doctor.session.evidence_schema import decode_record
+from headrace.doctor.session import evidence
 from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
 
 MOST_BYTES_AT_ONCE = 4 << 20
@@ -24,7 +23,7 @@ RATE_US = 10_000_000
 
 @dataclass(frozen=True)
 class CurrentWindow:
-    """Window from docs/doctor/measuring.md, or `warm-up` before the windows, or `end` after them."""
+    """Window from docs/doctor/internals.md, or `warm-up` before the windows, or `end` after them."""
 
     name: str
     done: int | None = None
@@ -71,26 +70,24 @@ class _RunningProcess:
         self.offset += len(whole)
         for line in whole.splitlines():
             try:
-                yield decode_record(line)
+                yield evidence.decode_record(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
 
     def take(self, record: Any) -> None:
-        match kind_of(record):
-            case "step":
+        match record:
+            case evidence.StepLine():
                 self.steps = max(self.steps, record.number + 1)
-            case "facts":
+            case evidence.FactsLine():
                 self.warmup = record.facts.get("warmup_steps", self.warmup)
-            case "loader":
+            case evidence.LoaderLine():
                 self.works_ahead |= bool(record.facts.get("num_workers") or record.facts.get("threads"))
-            case "window":
+            case evidence.WindowLine():
                 after = {OBSERVE: REPLAY, REPLAY: LOAD if self.works_ahead else DRAIN, LOAD: DRAIN}
                 if record.name == OBSERVE and record.steps:
                     self.step_s = (record.end - record.start) / 1e6 / record.steps
                 self.first, self.window = record.first + record.steps, after.get(record.name, END)
-            case "end":
-                self.window = END
-            case "note" if record.code == "no-replay":
+            case evidence.EndLine() | evidence.NoteLine(code="no-replay"):
                 self.window = END
 
     def current(self, asked: ProbeSettings) -> CurrentWindow:
@@ -127,12 +124,12 @@ class RunMeter:
         return self._progress()
 
     def _take(self, process: _RunningProcess, record: Any) -> None:
-        match kind_of(record):
-            case "step":
+        match record:
+            case evidence.StepLine():
                 self._steps.append((record.end, record.end - record.start))
                 self._step, self._trains = max(self._step or 0, record.number), process
                 self._now_us = max(self._now_us, record.end)
-            case "window":
+            case evidence.WindowLine():
                 self._trains = process
 
     def _progress(self) -> RunProgress:

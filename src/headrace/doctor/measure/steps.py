@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import inf
@@ -30,7 +30,7 @@ ORDER = (WAIT, DATA_WORK, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE
 TURNS = {WAIT, BACKWARD, OPTIMIZER}
 """Parts that delimit the phases of a step: the forward pass leads from a batch to its backward pass."""
 EVALUATION = "e"
-"""Kind of span in docs/doctor/session.md."""
+"""Kind of span in docs/doctor/internals.md."""
 BOUND = 0.05
 """Share of a step above which a run is input-bound. Below it, no data remedy gains more."""
 PREFETCH = 2
@@ -347,10 +347,10 @@ def with_loaders_as_one(trainer: Trainer) -> Trainer:
     number_of = _numbers(trainer)
     if all(number == loader for loader, number in number_of.items()):
         return trainer
-    return replace(
+    return msgspec.structs.replace(
         trainer,
         loaders=[loader for loader in trainer.loaders if number_of[loader.number] == loader.number],
-        passes=[replace(one, loader=number_of.get(one.loader, one.loader)) for one in trainer.passes],
+        passes=[msgspec.structs.replace(one, loader=number_of.get(one.loader, one.loader)) for one in trainer.passes],
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.doctor.attach import CommandResult, Patience, run_command
 from headrace.doctor.causes import failed_process
-from headrace.doctor.machine import Cores
+from headrace.doctor.machine import Cores, Rates
 from headrace.doctor.probe import KEYS, ProbeSettings, boot_id
 from headrace.doctor.prove.baseline import DIGESTS, ComparedSamples, step_durations
 from headrace.doctor.session import SCRATCH, read_session
@@ -45,15 +45,17 @@ class Others:
         used_s: Callable[[], float] = used_s,
     ) -> None:
         own = os.getpid()
-        self._cores = Cores(own, ControlGroups(read_text, own))
+        self._rates = Rates()
+        self._cores = Cores(own, ControlGroups(read_text, own), self._rates)
         self._clock, self._used_s = clock, used_s
         self._began, self._used = clock(), used_s()
-        self._cores.read(self._began)
+        self._rates.now_s = self._began
+        self._cores.read()
 
     def cores(self) -> float | None:
         """Return the mean, or None if the machine does not report it. Call once, at the end."""
-        now = self._clock()
-        busy = self._cores.read(now)[BUSY]
+        self._rates.now_s = now = self._clock()
+        busy = self._cores.read()[BUSY]
         return None if busy is None else max(busy - (self._used_s() - self._used) / (now - self._began), 0.0)
 
 
