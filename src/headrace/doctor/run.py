@@ -25,7 +25,7 @@ from headrace.doctor.causes import Prescription, diagnose, prescribe
 from headrace.doctor.edits import files_here
 from headrace.doctor.faults import FaultPicture, add_patches, resumption, session_faults
 from headrace.doctor.machine import MachineSampler
-from headrace.doctor.measure import Diagnosis, DiagnosisPlan, PhaseClock, run_phases
+from headrace.doctor.measure import Diagnosis, DiagnosisPlan
 from headrace.doctor.prove import DIGESTS, Prover, remedy_attempts
 from headrace.doctor.report import Outputs, RunStatus, UnreadConsole, document, write_whole
 from headrace.doctor.session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
@@ -198,16 +198,14 @@ def _reported(
 
     Pictures are made if a page shows them. `failed` is how an earlier run failed on repeated batches.
     """
-    clock = PhaseClock(folder.clock.now_us, progress.begins)
-    ended_us = folder.clock.now_us()
-    with clock.phase("read"):
-        session = session_of(asked, folder, ended, machines)
+    progress.begins("read")
+    session = session_of(asked, folder, ended, machines)
     session.notes += [] if failed is None else [failed.note]
     tell = progress.tells if progress.draws else say
     adopting = LoaderAdoption(asked.command, folder, tell, always_looks=asked.checks_data)
     if asked.tries_loader:
-        with clock.phase("look"):
-            _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
+        progress.begins("look")
+        _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
     pictures: Mapping[int, FaultPicture] = {}
     if outputs.html is not None:
         pictures = _or_none(lambda: adopting.pictures(session.faults), "faults have no pictures: that failed") or {}
@@ -218,30 +216,26 @@ def _reported(
         session.faults += [] if compared.fault is None else [compared.fault]
         session.notes += [SessionNote("resume", compared.text)] if compared.text else []
     if session.machines:  # sampled, and so this machine
-        with clock.phase("survey"):
-            session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed", progress)
+        progress.begins("survey")
+        session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed", progress)
+    progress.begins("diagnose")
     try:
-        with clock.phase("diagnose"):
-            diagnosis = diagnose(session)
+        diagnosis = diagnose(session)
     except Exception:
         write_whole(folder.path / SESSION_FILE, [document(session, None)])  # for another version to show
         raise
     if asked.tries_loader and not asked.checks_data:
-        with clock.phase("trial"):
-            session.loader_trial = _or_none(
-                lambda: adopting.trial(session, diagnosis),
-                "Headrace's Loader was not tried: that failed",
-                progress,
-            )
-    with clock.phase("prescribe"):
-        prescription = prescribed(session, diagnosis)
+        progress.begins("trial")
+        session.loader_trial = _or_none(
+            lambda: adopting.trial(session, diagnosis), "Headrace's Loader was not tried: that failed", progress
+        )
+    progress.begins("prescribe")
+    prescription = prescribed(session, diagnosis)
     if prescription is not None and not prescription.stop and asked.proves and ended.why == "finished":
-        with clock.phase("prove"):
-            _prove(asked, folder, session, prescription, progress)
+        progress.begins("prove")
+        _prove(asked, folder, session, prescription, progress)
         diagnosis = diagnose(session)  # two unchanged runs show the noise of figures
-        with clock.phase("prescribe"):
-            prescription = prescribed(session, diagnosis)
-    session.phases = [*run_phases(session, ended_us), *clock.rows]
+        prescription = prescribed(session, diagnosis)
     return Reported(session, diagnosis, prescription, pictures)
 
 

@@ -41,19 +41,12 @@ class TimeSpan(NamedTuple):
     """Span in microseconds on any one clock; empty if it ends before it starts."""
 
     name: str
+    """Name; empty for a segment outside all spans."""
     start: float
     end: float
 
 
-class TimeSegment(NamedTuple):
-    """A stretch of time and its span's name, None outside all spans."""
-
-    name: str | None
-    start: float
-    end: float
-
-
-def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[TimeSegment]:
+def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[TimeSpan]:
     """Divide [start, end] into segments without gaps or overlaps.
 
     Each belongs to the innermost span: the one that started last, and of several, the one that ends first.
@@ -68,11 +61,11 @@ def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[Ti
         while running and running[0][1] <= now:
             heapq.heappop(running)
         until = min(end, running[0][1] if running else end, coming[-1].start if coming else end)
-        yield TimeSegment(running[0][2] if running else None, now, until)
+        yield TimeSpan(running[0][2] if running else "", now, until)
         now = until
 
 
-def named(pieces: Sequence[TimeSegment]) -> list[TimeSpan]:
+def named(pieces: Sequence[TimeSpan]) -> list[TimeSpan]:
     """Return segments with their parts.
 
     Time outside spans is `forward` if a batch has arrived and a backward pass follows; otherwise it is `other`:
@@ -92,7 +85,7 @@ def named(pieces: Sequence[TimeSegment]) -> list[TimeSpan]:
     return found
 
 
-def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
+def parts_of(pieces: Sequence[TimeSpan]) -> dict[str, float]:
     """Sum segments by part."""
     parts: dict[str, float] = {}
     for name, start, end in named(pieces):

@@ -17,9 +17,6 @@ from headrace.doctor.session.trainers import Trainer
 FORMAT = "headrace-session"
 VERSION = 2
 
-PhaseRow = tuple[str, int, int]
-"""Name, start and end of a phase of the diagnosis."""
-
 
 class GarbageCollections(msgspec.Struct):
     """Full garbage collections of a process, up to a time."""
@@ -131,8 +128,6 @@ class Session(msgspec.Struct):
     """Recipe of each sample's first picture; None if no picture was explained."""
     faults: list[DataFault] = []
     loader_trial: LoaderTrial | None = None
-    phases: list[PhaseRow] = []
-    """Phases of the run (`start`, `warm-up`, its windows, `end`), then of the doctor (`read`, `look`, `survey`, …)."""
     format: str = FORMAT
     version: int = VERSION
     """Version of the format. A reader refuses any other."""

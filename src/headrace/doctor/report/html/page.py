@@ -10,7 +10,6 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from headrace.doctor.faults import FaultPicture
-from headrace.doctor.measure import mean_batches
 from headrace.doctor.quantities import counted
 from headrace.doctor.report.html import tables, timelines
 from headrace.doctor.report.html.charts import FOLDER, columns, environment
@@ -49,7 +48,6 @@ def html_page(view: ReportView, pictures: Mapping[int, FaultPicture] = MappingPr
         "training": training,
         "steps": None if training is None else timelines.steps(training),
         "ready": None if training is None else timelines.batches_ready(view.session, training),
-        "batches": [] if training is None else mean_batches(view.session, training),
         "tables": tables,
         **{one.__name__: one for one in (timelines.cores_busy, columns, counted, part_line)},
     }

@@ -7,11 +7,10 @@ from itertools import dropwhile
 
 from markupsafe import Markup
 
-from headrace.doctor.measure import MeanBatch
-from headrace.doctor.quantities import ABSENT, duration, percent
+from headrace.doctor.quantities import ABSENT, duration
 from headrace.doctor.report.html.charts import BarMeasure, ChartKey, colour_of, measures, stacked
 from headrace.doctor.report.remedy_text import RemedyRow, bounds
-from headrace.doctor.report.view import LoaderView, ReportView, Row, Segment
+from headrace.doctor.report.view import LoaderView, ReportView, Row
 from headrace.doctor.session.trainers import LOADER_FACTS, LoaderFacts
 
 Cells = list[str | Markup]
@@ -98,26 +97,6 @@ def _remedy_bars(row: RemedyRow) -> list[BarMeasure]:
 def rank_rows(ranks: Sequence[Row]) -> list[Row]:
     """Return ranks without the time of collectives, which the bar shows: the table fits a tablet."""
     return [one._replace(cells=(*one.cells[:5], one.cells[-1])) for one in ranks]
-
-
-def worker_rows(batches: Sequence[MeanBatch]) -> list[Row]:
-    """Return the mean batch of each worker: its time and the number of batches."""
-    return [
-        Row(
-            "training thread" if one.worker is None else f"worker {one.worker}",
-            (duration(one.whole_us), str(one.batches)),
-            tuple(
-                Segment(stage, us, f"{stage}: {duration(us)}, {percent(us / one.whole_us)}")
-                for stage, us in one.stages.items()
-            ),
-        )
-        for one in batches
-    ]
-
-
-def worker_keys(batches: Sequence[MeanBatch]) -> list[ChartKey]:
-    names = dict.fromkeys(name for one in batches for name in one.stages)
-    return [ChartKey(colour_of(name), name) for name in names]
 
 
 def line_rows(loaders: Sequence[LoaderView]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Batches that are ready and not taken, counted another way, and the mean batch of each worker."""
+"""Batches that are ready and not taken, counted another way."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from made_sessions import MadeRun
 from made_sessions import made_session as simulated
 
-from headrace.doctor.measure import Join, MeasuredTraining, mean_batches, training
-from headrace.doctor.measure.ready_batches import QueueDepth, queue_depth
+from headrace.doctor.measure import Join, MeasuredTraining, training
+from headrace.doctor.measure.batches import QueueDepth, queue_depth
 from headrace.doctor.session.model import Session
 
 
@@ -70,13 +70,3 @@ def _ready_at(session: Session, measured: MeasuredTraining, time: float) -> int:
         if sent is not None
     }
     return sum(sent[index] < time < asked.get(index, measured.steps[-1].end + 1) for index in sent)
-
-
-def test_each_worker_has_a_mean_batch_heaviest_stage_first(tmp_path: Path) -> None:
-    run = MadeRun(steps=40, workers=2, stages={"collate:default": 2_000, "decode:x": 12_000})
-    session = simulated(tmp_path, run)
-    first, second = mean_batches(session, training(session, session.trainers[0]))
-    assert (first.worker, second.worker) == (0, 1)
-    assert first.batches + second.batches <= run.steps
-    assert list(first.stages)[:2] == ["decode", "collate"]
-    assert [first.stages["decode"], second.stages["collate"]] == pytest.approx([12_000, 2_000])
