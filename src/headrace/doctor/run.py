@@ -29,7 +29,7 @@ from headrace.doctor.measure import Diagnosis, DiagnosisPlan
 from headrace.doctor.prove import DIGESTS, Prover, remedy_attempts
 from headrace.doctor.report import Outputs, RunStatus, UnreadConsole, document, write_whole
 from headrace.doctor.session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
-from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
+from headrace.doctor.session.model import Machine, Session, SessionNote
 
 Result = TypeVar("Result")
 PROVE_S = 120.0
@@ -137,9 +137,8 @@ def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedRepl
     """Return how the script failed in a replay window that measured nothing; None if it did not."""
     if ended.why != "failed" or not folder.settings.replay:
         return None
-    outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
     try:
-        session = read_session(folder.path, outcome=outcome, mode="measure")
+        session = read_session(folder.path, outcome=ended, mode="measure")
         return FailedReplay.of(session.outcome, session.processes)
     except Exception:  # the report reads it again, and reports the error
         return None
@@ -172,7 +171,8 @@ def run_sampled(
             on_start=lambda pid: samplers.append(MachineSampler(folder.clock, pid).start()),
         )
     wrote = "" if asked.observe else written_text(root, before, list_folder(root, session))
-    return replace(ended, wrote=wrote), [sampler.machine() for sampler in samplers]
+    ended.wrote = wrote
+    return ended, [sampler.machine() for sampler in samplers]
 
 
 class Reported(NamedTuple):
@@ -265,17 +265,15 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
     notes = []
     for process in ended.leftovers:
         fate = fates.get(process.fate, f"was {process.fate}")
-        text = f"{shlex.join(_texts(process.command))} outlived the command and {fate}"
+        text = f"{shlex.join(process.command)} outlived the command and {fate}"
         notes.append(SessionNote("leftover", text, process.pid))
     notes += [SessionNote("wrote", ended.wrote)] if ended.wrote else []
     return read_session(
         folder.path,
-        outcome=CommandOutcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
+        outcome=ended,
         mode="observe" if asked.observe else "measure",
         machines=machines,
-        unreached=[
-            UnreachedProcess(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed
-        ],
+        unreached=ended.missed,
         notes=notes,
     )
 
@@ -295,11 +293,6 @@ def _or_none(work: Callable[[], Result], failed: str, progress: RunStatus | None
         say(f"{failed}, which is a fault of the doctor's")
         say(traceback.format_exc())
         return None
-
-
-def _texts(arguments: list[str]) -> list[str]:
-    """Return arguments as Unicode, with invalid bytes escaped."""
-    return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
 def say(*messages: str) -> None:

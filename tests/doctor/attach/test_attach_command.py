@@ -28,7 +28,7 @@ from headrace.doctor.attach.relay import LINES, LastLines, OutputRelay
 def test_the_status_is_the_commands_own(script, status, why, relay, tmp_path):
     ended = observed(["sh", "-c", script], tmp_path, relay=relay)
     assert (ended.status, ended.why, ended.command) == (status, why, ["sh", "-c", script])
-    assert ended.duration_us > 0
+    assert ended.duration > 0
     assert ended.leftovers == ended.missed == []
 
 

@@ -66,7 +66,6 @@ def test_a_run_that_ended_before_its_steps_were_measured_says_so(tmp_path, steps
         ({"status": 137, "why": "failed", "last_lines": []}, "failed", "137 (SIGKILL)"),
         ({"status": 130, "why": "interrupted"}, "interrupted", "40 steps"),
         ({"status": 143, "why": "steps"}, None, ""),
-        ({"status": None, "why": "running"}, None, ""),
     ],
 )
 def test_how_the_command_ended_comes_first(tmp_path, changes, ending, words):

@@ -11,12 +11,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from headrace.doctor.attach.injection import (
     TRACKERS,
-    MissedProcess,
     UnreachedWatch,
     offline_environment,
     probe_environment,
@@ -31,6 +31,7 @@ from headrace.doctor.attach.process_tree import (
 )
 from headrace.doctor.attach.relay import BelowOutput, ControllingTerminal, OnLine, OutputRelay, SignalRelay
 from headrace.doctor.probe import ProbeSettings
+from headrace.doctor.session.model import CommandOutcome, UnreachedProcess
 
 LOOK_S = 0.2
 ENDS_S = ((1.5, signal.SIGTERM), (3.0, signal.SIGKILL))
@@ -44,30 +45,20 @@ DOCTOR_FAILED = 125
 """Exit status if the doctor failed, or could not judge the run for `--fail-above`; `git bisect run` skips it."""
 
 
-def exit_status(command: int | None, *, wait_share: float | None, fail_above: float | None) -> int:
-    """Return the command's own status if it failed, or else the verdict of `--fail-above`.
-
-    `command` is None without a command, as in a notebook or an aborted session.
-    """
+def exit_status(command: int, *, wait_share: float | None, fail_above: float | None) -> int:
+    """Return the command's own status if it failed, or else the verdict of `--fail-above`."""
     if command or fail_above is None:
-        return command or 0
+        return command
     if wait_share is None:
         return DOCTOR_FAILED
     return FAILED_ABOVE if wait_share > fail_above else 0
 
 
-@dataclass(frozen=True)
-class CommandResult:
-    command: list[str]
-    status: int
-    """Exit status; 128 + n after signal n; 127 if not found, 126 if not executable."""
-    why: str
-    """`finished`, `failed`, `not found` (or not executable), `interrupted` or `timed out`."""
-    duration_us: int
-    last_lines: list[str] = field(default_factory=list)
-    """Last lines of its output, if relayed; or the reason why it could not be started."""
-    missed: list[MissedProcess] = field(default_factory=list)
-    leftovers: list[Leftover] = field(default_factory=list)
+class CommandResult(CommandOutcome):
+    """Outcome of a command, and what it left."""
+
+    missed: list[UnreachedProcess] = msgspec.field(default_factory=list)
+    leftovers: list[Leftover] = msgspec.field(default_factory=list)
     wrote: str = ""
     """Paths that a measured command created, changed and removed in the working directory."""
 
@@ -190,7 +181,7 @@ class _Running:
             command,
             status=code if code >= 0 else 128 - code,
             why="timed out" if self._was_late else why,
-            duration_us=round((self._end - self._start) * 1e6),
+            duration=round((self._end - self._start) * 1e6),
             last_lines=[] if self._relay is None else self._relay.last.lines(),
             missed=list(self._unreached.missed.values()),
             leftovers=leftovers,

@@ -65,7 +65,7 @@ class AppliedLine(EvidenceLine, tag="applied"):
     count: int
     """Places so far."""
     text: str
-    """How it took effect; with `count` 0, why not."""
+    """Explanation of the effect; with `count` 0, of its absence."""
 
 
 class ErrorLine(EvidenceLine, tag="error"):

@@ -293,16 +293,18 @@ def read_session(
         headrace=str(sys.modules["headrace"].__version__),  # the loaded parent; subpackages do not import it
         warmup=settings.warmup,
         steps=settings.steps,
-        outcome=replace(outcome, command=_shown(outcome.command), last_lines=_shown(outcome.last_lines)),
+        outcome=model.CommandOutcome(
+            _shown(outcome.command), outcome.status, outcome.why, outcome.duration, _shown(outcome.last_lines)
+        ),
         processes=[one.process for one in whole],
         trainers=ranks,
         makers=[one.producer for one in whole if one.is_producer],
         opened=merge_opened([opened for one in whole for opened in one.opened()]),
         remote=merge_remote([remote for one in whole for remote in one.remote()]),
         machines=list(machines),
-        unreached=[replace(one, command=without_credentials(one.command)) for one in unreached],
+        unreached=[replace(one, command=_shown([one.command])[0]) for one in unreached],
         notes=[
-            *(replace(note, text=without_credentials(note.text)) for note in notes),
+            *(replace(note, text=_shown([note.text])[0]) for note in notes),
             *(note for one in whole for note in one.notes),
             *(
                 model.SessionNote("empty", f"{path.name}: no process's first line; what it observed is lost")
@@ -315,9 +317,13 @@ def read_session(
 
 
 def _shown(texts: Sequence[str]) -> list[str]:
-    """Return texts without credentials. All texts are searched as one, since an option's value may be the next text."""
+    """Return texts as Unicode, with invalid bytes escaped, and without credentials.
+
+    All texts are searched as one, since an option's value may be the next text.
+    """
     between = "\x1f"  # whitespace for a pattern, and in no text
-    return without_credentials(between.join(texts)).split(between) if len(texts) else []
+    whole = between.join(texts).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return without_credentials(whole).split(between) if len(texts) else []
 
 
 class FailedReplay(NamedTuple):

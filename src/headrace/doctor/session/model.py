@@ -88,10 +88,10 @@ class CommandOutcome(msgspec.Struct):
     """Exit status of the command, and why it ended."""
 
     command: list[str]
-    status: int | None
-    """Exit status; 128 + n after signal n; None while it runs."""
+    status: int
+    """Exit status; 128 + n after signal n; 127 if not found, 126 if not executable."""
     why: str
-    """`finished`, `steps` (the doctor ended it), `failed`, `not found`, `interrupted`, `timed out`, `running`."""
+    """`finished`, `steps` (the doctor ended it), `failed`, `not found`, `interrupted`, `timed out`."""
     duration: int
     last_lines: list[str] = []
 

@@ -136,9 +136,9 @@ class LoaderFacts(msgspec.Struct):
 
     number: int
     facts: Facts
-    """Of a DataLoader: its arguments, start_method, dataset (module.Class), length in batches, samples, the file and
-    line of the iteration, and `described`, its objects. Of another source: source, dataset, file, line, settings. Of
-    Headrace's loaders: num_workers 0, threads, batch_size, dataset, length, file, line."""
+    """Arguments of a DataLoader, start_method, dataset (module.Class), length in batches, samples, file and line of the
+    iteration, and its objects as `described`. Another source has source, dataset, file, line, settings; Headrace's
+    loaders have num_workers 0, threads, batch_size, dataset, length, file, line."""
     time: Time | None = None
 
 
