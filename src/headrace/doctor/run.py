@@ -121,13 +121,9 @@ def _announced_run(
     asked: Examination, folder: SessionFolder, outputs: Outputs
 ) -> tuple[CommandResult, list[Machine], RunStatus]:
     trial_s = EXPECTED_S if asked.tries_loader else 0.0
-    plan = DiagnosisPlan.of(folder.settings, trial_s=trial_s, prove_s=PROVE_S if asked.proves else 0.0)
+    plan = DiagnosisPlan(folder.settings, trial_s=trial_s, prove_s=PROVE_S if asked.proves else 0.0)
     samplers: list[MachineSampler] = []
-    progress = RunStatus(
-        folder.settings,
-        plan,
-        UnreadConsole(stderr=True),
-    )
+    progress = RunStatus(folder.settings, plan, UnreadConsole(stderr=True))
     if not asked.observe:
         progress.announce()
     return *run_sampled(asked, folder, outputs, progress, samplers), progress

@@ -122,12 +122,13 @@ def test_a_run_that_is_only_observed_has_no_window(tmp_path: Path) -> None:
     assert progress(tmp_path, observe=True).window is None
 
 
-PLAN = DiagnosisPlan(steps=200, warmup=None, replay=40, drain_s=10.0, trial_s=10.0)
+ASKED = settings(Path(), steps=200, replay=40, drain_s=10.0)
+PLAN = DiagnosisPlan(ASKED, trial_s=10.0)
 
 
 def test_at_the_start_it_says_how_long_it_will_take() -> None:
     assert quantities(PLAN.text()) == ["50 s", "100 ms", "200", "80"]
-    small = DiagnosisPlan(steps=5, warmup=0, replay=40, drain_s=10.0, prove_s=120.0)
+    small = DiagnosisPlan(replace(ASKED, steps=5, warmup=0), prove_s=120.0)
     assert quantities(small.text()) == ["10 s", "100 ms", "5", "10", "120 s"]
 
 
@@ -142,7 +143,7 @@ def test_what_is_left_shrinks_from_phase_to_phase_by_what_they_take() -> None:
 
 
 def test_of_long_steps_fewer_are_expected_where_observation_may_end_early() -> None:
-    early = replace(PLAN, ends_early=True)
+    early = DiagnosisPlan(replace(ASKED, enough=20), trial_s=10.0)
     assert PLAN.seconds_left("observe", 0, 1.0) - early.seconds_left("observe", 0, 1.0) == pytest.approx(140)
     assert early.seconds_left("observe", 0, 0.1) == PLAN.seconds_left("observe", 0, 0.1)
 

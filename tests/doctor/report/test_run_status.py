@@ -17,7 +17,7 @@ from headrace.doctor.measure import CurrentWindow, DiagnosisPlan, RunProgress
 from headrace.doctor.report.live import RunStatus, progress_text
 
 ERASED = "\r\x1b[2K"
-PLAN = DiagnosisPlan(steps=200, warmup=None, replay=40, drain_s=10.0, trial_s=10.0)
+PLAN = DiagnosisPlan(settings(Path(), steps=200, replay=40, drain_s=10.0), trial_s=10.0)
 TEN_A_SECOND = RunProgress(33, 10.0)
 
 

@@ -43,48 +43,32 @@ MADE_UP = (WARM_UP, OBSERVE, REPLAY, LOAD, DRAIN)
 
 @dataclass(frozen=True)
 class DiagnosisPlan:
-    steps: int
-    warmup: int | None
-    replay: int
-    drain_s: float
+    """Settings of a run, and what follows it."""
+
+    settings: ProbeSettings
     trial_s: float = 0.0
     """Seconds for Headrace's Loader; 0 if it is not tried."""
     prove_s: float = 0.0
     """Maximum seconds for proofs."""
-    ends_early: bool = False
-    """True if observation of long steps may end before its number of steps."""
-
-    @classmethod
-    def of(cls, settings: ProbeSettings, *, trial_s: float, prove_s: float) -> DiagnosisPlan:
-        return cls(
-            steps=settings.steps,
-            warmup=settings.warmup,
-            replay=settings.replay,
-            drain_s=settings.drain_s,
-            trial_s=trial_s,
-            prove_s=prove_s,
-            ends_early=settings.enough > 0,
-        )
 
     def seconds_left(self, phase: str, done: int, step_s: float) -> float:
         """Return the seconds from step `done` of a phase to the report, without proofs."""
-        replayed = replayed_steps(self.replay, self.steps, step_s)
+        asked = self.settings
+        replayed = replayed_steps(asked.replay, asked.steps, step_s)
         replay_s = (SETTLING_STEPS + replayed) * step_s if replayed else 0.0
-        warmup = USUAL_WARMUP if self.warmup is None else self.warmup
-        observed = observed_steps(self.steps, step_s) if self.ends_early else self.steps
-        lengths = [warmup * step_s, observed * step_s, replay_s, replay_s, min(self.drain_s, replayed * step_s)]
+        warmup = USUAL_WARMUP if asked.warmup is None else asked.warmup
+        observed = observed_steps(asked.steps, step_s) if asked.enough else asked.steps
+        lengths = [warmup * step_s, observed * step_s, replay_s, replay_s, min(asked.drain_s, replayed * step_s)]
         at = MADE_UP.index(phase) if phase in MADE_UP else len(MADE_UP)
         left_s = sum(lengths[at:]) - (min(done * step_s, lengths[at]) if at < len(MADE_UP) else 0.0)
         return left_s + self.trial_s + REPORT_S
 
     def text(self) -> str:
         """Return one line for the start of the run."""
-        parts = [f"{counted(self.steps, 'step')} as they are"]
-        if self.replay:
-            parts += [
-                f"{2 * replayed_steps(self.replay, self.steps, USUAL_STEP_S)} on cached batches",
-                "the loader alone",
-            ]
+        steps, replay = self.settings.steps, self.settings.replay
+        parts = [f"{counted(steps, 'step')} as they are"]
+        if replay:
+            parts += [f"{2 * replayed_steps(replay, steps, USUAL_STEP_S)} on cached batches", "the loader alone"]
         if self.trial_s:
             parts.append("Headrace's Loader on the run's files")
         usual_s = self.seconds_left(WARM_UP, 0, USUAL_STEP_S)
