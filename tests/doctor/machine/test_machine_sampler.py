@@ -116,9 +116,8 @@ def test_a_command_from_its_start_until_its_end() -> None:
     assert machine.time == sorted(machine.time)
     assert {len(values) for values in machine.columns.values()} == {len(machine.time)}
     assert figures["last"] > figures["started"]
-    assert machine.facts["cores_affinity"] == len(os.sched_getaffinity(0))
-    assert machine.facts["gpus_unknown"] == "NVML: no GPUs in this test"
-    assert machine.facts["sampler_off"] == {}
+    assert machine.facts["cores"] <= len(os.sched_getaffinity(0))
+    assert machine.facts["sampler_off"] == {"gpus": "OSError: no GPUs in this test"}
 
 
 def test_what_was_measured_is_a_document() -> None:
@@ -177,14 +176,6 @@ def test_a_dear_reading_is_made_less_often() -> None:
     sampler = MachineSampler(Clock(), os.getpid(), interval_s=0.5)
     assert sampler._pause_s(0.0) == 0.5
     assert sampler._pause_s(1.0) == pytest.approx(1 / MOST_SHARE)
-
-
-def test_its_own_cost_is_in_the_facts() -> None:
-    with sampling(os.getpid()) as sampler:
-        assert eventually(lambda: has_rows(sampler, 2))
-        facts = sampler.stop().facts
-    assert 0 < facts["sampler_cpu_s"] <= time.process_time()
-    assert 0 < facts["sampler_cores"] < 1
 
 
 def test_a_worker_that_writes_to_what_it_inherited_grows_by_that_much() -> None:

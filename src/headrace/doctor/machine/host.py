@@ -90,7 +90,6 @@ class Cores:
         return {
             "cores": min((cores for cores in (allowed, quota) if cores is not None), default=None),
             "cores_online": psutil.cpu_count(),
-            "cores_affinity": allowed,
             "cores_quota": quota,
             "cpu_model": model[1] if model else None,
             "kernel": platform.release(),
@@ -259,24 +258,16 @@ def load_nvml() -> Any:
 
 
 class Gpus:
-    """All GPUs visible to NVML. Without NVML there are no columns, and `gpus_unknown` says why.
-
-    A query that a driver or device refuses gives None.
-    """
+    """All GPUs visible to NVML. A query that a driver or device refuses gives None."""
 
     name = "gpus"
 
     def __init__(self, load: Callable[[], Any] = load_nvml) -> None:
+        """Start NVML. Raises its error without a driver."""
         self._nvml = load()
-        self._why: str | None = None
-        self._handles: list[Any] = []
-        try:
-            self._nvml.nvmlInit()
-        except self._nvml.NVMLError as error:
-            self._why = f"NVML: {error}"
-        else:
-            count = self._ask("nvmlDeviceGetCount") or 0
-            self._handles = [self._ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+        self._nvml.nvmlInit()
+        count = self._ask("nvmlDeviceGetCount") or 0
+        self._handles = [self._ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
 
     def read(self) -> Readings:
         row: Readings = {}
@@ -295,13 +286,10 @@ class Gpus:
         return row
 
     def facts(self) -> dict[str, Any]:
-        if self._why is not None:
-            return {"gpus": None, "gpus_unknown": self._why}
-        return {"gpus": {name: self._facts(handle) for name, handle in self._each()}, "gpus_unknown": None}
+        return {"gpus": {name: self._facts(handle) for name, handle in self._each()}}
 
     def close(self) -> None:
         self._ask("nvmlShutdown")
-        self._handles, self._why = [], "closed"
 
     def _each(self) -> list[tuple[str, Any]]:
         return [(f"gpu{index}", handle) for index, handle in enumerate(self._handles) if handle is not None]

@@ -87,8 +87,6 @@ class MachineSampler:
         self._table = ReadingTable()
         self._rates = Rates()
         self._last: Machine | None = None
-        self._began_us = clock.now_us()
-        self._cost_s = 0.0
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-doctor-machine", daemon=True)
@@ -165,9 +163,7 @@ class MachineSampler:
             others = None if busy is None or command is None else max(busy - command - (doctor or 0.0), 0.0)
             row["cpu_cores_other"] = others
             self._table.append(now_us, row)
-            cost_s = time.thread_time() - began
-            self._cost_s += cost_s
-        return cost_s
+        return time.thread_time() - began
 
     def _pause_s(self, cost_s: float) -> float:
         return max(self._interval_s * self._table.thinned, cost_s / MOST_SHARE)
@@ -176,9 +172,6 @@ class MachineSampler:
         facts: dict[str, Any] = {}
         for part in self._parts:
             facts.update(self._try(part.name, part.facts) or {})
-        elapsed_s = self._now_s() - self._began_us / 1e6
-        facts["sampler_cpu_s"] = self._cost_s
-        facts["sampler_cores"] = self._cost_s / elapsed_s if elapsed_s > 0 else None
         facts["sampler_off"] = dict(self._off)
         return Machine(
             host=socket.gethostname(),
