@@ -1,6 +1,6 @@
 """How large is the evidence of a long run on many ranks, and how long does it take to merge, diagnose and render it?
 
-    python benchmarks/doctor_evidence.py [--steps 10000] [--ranks 8] [--workers 16]
+    python benchmarks/doctor_evidence.py [--steps 900] [--ranks 8] [--workers 16]
 
 The evidence is that of made_evidence.py beside this file. Printed are the bytes of the files, by kind of record; the
 seconds and the peak memory of reading and merging it, and of diagnosing it; and the same of `headrace`'s whole way from
@@ -82,7 +82,7 @@ def measure(steps: int, ranks: int, workers: int, *options: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--steps", type=int, default=900)  # a run is recorded for 1,000
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)

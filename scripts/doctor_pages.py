@@ -9,69 +9,49 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import msgspec
+
 from headrace.doctor.causes import all_causes
 from headrace.doctor.faults.fault_kinds import KINDS as FAULTS
-from headrace.doctor.session.declaring import KINDS, RecordKind
+from headrace.doctor.session.evidence import KINDS
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import MARKS, SPANS, WINDOWS
 
 PAGES = Path(__file__).parents[1] / "docs" / "doctor"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-PROCESSES = {
-    "every": "Every process",
-    "trainer": "A process that trains",
-    "maker": "A process that produces batches (a worker, or the trainer itself without workers)",
-}
 
 
 def records() -> Iterator[str]:
-    """Yield the tables of all kinds of record."""
-    for process, title in PROCESSES.items():
-        yield f"### {title}\n\n| record | meaning |\n|---|---|\n"
-        shown: set[type] = set()
-        for kind in KINDS.values():
-            if kind.process == process:
-                yield _record(kind, is_new=kind.made not in shown)
-                shown.add(kind.made)
-        yield "\n"
-
-
-def _record(kind: RecordKind, *, is_new: bool) -> str:
-    names = [one.name.rstrip("_") for one in kind.fields]
-    line = ", ".join([f'"{kind.name}"', *names])
-    told = [f"{name}: {one.meaning}." for name, one in zip(names, kind.fields, strict=True)] if is_new else []
-    return f"| `[{line}]` | {' '.join([kind.meaning, *told])} |\n"
+    """Yield one line for each kind of record: its kind, its fields, and its first sentence."""
+    yield "| record | meaning |\n|---|---|\n"
+    for name, kind in KINDS.items():
+        fields = ", ".join([f'"{name}"', *(field.rstrip("_") for field in kind.__struct_fields__)])
+        yield f"| `[{fields}]` | {_sentence(kind)} |\n"
 
 
 def session() -> Iterator[str]:
-    """Yield a table for each class of the session, in the order in which they are reached."""
-    queue: list[tuple[str, type]] = [("The document", Session)]
-    seen: set[type] = set()
-    while queue:
-        name, made = queue.pop(0)
-        if made in seen:
-            continue
-        seen.add(made)
-        yield f"### {name}\n\n{(made.__doc__ or '').strip().splitlines()[0]}"
-        kinds = [f"`{kind.name}`" for kind in KINDS.values() if kind.made is made]
-        yield f" Fields of the [record](#evidence) {' or '.join(kinds)}." if kinds else ""
-        hints = get_type_hints(made)
-        told = {one.name: one.metadata["meaning"] for one in fields(made) if one.metadata["is_derived"] or not kinds}
-        yield "\n\n| field | meaning |\n|---|---|\n" if told else "\n"
-        yield from (f"| `{field}` | {meaning} |\n" for field, meaning in told.items())
-        yield "\n"
-        queue += [(f"`{field}`", inner) for field, hint in hints.items() for inner in _classes(hint)]
+    """Yield one line for each struct of the session, in the order in which they are reached."""
+    yield "| part | fields | meaning |\n|---|---|---|\n"
+    parts: dict[type, str] = {Session: "the document"}
+    for struct in (queue := [Session]):
+        yield f"| {parts[struct]} | {', '.join(struct.__struct_fields__)} | {_sentence(struct)} |\n"
+        inner = [(f"`{field}`", one) for field, hint in get_type_hints(struct).items() for one in _structs(hint)]
+        queue += [one for _, one in inner if one not in parts]
+        parts |= {one: field for field, one in inner if one not in parts}
 
 
-def _classes(annotation: Any) -> Iterator[type]:
-    if is_dataclass(annotation) and isinstance(annotation, type):
+def _sentence(struct: type) -> str:
+    return " ".join((struct.__doc__ or "").split("\n\n")[0].split())
+
+
+def _structs(annotation: Any) -> Iterator[type]:
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         yield annotation
     for inner in get_args(annotation):
-        yield from _classes(inner)
+        yield from _structs(inner)
 
 
 def findings() -> Iterator[str]:

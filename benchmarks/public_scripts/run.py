@@ -4,7 +4,7 @@
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --doctor [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --prove [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --check [NAME ...]
-    python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/accuracy.md
+    python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/remedies.md
 
 Each script of `scripts.py` is checked out at its commit, from FOLDER/OWNER+NAME where clones lie there, else by
 `git clone`; small data is made for it from the photographs below PHOTOS, and it runs unmodified in PYTHON, on the CPU.
@@ -77,7 +77,7 @@ To measure them anew:
 
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --doctor
-    python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/accuracy.md
+    python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/remedies.md
 
 """
 

@@ -26,7 +26,7 @@ IMPATIENT = Patience(grace_s=0.05, terminate_s=5.0, kill_s=5.0)
 """Long enough for what ends when told, no grace to speak of for what does not."""
 
 DOCTOR = """
-import dataclasses, json, sys
+import json, sys, msgspec
 from attach_runs import IMPATIENT
 from headrace.tools.bench.runs import tree
 from headrace.doctor.attach.command import run_command as run
@@ -34,7 +34,7 @@ from headrace.doctor.probe.settings import ProbeSettings as Settings
 
 folder, relay, *command = sys.argv[1:]
 ended = run(command, Settings.read(folder), relay=relay == "relay", patience=IMPATIENT)
-print("ended", json.dumps(dataclasses.asdict(ended)), flush=True)
+print("ended", json.dumps(msgspec.to_builtins(ended)), flush=True)
 sys.exit(ended.status)
 """
 

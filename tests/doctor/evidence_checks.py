@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.session.declaring import KINDS
-from headrace.doctor.session.evidence_schema import decode_record as decode_record  # all kinds are declared with it
+from headrace.doctor.session.evidence import KINDS
+from headrace.doctor.session.evidence import decode_record as decode_record
 
 
 def check_record(line: list[Any]) -> None:
     """Fail where a line is not what the schema says of its kind."""
     assert line[0] in KINDS, f"no such kind of record: {line}"
-    record = KINDS[line[0]].line
+    record = KINDS[line[0]]
     assert len(line) - 1 <= len(record.__struct_fields__), f"expected {record.__struct_fields__}, got {line}"
     try:
         msgspec.convert(line, record)

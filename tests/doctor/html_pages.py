@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from made_reports import balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
+from replacing import replace
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure import Statement

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from made_sessions import HOST, MadeRun, made_session
+from replacing import field_names, replace
 
 from headrace.doctor.causes import Prescription, Remedy, diagnose, prescribe
 from headrace.doctor.edits.script_source import ScriptSources
@@ -125,5 +125,5 @@ def _shift(table: Any, columns: tuple[str, ...], us: int) -> None:
 
 
 def _append(table: Any, other: Any) -> None:
-    for column in fields(table):
-        getattr(table, column.name).extend(getattr(other, column.name))
+    for column in field_names(table):
+        getattr(table, column).extend(getattr(other, column))

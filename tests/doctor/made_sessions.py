@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from replacing import replace
 
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.session.evidence_reader import read_session

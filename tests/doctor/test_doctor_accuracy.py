@@ -1,6 +1,6 @@
 """Predicted step times beside proved ones, over the scripts with planted faults; and how long a whole diagnosis takes.
 
-pytest -m long -s tests/doctor/test_doctor_accuracy.py      prints the tables of docs/doctor/accuracy.md
+pytest -m long -s tests/doctor/test_doctor_accuracy.py      prints the tables of docs/doctor/remedies.md
 """
 
 from __future__ import annotations

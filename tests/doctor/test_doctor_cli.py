@@ -112,15 +112,13 @@ def test_an_error_of_ours_is_one_line_and_a_status_of_its_own(monkeypatch: pytes
         (0, 0.7, None, 0),
         (3, 0.7, None, 3),
         (137, None, None, 137),
-        (None, 0.7, None, 0),
         (0, 0.7, 0.05, FAILED_ABOVE),
         (0, 0.05, 0.05, 0),
         (3, 0.7, 0.05, 3),
         (0, None, 0.05, DOCTOR_FAILED),
-        (None, 0.7, 0.05, FAILED_ABOVE),
     ],
 )
-def test_exit_statuses(command: int | None, wait_share: float | None, fail_above: float | None, status: int) -> None:
+def test_exit_statuses(command: int, wait_share: float | None, fail_above: float | None, status: int) -> None:
     assert exit_status(command, wait_share=wait_share, fail_above=fail_above) == status
 
 

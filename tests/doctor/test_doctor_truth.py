@@ -1,6 +1,6 @@
 """Twelve mixtures of known stages: the doctor's shares are those that the scripts measured of themselves.
 
-pytest -m long -s tests/doctor/test_doctor_truth.py      prints the table of docs/doctor/accuracy.md
+pytest -m long -s tests/doctor/test_doctor_truth.py      prints the table of docs/doctor/remedies.md
 """
 
 from __future__ import annotations

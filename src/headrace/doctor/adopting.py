@@ -23,7 +23,7 @@ from headrace.doctor.measure import BOUND, Diagnosis, TrainerView, main_view_of
 from headrace.doctor.probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
 from headrace.doctor.session import SessionFolder, read_session, session_folder
 from headrace.doctor.session.after_run import DataFault, LoaderTrial
-from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
+from headrace.doctor.session.model import Session, SessionNote
 from headrace.errors import SessionError
 
 LOOK_S = MOST_S
@@ -100,8 +100,7 @@ class LoaderAdoption:
             for name in (LOOK_FILE, LOOK_FILE + HELD):
                 if (again.path / name).exists():
                     shutil.move(again.path / name, self.folder.path / name)
-            outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
-            told = read_session(again.path, outcome=outcome, mode="measure").notes
+            told = read_session(again.path, outcome=ended, mode="measure").notes
             session.notes += [note for note in told if note.code == NO_LOOK]
             session.notes += _cut_short(again.path, session.notes)
 

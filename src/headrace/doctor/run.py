@@ -25,11 +25,11 @@ from headrace.doctor.causes import Prescription, diagnose, prescribe
 from headrace.doctor.edits import files_here
 from headrace.doctor.faults import FaultPicture, add_patches, resumption, session_faults
 from headrace.doctor.machine import MachineSampler
-from headrace.doctor.measure import Diagnosis, DiagnosisPlan, PhaseClock, run_phases
+from headrace.doctor.measure import Diagnosis, DiagnosisPlan
 from headrace.doctor.prove import DIGESTS, Prover, remedy_attempts
 from headrace.doctor.report import Outputs, RunStatus, UnreadConsole, document, write_whole
 from headrace.doctor.session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
-from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
+from headrace.doctor.session.model import Machine, Session, SessionNote
 
 Result = TypeVar("Result")
 PROVE_S = 120.0
@@ -121,13 +121,9 @@ def _announced_run(
     asked: Examination, folder: SessionFolder, outputs: Outputs
 ) -> tuple[CommandResult, list[Machine], RunStatus]:
     trial_s = EXPECTED_S if asked.tries_loader else 0.0
-    plan = DiagnosisPlan.of(folder.settings, trial_s=trial_s, prove_s=PROVE_S if asked.proves else 0.0)
+    plan = DiagnosisPlan(folder.settings, trial_s=trial_s, prove_s=PROVE_S if asked.proves else 0.0)
     samplers: list[MachineSampler] = []
-    progress = RunStatus(
-        folder.settings,
-        plan,
-        UnreadConsole(stderr=True),
-    )
+    progress = RunStatus(folder.settings, plan, UnreadConsole(stderr=True))
     if not asked.observe:
         progress.announce()
     return *run_sampled(asked, folder, outputs, progress, samplers), progress
@@ -137,9 +133,9 @@ def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedRepl
     """Return how the script failed in a replay window that measured nothing; None if it did not."""
     if ended.why != "failed" or not folder.settings.replay:
         return None
-    outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
     try:
-        return FailedReplay.of(read_session(folder.path, outcome=outcome, mode="measure"))
+        session = read_session(folder.path, outcome=ended, mode="measure")
+        return FailedReplay.of(session.outcome, session.processes)
     except Exception:  # the report reads it again, and reports the error
         return None
 
@@ -171,7 +167,8 @@ def run_sampled(
             on_start=lambda pid: samplers.append(MachineSampler(folder.clock, pid).start()),
         )
     wrote = "" if asked.observe else written_text(root, before, list_folder(root, session))
-    return replace(ended, wrote=wrote), [sampler.machine() for sampler in samplers]
+    ended.wrote = wrote
+    return ended, [sampler.machine() for sampler in samplers]
 
 
 class Reported(NamedTuple):
@@ -197,16 +194,14 @@ def _reported(
 
     Pictures are made if a page shows them. `failed` is how an earlier run failed on repeated batches.
     """
-    clock = PhaseClock(folder.clock.now_us, progress.begins)
-    ended_us = folder.clock.now_us()
-    with clock.phase("read"):
-        session = session_of(asked, folder, ended, machines)
+    progress.begins("read")
+    session = session_of(asked, folder, ended, machines)
     session.notes += [] if failed is None else [failed.note]
     tell = progress.tells if progress.draws else say
     adopting = LoaderAdoption(asked.command, folder, tell, always_looks=asked.checks_data)
     if asked.tries_loader:
-        with clock.phase("look"):
-            _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
+        progress.begins("look")
+        _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
     pictures: Mapping[int, FaultPicture] = {}
     if outputs.html is not None:
         pictures = _or_none(lambda: adopting.pictures(session.faults), "faults have no pictures: that failed") or {}
@@ -217,30 +212,26 @@ def _reported(
         session.faults += [] if compared.fault is None else [compared.fault]
         session.notes += [SessionNote("resume", compared.text)] if compared.text else []
     if session.machines:  # sampled, and so this machine
-        with clock.phase("survey"):
-            session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed", progress)
+        progress.begins("survey")
+        session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed", progress)
+    progress.begins("diagnose")
     try:
-        with clock.phase("diagnose"):
-            diagnosis = diagnose(session)
+        diagnosis = diagnose(session)
     except Exception:
         write_whole(folder.path / SESSION_FILE, [document(session, None)])  # for another version to show
         raise
     if asked.tries_loader and not asked.checks_data:
-        with clock.phase("trial"):
-            session.loader_trial = _or_none(
-                lambda: adopting.trial(session, diagnosis),
-                "Headrace's Loader was not tried: that failed",
-                progress,
-            )
-    with clock.phase("prescribe"):
-        prescription = prescribed(session, diagnosis)
+        progress.begins("trial")
+        session.loader_trial = _or_none(
+            lambda: adopting.trial(session, diagnosis), "Headrace's Loader was not tried: that failed", progress
+        )
+    progress.begins("prescribe")
+    prescription = prescribed(session, diagnosis)
     if prescription is not None and not prescription.stop and asked.proves and ended.why == "finished":
-        with clock.phase("prove"):
-            _prove(asked, folder, session, prescription, progress)
+        progress.begins("prove")
+        _prove(asked, folder, session, prescription, progress)
         diagnosis = diagnose(session)  # two unchanged runs show the noise of figures
-        with clock.phase("prescribe"):
-            prescription = prescribed(session, diagnosis)
-    session.phases = [*run_phases(session, ended_us), *clock.rows]
+        prescription = prescribed(session, diagnosis)
     return Reported(session, diagnosis, prescription, pictures)
 
 
@@ -270,17 +261,15 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
     notes = []
     for process in ended.leftovers:
         fate = fates.get(process.fate, f"was {process.fate}")
-        text = f"{shlex.join(_texts(process.command))} outlived the command and {fate}"
+        text = f"{shlex.join(process.command)} outlived the command and {fate}"
         notes.append(SessionNote("leftover", text, process.pid))
     notes += [SessionNote("wrote", ended.wrote)] if ended.wrote else []
     return read_session(
         folder.path,
-        outcome=CommandOutcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
+        outcome=ended,
         mode="observe" if asked.observe else "measure",
         machines=machines,
-        unreached=[
-            UnreachedProcess(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed
-        ],
+        unreached=ended.missed,
         notes=notes,
     )
 
@@ -300,11 +289,6 @@ def _or_none(work: Callable[[], Result], failed: str, progress: RunStatus | None
         say(f"{failed}, which is a fault of the doctor's")
         say(traceback.format_exc())
         return None
-
-
-def _texts(arguments: list[str]) -> list[str]:
-    """Return arguments as Unicode, with invalid bytes escaped."""
-    return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
 def say(*messages: str) -> None:

@@ -45,4 +45,4 @@ def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: f
         say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         say(traceback.format_exc())
         return DOCTOR_FAILED
-    return exit_status(None, wait_share=diagnosis.data_share, fail_above=fail_above)
+    return exit_status(0, wait_share=diagnosis.data_share, fail_above=fail_above)

@@ -7,7 +7,6 @@ import json
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_sessions import MadeRun, made_session
 from PIL import Image
+from replacing import replace
 from torch.utils.data import DataLoader
 
 import headrace as hr

@@ -57,16 +57,6 @@ def test_one_that_becomes_another_program_is_followed(script, tmp_path):
     ]
 
 
-def test_one_that_becomes_a_program_without_python(script, tmp_path):
-    assert observed(script("os.execvp('sh', ['sh', '-c', 'exit 6'])"), tmp_path).status == 6
-    assert len(evidence(tmp_path)) == 1
-
-
-def test_one_that_begins_a_session_of_its_own(script, tmp_path):
-    ended = observed(script("os.setsid(); sys.exit(5)"), tmp_path)
-    assert (ended.status, ended.leftovers) == (5, [])
-
-
 def test_workers_of_one_that_began_a_session_belong_to_it(script, tmp_path):
     """They share its session: that they are in none of ours does not make them detached."""
     child = "if os.fork() == 0: os.execvp('sleep', ['sleep', '1000'])"

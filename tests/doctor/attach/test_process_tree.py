@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def test_a_process_without_a_probe_is_named(prefix, options, why, site, seen, tm
     command = [*prefix, sys.executable, *options, "-c", UNTIL_SEEN, str(site), seen(1)]
     ended = observed(["sh", "-c", '"$@"; exit 4', "sh", *command], tmp_path)
     assert ended.status == 4
-    assert [(missed.why, missed.command) for missed in ended.missed] == [(why, command[len(prefix) :])]
+    assert [(missed.why, missed.command) for missed in ended.missed] == [(why, shlex.join(command[len(prefix) :]))]
     assert evidence(tmp_path) == {}
 
 

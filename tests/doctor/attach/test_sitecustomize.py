@@ -182,17 +182,6 @@ def test_the_probe_runs_in_the_oldest_python_it_is_for(tmp_path):
         ast.parse(path.read_text(), feature_version=(3, 9))
 
 
-def test_torch_is_told_of_with_how_it_ended(tmp_path):
-    site = stub_torch(tmp_path / "site")
-    assert observed(tmp_path, "-c", "import torch, sys; sys.exit(3)", PYTHONPATH=str(site)) == (3, "", "")
-    (process,) = evidence(tmp_path).values()
-    assert process[0][0] == "process"
-    assert process[-1][0::2] == ["end", "exit"]
-    assert [record[2] for record in process if record[0] == "torch"] == [{"version": "0.stub", "cuda": None}]
-    facts = [record[2] for record in process if record[0] == "facts"][-1]
-    assert facts["omp_threads"] == facts["torch_threads"] == 3
-
-
 def test_a_python_that_imports_nothing_to_observe_loads_next_to_nothing_of_the_probe(tmp_path):
     says = (
         "import sys; print(*sorted(name for name in sys.modules if name.startswith('_headrace') or name == 'typing'))"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from machine_findings import quantities
 from made_prescriptions import ROOMY, helping, made, prescribed, why_not, with_survey
 from made_sessions import MadeRun
+from replacing import replace
 from report_pages import printed, text
 
 from headrace.doctor.causes import diagnose

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from made_sessions import MadeRun, made_session
 
@@ -102,7 +103,7 @@ def test_a_step_that_was_fed_by_the_loader_is_left_out(tmp_path: Path) -> None:
     trainer = session.trainers[0]
     trainer.steps.end[-1] += 30_000
     gets = trainer.gets
-    for column in vars(gets).values():
+    for column in msgspec.structs.astuple(gets):
         column.append(column[-1])
     gets.start[-1] = trainer.steps.start[-1] + 1
     found = _lower_bounds(session)
@@ -128,7 +129,7 @@ def _drain(session: Session, ready: int, made: int, each_us: int) -> None:
     start = trainer.steps.end[-1]
     next_index = trainer.gets.index[-1] + 1
     for number in range(ready + made):
-        for column in vars(trainer.drained).values():
+        for column in msgspec.structs.astuple(trainer.drained):
             column.append(0)
         index = next_index + number
         came = start + max(0, number - ready + 1) * each_us
@@ -137,7 +138,7 @@ def _drain(session: Session, ready: int, made: int, each_us: int) -> None:
         maker = session.makers[index % len(session.makers)]
         batches = maker.batches
         if index not in batches.index:
-            for column in vars(batches).values():
+            for column in msgspec.structs.astuple(batches):
                 if column:
                     column.append(column[-1])
             batches.index[-1] = index

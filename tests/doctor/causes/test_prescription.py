@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from machine_findings import quantities
 from made_prescriptions import COLUMNS, GB, ROOMY, made, prescribed, respawned, with_batches, with_copies, with_gpu
 from made_sessions import MadeRun
 from patching import patch
+from replacing import replace
 
 from headrace.doctor.causes import diagnose, prescribe
 from headrace.doctor.edits.script_source import files_here, read_file

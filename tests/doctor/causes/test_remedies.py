@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from machine_findings import quantities
@@ -22,6 +21,7 @@ from made_prescriptions import (
     with_survey,
 )
 from made_sessions import MadeRun
+from replacing import replace
 from report_pages import text
 
 from headrace.doctor.causes import diagnose

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import statistics
-from dataclasses import replace
 
 import pytest
+from replacing import replace
 
 from headrace.doctor.causes import outcomes
 from headrace.doctor.measure import interval

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from golden_sessions import prescribed, session_of
 from markupsafe import escape
+from replacing import replace
 from report_pages import codes, said, text
 
 from headrace.doctor.causes import Prescription, diagnose

@@ -66,7 +66,6 @@ def test_a_run_that_ended_before_its_steps_were_measured_says_so(tmp_path, steps
         ({"status": 137, "why": "failed", "last_lines": []}, "failed", "137 (SIGKILL)"),
         ({"status": 130, "why": "interrupted"}, "interrupted", "40 steps"),
         ({"status": 143, "why": "steps"}, None, ""),
-        ({"status": None, "why": "running"}, None, ""),
     ],
 )
 def test_how_the_command_ended_comes_first(tmp_path, changes, ending, words):
@@ -187,8 +186,8 @@ def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
 
 
 def test_every_code_of_a_note_has_words_of_its_own():
-    """As docs/doctor/session.md lists them; a newer probe's has none, and no advice."""
-    document = Path(__file__).parents[3] / "docs" / "doctor" / "session.md"
+    """As docs/doctor/internals.md lists them; a newer probe's has none, and no advice."""
+    document = Path(__file__).parents[3] / "docs" / "doctor" / "internals.md"
     codes = set(re.findall(r"`([a-z-]+)`", document.read_text().partition("## Note codes")[2]))
     assert {"no-replay", "leftover", "thread-died"} <= codes
     assert codes <= {*NOTES, *PLAIN}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import rank_launcher
 from made_reports import made_session
 from observed_runs import CASES
 from probed import merged, run_probed
+from replacing import replace
 
 from headrace.doctor.faults import session_faults
 from headrace.doctor.faults.process_faults import shared_samples

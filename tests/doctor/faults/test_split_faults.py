@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from made_reports import made_session
+from replacing import replace
 
 from headrace.doctor.explain.look import Look
 from headrace.doctor.faults import leaked_split

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from processes import DEADLINE_S, eventually
 
-from headrace.doctor.machine import MachineSampler
+from headrace.doctor.machine import MachineSampler, Rates
 from headrace.doctor.machine.processes import Processes, ProcessReadings
 from headrace.doctor.machine.sampler import MOST_SHARE
 from headrace.doctor.session.model import Machine
@@ -116,9 +116,8 @@ def test_a_command_from_its_start_until_its_end() -> None:
     assert machine.time == sorted(machine.time)
     assert {len(values) for values in machine.columns.values()} == {len(machine.time)}
     assert figures["last"] > figures["started"]
-    assert machine.facts["cores_affinity"] == len(os.sched_getaffinity(0))
-    assert machine.facts["gpus_unknown"] == "NVML: no GPUs in this test"
-    assert machine.facts["sampler_off"] == {}
+    assert machine.facts["cores"] <= len(os.sched_getaffinity(0))
+    assert machine.facts["sampler_off"] == {"gpus": "OSError: no GPUs in this test"}
 
 
 def test_what_was_measured_is_a_document() -> None:
@@ -179,14 +178,6 @@ def test_a_dear_reading_is_made_less_often() -> None:
     assert sampler._pause_s(1.0) == pytest.approx(1 / MOST_SHARE)
 
 
-def test_its_own_cost_is_in_the_facts() -> None:
-    with sampling(os.getpid()) as sampler:
-        assert eventually(lambda: has_rows(sampler, 2))
-        facts = sampler.stop().facts
-    assert 0 < facts["sampler_cpu_s"] <= time.process_time()
-    assert 0 < facts["sampler_cores"] < 1
-
-
 def test_a_worker_that_writes_to_what_it_inherited_grows_by_that_much() -> None:
     """psutil's figures against the number of pages that the worker is told to write to."""
     with command(FAMILY) as (tell, said):
@@ -211,10 +202,12 @@ def test_processes_are_the_doctors_descendants_with_what_they_used_and_read(tmp_
     """
     with command(source) as (tell, said):
         pid = tell("")
-        processes = Processes(pid, 0.0)
-        processes.read(0.0)
+        rates = Rates()
+        processes = Processes(pid, rates)
+        processes.read()
         assert said() == "used\n"
-        row = processes.read(10.0)
+        rates.now_s = 10.0
+        row = processes.read()
         figures = processes.figures()[pid]
         tell("end")
     assert row["cpu_cores_command"] == pytest.approx(0.05, abs=0.03)
@@ -222,5 +215,6 @@ def test_processes_are_the_doctors_descendants_with_what_they_used_and_read(tmp_
     assert figures["read_call_bytes"] >= 1_000_000
     assert (row["command_pss_bytes"] or 0) > 0
     assert str(data) in [one["path"] for one in processes.facts()["files"]]
-    processes.read(11.0)
+    rates.now_s = 11.0
+    processes.read()
     assert processes.figures()[pid]["cpu_s"] >= 0.5

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from headrace.doctor.machine.survey import indexed, near, surveyed
+from headrace.doctor.machine.survey import indexed, surveyed
 from headrace.doctor.session.model import Machine
 from headrace.doctor.session.producers import FileOpens, OpenedFile
 
@@ -37,6 +37,10 @@ def tar(tmp_path: Path) -> Path:
     return path
 
 
+def opened_in(folder: Path, opens: dict[str, int]) -> FileOpens:
+    return FileOpens([OpenedFile(str(folder / name), many) for name, many in opens.items()])
+
+
 def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
     found = surveyed(machine(tar), FileOpens())
     look_up, header, sizes = found.calibrations
@@ -52,19 +56,10 @@ def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
     assert all(us > 0 for us in [*look_up.other_us, *header.present_us])
 
 
-def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
-    for number in range(20):
-        (tmp_path / f"{number:02d}.png").write_bytes(png())
-    (sizes,) = surveyed(machine(tmp_path / "07.png"), FileOpens()).calibrations
-    assert sizes.files[0] == str(tmp_path / "07.png")
-    assert len(sizes.files) >= 4
-    assert near("/nowhere/a.png") == ["/nowhere/a.png"]
-
-
-def test_neighbours_that_are_no_plain_files_are_not_opened(tmp_path: Path) -> None:
+def test_what_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
     os.mkfifo(tmp_path / "b.png")
-    (sizes,) = surveyed(machine(tmp_path / "a.png"), FileOpens()).calibrations
+    (sizes,) = surveyed(machine(), opened_in(tmp_path, {"a.png": 1, "b.png": 1})).calibrations
     assert sizes.files == [str(tmp_path / "a.png")]
 
 

@@ -36,7 +36,7 @@ def test_each_moment_belongs_to_the_span_that_began_last(found):
         running = [span for span in found if span.start <= moment < span.end]
         innermost = max((span.start for span in running), default=None)
         names = {span.name for span in running if span.start == innermost}
-        assert piece.name in names if names else piece.name is None
+        assert piece.name in names if names else not piece.name
 
 
 def session_of(trainer: Trainer, **changes) -> Session:

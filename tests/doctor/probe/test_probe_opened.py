@@ -20,8 +20,9 @@ from library_probe import LibraryProbe, library_probe
 from PIL import Image
 
 from headrace.doctor.probe.opened_files import MOST_PATHS, OpenedFiles
-from headrace.doctor.session.evidence_schema import KINDS
-from headrace.doctor.session.merged_reads import merge_opened
+from headrace.doctor.session.evidence import OpenedLine
+from headrace.doctor.session.evidence_reader import file_opens
+from headrace.doctor.session.merging import merge_opened
 from headrace.doctor.session.producers import FileOpens as Told
 
 
@@ -32,7 +33,7 @@ class Process:
         self.names: dict[str, int] = {}
         self.faults: list[Exception] = []
         self.opened = OpenedFiles(lambda text: self.names.setdefault(text, len(self.names)), self.faults.append)
-        self.sides: list[tuple[Any, dict[int, str]]] = []
+        self.sides: list[Told] = []
         self.written: list[Any] = []
 
     def opens(self, *paths: Any) -> Process:
@@ -45,12 +46,12 @@ class Process:
         if record is not None:
             self.written.append(record)
             names = {number: text for text, number in self.names.items()}
-            self.sides.append((KINDS["opened"].line(*record[1:]), names))
+            self.sides.append(file_opens(OpenedLine(*record[1:]), names))
         return self
 
 
 def told(*processes: Process) -> Told:
-    return merge_opened(side for process in processes for side in process.tells().sides)
+    return merge_opened([side for process in processes for side in process.tells().sides])
 
 
 def by_path(told: Told) -> dict[str, int]:

@@ -23,8 +23,9 @@ from store_servers import KEY_ID, SECRET, StoreServer, running_store
 from webdataset.gopen import gopen
 
 from headrace.doctor.probe.opened_files import OTHERS, RemoteReadCounts, place_of
-from headrace.doctor.session.evidence_schema import KINDS
-from headrace.doctor.session.merged_reads import joined_remote, merge_remote
+from headrace.doctor.session.evidence import RemoteLine
+from headrace.doctor.session.evidence_reader import remote_reads
+from headrace.doctor.session.merging import merge_remote
 
 DATA = bytes(range(256)) * 160
 KEY = "photos/a b.bin"
@@ -232,11 +233,11 @@ def test_requests_of_all_processes_are_merged() -> None:
         reads.more("s3://photos", 7)
         record = reads.record(5, 10)
         assert record is not None
-        rows.append((KINDS["remote"].line(*record[1:]), {number: text for text, number in names.items()}))
+        rows.append(remote_reads(RemoteLine(*record[1:]), {number: text for text, number in names.items()}))
         assert reads.record(6, 0) is None
         assert reads.record(6, 3) == ("remote", 6, 3, [])
     merged = merge_remote(rows)
     (store,) = merged.stores
     assert (merged.batches, store.requests, store.failed, store.bytes) == (20, 6000, 60, 2 * 300_007)
-    nodes = joined_remote(merged, merge_remote(rows[:1]))
+    nodes = merge_remote([merged, rows[0]])
     assert (nodes.batches, nodes.stores[0].requests) == (30, 9000)

@@ -16,7 +16,7 @@ class Busy:
     def __init__(self, cores: float | None) -> None:
         self.cores = cores
 
-    def read(self, now_s: float) -> dict[str, float | None]:
+    def read(self) -> dict[str, float | None]:
         return {"cpu_cores_busy": self.cores}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from html_pages import parsed
 from hypothesis import given
 from hypothesis import strategies as st
 from made_reports import made_prescription, made_ranks, made_session
+from replacing import field_names, replace
 from report_pages import printed
 
 from headrace.doctor.report.escaping import safe, safe_json
@@ -117,9 +117,8 @@ def _dangerous(shown: str) -> list[str]:
 def _spoilt(value: Any, evil: str) -> Any:
     """The same object with `evil` for each text that the user's data, or what runs it, could have made."""
     kept = {"role", "code", "why", "ended", "mode", "format", "created", "spans", "device", "unit"}
-    if is_dataclass(value) and not isinstance(value, type):
-        changed = {one.name: _spoilt(getattr(value, one.name), evil) for one in fields(value) if one.name not in kept}
-        return replace(value, **changed)
+    if names := field_names(value):
+        return replace(value, **{name: _spoilt(getattr(value, name), evil) for name in names if name not in kept})
     if isinstance(value, list):
         return [_spoilt(one, evil) for one in value]
     if isinstance(value, dict):

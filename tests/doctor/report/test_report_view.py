@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from machine_findings import quantities
 from made_reports import TRAINER, balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
+from replacing import replace
 
 from headrace.doctor.causes import Prescription
 from headrace.doctor.measure import Diagnosis, StagePart, TimePart

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from made_prescriptions import made
 from made_sessions import MadeRun
+from replacing import replace
 from typer.testing import CliRunner
 
 from headrace.doctor.cli import app

@@ -13,11 +13,11 @@ from growing_evidence import CHOSEN, append, evidence, settings, step
 from machine_findings import quantities
 from rich.console import Console
 
-from headrace.doctor.measure import CurrentWindow, DiagnosisPlan, PhaseClock, RunProgress
+from headrace.doctor.measure import CurrentWindow, DiagnosisPlan, RunProgress
 from headrace.doctor.report.live import RunStatus, progress_text
 
 ERASED = "\r\x1b[2K"
-PLAN = DiagnosisPlan(steps=200, warmup=None, replay=40, drain_s=10.0, trial_s=10.0)
+PLAN = DiagnosisPlan(settings(Path(), steps=200, replay=40, drain_s=10.0), trial_s=10.0)
 TEN_A_SECOND = RunProgress(33, 10.0)
 
 
@@ -89,10 +89,9 @@ def test_it_makes_room_for_the_commands_own_output(terminal: Terminal) -> None:
 
 
 def test_it_shows_what_the_doctor_does_after_the_run(terminal: Terminal) -> None:
-    clock = PhaseClock(iter(range(10)).__next__, terminal.line.begins)
-    with terminal.line, clock.phase("survey"):
+    with terminal.line as line:
+        line.begins("survey")
         assert terminal.file.getvalue().endswith("the files")
-    assert clock.rows == [("survey", 0, 1)]
 
 
 def test_what_is_no_terminal_gets_one_line_at_the_start(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from machine_findings import quantities
 from made_reports import DIED, made_diagnosis, made_prescription, made_ranks, made_session
+from replacing import replace
 from report_pages import AGAIN, GOLDEN, printed, text
 from rich.cells import cell_len
 from rich.console import Console

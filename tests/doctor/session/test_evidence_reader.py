@@ -21,18 +21,17 @@ from made_sessions import (
 )
 
 from headrace.doctor.session import FailedReplay
-from headrace.doctor.session.evidence_reader import read_evidence_lines
-from headrace.doctor.session.evidence_schema import KINDS
+from headrace.doctor.session.evidence import ProcessLine, StepLine
+from headrace.doctor.session.evidence_reader import EvidenceLines
 
-PROCESS_LINE, STEP_LINE, GET_LINE = (KINDS[kind].line for kind in ("process", "step", "get"))
 STEP = ["step", 0, 10, 30, [["b", 5, 7], ["o", 13, 2]], 25, 18, 1]
 
 
 def test_a_record_becomes_what_it_says(tmp_path):
     path = write_evidence(tmp_path, "one", [process(7), STEP])
-    first, step = read_evidence_lines(path).records
-    assert isinstance(first, PROCESS_LINE)
-    assert step == STEP_LINE(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
+    first, step = EvidenceLines(path).records
+    assert isinstance(first, ProcessLine)
+    assert step == StepLine(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +53,8 @@ def test_a_record_becomes_what_it_says(tmp_path):
 def test_a_damaged_line_costs_itself_only_and_is_counted(tmp_path, line):
     path = write_evidence(tmp_path, "one", [process(7), STEP])
     path.write_bytes(path.read_bytes() + line + b"\n" + json.dumps([*STEP[:1], 1, *STEP[2:]]).encode() + b"\n")
-    lines = read_evidence_lines(path)
-    assert [type(record) for record in lines.records] == [PROCESS_LINE, STEP_LINE, STEP_LINE]
+    lines = EvidenceLines(path)
+    assert [type(record) for record in lines.records] == [ProcessLine, StepLine, StepLine]
     assert lines.damaged == 1
 
 
@@ -65,7 +64,7 @@ def test_a_file_cut_anywhere_gives_the_records_before_the_cut(tmp_path):
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        lines = read_evidence_lines(path)
+        lines = EvidenceLines(path)
         assert len(lines.records) == sum(end <= length for end in ends)
         assert lines.damaged == (0 if length == 0 or length in ends else 1)
         assert lines.bytes == length
@@ -171,6 +170,18 @@ def test_a_full_file_and_a_damaged_one_are_called_cut(tmp_path):
     assert [one.cut for one in read(tmp_path).processes] == [True, False, False]
 
 
+def test_a_worker_that_filled_its_file_after_the_last_step_is_whole(tmp_path):
+    """As under --observe, where workers go on recording after the training thread's hooks have stopped."""
+    write_run(tmp_path, MadeRun(steps=20))
+    path = tmp_path / "evidence" / "host-101-0.jsonl"
+    later = [["batch", 0, index, 10**9 + index, 10**9 + index + 1, None, 0, 4, []] for index in range(1000, 2000)]
+    path.write_text(path.read_text() + "".join(json.dumps(record) + "\n" for record in later))
+    write_settings(tmp_path, most_bytes=path.stat().st_size)
+    assert [one.cut for one in read(tmp_path).processes] == [False, False, False]
+    path.write_bytes(path.read_bytes()[:-3])
+    assert [one.cut for one in read(tmp_path).processes] == [False, True, False]
+
+
 @pytest.mark.long
 def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():
     """The benchmark drives the probe itself by a made clock, and so has to keep up with it."""
@@ -187,9 +198,9 @@ ERROR = [["error", 80, "ZeroDivisionError: by zero"], ["end", 90, "error"]]
 @pytest.mark.parametrize(
     ("window", "end", "why", "failed"),
     [
-        ("load", ERROR, "failed", FailedReplay("ZeroDivisionError: by zero")),
-        ("replay", [["end", 90, "exit"]], "failed", FailedReplay("exit status 3")),
-        ("replay", [], "failed", FailedReplay("exit status 3")),
+        ("load", ERROR, "failed", "ZeroDivisionError: by zero"),
+        ("replay", [["end", 90, "exit"]], "failed", "exit status 3"),
+        ("replay", [], "failed", "exit status 3"),
         ("observe", ERROR, "failed", None),
         ("replay", [["end", 90, "exit"]], "finished", None),
     ],
@@ -202,7 +213,8 @@ def test_a_process_that_fails_in_replay_is_found(tmp_path, window, end, why, fai
     session = read(tmp_path, mode="measure", outcome=outcome(status=3, why=why))
     assert session.outcome.why == why
     assert [note.code for note in session.notes] == (["replay-failed"] if failed else [])
-    assert FailedReplay.of(session) == failed
+    found = FailedReplay.of(session.outcome, session.processes)
+    assert (found and found.why) == failed
 
 
 @pytest.mark.parametrize(("window", "why"), [("replay", "steps"), ("load", "steps"), (None, "failed")])

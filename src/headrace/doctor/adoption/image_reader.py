@@ -32,7 +32,7 @@ GEOMETRY = CROPS | COLOURS | {
     "HorizontalFlip", "OpenCV flip", "OpenCV resize", "Pillow resize", "Pillow transpose", "RandomHorizontalFlip",
     RESIZE, "torchvision hflip", "torchvision horizontal_flip", "torchvision resize",
 }  # fmt: skip
-"""Transforms that a view covers, by the names of docs/doctor/measuring.md."""
+"""Transforms that a view covers, by the names of docs/doctor/internals.md."""
 VALUES = {
     "ConvertImageDtype", "Normalize", "OpenCV normalize", "PILToTensor", "ToDtype", "ToImage", "ToTensor", "ToTensorV2",
     "torchvision convert_image_dtype", "torchvision normalize", "torchvision pil_to_tensor", "torchvision to_dtype",

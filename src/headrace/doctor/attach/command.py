@@ -1,4 +1,4 @@
-"""Run a command with the probe in its processes, from its start to the end of the last process."""
+"""Run a command with the probe in its processes, from its start to the end of the last process; list what it wrote."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import os
 import select
 import shutil
 import signal
+import stat as modes
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+
+import msgspec
 
 from headrace.doctor.attach.injection import (
     TRACKERS,
-    MissedProcess,
     UnreachedWatch,
     offline_environment,
     probe_environment,
@@ -31,6 +32,7 @@ from headrace.doctor.attach.process_tree import (
 )
 from headrace.doctor.attach.relay import BelowOutput, ControllingTerminal, OnLine, OutputRelay, SignalRelay
 from headrace.doctor.probe import ProbeSettings
+from headrace.doctor.session.model import CommandOutcome, UnreachedProcess
 
 LOOK_S = 0.2
 ENDS_S = ((1.5, signal.SIGTERM), (3.0, signal.SIGKILL))
@@ -44,30 +46,20 @@ DOCTOR_FAILED = 125
 """Exit status if the doctor failed, or could not judge the run for `--fail-above`; `git bisect run` skips it."""
 
 
-def exit_status(command: int | None, *, wait_share: float | None, fail_above: float | None) -> int:
-    """Return the command's own status if it failed, or else the verdict of `--fail-above`.
-
-    `command` is None without a command, as in a notebook or an aborted session.
-    """
+def exit_status(command: int, *, wait_share: float | None, fail_above: float | None) -> int:
+    """Return the command's own status if it failed, or else the verdict of `--fail-above`."""
     if command or fail_above is None:
-        return command or 0
+        return command
     if wait_share is None:
         return DOCTOR_FAILED
     return FAILED_ABOVE if wait_share > fail_above else 0
 
 
-@dataclass(frozen=True)
-class CommandResult:
-    command: list[str]
-    status: int
-    """Exit status; 128 + n after signal n; 127 if not found, 126 if not executable."""
-    why: str
-    """`finished`, `failed`, `not found` (or not executable), `interrupted` or `timed out`."""
-    duration_us: int
-    last_lines: list[str] = field(default_factory=list)
-    """Last lines of its output, if relayed; or the reason why it could not be started."""
-    missed: list[MissedProcess] = field(default_factory=list)
-    leftovers: list[Leftover] = field(default_factory=list)
+class CommandResult(CommandOutcome):
+    """Outcome of a command, and what it left."""
+
+    missed: list[UnreachedProcess] = msgspec.field(default_factory=list)
+    leftovers: list[Leftover] = msgspec.field(default_factory=list)
     wrote: str = ""
     """Paths that a measured command created, changed and removed in the working directory."""
 
@@ -85,7 +77,7 @@ def run_command(
     reads: bool = True,
     most_s: float | None = None,
 ) -> CommandResult:
-    """Run `command` until it and its child processes have ended. docs/doctor/attach.md describes the effects.
+    """Run `command` until it and its child processes have ended. docs/doctor/internals.md describes the effects.
 
     Call this in the main thread, whose signals it takes over meanwhile, after writing the settings. If they name a
     scratch folder, experiment trackers are offline and write there.
@@ -190,7 +182,7 @@ class _Running:
             command,
             status=code if code >= 0 else 128 - code,
             why="timed out" if self._was_late else why,
-            duration_us=round((self._end - self._start) * 1e6),
+            duration=round((self._end - self._start) * 1e6),
             last_lines=[] if self._relay is None else self._relay.last.lines(),
             missed=list(self._unreached.missed.values()),
             leftovers=leftovers,
@@ -265,3 +257,51 @@ def _why_not_started(program: str, error: OSError) -> str:
     if error.errno == errno.ENOEXEC:
         return f"{program}: expected a program, got a file without a first line that names one (#!){advice}"
     return f"{program}: cannot be started: {error.strerror}{advice}"
+
+
+MOST_LISTED = 200_000
+"""Number of entries above which a folder is not listed: about a second on a local disk."""
+MOST_NAMED = 5
+"""Number of paths that a note names; further paths are only counted."""
+Listing = dict[str, tuple[int, int, int]]
+"""Entries in a folder by path: mode, size and modification time in ns, the latter two 0 except for files."""
+
+
+def list_folder(root: str, session: str) -> Listing | None:
+    """List the entries in `root`; None if there are too many.
+
+    Excludes the session, and files that receive our own output. Does not follow symbolic links.
+    """
+    entries: Listing = {}
+    outputs = [os.fstat(number) for number in range(3) if os.path.isfile(f"/dev/fd/{number}")]
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if os.path.join(folder, name) != session]
+        for path in (os.path.join(folder, name) for name in (*folders, *files)):
+            with contextlib.suppress(OSError):
+                stat = os.lstat(path)
+                if any(os.path.samestat(stat, output) for output in outputs):
+                    continue
+                is_file = modes.S_ISREG(stat.st_mode)
+                entries[path] = (stat.st_mode, stat.st_size * is_file, stat.st_mtime_ns * is_file)
+        if len(entries) > MOST_LISTED:
+            return None
+    return entries
+
+
+def written_text(root: str, before: Listing | None, after: Listing | None) -> str:
+    """Return what was created, changed and removed between two listings of `root`; empty if nothing was."""
+    if before is None or after is None:
+        return f"Not looked for: the working directory has more than {MOST_LISTED:,} entries."
+    changes = {
+        "created": after.keys() - before.keys(),
+        "changed": [path for path in after if path in before and before[path] != after[path]],
+        "removed": before.keys() - after.keys(),
+    }
+    return "; ".join(f"{how}: {_named(paths, root)}" for how, paths in changes.items() if paths)
+
+
+def _named(paths: Collection[str], root: str) -> str:
+    """Return the first paths, relative to the working directory, with undecodable bytes escaped."""
+    shown = sorted(os.path.relpath(path, root) for path in paths)
+    text = ", ".join(os.fsencode(path).decode("utf-8", "backslashreplace") for path in shown[:MOST_NAMED])
+    return f"{text} and {len(shown) - MOST_NAMED} more" if shown[MOST_NAMED:] else text

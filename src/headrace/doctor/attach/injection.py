@@ -1,19 +1,20 @@
-"""Inject the probe into a command's Python processes, and find processes without it (docs/doctor/attach.md)."""
+"""Inject the probe into a command's Python processes, and find processes without it (docs/doctor/internals.md)."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from unittest.mock import patch
 
 from headrace.doctor.attach.process_tree import Descendants, command_line, mapped_files, process_environment
 from headrace.doctor.probe import ProbeSettings
+from headrace.doctor.session.model import UnreachedProcess
 
 SITE_FOLDER = Path(__file__).parent / "site"
 """Folder of the sitecustomize.py, which must come first on PYTHONPATH."""
@@ -62,15 +63,6 @@ def trackers_offline(settings: ProbeSettings) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class MissedProcess:
-    """Python process of the command that imported torch without the probe."""
-
-    pid: int
-    command: list[str]
-    why: str
-
-
 class UnreachedWatch:
     """Search for processes with torch but without the probe.
 
@@ -85,7 +77,7 @@ class UnreachedWatch:
         self._next: dict[int, tuple[float, float]] = {}
         self._reached_commands: set[tuple[str, ...]] = set()
         self.reached: set[int] = set()
-        self.missed: dict[int, MissedProcess] = {}
+        self.missed: dict[int, UnreachedProcess] = {}
 
     def look(self, descendants: Descendants) -> None:
         """Check the processes that are due."""
@@ -110,7 +102,8 @@ class UnreachedWatch:
         if why is None and tuple(arguments) in self._reached_commands:
             self.reached.add(pid)
         else:
-            self.missed[pid] = MissedProcess(pid, arguments, why or "for no reason that can be seen from outside")
+            why = why or "for no reason that can be seen from outside"
+            self.missed[pid] = UnreachedProcess(pid, shlex.join(arguments), why)
 
     def _why(self, pid: int, arguments: list[str], maps: str) -> str | None:
         environment = process_environment(pid)

@@ -13,7 +13,7 @@ from headrace.doctor.measure import (
     UNKNOWN,
     UNPICKLE,
     TimePart,
-    WaitCauses,
+    WaitSplit,
 )
 from headrace.doctor.session.model import ProbedProcess, Session
 
@@ -65,7 +65,7 @@ def who(session: Session, process: ProbedProcess) -> str:
     return f"Process {process.pid}"
 
 
-def by_category(causes: WaitCauses) -> list[TimePart]:
+def by_category(causes: WaitSplit) -> list[TimePart]:
     """Sum causes by category, heaviest first. A dominant stage gives its category its name."""
     groups: dict[str, list[TimePart]] = {}
     for part in causes.parts:

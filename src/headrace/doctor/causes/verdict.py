@@ -118,8 +118,8 @@ def ending(session: Session, view: TrainerView | None) -> Iterator[Statement]:
         yield Statement("not-found", f"The command could not be started: {command} was not found.")
     elif outcome.why == "interrupted":
         yield Statement("interrupted", f"The run was interrupted{after}.")
-    elif outcome.status not in (None, 0) and outcome.why != "steps":
-        failed, last = f"The command failed with {status_words(outcome.status or 0)}{after}", _last_line(session)
+    elif outcome.status and outcome.why != "steps":
+        failed, last = f"The command failed with {status_words(outcome.status)}{after}", _last_line(session)
         whole = f"{failed}: {last}{'' if last.endswith(('.', '!', '?')) else '.'}"
         texts = [whole] if last and len(whole.split()) <= MOST_WORDS else filter(None, (f"{failed}.", last))
         yield from (Statement("failed", text) for text in texts)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.doctor.machine.host import SHM, Cores
+from headrace.doctor.machine.host import SHM, Cores, Rates
 from headrace.doctor.machine.sampler import MachineSampler
 from headrace.doctor.machine.survey import surveyed

@@ -1,4 +1,7 @@
-"""Readings of the host: cores, memory, pressure and disks, by psutil and the command's control groups."""
+"""Readings of the host: cores, memory, pressure, disks and GPUs, by psutil, control groups and NVML (nvidia-ml-py).
+
+Nothing is ever set or reset.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,57 @@ import os
 import platform
 import re
 import resource
+from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
-from headrace.doctor.machine.readings import Rates, Readings, ratio
 from headrace.system import ControlGroups, pairs, read_text
+
+
+class Rates:
+    """Growth of counters per second, since the last reading of each.
+
+    The first reading of a counter gives None, and so does a decrease (the counter restarted) or an unknown value.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        """Time of the present reading, which the sampler sets before all parts are read."""
+        self._last: dict[str, tuple[float, float]] = {}
+
+    def per_second(self, name: str, value: float | None) -> float | None:
+        now_s, last = self.now_s, self._last.pop(name, None)
+        if value is None:
+            return None
+        self._last[name] = (now_s, value)
+        if last is None or now_s <= last[0] or value < last[1]:
+            return None
+        return (value - last[1]) / (now_s - last[0])
+
+
+def ratio(part: float | None, whole: float | None, *, most: float = inf) -> float | None:
+    """Return the quotient, at most `most`; None if either value is unknown, or the divisor is 0."""
+    return None if part is None or not whole else min(part / whole, most)
+
+
+Readings = dict[str, float | None]
+"""One reading, by column. None if not measured."""
+
+
+class MachinePart(Protocol):
+    """Sampled part of the machine. Its construction, when sampling begins, reads what may be gone at the end."""
+
+    name: str
+
+    def read(self) -> Readings:
+        """Return one reading. Columns may appear late or be missing; rates are since the previous reading."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return constants, and totals over the run. Called once, when sampling ends."""
 
 
 class Cores:
@@ -21,21 +67,21 @@ class Cores:
 
     name = "cores"
 
-    def __init__(self, pid: int, cgroups: ControlGroups) -> None:
+    def __init__(self, pid: int, cgroups: ControlGroups, rates: Rates) -> None:
         self._cgroups = cgroups
-        self._rates = Rates()
+        self._rates = rates
         self._affinity: set[int] = set()
         with suppress(psutil.Error):
             self._affinity = set(psutil.Process(pid).cpu_affinity())
         self._container = _container(pid, cgroups)
 
-    def read(self, now_s: float) -> Readings:
-        row = self._times(now_s)
+    def read(self) -> Readings:
+        row = self._times()
         throttling = self._cgroups.throttling()
-        periods = self._rates.per_second("periods", throttling.periods, now_s)
-        throttled = self._rates.per_second("throttled", throttling.throttled_periods, now_s)
+        periods = self._rates.per_second("periods", throttling.periods)
+        throttled = self._rates.per_second("throttled", throttling.throttled_periods)
         row["cpu_throttled_periods_share"] = ratio(throttled, periods)
-        row["cpu_throttled_cores"] = self._rates.per_second("throttled_s", throttling.throttled_s, now_s)
+        row["cpu_throttled_cores"] = self._rates.per_second("throttled_s", throttling.throttled_s)
         return row
 
     def facts(self) -> dict[str, Any]:
@@ -44,14 +90,13 @@ class Cores:
         return {
             "cores": min((cores for cores in (allowed, quota) if cores is not None), default=None),
             "cores_online": psutil.cpu_count(),
-            "cores_affinity": allowed,
             "cores_quota": quota,
             "cpu_model": model[1] if model else None,
             "kernel": platform.release(),
             "container": self._container,
         }
 
-    def _times(self, now_s: float) -> Readings:
+    def _times(self) -> Readings:
         """Return core seconds per second, of the allowed cores only.
 
         Some sandboxes count no time at all, so the result is None if none has passed.
@@ -63,8 +108,8 @@ class Cores:
             "waiting": sum(one.iowait for one in times),
             "stolen": sum(one.steal for one in times),
         }
-        passed = self._rates.per_second("all", sum(sum(one[:8]) for one in times), now_s)
-        rates = {name: self._rates.per_second(name, value, now_s) for name, value in seconds.items()}
+        passed = self._rates.per_second("all", sum(sum(one[:8]) for one in times))
+        rates = {name: self._rates.per_second(name, value) for name, value in seconds.items()}
         return {f"cpu_cores_{name}": rate if passed else None for name, rate in rates.items()}
 
 
@@ -89,14 +134,14 @@ SHM = "/dev/shm"
 class MachineMemory:
     name = "memory"
 
-    def __init__(self, cgroups: ControlGroups) -> None:
+    def __init__(self, cgroups: ControlGroups, rates: Rates) -> None:
         self._cgroups = cgroups
-        self._rates = Rates()
+        self._rates = rates
         self._kills = self._count_kills()
 
-    def read(self, now_s: float) -> Readings:
+    def read(self) -> Readings:
         info, pages = pairs(read_text("/proc/meminfo")), pairs(read_text("/proc/vmstat"))
-        moved = {way: self._rates.per_second(way, pages.get(f"pswp{way}"), now_s) for way in ("in", "out")}
+        moved = {way: self._rates.per_second(way, pages.get(f"pswp{way}")) for way in ("in", "out")}
         return {
             "memory_available_bytes": info.get("MemAvailable"),
             "swap_used_bytes": _difference(info.get("SwapTotal"), info.get("SwapFree")),
@@ -137,16 +182,16 @@ class Pressure:
 
     name = "pressure"
 
-    def __init__(self, cgroups: ControlGroups) -> None:
+    def __init__(self, cgroups: ControlGroups, rates: Rates) -> None:
         self._cgroups = cgroups
-        self._rates = Rates()
+        self._rates = rates
 
-    def read(self, now_s: float) -> Readings:
+    def read(self) -> Readings:
         row: Readings = {}
         for what in ("cpu", "io", "memory"):
             text = self._cgroups.pressure(what) or read_text(f"/proc/pressure/{what}")
             some = re.search(r"^some .*\btotal=(\d{1,20})$", text or "", re.M)  # microseconds
-            rate = self._rates.per_second(what, None if some is None else int(some[1]), now_s)
+            rate = self._rates.per_second(f"pressure {what}", None if some is None else int(some[1]))
             row[f"pressure_{what}_some_share"] = ratio(rate, 1e6, most=1.0)
         return row
 
@@ -159,14 +204,14 @@ class Disks:
 
     name = "disks"
 
-    def __init__(self) -> None:
-        self._rates = Rates()
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
 
-    def read(self, now_s: float) -> Readings:
+    def read(self) -> Readings:
         row: Readings = {}
         for disk, counters in self._used().items():
             read, requests, ms = (
-                self._rates.per_second(f"{disk} {name}", getattr(counters, name), now_s)
+                self._rates.per_second(f"{disk} {name}", getattr(counters, name))
                 for name in ("read_bytes", "read_count", "read_time")
             )
             latency_ms = ratio(ms, requests)
@@ -197,3 +242,68 @@ def disk_of(device: str) -> str | None:
             if os.path.isdir(f"/sys/block/{name}"):
                 return name
     return None
+
+
+HEAT = 0x08 | 0x20 | 0x40
+"""Reasons for lower clocks: hardware slowdown, and thermal slowdown by software and hardware."""
+POWER = 0x04 | 0x80
+"""Reasons for lower clocks: the power limit, and the power brake of the machine."""
+SM_CLOCK = 1
+
+
+def load_nvml() -> Any:
+    import pynvml  # type: ignore[import-untyped]  # it has no annotations; its import takes 20 ms
+
+    return pynvml
+
+
+class Gpus:
+    """All GPUs visible to NVML. A query that a driver or device refuses gives None."""
+
+    name = "gpus"
+
+    def __init__(self, load: Callable[[], Any] = load_nvml) -> None:
+        """Start NVML. Raises its error without a driver."""
+        self._nvml = load()
+        self._nvml.nvmlInit()
+        count = self._ask("nvmlDeviceGetCount") or 0
+        self._handles = [self._ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+
+    def read(self) -> Readings:
+        row: Readings = {}
+        for name, handle in self._each():
+            memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+            utilisation = self._ask("nvmlDeviceGetUtilizationRates", handle)
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+            values = {
+                "utilisation_percent": None if utilisation is None else utilisation.gpu,
+                "memory_used_bytes": None if memory is None else memory.used,
+                "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", handle, SM_CLOCK),
+                "slowed_by_heat": None if reasons is None else float(bool(reasons & HEAT)),
+                "slowed_by_power": None if reasons is None else float(bool(reasons & POWER)),
+            }
+            row |= {f"{name}_{column}": value for column, value in values.items()}
+        return row
+
+    def facts(self) -> dict[str, Any]:
+        return {"gpus": {name: self._facts(handle) for name, handle in self._each()}}
+
+    def close(self) -> None:
+        self._ask("nvmlShutdown")
+
+    def _each(self) -> list[tuple[str, Any]]:
+        return [(f"gpu{index}", handle) for index, handle in enumerate(self._handles) if handle is not None]
+
+    def _facts(self, handle: Any) -> dict[str, Any]:
+        memory, name = self._ask("nvmlDeviceGetMemoryInfo", handle), self._ask("nvmlDeviceGetName", handle)
+        return {
+            "name": name.decode("utf-8", "replace") if isinstance(name, bytes) else name,  # bytes in older packages
+            "memory_bytes": None if memory is None else memory.total,
+            "sm_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", handle, SM_CLOCK),
+        }
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._nvml, function)(*arguments)
+        except (self._nvml.NVMLError, AttributeError):
+            return None

@@ -10,8 +10,7 @@ from typing import Any
 
 import psutil
 
-from headrace.doctor.machine.host import disk_of
-from headrace.doctor.machine.readings import Rates, Readings
+from headrace.doctor.machine.host import Rates, Readings, disk_of
 from headrace.system import Mount, mounts, read_text
 
 DETAILS_SHARE = 0.003
@@ -95,7 +94,7 @@ class Processes:
 
     name = "processes"
 
-    def __init__(self, root: int, now_s: float) -> None:
+    def __init__(self, root: int, rates: Rates) -> None:
         self._doctor = psutil.Process()
         self._others = {one for one in self._doctor.children() if one.pid != root}
         """Children that the doctor had before the command."""
@@ -104,11 +103,12 @@ class Processes:
         self._paths: Counter[str] = Counter()
         self._live: dict[psutil.Process, ProcessReadings] = {}
         self._ended: list[ProcessReadings] = []
-        self._left_s, self._earned_at_s = DETAILS_CREDIT_S, now_s
+        self._left_s, self._earned_at_s = DETAILS_CREDIT_S, rates.now_s
         """Seconds that expensive readings may still take, and when they were last increased."""
-        self._rates = Rates()
+        self._rates = rates
 
-    def read(self, now_s: float) -> Readings:
+    def read(self) -> Readings:
+        now_s = self._rates.now_s
         descendants = set(self._doctor.children(recursive=True)) - self._others
         for process in set(self._live).difference(descendants):
             self._ended.append(self._live.pop(process))
@@ -124,12 +124,12 @@ class Processes:
         pss = [one.pss_bytes for one in self._live.values() if one.pss_bytes is not None]
         row: Readings = {
             "command_pss_bytes": sum(pss) if pss and len(pss) == len(self._live) else None,
-            "cpu_cores_command": self._rates.per_second("used_s", used_s if known else None, now_s),
+            "cpu_cores_command": self._rates.per_second("used_s", used_s if known else None),
         }
         for column, figure in GROWING.items():
             # Over all processes ever seen that report the figure, so that the sum only grows.
             values = [one.figures[figure] for one in known if figure in one.figures]
-            row[column] = self._rates.per_second(column, sum(values) if values else None, now_s)
+            row[column] = self._rates.per_second(column, sum(values) if values else None)
         return row
 
     def facts(self) -> dict[str, Any]:

@@ -7,13 +7,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
-from headrace.doctor.machine.gpus import Gpus, load_nvml
-from headrace.doctor.machine.host import Cores, Disks, MachineMemory, Pressure
+from headrace.doctor.machine.host import (
+    Cores,
+    Disks,
+    Gpus,
+    MachineMemory,
+    MachinePart,
+    Pressure,
+    Rates,
+    Readings,
+    load_nvml,
+)
 from headrace.doctor.machine.processes import Processes
-from headrace.doctor.machine.readings import MachinePart, Rates, Readings
 from headrace.doctor.probe.settings import SessionClock
 from headrace.doctor.session.model import Machine
 from headrace.system import ControlGroups, read_text
@@ -26,15 +33,14 @@ _Result = TypeVar("_Result")
 class ReadingTable:
     """Readings of a run of any length, in bounded memory.
 
-    When the table is full, each two neighbouring rows become their mean, which keeps shares and rates correct; the
-    caller then reads half as often.
+    When the table is full, every second row is dropped; the caller then reads half as often.
     """
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self.time: list[int] = []
         self.columns: dict[str, list[float | None]] = {}
-        self.merged = 1
-        """Readings per row."""
+        self.thinned = 1
+        """Readings per remaining row."""
         self._most_rows = most_rows
 
     def append(self, time_us: int, row: Readings) -> None:
@@ -45,20 +51,9 @@ class ReadingTable:
         for name, values in self.columns.items():
             values.append(row.get(name))
         if len(self.time) >= self._most_rows:
-            self._merge()
-
-    def _merge(self) -> None:
-        self.merged *= 2
-        self.time = self.time[1::2] + self.time[len(self.time) // 2 * 2 :]
-        self.columns = {
-            name: [_mean(values[place : place + 2]) for place in range(0, len(values), 2)]
-            for name, values in self.columns.items()
-        }
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+            self.thinned *= 2
+            self.time = self.time[1::2]
+            self.columns = {name: values[1::2] for name, values in self.columns.items()}
 
 
 INTERVAL_S = 1.0
@@ -92,8 +87,6 @@ class MachineSampler:
         self._table = ReadingTable()
         self._rates = Rates()
         self._last: Machine | None = None
-        self._began_us = clock.now_us()
-        self._cost_s = 0.0
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-doctor-machine", daemon=True)
@@ -130,11 +123,13 @@ class MachineSampler:
         """
         pid = self._root if read_text(f"/proc/{self._root}/mountinfo") else os.getpid()
         cgroups = ControlGroups(read_text, pid)
-        self._processes = self._add(Processes.name, lambda: Processes(pid, self._now_s()))
-        self._add(Cores.name, lambda: Cores(pid, cgroups))
-        self._add(MachineMemory.name, lambda: MachineMemory(cgroups))
-        self._add(Pressure.name, lambda: Pressure(cgroups))
-        self._add(Disks.name, Disks)
+        rates = self._rates
+        rates.now_s = self._now_s()
+        self._processes = self._add(Processes.name, lambda: Processes(pid, rates))
+        self._add(Cores.name, lambda: Cores(pid, cgroups, rates))
+        self._add(MachineMemory.name, lambda: MachineMemory(cgroups, rates))
+        self._add(Pressure.name, lambda: Pressure(cgroups, rates))
+        self._add(Disks.name, lambda: Disks(rates))
         self._gpus = self._add(Gpus.name, lambda: Gpus(self._load_nvml))
 
     def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:
@@ -157,30 +152,26 @@ class MachineSampler:
         began = time.thread_time()
         with self._lock:
             now_us = self._clock.now_us()
+            self._rates.now_s = now_us / 1e6
             row: Readings = {}
             for part in self._parts:
                 if part.name not in self._off:
-                    row.update(self._try(part.name, partial(part.read, now_us / 1e6)) or {})
+                    row.update(self._try(part.name, part.read) or {})
             # Busy cores are divided into the command's, the doctor's own, and others'.
             busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
-            doctor = self._rates.per_second("doctor", time.process_time(), now_us / 1e6)
+            doctor = self._rates.per_second("doctor", time.process_time())
             others = None if busy is None or command is None else max(busy - command - (doctor or 0.0), 0.0)
             row["cpu_cores_other"] = others
             self._table.append(now_us, row)
-            cost_s = time.thread_time() - began
-            self._cost_s += cost_s
-        return cost_s
+        return time.thread_time() - began
 
     def _pause_s(self, cost_s: float) -> float:
-        return max(self._interval_s * self._table.merged, cost_s / MOST_SHARE)
+        return max(self._interval_s * self._table.thinned, cost_s / MOST_SHARE)
 
     def _measured(self) -> Machine:
         facts: dict[str, Any] = {}
         for part in self._parts:
             facts.update(self._try(part.name, part.facts) or {})
-        elapsed_s = self._now_s() - self._began_us / 1e6
-        facts["sampler_cpu_s"] = self._cost_s
-        facts["sampler_cores"] = self._cost_s / elapsed_s if elapsed_s > 0 else None
         facts["sampler_off"] = dict(self._off)
         return Machine(
             host=socket.gethostname(),

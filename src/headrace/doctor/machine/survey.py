@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,6 @@ NO_DATA = (".py", ".pyc", ".so", ".log")
 """Suffixes of files that are no samples, whoever opens them."""
 READ_ONCE = (".json", ".jsonl", ".yaml", ".toml")
 """Suffixes of files that are mostly read once at the start, not for batches."""
-NEIGHBOURS = 6
-MOST_ENTRIES = 1000
-"""Folder entries that are examined."""
-
 RGB = 3
 TimeImages = Callable[[Iterable[tuple[str, Callable[[], bytes]]], Callable[[], bool]], Calibration | None]
 """Times images, each given by name and read function, while time is left."""
@@ -37,18 +33,6 @@ TimeImages = Callable[[Iterable[tuple[str, Callable[[], bytes]]], Callable[[], b
 
 def is_image(path: str) -> bool:
     return path.lower().endswith(IMAGE_ENDS)
-
-
-def near(path: str) -> list[str]:
-    """Return the image and others in its folder, spread over the first entries listed."""
-    folder = os.path.dirname(path)
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in islice(entries, MOST_ENTRIES) if is_image(entry.name))
-    except OSError:
-        return [path]
-    spread = names[:: max(1, len(names) // NEIGHBOURS)][:NEIGHBOURS]
-    return list(dict.fromkeys([path, *(os.path.join(folder, name) for name in spread)]))
 
 
 def pixel_sizes(
@@ -182,14 +166,10 @@ def paths_read(machine: Machine, opened: FileOpens) -> list[str]:
 def _images(
     single: list[str], archives: list[str], most: int = MOST_IMAGES
 ) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield images and their read functions: files that were read, their neighbours, then members of archives."""
+    """Yield images and their read functions: files that were read, then members of archives."""
     own = [path for path in single if is_image(path)]
-    spread = own[:: max(1, len(own) // most)][:most]
-    told: set[str] = set()
-    for path in chain(spread, chain.from_iterable(near(path) for path in own)):
-        if path not in told:
-            told.add(path)
-            yield path, partial(_read, path)
+    for path in own[:: max(1, len(own) // most)][:most]:
+        yield path, partial(_read, path)
     for path in archives:
         for name, data in members(path, is_image):
             yield f"{path} {name}", partial(bytes, data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.doctor.measure.batches import REST, SERIALISE, Finder, Join, MadeBatch, batch_stages
+from headrace.doctor.measure.batches import REST, SERIALISE, Finder, Join, MadeBatch, batch_stages, queue_depth
 from headrace.doctor.measure.diagnosis import (
     Diagnosis,
     Finding,
@@ -13,7 +13,7 @@ from headrace.doctor.measure.diagnosis import (
     Statement,
     StepBudget,
     TimePart,
-    WaitCauses,
+    WaitSplit,
 )
 from headrace.doctor.measure.host import Host, host_of, hosts
 from headrace.doctor.measure.lower_bounds import (
@@ -24,15 +24,6 @@ from headrace.doctor.measure.lower_bounds import (
     is_valid,
     lower_bounds,
     why_no_lower_bounds,
-)
-from headrace.doctor.measure.phases import (
-    IN_WORDS,
-    DiagnosisPlan,
-    PhaseClock,
-    about,
-    options_for,
-    phases_text,
-    run_phases,
 )
 from headrace.doctor.measure.production import (
     MAP,
@@ -45,8 +36,16 @@ from headrace.doctor.measure.production import (
     own_name,
     tensors_of,
 )
+from headrace.doctor.measure.progress import (
+    IN_WORDS,
+    CurrentWindow,
+    DiagnosisPlan,
+    RunMeter,
+    RunProgress,
+    about,
+    options_for,
+)
 from headrace.doctor.measure.ranks import RanksTogether, is_late, rank_views, ranks_together
-from headrace.doctor.measure.run_meter import CurrentWindow, RunMeter, RunProgress
 from headrace.doctor.measure.steps import (
     BACKWARD,
     BOUND,

@@ -45,9 +45,10 @@ class StepBudget:
 class WaitSplit:
     """Parts of one trainer's data stall per step.
 
-    Names: `start-up` (iter(), and workers that had not begun yet), `shut-down` (the next() that ended a pass), `not
-    ready`, `ready but out of order` (a later batch was ready), `pickle`, `unpickle and copy`, `pin`, `made here` (no
-    workers), `sampler` (drawing the next indices), `unknown`.
+    `Diagnosis.waits` has them by what the batch did: `start-up` (iter(), and workers that had not begun), `shut-down`
+    (the next() that ended a pass), `not ready`, `ready but out of order` (a later batch was ready), `pickle`, `unpickle
+    and copy`, `pin`, `made here` (no workers), `sampler` (drawing the next indices), `unknown`. `Diagnosis.causes` has
+    stages of the awaited batches, as `category:label`, in place of production; in descending order.
     """
 
     pid: int
@@ -165,18 +166,6 @@ class ProbeCost:
 
 
 @dataclass(frozen=True)
-class WaitCauses:
-    """Causes of one trainer's data stall per step, in descending order.
-
-    They are stages of the awaited batches, as `category:label`, and the names of `WaitSplit` for causes outside
-    production.
-    """
-
-    pid: int
-    parts: list[TimePart]
-
-
-@dataclass(frozen=True)
 class Statement:
     """Sentence or two at the top of a report. Programs read the code, whose meaning stays when the text changes."""
 
@@ -196,7 +185,7 @@ class Diagnosis:
     """`gpu` or `cpu`."""
     budgets: list[StepBudget] = field(default_factory=list)
     waits: list[WaitSplit] = field(default_factory=list)
-    causes: list[WaitCauses] = field(default_factory=list)
+    causes: list[WaitSplit] = field(default_factory=list)
     batch_production: list[LoaderProduction] = field(default_factory=list)
     ranks: list[RankView] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from statistics import fmean, median
@@ -16,18 +15,6 @@ from headrace.doctor.session.trainers import Trainer
 Figures = dict[str, Any]
 BUSY_CORES = 0.9
 """Share of busy cores above which a computing thread probably waits for one."""
-
-
-def wait_policy(facts: Mapping[str, Any]) -> str | None:
-    """Return how OpenMP threads wait if the environment sets it, or the reason if torch does not use OpenMP.
-
-    `facts` are a process's own.
-    """
-    backend = facts.get("parallel_backend")
-    if backend != "OpenMP":
-        return f"torch's parallel backend is {backend or 'not known'}"
-    told = facts.get("wait_policy")
-    return None if told is None else str(told)
 
 
 @dataclass(frozen=True)
@@ -103,9 +90,12 @@ class Host:
         return None if process is None else process.facts.get(kind, {}).get(name)
 
     def wait_policy(self, pid: int) -> str | None:
-        """Return how a process's OpenMP threads wait, as `wait_policy` does."""
-        process = self.processes.get(pid)
-        return wait_policy({} if process is None else process.facts.get("facts", {}))
+        """Return how a process's OpenMP threads wait if the environment sets it, or why torch does not use OpenMP."""
+        backend = self.told(pid, "facts", "parallel_backend")
+        if backend != "OpenMP":
+            return f"torch's parallel backend is {backend or 'not known'}"
+        policy = self.told(pid, "facts", "wait_policy")
+        return None if policy is None else str(policy)
 
     def waited_share(self) -> float | None:
         """Return the median over producers of the share of life that the first thread was runnable without a core."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from headrace.doctor.measure.batches import Join
-from headrace.doctor.measure.phases import options_for
+from headrace.doctor.measure.progress import options_for
 from headrace.doctor.measure.steps import pass_of, queue_of, window
 from headrace.doctor.measure.view import T_95, TrainerView, at_hand_us, replayed_work_us, window_us
 from headrace.doctor.quantities import counted

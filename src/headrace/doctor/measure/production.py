@@ -30,7 +30,7 @@ CATEGORIES = {
     "python": "python",
     "store": "remote",
 }
-"""Category of docs/doctor/measuring.md for each stage of a Loader."""
+"""Category of docs/doctor/internals.md for each stage of a Loader."""
 CORE = ("read", "probe", "decode", "resample", "augment")
 MAP, TEXT, PYTHON, STORE = "map", "text", "python", "store"
 SOURCE = "source"

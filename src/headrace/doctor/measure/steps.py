@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import inf
@@ -30,7 +30,7 @@ ORDER = (WAIT, DATA_WORK, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE
 TURNS = {WAIT, BACKWARD, OPTIMIZER}
 """Parts that delimit the phases of a step: the forward pass leads from a batch to its backward pass."""
 EVALUATION = "e"
-"""Kind of span in docs/doctor/session.md."""
+"""Kind of span in docs/doctor/internals.md."""
 BOUND = 0.05
 """Share of a step above which a run is input-bound. Below it, no data remedy gains more."""
 PREFETCH = 2
@@ -41,19 +41,12 @@ class TimeSpan(NamedTuple):
     """Span in microseconds on any one clock; empty if it ends before it starts."""
 
     name: str
+    """Name; empty for a segment outside all spans."""
     start: float
     end: float
 
 
-class TimeSegment(NamedTuple):
-    """A stretch of time and its span's name, None outside all spans."""
-
-    name: str | None
-    start: float
-    end: float
-
-
-def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[TimeSegment]:
+def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[TimeSpan]:
     """Divide [start, end] into segments without gaps or overlaps.
 
     Each belongs to the innermost span: the one that started last, and of several, the one that ends first.
@@ -68,11 +61,11 @@ def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[Ti
         while running and running[0][1] <= now:
             heapq.heappop(running)
         until = min(end, running[0][1] if running else end, coming[-1].start if coming else end)
-        yield TimeSegment(running[0][2] if running else None, now, until)
+        yield TimeSpan(running[0][2] if running else "", now, until)
         now = until
 
 
-def named(pieces: Sequence[TimeSegment]) -> list[TimeSpan]:
+def named(pieces: Sequence[TimeSpan]) -> list[TimeSpan]:
     """Return segments with their parts.
 
     Time outside spans is `forward` if a batch has arrived and a backward pass follows; otherwise it is `other`:
@@ -92,7 +85,7 @@ def named(pieces: Sequence[TimeSegment]) -> list[TimeSpan]:
     return found
 
 
-def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
+def parts_of(pieces: Sequence[TimeSpan]) -> dict[str, float]:
     """Sum segments by part."""
     parts: dict[str, float] = {}
     for name, start, end in named(pieces):
@@ -347,10 +340,10 @@ def with_loaders_as_one(trainer: Trainer) -> Trainer:
     number_of = _numbers(trainer)
     if all(number == loader for loader, number in number_of.items()):
         return trainer
-    return replace(
+    return msgspec.structs.replace(
         trainer,
         loaders=[loader for loader in trainer.loaders if number_of[loader.number] == loader.number],
-        passes=[replace(one, loader=number_of.get(one.loader, one.loader)) for one in trainer.passes],
+        passes=[msgspec.structs.replace(one, loader=number_of.get(one.loader, one.loader)) for one in trainer.passes],
     )
 
 

@@ -12,7 +12,7 @@ from math import sqrt
 from statistics import fmean, median, quantiles, stdev
 
 from headrace.doctor.measure.batches import Join, busy_us
-from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
+from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitSplit
 from headrace.doctor.measure.production import batch_production, shares_of_feeds
 from headrace.doctor.measure.steps import (
     BACKWARD,
@@ -160,7 +160,7 @@ class TrainerView:
     budget: StepBudget | None
     waits: list[Wait]
     split: WaitSplit | None
-    causes: WaitCauses
+    causes: WaitSplit
     batch_production: list[LoaderProduction]
     only: bool
     """True if no other rank trains alongside it."""

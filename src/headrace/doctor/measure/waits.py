@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from headrace.doctor.measure.batches import REST, Finder, Join, MadeBatch, batch_stages
-from headrace.doctor.measure.diagnosis import WaitCauses, WaitSplit
+from headrace.doctor.measure.diagnosis import WaitSplit
 from headrace.doctor.measure.steps import (
     MeasuredTraining,
     is_here,
@@ -206,7 +206,7 @@ def _held_up_from(trainer: Trainer, row: int, loader: LoaderFacts | None, finder
 
 def causes(
     pid: int, found: Iterable[Wait], steps: int, feeds: Mapping[int, dict[str, float]] | None = None
-) -> WaitCauses:
+) -> WaitSplit:
     """Distribute the waits over their causes.
 
     Waits for a batch in production go to the stages of that batch, since slow batches are the ones waited for. If a
@@ -226,7 +226,7 @@ def causes(
         for name, part in parts.items():
             totals[name] = totals.get(name, 0) + part
     shared = time_parts({name: us for name, us in totals.items() if us > 0}, steps)
-    return WaitCauses(pid, sorted(shared, key=lambda part: -part.us))
+    return WaitSplit(pid, sorted(shared, key=lambda part: -part.us))
 
 
 def _shares(made: MadeBatch | None, feed: dict[str, float] | None) -> dict[str, float]:

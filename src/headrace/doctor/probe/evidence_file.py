@@ -1,6 +1,6 @@
 """Evidence file of one process: one JSON array per line, appended whole, bounded in size.
 
-doctor/session/evidence_schema.py describes the records.
+doctor/session/evidence.py describes the records.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ERROR_CHARS = 16_000
 
 
 class EvidenceFile:
-    """Evidence of one process, as docs/doctor/session.md describes it.
+    """Evidence of one process, as docs/doctor/internals.md describes it.
 
     Each `write` is one unbuffered system call, so a killed process leaves everything written so far. Nothing here
     raises: a failed write ends the evidence, never the run, and is reported once.

@@ -68,7 +68,7 @@ class Probe:
         self.imports.when_imported(module, guarded)
 
     def note(self, code: str, text: str) -> None:
-        """Write a note for the report. docs/doctor/session.md lists the codes."""
+        """Write a note for the report. docs/doctor/internals.md lists the codes."""
         self.evidence.write(("note", self.clock.now_us(), code, text))
 
     def fault(self, hook: str, error: BaseException) -> None:

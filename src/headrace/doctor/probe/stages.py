@@ -181,7 +181,7 @@ class CallTimer:
         self._evidence = evidence
 
     def stage(self, category: str, label: str) -> int:
-        """Return the number of a stage. docs/doctor/session.md lists the categories.
+        """Return the number of a stage. docs/doctor/internals.md lists the categories.
 
         Beyond `MOST_STAGES`, new stages of a category share the label `other`.
         """

@@ -13,12 +13,12 @@ from typing import Any
 
 from headrace.doctor.attach import CommandResult, Patience, run_command
 from headrace.doctor.causes import failed_process
-from headrace.doctor.machine import Cores
+from headrace.doctor.machine import Cores, Rates
 from headrace.doctor.probe import KEYS, ProbeSettings, boot_id
 from headrace.doctor.prove.baseline import DIGESTS, ComparedSamples, step_durations
 from headrace.doctor.session import SCRATCH, read_session
 from headrace.doctor.session.after_run import Proof
-from headrace.doctor.session.model import CommandOutcome, Session
+from headrace.doctor.session.model import Session
 from headrace.system import ControlGroups, read_text
 
 BUSY = "cpu_cores_busy"
@@ -45,15 +45,17 @@ class Others:
         used_s: Callable[[], float] = used_s,
     ) -> None:
         own = os.getpid()
-        self._cores = Cores(own, ControlGroups(read_text, own))
+        self._rates = Rates()
+        self._cores = Cores(own, ControlGroups(read_text, own), self._rates)
         self._clock, self._used_s = clock, used_s
         self._began, self._used = clock(), used_s()
-        self._cores.read(self._began)
+        self._rates.now_s = self._began
+        self._cores.read()
 
     def cores(self) -> float | None:
         """Return the mean, or None if the machine does not report it. Call once, at the end."""
-        now = self._clock()
-        busy = self._cores.read(now)[BUSY]
+        self._rates.now_s = now = self._clock()
+        busy = self._cores.read()[BUSY]
         return None if busy is None else max(busy - (self._used_s() - self._used) / (now - self._began), 0.0)
 
 
@@ -136,8 +138,7 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
     others = Others()
     ended = run_it(command, settings, variables(order.changes), order.most_s)
     others_cores = others.cores()
-    outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines)
-    session = read_session(folder, outcome=outcome, mode="measure")
+    session = read_session(folder, outcome=ended, mode="measure")
     why, detail = _verdict(session, ended, order.changes)
     steps = step_durations(session) if why == "measured" else []
     duration_us = round((time.monotonic() - begun) * 1e6)
@@ -147,7 +148,7 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
 def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) -> tuple[str, str]:
     """Return the reason for the end of the run, and its details."""
     if ended.why in ("interrupted", "timed out"):
-        return ended.why, f"after {ended.duration_us / 1e6:.0f} s" if ended.why == "timed out" else ""
+        return ended.why, f"after {ended.duration / 1e6:.0f} s" if ended.why == "timed out" else ""
     if session.outcome.status:
         failed = failed_process(session)
         lines = session.outcome.last_lines if failed is None else (failed.error or "").splitlines()

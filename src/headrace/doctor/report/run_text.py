@@ -25,7 +25,6 @@ _ENDINGS = {
     "steps": "ended by the doctor after the steps that it measured, in {}",
     "not found": "could not be started",
     "interrupted": "interrupted after {}",
-    "running": "still running after {}",
 }
 _WINDOWS = {
     OBSERVE: "observed",
@@ -39,18 +38,18 @@ _WINDOWS = {
 
 
 def command_line(session: Session) -> str:
-    """Return the command as one shell line, or a placeholder for a notebook."""
-    return shlex.join(session.outcome.command) or "watched in this process"
+    """Return the command as one shell line."""
+    return shlex.join(session.outcome.command)
 
 
 def ending(outcome: CommandOutcome) -> str:
     """Return how the command ended, with its exit status."""
     took = duration(outcome.duration)
-    if outcome.why == "failed" and outcome.status is not None and outcome.status > 128:
+    if outcome.why == "failed" and outcome.status > 128:
         return f"ended by signal {outcome.status - 128} after {took}"
     if outcome.why == "failed":
-        return f"failed after {took}" + ("" if outcome.status is None else f", exit status {outcome.status}")
-    status = "" if outcome.status in (0, None) else f", exit status {outcome.status}"
+        return f"failed after {took}, exit status {outcome.status}"
+    status = f", exit status {outcome.status}" if outcome.status else ""
     return _ENDINGS.get(outcome.why, outcome.why).format(took) + status
 
 

@@ -51,9 +51,8 @@ def _put_screen(page: TerminalPage, view: ReportView) -> None:
 
 
 def _put_all(page: TerminalPage, view: ReportView) -> None:
-    for lead, text in (("windows: ", view.windows), ("phases: ", view.phases)):
-        if text:
-            page.sentence(text, lead=lead, style="dim")
+    if view.windows:
+        page.sentence(view.windows, lead="windows: ", style="dim")
     _put_quoted(page, "Last lines of the command", view.last_words)
     for title, stack in view.hanging:
         _put_quoted(page, title, stack)

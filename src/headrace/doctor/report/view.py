@@ -20,7 +20,6 @@ from headrace.doctor.measure import (
     TimePart,
     hosts,
     is_late,
-    phases_text,
 )
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent
 from headrace.doctor.report.first_screen import FirstScreen, first_screen
@@ -123,7 +122,6 @@ class ReportView:
     command: str
     ended: str
     windows: str
-    phases: str
     last_words: Sequence[str]
     hanging: Sequence[tuple[str, Sequence[str]]]
     """Title and stack of each process that hangs."""
@@ -180,7 +178,6 @@ def report_view(
         command=command_line(session),
         ended=ending(session.outcome),
         windows=windows_text(session),
-        phases=phases_text(session),
         last_words=last_words(session),
         hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
         steps=list(_steps(diagnosis)),

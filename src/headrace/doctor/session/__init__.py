@@ -4,8 +4,7 @@ The types are in `model`.
 """
 
 from headrace.doctor.session import model
-from headrace.doctor.session.evidence_reader import read_session
-from headrace.doctor.session.failed_replay import FailedReplay
+from headrace.doctor.session.evidence_reader import FailedReplay, read_session
 from headrace.doctor.session.merging import merged
 from headrace.doctor.session.storage import (
     SCRATCH,

@@ -2,134 +2,135 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from headrace.doctor.session.declaring import Bytes, Duration, listed, told
+import msgspec
 
 
-@dataclass
-class Proof:
+class Proof(msgspec.Struct):
     """A run of the command with remedies injected."""
 
-    remedies: list[str] = told("their codes: one, or several together")
-    changes: dict[str, Any] = told("what was injected ([remedies.md](remedies.md))")
-    why: str = told(
-        "`measured`, `broke` (the command failed with it), `not applied`, `not tried` (no time was left, or the "
-        "command "
-        "cannot run again), `timed out`, `interrupted`"
-    )
-    detail: str = told("the last lines of a command that broke; what was not applied", default="")
-    duration: Duration = told("of the whole run", default=0)
-    steps: list[int] = listed("durations of the measured steps; with several ranks, the slowest rank's")
-    samples: str | None = told(
-        "whether the samples were those of the run without it: `same`, `set`, `alike`, "
-        "`different` ([remedies.md](remedies.md)); `null` if runs cannot be compared",
-        default=None,
-    )
-    others_cores: float | None = told("cores that other programs kept busy meanwhile, on average", default=None)
+    remedies: list[str]
+    """Codes: one, or several together."""
+    changes: dict[str, Any]
+    """Injected changes, by key of their remedy."""
+    why: str
+    """`measured`, `broke` (the command failed with it), `not applied`, `not tried`, `timed out`, `interrupted`."""
+    detail: str = ""
+    """Last lines of a command that broke; changes that were not applied."""
+    duration: int = 0
+    steps: list[int] = []
+    """Durations of the measured steps, of the slowest rank."""
+    samples: str | None = None
+    """Samples compared with those of the plain run: `same`, `set`, `alike`, `different`; None without comparison."""
+    others_cores: float | None = None
+    """Mean number of cores that other programs kept busy meanwhile."""
 
 
-@dataclass
-class Calibration:
+class Calibration(msgspec.Struct):
     """Times of some of the files that the run read, as the run reads them and as a remedy would."""
 
-    remedy: str = told("its code")
-    unit: str = told("`image`, `look-up` of an archive's member, or `header` of a member")
-    files: list[str] = listed("paths")
-    present_us: list[float] = listed("by file, as the run reads; empty if the run itself measured it")
-    other_us: list[float] = listed("by file, as the remedy would")
-    pixel_bytes: list[int] = listed("of decoded images; for `cache` by the headers of up to 256")
-    view: str = told("of `image-reader`: the reader that was timed, as code", default="")
+    remedy: str
+    unit: str
+    """`image`, `look-up` of an archive's member, or `header` of a member."""
+    files: list[str] = []
+    present_us: list[float] = []
+    """Times as the run reads; empty if the run itself measured them."""
+    other_us: list[float] = []
+    """Times as the remedy would read."""
+    pixel_bytes: list[int] = []
+    """Sizes of decoded images; for `cache` by the headers of up to 256."""
+    view: str = ""
+    """Code of the reader that was timed, for `image-reader`."""
 
 
-@dataclass
-class MachineSurvey:
+class MachineSurvey(msgspec.Struct):
     """Read times that the doctor looked up after the command had ended, for remedies."""
 
-    calibrations: list[Calibration] = listed("times of some of the files that were read, as a remedy would read them")
+    calibrations: list[Calibration] = []
 
 
-@dataclass
-class LookedImage:
+class LookedImage(msgspec.Struct):
     """Recipe of the samples' first image, as code in which `hr` is headrace."""
 
-    steps: list[str] = listed("views of the Loader that cut and resize it; none for the whole picture")
-    dtype: str = told("of its values", default="uint8")
-    normalize: str = told("the normalisation; empty without one", default="")
-    filter: str = told("by which the script resizes, as Pillow names it", default="bilinear")
-    is_augmented: bool = told("whether colours are drawn between the view and the values", default=False)
+    steps: list[str] = []
+    """Views of the Loader that cut and resize it; empty for the whole picture."""
+    dtype: str = "uint8"
+    normalize: str = ""
+    filter: str = "bilinear"
+    """Filter of the script's resize, as Pillow names it."""
+    is_augmented: bool = False
+    """True if colours are drawn between the view and the values."""
 
 
-@dataclass
-class DataFault:
+class DataFault(msgspec.Struct):
     """Fault of the data itself, proved by the values of inspected samples."""
 
-    code: str = told("its kind ([the table](README.md#faults-of-the-data))")
-    certainty: str = told("`certain`: values prove it; `unless intended`: they do, and some scripts do it on purpose")
-    evidence: str = told("what was compared, with which samples and numbers")
-    leaves: list[str] = listed("parts of a sample that it concerns")
-    files: list[str] = listed("some of the files that it concerns; equal ones in pairs")
-    place: str = told(
-        "`file:line` where the script iterates over the loader that it concerns; empty if unknown", default=""
-    )
-    mend: str = told("what to change", default="")
-    patch: str = told("the same as a diff of the script; empty if it is not certain", default="")
+    code: str
+    certainty: str
+    """`certain`: values prove it; `unless intended`: they do, and some scripts do it on purpose."""
+    evidence: str
+    """Compared values, with their samples."""
+    leaves: list[str] = []
+    """Parts of a sample that it concerns."""
+    files: list[str] = []
+    """Some of the files that it concerns; equal ones in pairs."""
+    place: str = ""
+    """`file:line` of the iteration over the loader; empty if unknown."""
+    mend: str = ""
+    patch: str = ""
+    """Diff of the script; empty if it is not certain."""
 
 
-@dataclass
-class AdoptedPart:
+class AdoptedPart(msgspec.Struct):
     """Part of the script, and what does it where Headrace's Loader takes its place."""
 
-    part: str = told("of the script")
-    place: str = told("where it lies: `view`, `output`, …")
-    becomes: str = told("code")
-    certainty: str = told("`exact`, `differs`, `check`, `python` or `no`")
-    note: str = told("in words", default="")
+    part: str
+    place: str
+    """`view`, `output`, …"""
+    becomes: str
+    certainty: str
+    """`exact`, `differs`, `check`, `python` or `no`."""
+    note: str = ""
 
 
-@dataclass
-class LoaderTrial:
+class LoaderTrial(msgspec.Struct):
     """Trial of the Loader that could take the place of the run's, in a process of its own on the run's files."""
 
-    why: str = told("`measured`, `failed`, `timed out`, `out of memory`, `interrupted`, `not tried`")
-    detail: str = told("the last lines of what failed, and what it was at; why it was not tried", default="")
-    module: str = told("text of the module that was run", default="")
-    batch_us: list[float] = listed("times between batches where nothing else ran")
-    loaded_us: list[float] = listed(
-        "the same beside a stand-in of the training step, whose own time is included; empty where there was no time"
-    )
-    cpu_us: float | None = told("CPU time of a batch, of all threads and processes of the Loader", default=None)
-    peak_bytes: Bytes | None = told(
-        "memory of all its processes at the most, less what they had before it was made", default=None
-    )
-    threads: int | None = told("its threads at the end", default=None)
-    batch_size: int | None = told("samples of a batch", default=None)
-    samples: int = told("made in all", default=0)
-    first_us: float | None = told("from making it until its first batch", default=None)
-    stand_in_us: float | None = told("a step of the stand-in without any loader", default=None)
-    degree: str = told(
-        "`exact`, `part` (some of the batch is to be checked, or stays the script's own Python) or `no`",
-        default="",
-    )
-    reason: str = told("why it is not `exact`", default="")
-    parts: list[AdoptedPart] = listed("parts of the script")
-    leaves: dict[str, str] = told(
-        "type and shape of each array and text of a batch that it made, by path: `float32[8, 3, 224, 224]`, `text`; "
-        "the "
-        "degree is at most `part` where the script's batch has others",
-        default_factory=dict,
-    )
-    verified: dict[str, str] = told(
-        "how each compares with the script's own samples, by path: `same` (but for rounding), `drawn` (at random by "
-        "the "
-        "script: type and shape are compared), or `different: ` and how",
-        default_factory=dict,
-    )
-    covered: list[str] = listed("paths of the script's batch that the Loader makes")
-    left: dict[str, str] = told("type and shape, by path, of what stays the script's own Python", default_factory=dict)
-    files: dict[str, str] = told(
-        "files that the module opens beside the script's own, by the constants that name them: the samples' paths and "
-        "values, tokenizers",
-        default_factory=dict,
-    )
+    why: str
+    """`measured`, `failed`, `timed out`, `out of memory`, `interrupted`, `not tried`."""
+    detail: str = ""
+    """Last lines of a failure and its stage, or why it was not tried."""
+    module: str = ""
+    """Text of the module that was run."""
+    batch_us: list[float] = []
+    """Times between batches without other work."""
+    loaded_us: list[float] = []
+    """The same beside a stand-in of the training step, whose own time is included; empty without time for it."""
+    cpu_us: float | None = None
+    """CPU time of a batch, of all threads and processes of the Loader."""
+    peak_bytes: int | None = None
+    """Peak memory of all its processes, less their memory before it existed."""
+    threads: int | None = None
+    """Threads at the end."""
+    batch_size: int | None = None
+    samples: int = 0
+    first_us: float | None = None
+    """Time until its first batch."""
+    stand_in_us: float | None = None
+    """Step of the stand-in without any loader."""
+    degree: str = ""
+    """`exact`, `part` (some of the batch needs a check, or stays the script's own Python) or `no`."""
+    reason: str = ""
+    """Why it is not `exact`."""
+    parts: list[AdoptedPart] = []
+    leaves: dict[str, str] = {}
+    """Type and shape of each array and text of its batch by path: `float32[8, 3, 224, 224]`, `text`."""
+    verified: dict[str, str] = {}
+    """Comparison with the script's own samples by path: `same`, `drawn` at random, or `different: ` and how."""
+    covered: list[str] = []
+    """Paths of the script's batch that the Loader produces."""
+    left: dict[str, str] = {}
+    """Type and shape, by path, of what stays the script's own Python."""
+    files: dict[str, str] = {}
+    """Further files that the module opens, by the constants that name them."""

@@ -7,55 +7,43 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from headrace.doctor.probe import ProbeSettings, without_credentials
-from headrace.doctor.session import model, producers, trainers
-from headrace.doctor.session.declaring import KINDS, RecordKind, Table, kind_of
-from headrace.doctor.session.evidence_schema import decode_record
-from headrace.doctor.session.failed_replay import ended_in, why_failed
-from headrace.doctor.session.merged_reads import NamedRecord, merge_opened, merge_remote
-from headrace.doctor.session.trainers import LOAD, REPLAY
+from headrace.doctor.session import evidence, model, producers, trainers
+from headrace.doctor.session.merging import merge_opened, merge_remote
+from headrace.doctor.session.trainers import DRAIN, LOAD, REPLAY
 
 UNNAMED = "other:unnamed"
 """Placeholder for a stage name that was lost with its line."""
-Row = dict[str, Any]
+_Line = TypeVar("_Line", bound=evidence.EvidenceLine)
+_Row = TypeVar("_Row", bound=msgspec.Struct)
 
 
-@dataclass
 class EvidenceLines:
     """Readable records of one evidence file, in the file's order."""
 
-    records: list[Any] = field(default_factory=list)
-    bytes: int = 0
-    damaged: int = 0
-    """Number of incomplete records, left by a killed process or a full disk."""
-
-
-def read_evidence_lines(path: Path) -> EvidenceLines:
-    """Read one evidence file, in whatever state its process left it."""
-    data = path.read_bytes()
-    whole, _, cut = data.rpartition(b"\n")
-    lines = EvidenceLines(bytes=len(data), damaged=1 if cut else 0)
-    for text in whole.splitlines():
-        try:
-            lines.records.append(decode_record(text))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            lines.damaged += 1
-    return lines
-
-
-def _known(flag: int | None) -> bool | None:
-    return None if flag is None else bool(flag)
+    def __init__(self, path: Path) -> None:
+        """Read the file, in whatever state its process left it."""
+        data = path.read_bytes()
+        whole, _, cut = data.rpartition(b"\n")
+        self.records: list[evidence.EvidenceLine] = []
+        self.bytes = len(data)
+        self.damaged = 1 if cut else 0
+        """Number of incomplete records, left by a killed process or a full disk."""
+        for text in whole.splitlines():
+            try:
+                self.records.append(evidence.decode_record(text))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self.damaged += 1
 
 
 class ProcessEvidence:
@@ -64,186 +52,206 @@ class ProcessEvidence:
     Records about a step may precede or follow the step's own record, which is missing if the step never completed.
     """
 
-    def __init__(self, first: Any, lines: EvidenceLines, most_bytes: int) -> None:
+    def __init__(self, first: evidence.ProcessLine, lines: EvidenceLines, most_bytes: int) -> None:
         """Process the records. A file near `most_bytes`, its size limit, was cut."""
-        facts = first.facts
-        pid, parent, host = facts["pid"], facts.get("parent"), facts.get("host")
-        self.process = model.ProbedProcess(
-            pid=pid,
-            parent=parent if isinstance(parent, int) else 0,
-            host=host if isinstance(host, str) else "",
-            role="other",
-            start=first.time,
-            end=None,
-            ended=None,
-            facts={"process": facts},
-            cut=lines.damaged > 0 or lines.bytes * 4 >= most_bytes * 3,
-            evidence_bytes=lines.bytes,
-        )
-        self.trainer = trainers.Trainer(pid, self.process.host, rank=0)
-        self.producer = producers.BatchProducer(pid, self.process.host, trainer=pid, worker=None)
-        self.opened: list[NamedRecord] = []
-        self.remote: list[NamedRecord] = []
-        self.notes: list[model.SessionNote] = []
-        self._names: dict[int, str] = {}
-        self._shapes: dict[str, int] = {}
-        self._stages: dict[str, int] = {}
-        self._device: dict[int, list[tuple[str, float]]] = {}
-        self._ready: dict[int, int] = {}
-        self._lines: Counter[str] = Counter()
-        self._loop_lines: Counter[str] = Counter()
-        owners = {"every": self.process, "trainer": self.trainer, "maker": self.producer}
-        takes = {kind.line: self._taker(kind, owners[kind.process]) for kind in KINDS.values()}
+        self._kinds: defaultdict[type, list[Any]] = defaultdict(list)
         for record in lines.records:
-            takes[type(record)](record)
-        self._finish()
+            self._kinds[type(record)].append(record)
+        self._names = {record.number: record.text for record in self._of(evidence.NameLine)}
+        self.is_damaged = lines.damaged > 0
+        is_cut = self.is_damaged or lines.bytes * 4 >= most_bytes * 3
+        self.process = self._process(first, is_cut=is_cut, size=lines.bytes)
+        self.trainer = self._trainer()
+        self.producer = self._producer()
+        if self._kinds[evidence.WorkerLine]:
+            self.process.role = "worker"
+        elif self.trainer.steps.number or self.trainer.passes or self.trainer.loaders:
+            self.process.role = "trainer"
 
     @classmethod
     def of(cls, lines: EvidenceLines, most_bytes: int) -> ProcessEvidence | None:
         """Return the evidence of one file; None if the first line, which identifies the process, is missing."""
-        first = next((record for record in lines.records if kind_of(record) == "process"), None)
+        first = next((record for record in lines.records if isinstance(record, evidence.ProcessLine)), None)
         return None if first is None or not isinstance(first.facts.get("pid"), int) else cls(first, lines, most_bytes)
 
     @property
     def is_producer(self) -> bool:
         return self.process.role == "worker" or bool(self.producer.batches.index)
 
-    def _finish(self) -> None:
-        """Set the values that depend on all records."""
-        process, trainer, producer = self.process, self.trainer, self.producer
+    def covers(self, until: int) -> bool:
+        """Return True if no record up to a time is missing from a worker's full file.
+
+        With `--observe`, workers go on recording after the training thread's hooks have stopped.
+        """
+        return (
+            not self.is_damaged
+            and self.process.role == "worker"
+            and max(self.producer.batches.fetched, default=0) > until
+        )
+
+    @property
+    def notes(self) -> list[model.SessionNote]:
+        told = self._of(evidence.NoteLine)
+        return [model.SessionNote(one.code, one.text, self.process.pid, one.time) for one in told]
+
+    def opened(self) -> list[producers.FileOpens]:
+        return [file_opens(one, self._names) for one in self._of(evidence.OpenedLine)]
+
+    def remote(self) -> list[producers.RemoteReads]:
+        return [remote_reads(one, self._names) for one in self._of(evidence.RemoteLine)]
+
+    def _of(self, kind: type[_Line]) -> list[_Line]:
+        return self._kinds[kind]
+
+    def _rows(self, row: type[_Row], kind: type[evidence.EvidenceLine]) -> list[_Row]:
+        """Return the session's rows of a kind with the same fields."""
+        return [row(*astuple(record)) for record in self._of(kind)]
+
+    def _process(self, first: evidence.ProcessLine, *, is_cut: bool, size: int) -> model.ProbedProcess:
+        errors, ends = self._of(evidence.ErrorLine), self._of(evidence.EndLine)
+        parent, host = first.facts.get("parent"), first.facts.get("host")
+        return model.ProbedProcess(
+            pid=first.facts["pid"],
+            parent=parent if isinstance(parent, int) else 0,
+            host=host if isinstance(host, str) else "",
+            role="other",
+            start=first.time,
+            end=ends[-1].time if ends else None,
+            ended="error" if errors else ends[-1].reason if ends else None,
+            facts=self._facts(first),
+            error=errors[-1].text if errors else None,
+            stacks=[f"{one.what}: {one.text}" for one in self._of(evidence.StackLine)],
+            cut=is_cut,
+            evidence_bytes=size,
+            collections=self._rows(model.GarbageCollections, evidence.GcLine),
+        )
+
+    def _facts(self, first: evidence.ProcessLine) -> dict[str, Any]:
+        facts: dict[str, Any] = {"process": first.facts}
+        for name, kind in (("torch", evidence.TorchLine), ("facts", evidence.FactsLine)):
+            for one in self._of(kind):
+                facts.setdefault(name, {}).update(one.facts)
+        for change in self._of(evidence.AppliedLine):
+            applied = facts.setdefault("applied", {}).setdefault(change.key, {"count": 0, "texts": []})
+            applied["count"] = max(applied["count"], change.count)
+            applied["texts"] += [change.text] if change.text else []
+        for watched in self._of(evidence.CallsLine):
+            calls = [[self._names.get(what, "?"), self._names.get(place), *row] for what, place, *row in watched.calls]
+            facts.setdefault("calls", []).append({"time": watched.time, "steps": watched.steps, "calls": calls})
+        return facts
+
+    def _trainer(self) -> trainers.Trainer:
+        process, shapes = self.process, dict[str, int]()
         ranks = (process.facts.get(kind, {}).get("rank") for kind in ("facts", "torch", "process"))
-        trainer.rank = next((rank for rank in ranks if isinstance(rank, int)), 0)
-        trainer.shapes, producer.stages = list(self._shapes), list(self._stages)
-        trainer.steps.device = [self._device.get(number) for number in trainer.steps.number]
-        trainer.steps.ready = [self._ready.get(number) for number in trainer.steps.number]
-        if producer.begun is not None:
-            process.role = "worker"
-            producer.trainer = producer.facts.get("parent")
-        elif trainer.steps.number or trainer.passes or trainer.loaders:
-            process.role = "trainer"
-        trainer.lines = [producers.SourceLine(place, us) for place, us in self._loop_lines.most_common()]
-        producer.lines = [producers.SourceLine(place, us) for place, us in self._lines.most_common()]
-        if not any(producer.batches.beside):
-            producer.batches.beside = []
-        if all(worked is None for worked in producer.batches.worked):
-            producer.batches.worked = []
+        rank = next((rank for rank in ranks if isinstance(rank, int)), 0)
+        passes = {one.number: one for one in self._rows(trainers.TrainerPass, evidence.PassLine)}
+        for last in self._of(evidence.LastLine):
+            if last.pass_ in passes:
+                passes[last.pass_].last_start, passes[last.pass_].last = last.start, last.duration
+        calls = self._of(evidence.CollectiveLine)
+        collectives = trainers.Collectives.of(calls)
+        collectives.name = [self._names.get(one.name, "?") for one in calls]
+        return trainers.Trainer(
+            process.pid,
+            process.host,
+            rank,
+            steps=self._steps(),
+            gets=self._received(evidence.GetLine, shapes),
+            fetches=self._received(evidence.FetchLine, shapes),
+            passes=list(passes.values()),
+            loaders=[trainers.LoaderFacts(one.number, one.facts, one.time) for one in self._of(evidence.LoaderLine)],
+            collectives=collectives,
+            padding=trainers.BatchPadding.of(self._of(evidence.PaddingLine)),
+            windows=self._rows(trainers.MeasuredWindow, evidence.WindowLine),
+            replays=trainers.ReplayedBatches.of(self._of(evidence.ReplayedLine)),
+            drained=self._received(evidence.DrainedLine, shapes),
+            feeds=self._rows(trainers.LoaderFeed, evidence.FeedLine),
+            digests=self._rows(trainers.BatchDigest, evidence.DigestLine),
+            drawn=self._rows(trainers.DrawnBatch, evidence.DrawnLine),
+            saved=self._rows(trainers.SavedCheckpoint, evidence.SavedLine),
+            lines=self._lines(evidence.LoopLine),
+            shapes=list(shapes),
+        )
 
-    def _taker(self, kind: RecordKind, owner: Any) -> Callable[[Any], None]:
-        """Return the handler for a kind of record: its own method, an appender of rows, or a no-op."""
-        own = getattr(self, f"_take_{kind.name}", None)
-        if own is not None:
-            return cast("Callable[[Any], None]", own)
-        place = next((getattr(owner, one.name) for one in fields(owner) if one.metadata["rows_of"] == kind.name), None)
-        if place is None:
-            return lambda record: None
-        change = getattr(self, f"_change_{kind.name}", lambda row: None)
-        names = [one.name for one in kind.fields]
-        otherwise = [one for one in kind.fields if one.is_written_otherwise]
-        appends = [getattr(place, name).append for name in names] if isinstance(place, Table) else []
+    def _steps(self) -> trainers.OptimizerSteps:
+        records = self._of(evidence.StepLine)
+        device = {
+            one.number: list(zip(one.kinds, (tenths / 10 for tenths in accumulate(one.gaps)), strict=False))
+            for one in self._of(evidence.DeviceLine)
+        }
+        ready = {one.number: one.time for one in self._of(evidence.ReadyLine)}
+        steps = trainers.OptimizerSteps.of(records)
+        steps.spans = [[(kind, one.start + offset, us) for kind, offset, us in one.spans] for one in records]
+        steps.probe = [None if one.probe is None else one.probe / 10 for one in records]
+        steps.device = [device.get(number) for number in steps.number]
+        steps.ready = [ready.get(number) for number in steps.number]
+        return steps
 
-        def take(record: Any) -> None:
-            row = dict(zip(names, astuple(record)))  # noqa: B905  # of one length, and this is the hottest loop
-            for one in otherwise:
-                row[one.name] = one.value(row[one.name], self._names)
-            change(row)
-            if appends:
-                for append, value in zip(appends, row.values()):  # noqa: B905
-                    append(value)
-            else:
-                place.append(kind.made(**row))
+    def _received(self, kind: type[evidence.GetLine], shapes: dict[str, int]) -> trainers.ReceivedBatches:
+        """Return the batches of one kind; `shapes` numbers the texts of their shapes."""
+        batches = trainers.ReceivedBatches.of(self._of(kind))
+        texts = [None if shape is None else self._names.get(shape, "?") for shape in batches.shape]
+        batches.shape = [None if text is None else shapes.setdefault(text, len(shapes)) for text in texts]
+        return batches
 
-        return take
+    def _producer(self) -> producers.BatchProducer:
+        records, names, stages = self._of(evidence.BatchLine), self._names, dict[str, int]()
+        for one in records:
+            one.stages, one.beside = (
+                [(stages.setdefault(names.get(row[0], UNNAMED), len(stages)), *row[1:]) for row in rows]
+                for rows in (one.stages, one.beside)
+            )
+        batches = producers.ProducedBatches.of(records)
+        if not any(batches.beside):
+            batches.beside = []
+        if all(worked is None for worked in batches.worked):
+            batches.worked = []
+        worker = next(iter(self._of(evidence.WorkerLine)), None)
+        facts = {} if worker is None else worker.facts
+        costs = self._of(evidence.ProbeLine)
+        return producers.BatchProducer(
+            self.process.pid,
+            self.process.host,
+            trainer=self.process.pid if worker is None else facts.get("parent"),
+            worker=facts.get("id"),
+            facts=facts,
+            started=facts.get("started_us"),
+            begun=None if worker is None else worker.time,
+            stages=list(stages),
+            batches=batches,
+            first=[
+                producers.FirstBatch(
+                    *(one.epoch, one.index, one.keys, one.leaves, one.generators),
+                    [names[name] for name in one.files if name in names],
+                )
+                for one in self._of(evidence.FirstLine)
+            ],
+            lines=self._lines(evidence.LinesLine),
+            probe=costs[-1].us if costs else None,
+        )
 
-    # Values with different forms in a row and its record
+    def _lines(self, kind: type[evidence.LoopLine]) -> list[producers.SourceLine]:
+        times: Counter[str] = Counter()
+        for record in self._of(kind):
+            times.update({self._names[name]: us for name, us in record.counts if name in self._names})
+        return [producers.SourceLine(place, us) for place, us in times.most_common()]
 
-    def _change_get(self, row: Row) -> None:
-        if row["shape"] is not None:
-            row["shape"] = self._shapes.setdefault(self._names.get(row["shape"], "?"), len(self._shapes))
 
-    _change_fetch = _change_drained = _change_get
+def file_opens(record: evidence.OpenedLine, names: Mapping[int, str]) -> producers.FileOpens:
+    """Return the opens of a record, without paths whose names were lost."""
+    files = [producers.OpenedFile(names[name], opens) for name, opens in record.files if name in names]
+    folders = [
+        producers.OpenedFolder(names[name], opens, bool(is_deep), ends)
+        for name, opens, is_deep, ends in record.folders
+        if name in names
+    ]
+    return producers.FileOpens(files, folders, record.rest)
 
-    def _change_step(self, row: Row) -> None:
-        row["spans"] = [(kind, row["start"] + offset, duration) for kind, offset, duration in row["spans"]]
 
-    def _change_batch(self, row: Row) -> None:
-        for name in ("stages", "beside"):
-            row[name] = [(self._stage(stage), calls, wall, cpu) for stage, calls, wall, cpu in row[name]]
-
-    def _change_first(self, row: Row) -> None:
-        row["files"] = [self._names[name] for name in row["files"] if name in self._names]
-
-    # Records without rows
-
-    def _take_name(self, record: Any) -> None:
-        self._names[record.number] = record.text
-
-    def _take_facts(self, record: Any) -> None:
-        self.process.facts.setdefault(kind_of(record), {}).update(record.facts)
-
-    _take_torch = _take_facts
-
-    def _take_applied(self, record: Any) -> None:
-        applied = self.process.facts.setdefault("applied", {}).setdefault(record.key, {"count": 0, "texts": []})
-        applied["count"] = max(applied["count"], record.count)
-        if record.text:
-            applied["texts"].append(record.text)
-
-    def _take_note(self, record: Any) -> None:
-        self.notes.append(model.SessionNote(record.code, record.text, self.process.pid, record.time))
-
-    def _take_error(self, record: Any) -> None:
-        self.process.error = record.text
-        self.process.ended = "error"
-
-    def _take_stack(self, record: Any) -> None:
-        self.process.stacks.append(f"{record.what}: {record.text}")
-
-    def _take_calls(self, record: Any) -> None:
-        calls = [[self._names.get(what, "?"), self._names.get(place), *row] for what, place, *row in record.calls]
-        told = {"time": record.time, "steps": record.steps, "calls": calls}
-        self.process.facts.setdefault("calls", []).append(told)
-
-    def _take_end(self, record: Any) -> None:
-        self.process.end = record.time
-        if self.process.error is None:
-            self.process.ended = record.reason
-
-    def _take_last(self, record: Any) -> None:
-        for one in reversed(self.trainer.passes):
-            if one.number == record.pass_:
-                one.last_start, one.last = record.start, record.duration
-                return
-
-    def _take_device(self, record: Any) -> None:
-        times = (tenths / 10 for tenths in accumulate(record.gaps))
-        self._device[record.number] = list(zip(record.kinds, times, strict=False))
-
-    def _take_ready(self, record: Any) -> None:
-        self._ready[record.number] = record.time
-
-    def _take_worker(self, record: Any) -> None:
-        producer = self.producer
-        producer.facts, producer.begun = record.facts, record.time
-        producer.worker, producer.started = record.facts.get("id"), record.facts.get("started_us")
-
-    def _take_lines(self, record: Any) -> None:
-        self._lines.update({self._names[name]: us for name, us in record.counts if name in self._names})
-
-    def _take_loop(self, record: Any) -> None:
-        self._loop_lines.update({self._names[name]: us for name, us in record.counts if name in self._names})
-
-    def _take_opened(self, record: Any) -> None:
-        self.opened.append((record, self._names))
-
-    def _take_remote(self, record: Any) -> None:
-        self.remote.append((record, self._names))
-
-    def _take_probe(self, record: Any) -> None:
-        self.producer.probe = record.us
-
-    def _stage(self, name: int) -> int:
-        """Return a stage's index in `BatchProducer.stages`, which holds each text once."""
-        return self._stages.setdefault(self._names.get(name, UNNAMED), len(self._stages))
+def remote_reads(record: evidence.RemoteLine, names: Mapping[int, str]) -> producers.RemoteReads:
+    """Return the requests of a record, without stores whose names were lost."""
+    stores = [producers.StoreReads(names[row[0]], *row[1:]) for row in record.stores if row[0] in names]
+    return producers.RemoteReads(record.batches, stores)
 
 
 def read_session(
@@ -265,56 +273,98 @@ def read_session(
     collects = gc.isenabled()
     gc.disable()  # GC would take over half of the time (benchmarks/doctor_evidence.py), and there are no cycles
     try:
-        found = [(path, ProcessEvidence.of(read_evidence_lines(path), settings.most_bytes)) for path in paths]
+        found = [(path, ProcessEvidence.of(EvidenceLines(path), settings.most_bytes)) for path in paths]
     finally:
         if collects:
             gc.enable()
     whole = sorted((one for _, one in found if one is not None), key=lambda one: one.process.start)
-    trainers = sorted((one.trainer for one in whole if one.process.role == "trainer"), key=lambda one: one.rank)
-    served = {(trainer.host, pid): trainer.pid for trainer in trainers for one in trainer.passes for pid in one.workers}
-    producers = [one.producer for one in whole if one.is_producer]
-    for producer in producers:
-        producer.trainer = served.get((producer.host, producer.pid), producer.trainer)
-    empty = [
-        model.SessionNote("empty", f"{path.name}: no process's first line; what it observed is lost")
-        for path, one in found
-        if one is None
-    ]
-    told: list[model.SessionNote] = []
-    own = [replace(note, text=without_credentials(note.text)) for note in notes]
-    outcome = replace(outcome, command=_shown(outcome.command), last_lines=_shown(outcome.last_lines))
-    if outcome.why != "interrupted" and any(one.process.ended == "steps" for one in whole):
-        outcome = replace(outcome, why="steps")
-    elif outcome.why == "failed" and (failed := [one for one in whole if ended_in(one.process)]):
-        text = f"The script ended by {why_failed(outcome, [one.process for one in failed])} on repeated batches."
-        if any(window.name in (REPLAY, LOAD) for one in failed for window in one.trainer.windows):
-            outcome = replace(outcome, why="steps")
-            text += " All steps that were asked for had been observed by then."
-        told = [model.SessionNote("replay-failed", text, one.process.pid) for one in failed]
+    outcome, replay_notes = _replayed_outcome(outcome, whole)
+    ranks = sorted((one.trainer for one in whole if one.process.role == "trainer"), key=lambda one: one.rank)
+    served = {(trainer.host, pid): trainer.pid for trainer in ranks for one in trainer.passes for pid in one.workers}
+    ends = {(trainer.host, trainer.pid): trainer.steps.end[-1] for trainer in ranks if trainer.steps.end}
+    for one in whole:
+        maker = one.producer
+        maker.trainer = served.get((maker.host, maker.pid), maker.trainer)
+        end = ends.get((maker.host, maker.trainer or 0))
+        one.process.cut &= end is None or not one.covers(end)
     return model.Session(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         mode=mode,
         headrace=str(sys.modules["headrace"].__version__),  # the loaded parent; subpackages do not import it
         warmup=settings.warmup,
         steps=settings.steps,
-        outcome=outcome,
+        outcome=model.CommandOutcome(
+            _shown(outcome.command), outcome.status, outcome.why, outcome.duration, _shown(outcome.last_lines)
+        ),
         processes=[one.process for one in whole],
-        trainers=trainers,
-        makers=producers,
-        opened=merge_opened(opened for one in whole for opened in one.opened),
-        remote=merge_remote(remote for one in whole for remote in one.remote),
+        trainers=ranks,
+        makers=[one.producer for one in whole if one.is_producer],
+        opened=merge_opened([opened for one in whole for opened in one.opened()]),
+        remote=merge_remote([remote for one in whole for remote in one.remote()]),
         machines=list(machines),
-        unreached=[replace(one, command=without_credentials(one.command)) for one in unreached],
+        unreached=[replace(one, command=_shown([one.command])[0]) for one in unreached],
         notes=[
-            *own,
+            *(replace(note, text=_shown([note.text])[0]) for note in notes),
             *(note for one in whole for note in one.notes),
-            *empty,
-            *told,
+            *(
+                model.SessionNote("empty", f"{path.name}: no process's first line; what it observed is lost")
+                for path, one in found
+                if one is None
+            ),
+            *replay_notes,
         ],
     )
 
 
 def _shown(texts: Sequence[str]) -> list[str]:
-    """Return texts without credentials. All texts are searched as one, since an option's value may be the next text."""
+    """Return texts as Unicode, with invalid bytes escaped, and without credentials.
+
+    All texts are searched as one, since an option's value may be the next text.
+    """
     between = "\x1f"  # whitespace for a pattern, and in no text
-    return without_credentials(between.join(texts)).split(between) if len(texts) else []
+    whole = between.join(texts).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return without_credentials(whole).split(between) if len(texts) else []
+
+
+class FailedReplay(NamedTuple):
+    """Failure of a run by the script's own error while its steps were repeated on cached batches."""
+
+    why: str
+    processes: tuple[int, ...] = ()
+    """Pids of the processes that ended so."""
+
+    @classmethod
+    def of(cls, outcome: model.CommandOutcome, processes: Iterable[model.ProbedProcess]) -> FailedReplay | None:
+        """Return the failure of a run; None if it did not fail in a window of cached batches."""
+        windows = [(one, one.facts.get("facts", {}).get("window")) for one in processes]
+        failed = [one for one, window in windows if window in (REPLAY, LOAD, DRAIN)]
+        if outcome.why != "failed" or not failed:
+            return None
+        errors = [one.error.strip().splitlines()[-1] for one in failed if one.error]
+        return cls(errors[0] if errors else f"exit status {outcome.status}", tuple(one.pid for one in failed))
+
+    @property
+    def text(self) -> str:
+        return f"The script ended by {self.why} on repeated batches."
+
+    @property
+    def note(self) -> model.SessionNote:
+        """Note about this run, for a later run."""
+        return model.SessionNote("no-replay", f"The run was only observed. {self.text}")
+
+
+def _replayed_outcome(
+    outcome: model.CommandOutcome, whole: Sequence[ProcessEvidence]
+) -> tuple[model.CommandOutcome, list[model.SessionNote]]:
+    """Return the outcome by the evidence, and notes of processes that failed on cached batches."""
+    if outcome.why != "interrupted" and any(one.process.ended == "steps" for one in whole):
+        return replace(outcome, why="steps"), []
+    failed = FailedReplay.of(outcome, [one.process for one in whole])
+    if failed is None:
+        return outcome, []
+    text = failed.text
+    ended = [one for one in whole if one.process.pid in failed.processes]
+    if any(window.name in (REPLAY, LOAD) for one in ended for window in one.trainer.windows):
+        outcome = replace(outcome, why="steps")
+        text += " All steps that were asked for had been observed by then."
+    return outcome, [model.SessionNote("replay-failed", text, pid) for pid in failed.processes]

@@ -1,17 +1,64 @@
-"""Merge sessions that doctors on several nodes wrote for one training run."""
+"""Merge the reads of a run's processes, and the sessions that doctors on several nodes wrote for one training run."""
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
 from statistics import median
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
-from headrace.doctor.session.declaring import PID, TIME, marks_of
-from headrace.doctor.session.merged_reads import joined_remote
+import msgspec
+
 from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import (
+    PID,
+    TIME,
+    FileOpens,
+    OpenedFile,
+    OpenedFolder,
+    RemoteReads,
+    StoreReads,
+)
 from headrace.errors import SessionError
+
+
+def merge_opened(reads: Sequence[FileOpens]) -> FileOpens:
+    """Merge the opens of several processes or nodes, most opens first.
+
+    A folder is merged into an outer folder that a process counted as a whole.
+    """
+    files: Counter[str] = Counter()
+    for file in (file for one in reads for file in one.files):
+        files[file.path] += file.opens
+    folders = [folder for one in reads for folder in one.folders]
+    deep = {folder.path for folder in folders if folder.is_deep}
+    merged: dict[str, OpenedFolder] = {}
+    for folder in folders:
+        holders = (it for it in deep if folder.path == it or folder.path.startswith(f"{it}/"))
+        path = min(holders, key=len, default=folder.path)
+        whole = merged.setdefault(path, OpenedFolder(path, 0, False, []))
+        whole.opens += folder.opens
+        whole.is_deep |= folder.is_deep
+        whole.ends = sorted({*whole.ends, *folder.ends})
+    return FileOpens(
+        files=[OpenedFile(path, opens) for path, opens in files.most_common()],
+        folders=sorted(merged.values(), key=lambda folder: -folder.opens),
+        rest=sum(one.rest for one in reads),
+    )
+
+
+def merge_remote(reads: Sequence[RemoteReads]) -> RemoteReads:
+    """Merge the requests of several processes or nodes, most bytes first."""
+    stores: dict[str, StoreReads] = {}
+    for store in (store for one in reads for store in one.stores):
+        whole = stores.setdefault(store.place, StoreReads(store.place, 0, 0, 0, 0, []))
+        for name in ("requests", "failed", "bytes", "first_us"):
+            setattr(whole, name, getattr(whole, name) + getattr(store, name))
+        latencies = Counter(dict(whole.latencies))
+        latencies.update(dict(store.latencies))
+        whole.latencies = sorted(latencies.items())
+    return RemoteReads(sum(one.batches for one in reads), sorted(stores.values(), key=lambda store: -store.bytes))
 
 
 def merged(sessions: Sequence[Session]) -> Session:
@@ -31,10 +78,8 @@ def merged(sessions: Sequence[Session]) -> Session:
         _shift(other, _clock_ahead(whole, other))
         for name in ("processes", "trainers", "makers", "machines", "unreached", "notes"):
             getattr(whole, name).extend(getattr(other, name))
-        whole.opened.files += other.opened.files
-        whole.opened.folders += other.opened.folders
-        whole.opened.rest += other.opened.rest
-        whole.remote = joined_remote(whole.remote, other.remote)
+    whole.opened = merge_opened([one.opened for one in sessions])
+    whole.remote = merge_remote([one.remote for one in sessions])
     whole.trainers.sort(key=lambda trainer: trainer.rank)
     return whole
 
@@ -69,14 +114,14 @@ def _renumber(session: Session, used: set[int]) -> None:
 
 
 def _pids(session: Session) -> set[int]:
-    found: set[int] = set()
+    pids: list[int] = []
 
     def add(pid: int) -> int:
-        found.add(pid)
+        pids.append(pid)
         return pid
 
     _change(session, PID, add)
-    return found
+    return set(pids)
 
 
 def _clock_ahead(first: Session, second: Session) -> int:
@@ -99,14 +144,19 @@ def _shift(session: Session, ahead: int) -> None:
 
 def _change(value: Any, mark: str, change: Callable[[int], int]) -> None:
     """Change every value with a mark in a session, or in a part of one."""
-    marks = marks_of(type(value))
-    for field in fields(value):
-        held = getattr(value, field.name)
-        if marks[field.name] == mark:
-            many = held if isinstance(held, list) else [held]
+    hints = get_type_hints(type(value), include_extras=True)
+    for name in value.__struct_fields__:
+        held = getattr(value, name)
+        many = held if isinstance(held, list) else [held]
+        if _is_marked(hints[name], mark):
             changed = [None if one is None else change(one) for one in many]
-            setattr(value, field.name, changed if isinstance(held, list) else changed[0])
+            setattr(value, name, changed if isinstance(held, list) else changed[0])
         else:
-            for inner in held if isinstance(held, list) else [held]:
-                if is_dataclass(inner):
+            for inner in many:
+                if isinstance(inner, msgspec.Struct):
                     _change(inner, mark, change)
+
+
+def _is_marked(annotation: Any, mark: str) -> bool:
+    """Return True if a type, or a type within it, is `Annotated` with the mark."""
+    return mark in getattr(annotation, "__metadata__", ()) or any(_is_marked(it, mark) for it in get_args(annotation))

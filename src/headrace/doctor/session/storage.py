@@ -1,4 +1,4 @@
-"""Session on disk: its folder with settings and evidence, and its JSON document (docs/doctor/session.md)."""
+"""Session on disk: its folder with settings and evidence, and its JSON document (docs/doctor/internals.md)."""
 
 from __future__ import annotations
 

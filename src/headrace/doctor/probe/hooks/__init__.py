@@ -93,7 +93,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
 
 
 def library_hooks_of(probe: Probe) -> list[Hook]:
-    """List the hooks of libraries with calls that are stages, as documented in docs/doctor/measuring.md."""
+    """List the hooks of libraries with calls that are stages, as documented in docs/doctor/internals.md."""
     timer, opened = probe.timer, probe.batches.opened
     calls = {**file_libraries.FILE_CALLS, **image_libraries.IMAGE_CALLS, **remote_libraries.REMOTE_CALLS}
     counter = remote_libraries.RequestCounter(timer, probe.batches, probe.fault)

@@ -294,7 +294,7 @@ def _thread_loader_facts(loader: Any) -> dict[str, Any]:
 
 
 def _dataloader_facts(loader: Any) -> dict[str, Any]:
-    """Describe a DataLoader at its first iteration, in the form of docs/doctor/session.md.
+    """Describe a DataLoader at its first iteration, in the form of docs/doctor/internals.md.
 
     Call this after its workers have started, when their start method is settled.
     """

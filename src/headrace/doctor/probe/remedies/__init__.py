@@ -21,7 +21,7 @@ __all__ = ["AROUND", "BENEATH", "KEYS", "InjectedRemedy", "inject"]
 class InjectedRemedy:
     """One remedy in this process: its installation, and a count of its effects.
 
-    It writes the `applied` records of docs/doctor/session.md: at its first effect, since a process may be killed, and
+    It writes the `applied` records of docs/doctor/internals.md: at its first effect, since a process may be killed, and
     with the final count when the process ends.
     """
 

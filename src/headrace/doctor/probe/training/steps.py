@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
 WORK, UNSOURCED, AHEAD = "d", "n", "f"
-"""Kinds of span, as in docs/doctor/session.md."""
+"""Kinds of span, as in docs/doctor/internals.md."""
 CLOSURE = ""
 """Kind of an interval inside an optimizer that is neither its own time nor a span."""
 LEAST_WORK_NS = 50_000

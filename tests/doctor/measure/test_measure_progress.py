@@ -1,8 +1,10 @@
-"""Progress of a run from its evidence as it grows: records are read once, and windows and rates are true."""
+"""Progress of a run from its evidence as it grows, and the time that its diagnosis is expected to take."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,9 @@ from growing_evidence import (
     step,
     steps,
 )
+from machine_findings import quantities
 
-from headrace.doctor.measure import CurrentWindow, RunMeter, RunProgress
+from headrace.doctor.measure import CurrentWindow, DiagnosisPlan, RunMeter, RunProgress, about, options_for
 
 
 def progress(folder: Path, **asked: Any) -> RunProgress:
@@ -56,7 +59,7 @@ def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> No
 
 
 def test_what_is_longer_than_one_look_comes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.measure.run_meter.MOST_BYTES_AT_ONCE", 60)
+    monkeypatch.setattr("headrace.doctor.measure.progress.MOST_BYTES_AT_ONCE", 60)
     append(evidence(tmp_path) / "a.jsonl", *(step(number, number, number + 1) for number in range(10)))
     meter = RunMeter(settings(tmp_path))
     seen = [meter.look().step for _ in range(8)]
@@ -117,3 +120,41 @@ def test_a_warm_up_that_was_asked_for_is_known_from_the_start(tmp_path: Path) ->
 def test_a_run_that_is_only_observed_has_no_window(tmp_path: Path) -> None:
     append(evidence(tmp_path) / "a.jsonl", CHOSEN, *steps(9))
     assert progress(tmp_path, observe=True).window is None
+
+
+ASKED = settings(Path(), steps=200, replay=40, drain_s=10.0)
+PLAN = DiagnosisPlan(ASKED, trial_s=10.0)
+
+
+def test_at_the_start_it_says_how_long_it_will_take() -> None:
+    assert quantities(PLAN.text()) == ["50 s", "100 ms", "200", "80"]
+    small = DiagnosisPlan(replace(ASKED, steps=5, warmup=0), prove_s=120.0)
+    assert quantities(small.text()) == ["10 s", "100 ms", "5", "10", "120 s"]
+
+
+def test_what_is_left_shrinks_from_phase_to_phase_by_what_they_take() -> None:
+    left = [
+        PLAN.seconds_left(phase, done, 0.1)
+        for phase, done in [("observe", 0), ("observe", 100), ("replay", 0), ("load", 0), ("drain", 0), ("over", 0)]
+    ]
+    spent = [before - after for before, after in pairwise(left)]
+    assert spent == [pytest.approx(one) for one in (10.0, 10.0, 4.3, 4.3, 4.0)]
+    assert left[-1] == pytest.approx(PLAN.trial_s + 6.0)
+
+
+def test_of_long_steps_fewer_are_expected_where_observation_may_end_early() -> None:
+    early = DiagnosisPlan(replace(ASKED, enough=20), trial_s=10.0)
+    assert PLAN.seconds_left("observe", 0, 1.0) - early.seconds_left("observe", 0, 1.0) == pytest.approx(140)
+    assert early.seconds_left("observe", 0, 0.1) == PLAN.seconds_left("observe", 0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "about 5 s"), (43, "about 45 s"), (89, "about 90 s"), (130, "about 2 min")]
+)
+def test_an_estimate_has_no_digits_that_it_does_not_bear(seconds: float, text: str) -> None:
+    assert about(seconds) == text
+
+
+@pytest.mark.parametrize(("steps", "observed"), [(20, None), (21, 3), (29, 3), (35, 6), (136, 40)])
+def test_options_for_a_short_run_leave_room_for_all_windows(steps: int, observed: int | None) -> None:
+    assert options_for(steps) == ("" if observed is None else f"--steps {observed}")
