@@ -17,7 +17,7 @@ from typing import Any
 
 from processes import DEADLINE_S, read_until, source_paths
 
-from headrace.doctor.attach.command import CommandResult, run_command
+from headrace.doctor.attach.command import OUTPUT, CommandResult, run_command
 from headrace.doctor.attach.process_tree import Patience
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.tools.bench.runs import tree
@@ -32,8 +32,8 @@ from headrace.tools.bench.runs import tree
 from headrace.doctor.attach.command import run_command as run
 from headrace.doctor.probe.settings import ProbeSettings as Settings
 
-folder, relay, *command = sys.argv[1:]
-ended = run(command, Settings.read(folder), relay=relay == "relay", patience=IMPATIENT)
+folder, *command = sys.argv[1:]
+ended = run(command, Settings.read(folder), patience=IMPATIENT)
 print("ended", json.dumps(msgspec.to_builtins(ended)), flush=True)
 sys.exit(ended.status)
 """
@@ -47,9 +47,10 @@ def begin_session(folder: Path, *, observe: bool = True) -> ProbeSettings:
     return settings
 
 
-def observed(command: list[str], folder: Path, *, relay: bool = False, **options: Any) -> CommandResult:
+def observed(command: list[str], folder: Path, *, hides: bool = False, **options: Any) -> CommandResult:
+    """Run a command as it is, or with its output in a file."""
     options.setdefault("patience", IMPATIENT)
-    return run_command(command, begin_session(folder), relay=relay, **options)
+    return run_command(command, begin_session(folder), output=folder / OUTPUT if hides else None, **options)
 
 
 def python(source: str, *arguments: str) -> list[str]:
@@ -58,14 +59,14 @@ def python(source: str, *arguments: str) -> list[str]:
 
 @contextmanager
 def doctor(
-    command: list[str], folder: Path, *, relay: bool = True, observe: bool = True, **options: Any
+    command: list[str], folder: Path, *, observe: bool = True, **options: Any
 ) -> Iterator[subprocess.Popen[str]]:
     """In a process, and a session, of its own. Whatever a test does, nothing of it is left."""
     begin_session(folder, observe=observe)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("start_new_session", True)
     process = subprocess.Popen(
-        [sys.executable, "-c", DOCTOR, str(folder), "relay" if relay else "inherit", *command],
+        [sys.executable, "-c", DOCTOR, str(folder), *command],
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([*source_paths(), str(Path(__file__).parent)])},
         **options,

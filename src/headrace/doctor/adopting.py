@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.doctor.adoption import Adoption, adopt, described_loader, loader_trial, script_data
-from headrace.doctor.attach import run_command
+from headrace.doctor.attach import OUTPUT, run_command
 from headrace.doctor.explain.look import LeafPath, Look, read_look
 from headrace.doctor.explain.samples import LeafExplanation
 from headrace.doctor.faults import (
@@ -95,7 +95,7 @@ class LoaderAdoption:
         self.announce("starting the command again, up to its first batch, to look at its samples")
         with session_folder(look_s=LOOK_S, looks_first=True) as again:
             ended = run_command(
-                self.command, again.settings, relay=True, on_line=lambda *_: None, reads=False, most_s=_STARTED_AGAIN_S
+                self.command, again.settings, output=again.path / OUTPUT, reads=False, most_s=_STARTED_AGAIN_S
             )
             for name in (LOOK_FILE, LOOK_FILE + HELD):
                 if (again.path / name).exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import traceback
@@ -17,9 +16,7 @@ from headrace.doctor.attach import (
     FAULTY_DATA,
     CommandResult,
     exit_status,
-    list_folder,
     run_command,
-    written_text,
 )
 from headrace.doctor.causes import Prescription, diagnose, prescribe
 from headrace.doctor.edits import files_here
@@ -122,11 +119,10 @@ def _announced_run(
 ) -> tuple[CommandResult, list[Machine], RunStatus]:
     trial_s = EXPECTED_S if asked.tries_loader else 0.0
     plan = DiagnosisPlan(folder.settings, trial_s=trial_s, prove_s=PROVE_S if asked.proves else 0.0)
-    samplers: list[MachineSampler] = []
-    progress = RunStatus(folder.settings, plan, UnreadConsole(stderr=True))
+    progress = RunStatus(plan, UnreadConsole(stderr=True))
     if not asked.observe:
         progress.announce()
-    return *run_sampled(asked, folder, outputs, progress, samplers), progress
+    return *run_sampled(asked, folder, outputs), progress
 
 
 def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedReplay | None:
@@ -140,34 +136,17 @@ def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedRepl
         return None
 
 
-def run_sampled(
-    asked: Examination,
-    folder: SessionFolder,
-    outputs: Outputs,
-    progress: RunStatus | None = None,
-    samplers: list[MachineSampler] | None = None,
-) -> tuple[CommandResult, list[Machine]]:
-    """Run the command, and sample the machine meanwhile; `samplers` receives the sampler.
-
-    Output passes through this process, unless the run is only observed, and so independent of the doctor.
-    """
-    samplers = [] if samplers is None else samplers
+def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[CommandResult, list[Machine]]:
+    """Run the command, and sample the machine meanwhile."""
+    samplers: list[MachineSampler] = []
     with ExitStack() as stack:
         stack.enter_context(outputs.standard_output_aside())
-        if progress is not None:
-            stack.callback(progress.hide)
         stack.callback(lambda: [sampler.stop() for sampler in samplers])
-        root, session = os.getcwd(), os.path.abspath(folder.path)
-        before = None if asked.observe else list_folder(root, session)
         ended = run_command(
             asked.command,
             folder.settings,
-            relay=not asked.observe,
-            below=None if asked.observe else progress,
             on_start=lambda pid: samplers.append(MachineSampler(folder.clock, pid).start()),
         )
-    wrote = "" if asked.observe else written_text(root, before, list_folder(root, session))
-    ended.wrote = wrote
     return ended, [sampler.machine() for sampler in samplers]
 
 
@@ -263,7 +242,6 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         fate = fates.get(process.fate, f"was {process.fate}")
         text = f"{shlex.join(process.command)} outlived the command and {fate}"
         notes.append(SessionNote("leftover", text, process.pid))
-    notes += [SessionNote("wrote", ended.wrote)] if ended.wrote else []
     return read_session(
         folder.path,
         outcome=ended,

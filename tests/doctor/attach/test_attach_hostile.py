@@ -160,7 +160,7 @@ if __name__ == "__main__":
         process.join()
         print(process.exitcode)
 """
-    ended = observed(script(source), tmp_path, relay=True)
+    ended = observed(script(source), tmp_path, hides=True)
     assert (ended.status, [line for line in ended.last_lines if line in "01"]) == (0, ["0", "1"])
     children = {
         record[3]: process
@@ -191,7 +191,7 @@ print(os.wait()[1])
 
 def test_a_doctor_that_is_killed_leaves_an_observed_command_alone(script, tmp_path):
     command = script(f"sys.stdin.readline(); open({str(tmp_path / 'done')!r}, 'w').close()")
-    with doctor(command, tmp_path, relay=False, stdin=subprocess.PIPE) as process:
+    with doctor(command, tmp_path, stdin=subprocess.PIPE) as process:
         assert eventually(lambda: len(list((tmp_path / "evidence").glob("*.jsonl"))) == 1)
         process.kill()
         process.wait()
@@ -262,4 +262,4 @@ for number in range(300):
         caught += 1
 print(raised, caught)
 """
-    assert observed(script(source), tmp_path, relay=True).last_lines == ["300 300"]
+    assert observed(script(source), tmp_path, hides=True).last_lines == ["300 300"]

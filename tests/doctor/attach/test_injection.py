@@ -46,7 +46,7 @@ WAYS = {
 @pytest.mark.one_in(12)
 def test_the_probe_goes_with_it(way, project, tmp_path):
     plain = subprocess.run(WAYS[way], capture_output=True, text=True)
-    ran = observed(WAYS[way], tmp_path, relay=True)
+    ran = observed(WAYS[way], tmp_path, hides=True)
     assert (ran.status, ran.missed, ran.last_lines) == (plain.returncode, [], plain.stdout.splitlines())
     ((_, _, facts),) = records(tmp_path, "torch")
     assert facts["version"] == "0.stub"

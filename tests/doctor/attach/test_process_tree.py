@@ -160,11 +160,10 @@ def test_what_the_command_leaves_running_is_ended_and_named(source, fate, tmp_pa
 @pytest.mark.parametrize("orphan", [False, True], ids=["child", "grandchild"])
 def test_what_has_detached_itself_is_left_alone_and_named(detach, orphan, fifo, tmp_path):
     start = f"{detach} sh -c 'echo $$ > {fifo}; exec sleep 1000' > /dev/null 2>&1 & read pid < {fifo}; echo $pid"
-    lines: list[str] = []
     script = ["sh", "-c", '"$@"; exit 0', "sh", "sh", "-c", start] if orphan else ["sh", "-c", start]
-    ended = observed(script, tmp_path, relay=True, on_line=lines.append)
+    ended = observed(script, tmp_path, hides=True)
     try:
-        assert [(str(leftover.pid), leftover.fate) for leftover in ended.leftovers] == [(lines[0], "left")]
+        assert [(str(leftover.pid), leftover.fate) for leftover in ended.leftovers] == [(ended.last_lines[0], "left")]
         assert process_tree.process_stat(ended.leftovers[0].pid) is not None
     finally:
         for leftover in ended.leftovers:
@@ -173,13 +172,13 @@ def test_what_has_detached_itself_is_left_alone_and_named(detach, orphan, fifo, 
                 os.waitpid(leftover.pid, 0)
 
 
-def test_nothing_detached_keeps_the_doctor_waiting_for_output(fifo, tmp_path, capfd):
-    """It holds the pipe open, and would for ever."""
+def test_nothing_detached_keeps_the_doctor_waiting_for_output(fifo, tmp_path):
+    """It holds the file open, and would for ever."""
     start = f"setsid sh -c 'echo early; echo > {fifo}; exec sleep 1000' & read _ < {fifo}"
-    ended = observed(["sh", "-c", start], tmp_path, relay=True)
+    ended = observed(["sh", "-c", start], tmp_path, hides=True)
     os.kill(ended.leftovers[0].pid, signal.SIGKILL)
     os.waitpid(ended.leftovers[0].pid, 0)
-    assert capfd.readouterr().out == "early\n"
+    assert ended.last_lines == ["early"]
 
 
 def test_orphans_are_found_and_buried():

@@ -18,7 +18,7 @@ from processes import eventually
 
 from headrace.doctor.attach import process_tree
 from headrace.doctor.attach.process_tree import ProcessGroup
-from headrace.doctor.attach.relay import SignalRelay
+from headrace.doctor.attach.signals import SignalRelay
 
 SAY = """
 import os
@@ -74,18 +74,10 @@ def to_group(process: subprocess.Popen[str], signum: int) -> None:
 
 
 @pytest.mark.one_in(7)
-@pytest.mark.parametrize(
-    ("send", "relay"),
-    [
-        pytest.param(to_process, True, id="to_process-relayed"),
-        pytest.param(to_group, False, id="to_group-inherited"),
-        pytest.param(to_process, False, id="to_process-inherited", marks=pytest.mark.long),
-        pytest.param(to_group, True, id="to_group-relayed", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("send", [to_process, to_group])
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], ids=str)
-def test_the_command_gets_a_signal_once(signum, send, relay, tmp_path):
-    with doctor(python(COUNTS), tmp_path, relay=relay) as process:
+def test_the_command_gets_a_signal_once(signum, send, tmp_path):
+    with doctor(python(COUNTS), tmp_path) as process:
         heard(process, "ready")
         send(process, signum)
         heard(process, "got")
@@ -139,7 +131,7 @@ def test_a_measured_command_that_does_not_end_on_request_is_ended(signum, tmp_pa
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_comes_before_the_command_is_not_lost(signum):
-    with closing(ProcessGroup()) as group, SignalRelay(group.signal, lambda _: None, lambda: None) as signals:
+    with closing(ProcessGroup()) as group, SignalRelay(group.signal, lambda _: None) as signals:
         signal.raise_signal(signum)
         command = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=group.number)
         signals.started(command.pid)
@@ -151,7 +143,7 @@ def test_a_signal_that_comes_before_the_command_is_not_lost(signum):
 
 def test_what_was_there_before_is_there_again():
     before = [signal.getsignal(signum) for signum in signal.valid_signals()]
-    with SignalRelay(lambda *_: None, lambda _: None, lambda: None):
+    with SignalRelay(lambda *_: None, lambda _: None):
         assert signal.getsignal(signal.SIGINT) != signal.default_int_handler
     assert [signal.getsignal(signum) for signum in signal.valid_signals()] == before
     assert signal.set_wakeup_fd(-1) == -1

@@ -69,7 +69,7 @@ NOTES = {
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """Meaning of a note and advice, by code."""
-PLAIN = frozenset(("wrote", "scratch-saves", "enough", "long-enough"))
+PLAIN = frozenset(("scratch-saves", "enough", "long-enough"))
 """Codes of notes that need no action."""
 
 

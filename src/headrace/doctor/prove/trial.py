@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach import CommandResult, Patience, run_command
+from headrace.doctor.attach import OUTPUT, CommandResult, Patience, run_command
 from headrace.doctor.causes import failed_process
 from headrace.doctor.machine import Cores, Rates
 from headrace.doctor.probe import KEYS, ProbeSettings, boot_id
@@ -95,8 +95,7 @@ def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str]
     return run_command(
         command,
         settings,
-        relay=True,
-        on_line=lambda _: None,
+        output=Path(settings.folder) / OUTPUT,
         patience=PATIENCE,
         variables=environ,
         reads=False,
