@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from headrace.doctor.edits.adopted_loader import ADOPTED, adopting_call, for_import, module_folder, with_adopted
+from headrace.doctor.edits.adopted_loader import ADOPTED, adopting_call, module_folder, with_adopted
 from headrace.doctor.edits.loader_call import (
     ONE_THREAD,
     LoaderCall,
@@ -138,7 +138,7 @@ class LoaderScript:
             found = adopting_call(self.sources, self.facts)
             if found is None:
                 raise UncertainEditError
-            yield ScriptEdit(found.source, found.call.lineno, with_adopted(found, self.sources, self.facts))
+            yield ScriptEdit(found.source, found.call.lineno, with_adopted(found, self.facts))
         elif wanted.keywords or wanted.one_thread:
             yield from self._of_call(wanted)
         if wanted.prefetcher is not None:
@@ -161,11 +161,11 @@ class LoaderScript:
         found = adopting_call(self.sources, self.facts)
         assert found is not None
         folder = module_folder(found.source.path, self.command, self.files.root)
-        path, module = os.path.join(folder, f"{ADOPTED}.py"), for_import(text)
+        path = os.path.join(folder, f"{ADOPTED}.py")
         present = self.files.read(path)
-        if present not in (None, module):
+        if present not in (None, text):
             raise UncertainEditError
-        return [] if present == module else [ChangedScript(path, 1, None, module)]
+        return [] if present == text else [ChangedScript(path, 1, None, text)]
 
     def _of_call(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
         """Yield the changes to the loader's call.

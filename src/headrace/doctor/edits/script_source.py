@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 
 from headrace.doctor.session.model import Session
 
@@ -108,22 +107,6 @@ class ScriptSource:
         end = statement.end_lineno or statement.lineno
         last = self.between(self.end(statement), self.line_start(end + 1)).strip()
         return not first.strip() and (not last or last.startswith("#"))
-
-    def without_lines(self, statements: Iterable[ast.stmt]) -> Iterator[Replacement]:
-        """Yield replacements that remove statements with their lines and the shorter adjacent run of blank lines."""
-        lines = self.text.splitlines()
-
-        def blank(numbers: Iterable[int]) -> list[int]:
-            inside = (number for number in numbers if 0 < number <= len(lines))
-            return list(takewhile(lambda number: not lines[number - 1].strip(), inside))
-
-        gone: set[int] = set()
-        for statement in statements:
-            end = statement.end_lineno or statement.lineno
-            before, after = blank(range(statement.lineno - 1, 0, -1)), blank(range(end + 1, len(lines) + 1))
-            gone |= {*range(statement.lineno, end + 1), *(before if len(before) <= len(after) else after)}
-        for number in sorted(gone):
-            yield Replacement(self.line_start(number), self.line_start(number + 1), "")
 
     def importing(self, module: str) -> list[Replacement]:
         """Insert `import module` after the last import at the top of the file, unless it is there."""

@@ -108,7 +108,6 @@ class DataFault:
         "`file:line` where the script iterates over the loader that it concerns; empty if unknown", default=""
     )
     mend: str = told("what to change", default="")
-    patch: str = told("the same as a diff of the script; empty if it is not certain", default="")
 
 
 @dataclass
