@@ -14,13 +14,12 @@ from headrace.doctor.adoption.module_files import files_beside
 from headrace.doctor.adoption.observed import described_loader, script_data
 from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe, RecipePart
 from headrace.doctor.adoption.script_start import script_loader
-from headrace.doctor.adoption.trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
+from headrace.doctor.adoption.trial import EXPECTED_S, loader_trial
 
 __all__ = [
     "EXPECTED_S",
     "Adoption",
     "LoaderRecipe",
-    "LoaderTrialRequest",
     "RecipePart",
     "ScriptView",
     "adopt",
@@ -33,5 +32,4 @@ __all__ = [
     "script_loader",
     "script_view",
     "survey_of",
-    "tried_loader",
 ]
