@@ -7,8 +7,9 @@ import sys
 import pytest
 from PIL import Image
 
-from headrace.doctor.adoption import LoaderRecipe, RecipePart, module_text
-from headrace.doctor.adoption.module_files import write_files
+from headrace.doctor.adoption import LoaderRecipe, module_text
+from headrace.doctor.adoption.module import write_files
+from headrace.doctor.session.after_run import AdoptedPart
 
 HOSTILE = 'a"""b\'\n\\"; import os\u2028os.system("x") # \x1b[2J'
 
@@ -39,7 +40,7 @@ RECIPES = {
         imports=("import math", "import numpy as np", "from pathlib import Path"),
         drop_last=True,
         reason="One part is a reading of the script, " * 5,
-        parts=(RecipePart("depth", "hr.Depth()", "check", "a long note, " * 20),),
+        parts=(AdoptedPart("depth", "fields", "hr.Depth()", "check", "a long note, " * 20),),
     ),
     "hostile": recipe(
         root=HOSTILE,
@@ -47,9 +48,9 @@ RECIPES = {
         dataset=HOSTILE,
         reason=HOSTILE,
         parts=tuple(
-            RecipePart(HOSTILE, HOSTILE, certainty, HOSTILE, argument)
+            AdoptedPart(HOSTILE, place, HOSTILE, certainty, HOSTILE)
             for certainty in ("check", "python", "differs")
-            for argument in ("fields", "view", "output", "loader")
+            for place in ("fields", "view", "output", "loader")
         ),
     ),
 }

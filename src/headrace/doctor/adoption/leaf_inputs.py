@@ -1,21 +1,25 @@
-"""Source files of the leaves: their paths for all samples of the dataset."""
+"""Inputs of the leaves for all samples of the dataset: source files, and values of columns."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from headrace.doctor.adoption.leaf_fields import UnexplainedError, values_of
-from headrace.doctor.explain import explain_value
+from headrace.doctor.explain import ValueExplanation, explain_value
 from headrace.doctor.explain.look import Look, LookedSample
 from headrace.doctor.explain.pictures import Array
 
 _IMAGES = {"jpg", "jpeg", "png", "webp"}
 """Extensions of members in the column `image`."""
+
+
+class UnexplainedError(Exception):
+    """Reason in words why the Loader cannot make a leaf."""
 
 
 @dataclass(frozen=True)
@@ -88,3 +92,22 @@ def _png(picture: Array) -> bytes:
     file = io.BytesIO()
     Image.fromarray(picture.squeeze()).save(file, "PNG", compress_level=1)
     return file.getvalue()
+
+
+def values_of(by: ValueExplanation, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """Return the values of all samples by the explanation of some.
+
+    Raises:
+        UnexplainedError: No field makes values of this kind.
+    """
+    if by.kind == "index":
+        return list(range(max(map(len, columns.values()), default=0)))
+    if by.column is None or by.kind not in ("equal", "affixed", "class", "affine"):
+        raise UnexplainedError(f"the Loader has no field for what is {by.kind}")
+    its = [getattr(each, "item", lambda each=each: each)() for each in columns[by.column]]
+    if by.kind == "affixed":
+        return [f"{by.prefix}{each}{by.suffix}" for each in its]
+    if by.kind == "class":
+        ranks = {each: rank for rank, each in enumerate(sorted(set(its)))}
+        return [ranks[each] for each in its]
+    return [by.scale * each + by.shift for each in its] if by.kind == "affine" else its

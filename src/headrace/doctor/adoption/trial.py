@@ -24,7 +24,7 @@ from headrace.doctor.adoption.recipe import Adoption
 from headrace.doctor.adoption.trial_process import ANSWERS, IMPORTS, MODULE_FILE, REQUEST, LoaderTrialRequest
 from headrace.doctor.measure import BOUND, RankView, TrainerView
 from headrace.doctor.quantities import percent
-from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
+from headrace.doctor.session.after_run import LoaderTrial
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import RecordedRun, recorded
 from headrace.system import available_bytes
@@ -74,16 +74,15 @@ def loader_trial(
         trial = LoaderTrial("not tried", why_not, module)
     else:
         request = _request(session, view.trainer.pid, run, module, str(look))
-        announce(
-            f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, at most {2 * LoaderTrialRequest.most_s:.0f} s"
-        )
+        most_s = 2 * request.most_s
+        announce(f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, at most {most_s:.0f} s")
         trial = tried_loader(request)
         counted = recipe.tried(trial.verified)
         if counted != recipe:
             recipe, trial.module = counted, module_text(counted, adoption.files)
     trial.degree, trial.reason, trial.files = recipe.degree, recipe.reason, dict(adoption.files)
     trial.covered, trial.left = list(recipe.covered), dict(recipe.left)
-    trial.parts = [AdoptedPart(part.part, "", part.becomes, part.certainty, part.note) for part in recipe.parts]
+    trial.parts = list(recipe.parts)
     return trial
 
 

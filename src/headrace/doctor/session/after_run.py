@@ -110,12 +110,12 @@ class DataFault:
     mend: str = told("what to change", default="")
 
 
-@dataclass
+@dataclass(frozen=True)
 class AdoptedPart:
     """Part of the script, and what does it where Headrace's Loader takes its place."""
 
     part: str = told("of the script")
-    place: str = told("where it lies: `view`, `output`, …")
+    place: str = told("what of the module it concerns: `fields`, `view`, `output` or `loader`")
     becomes: str = told("code")
     certainty: str = told("`exact`, `differs`, `check`, `python` or `no`")
     note: str = told("in words", default="")
