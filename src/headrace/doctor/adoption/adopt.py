@@ -11,9 +11,8 @@ from typing import Any
 from headrace.doctor.adoption.explained_recipe import explained_recipe
 from headrace.doctor.adoption.module import module_text, write_files
 from headrace.doctor.adoption.recipe import Adoption, Degree, LoaderRecipe
-from headrace.doctor.explain.look import LeafPath, Look
+from headrace.doctor.explain.look import LeafPath, Look, SampleFiles
 from headrace.doctor.explain.samples import LeafExplanation, explain_look
-from headrace.doctor.explain.streams import SampleFiles
 from headrace.doctor.measure import TrainerView
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.session.model import Session

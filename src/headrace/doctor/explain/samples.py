@@ -13,8 +13,13 @@ from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
 from headrace.doctor.explain.masks import MaskExplanation, explain_mask
 from headrace.doctor.explain.pictures import LeafPlacement, PictureExplanation, Sighting, explain_picture
 from headrace.doctor.explain.planes import PlaneExplanation, explain_plane
-from headrace.doctor.explain.texts import TokensExplanation, explain_tokens, tokenizers_of
-from headrace.doctor.explain.values import ValueExplanation, explain_value
+from headrace.doctor.explain.values import (
+    TokensExplanation,
+    ValueExplanation,
+    explain_tokens,
+    explain_value,
+    tokenizers_of,
+)
 
 ArrayExplanation = PictureExplanation | MaskExplanation | PlaneExplanation
 View = tuple[LeafPlacement, ...]

@@ -103,7 +103,6 @@ class DataFault:
     certainty: str = told("`certain`: values prove it; `unless intended`: they do, and some scripts do it on purpose")
     evidence: str = told("what was compared, with which samples and numbers")
     leaves: list[str] = listed("parts of a sample that it concerns")
-    files: list[str] = listed("some of the files that it concerns; equal ones in pairs")
     place: str = told(
         "`file:line` where the script iterates over the loader that it concerns; empty if unknown", default=""
     )
