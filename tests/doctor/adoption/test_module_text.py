@@ -23,7 +23,6 @@ def recipe(**changes):
         "output": "[batch['image'], batch['label']]",
         "view": "[hr.Resize(256), hr.CenterCrop(224), hr.RandomHorizontalFlip(0.5)]",
         "script": ("train.py", "--epochs", "1"),
-        "dataset": "torchvision.datasets.folder.ImageFolder",
         "batch_size": 64,
         "shuffle": True,
     }
@@ -45,7 +44,6 @@ RECIPES = {
     "hostile": recipe(
         root=HOSTILE,
         script=(HOSTILE,),
-        dataset=HOSTILE,
         reason=HOSTILE,
         parts=tuple(
             AdoptedPart(HOSTILE, place, HOSTILE, certainty, HOSTILE)
@@ -77,7 +75,7 @@ def test_what_is_foreign_stays_literal_or_comment():
 
     assert shape(tree) == shape(plain)
     constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    assert constants.count(HOSTILE) == 4  # MANIFEST, ROOT, SCRIPT and dataset=
+    assert constants.count(HOSTILE) == 2  # MANIFEST and ROOT
 
 
 def test_parts_to_check_are_named():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_an_image_as_its_means_read_it(folder: Path, tmp_path: Path) -> None:
 
 def test_a_sheet_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise compresses least."""
-    monkeypatch.setattr("headrace.doctor.faults.fault_pictures._MOST_BYTES", 100_000)
+    monkeypatch.setattr(sys.modules["headrace.doctor.faults.fault_pictures"], "_MOST_BYTES", 100_000)
     for number in range(12):
         noise = np.random.default_rng(number).integers(0, 256, (160, 160, 3), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / f"{number}.png")

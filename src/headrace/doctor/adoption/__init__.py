@@ -7,7 +7,7 @@ a separate process.
 from __future__ import annotations
 
 from headrace.doctor.adoption.adopt import adopt, described_loader
-from headrace.doctor.adoption.comparison import compare_with_script, script_loader
+from headrace.doctor.adoption.comparison import script_loader
 from headrace.doctor.adoption.image_reader import ScriptView, script_view, survey_of
 from headrace.doctor.adoption.module import files_beside, module_text
 from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe
@@ -19,7 +19,6 @@ __all__ = [
     "LoaderRecipe",
     "ScriptView",
     "adopt",
-    "compare_with_script",
     "described_loader",
     "files_beside",
     "loader_trial",

@@ -33,8 +33,7 @@ def adopt(session: Session, view: TrainerView, look: Look | None, folder: Path) 
     loader = described_loader(view)
     if loader is None:
         return None
-    is_launched = len({trainer.rank for trainer in session.trainers}) > 1
-    data = ScriptData(loader.facts, _own_script(session, view.trainer.pid), is_launched)
+    data = ScriptData(loader.facts, _own_script(session, view.trainer.pid))
     explained: Mapping[LeafPath, LeafExplanation] = {}
     try:
         explained = {} if look is None or not look.samples else explain_look(look)
@@ -87,8 +86,6 @@ def _recipe(
         shuffle=data.is_shuffled or opened.is_shuffled or (is_listed and not _is_in_order(look)),
         drop_last=bool(data.described.get("drop_last")) or opened.drops,
         script=data.script,
-        is_launched=data.is_launched,
-        dataset=look.dataset,
     )
 
 
@@ -135,8 +132,6 @@ class ScriptData:
     facts: Mapping[str, Any]
     script: tuple[str, ...] = ()
     """The script with its arguments, or `-m` with a module; empty for any other command."""
-    is_launched: bool = False
-    """True if it is one of several ranks."""
 
     @property
     def described(self) -> Mapping[str, Any]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import runpy
-import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -17,11 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 import headrace as hr
-from headrace.compare import EpochObservation, Judgement, LoaderObservation, as_array, judge, judgement_lines
-from headrace.doctor.attach import trackers_offline
-from headrace.doctor.explain.look import Look, LookedSample, path_text, read_look
-from headrace.doctor.probe.value_look import LOOK_FILE, look_at_values
-from headrace.doctor.session import session_folder
+from headrace.compare import EpochObservation, Judgement, LoaderObservation, as_array, judge
+from headrace.doctor.explain.look import Look, LookedSample, path_text
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,35 +29,6 @@ MIXED_ROUNDING = 1e-5
 
 Leaf = npt.NDArray[Any] | str | bytes
 """Array or text of a batch."""
-
-
-def compare_with_script(
-    make_loader: Callable[..., Any],
-    batches: Callable[[Any], Iterable[Any]],
-    script: Sequence[str],
-    *,
-    dataset: str = "",
-    launched: bool = False,
-) -> Judgement:
-    """Load the same few samples both ways, print and return the judgement of `headrace equal` on them.
-
-    The script runs up to its first pass over a DataLoader with a dataset of class `dataset`; with `launched`, as the
-    only rank of a launcher. Its trackers are offline. Raises UsageError if the script does not get there, or
-    already trains from a Loader.
-    """
-    with session_folder() as folder, trackers_offline(folder.settings):
-        with patch.dict(os.environ, _only_rank() if launched else {}):
-            theirs = script_loader(script, dataset)
-        if isinstance(theirs, hr.Loader):
-            raise UsageError(
-                f"expected {script[0]} with its DataLoader, got one that trains from headrace.Loader already"
-            )
-        look = str(folder.path / LOOK_FILE)
-        look_at_values(theirs, look)
-        judgement = judged(read_look(Path(look)), make_loader, batches)
-    for line in judgement_lines(judgement):
-        print(line)
-    return judgement
 
 
 def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> dict[str, str]:
@@ -196,19 +162,10 @@ class _LoaderFoundError(BaseException):
     """Signal that the script has begun to iterate the wanted loader. No handler of the script catches it."""
 
 
-def _only_rank() -> dict[str, str]:
-    """Return the variables with which a launcher makes a process the only rank."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-    return {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+def script_loader(script: Sequence[str]) -> DataLoader[Any] | hr.Loader:
+    """Run a script up to its first training pass over a DataLoader or a Loader, and return that loader.
 
-
-def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any] | hr.Loader:
-    """Run a script up to its first training pass over a DataLoader of this dataset class, and return that loader.
-
-    A pass that begins with autograd off is an evaluation. A pass over Headrace's Loader counts for any dataset.
+    A pass over a DataLoader that begins with autograd off is an evaluation.
     `script` is the command line after `python`. Raises UsageError if the script ends first.
     """
     import torch
@@ -222,9 +179,7 @@ def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any] |
         raise _LoaderFoundError
 
     def begin(loader: DataLoader[Any]) -> Any:
-        kind = type(loader.dataset)
-        is_wanted = not dataset or kind.__qualname__.split(".")[-1] == dataset.split(".")[-1]
-        return leave(loader) if is_wanted and torch.is_grad_enabled() else original(loader)
+        return leave(loader) if torch.is_grad_enabled() else original(loader)
 
     try:
         with patch.object(DataLoader, "__iter__", begin), patch.object(hr.Loader, "__iter__", leave):
@@ -238,7 +193,7 @@ def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any] |
             raise
     if found:
         return found[0]
-    raise UsageError(f"expected {script[0]} to iterate a DataLoader over a {dataset or 'dataset'}, got its end")
+    raise UsageError(f"expected {script[0]} to iterate a DataLoader, got its end")
 
 
 def _run(script: list[str]) -> None:

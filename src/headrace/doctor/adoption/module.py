@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import filecmp
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -45,6 +46,7 @@ def module_text(recipe: LoaderRecipe, files: Mapping[str, str]) -> str:
     )
     environment.filters.update(
         braced=_braced,
+        comparison=_comparison,
         documented=_documented,
         heading=_heading,
         import_statements=_import_statements,
@@ -87,6 +89,10 @@ def _braced(files: Sequence[str]) -> str | list[str]:
 def _heading(recipe: LoaderRecipe) -> str:
     name = recipe.script[0].replace("\n", " ") if recipe.script else "the script"
     return f"Data of {name} through headrace.Loader: {recipe.degree}."
+
+
+def _comparison(recipe: LoaderRecipe) -> str:
+    return f"Compare with the script: headrace equal {shlex.quote(shlex.join(recipe.script))} DRAFT"
 
 
 def _import_statements(recipe: LoaderRecipe, kind: str) -> list[str]:

@@ -54,11 +54,7 @@ class LoaderRecipe:
     imports: tuple[str, ...] = ()
     """Additional import statements of the module."""
     script: tuple[str, ...] = ()
-    """The script and its arguments, to run the comparison; empty if the command names no file."""
-    is_launched: bool = False
-    """True if a launcher started it as one of several ranks."""
-    dataset: str = ""
-    """Class of the DataLoader's dataset, `ImageFolder`."""
+    """The script and its arguments; empty if the command names no file."""
     image: LookedImage | None = None
     """The first image of a sample; None without any."""
 

@@ -161,12 +161,6 @@ def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class TableFacts:
-    columns: tuple[str, ...]
-    rows: int
-
-
-@dataclass(frozen=True)
 class ScriptSources:
     """Reader of files (None if missing), and the root of paths in diffs.
 
@@ -175,8 +169,6 @@ class ScriptSources:
 
     read: Callable[[str], str | None] = lambda _: None
     root: str = os.sep
-    table: Callable[[str], TableFacts | None] = lambda _: None
-    """Reader of a parquet file's footer."""
 
 
 def read_file(path: str) -> str | None:
@@ -190,23 +182,9 @@ def read_file(path: str) -> str | None:
         return None
 
 
-def read_parquet_facts(path: str) -> TableFacts | None:
-    """Return the facts in a parquet file's footer; None if it is missing, or no parquet file."""
-    if not os.path.isfile(path):
-        return None
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            return TableFacts(tuple(file.schema_arrow.names), file.metadata.num_rows)
-    except (OSError, pa.ArrowException):
-        return None
-
-
 def files_here() -> ScriptSources:
     """Return the reader of this machine's files, with paths relative to the current folder."""
-    return ScriptSources(read_file, os.getcwd(), read_parquet_facts)
+    return ScriptSources(read_file, os.getcwd())
 
 
 def parsed(session: Session, paths: Iterable[object], sources: ScriptSources) -> list[ScriptSource]:

@@ -230,9 +230,7 @@ def _drafted(path: Path | None, session: Session) -> list[str]:
         return [f"--draft: expected a new file to write, got {path} ({error.strerror or error})"]
     checks = sum(map(is_unsure, trial.parts))
     marked = f"{counted(checks, 'part')} to check, marked by comments" if checks else "no part to check"
-    print(
-        f"headrace: --draft: {path} has {marked}; `python {shlex.quote(str(path))}` compares samples", file=sys.stderr
-    )
+    print(f"headrace: --draft: {path} has {marked}; `headrace equal SCRIPT {path}` compares samples", file=sys.stderr)
     return []
 
 
