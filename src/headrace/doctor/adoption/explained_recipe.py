@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.adoption.leaf_inputs import PictureSource, UnexplainedError, input_names, only_picture
 from headrace.doctor.adoption.pixel_fields import (
     LeafField,
     are_drawn_together,
@@ -21,8 +20,8 @@ from headrace.doctor.adoption.pixel_fields import (
     resized_code,
     shown_in,
 )
-from headrace.doctor.adoption.recipe import ROW, LoaderRecipe
-from headrace.doctor.adoption.value_fields import RecipeDraft
+from headrace.doctor.adoption.recipe import ROW, LoaderRecipe, UnexplainedError
+from headrace.doctor.adoption.value_fields import PictureSource, RecipeDraft, input_names, only_picture
 from headrace.doctor.adoption.view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
 from headrace.doctor.explain import (
     LeafPlacement,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 import headrace as hr
-from headrace.doctor.adoption.leaf_inputs import UnexplainedError
+from headrace.doctor.adoption.recipe import UnexplainedError
 from headrace.doctor.adoption.view_codes import evaluated
 from headrace.doctor.explain import GREY, LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
 from headrace.doctor.explain.look import LeafPath, LiveTransform

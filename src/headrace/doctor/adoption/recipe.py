@@ -16,6 +16,10 @@ ROW = "row"
 """Manifest column with the row numbers used from the opened files."""
 
 
+class UnexplainedError(Exception):
+    """Reason in words why the Loader cannot make a leaf."""
+
+
 @dataclass(frozen=True)
 class LoaderRecipe:
     """Arguments of `hr.open` and `hr.Loader` as Python expressions, and the script's batch.

@@ -84,11 +84,7 @@ def with_adopted(found: LoaderCall, facts: Mapping[str, Any]) -> list[Replacemen
 
 
 def _behind_prefetcher(found: LoaderCall) -> Replacement:
-    """Give timm's prefetcher the Loader's batches, in an extra line after the call.
-
-    Raises:
-        UncertainEditError: The call is not timm's, or its result is not bound to one name by a statement of its own.
-    """
+    """Give timm's prefetcher the Loader's batches, in an extra line after a statement that binds it to one name."""
     source, call = found
     statement = next((one for one in ast.walk(source.tree) if isinstance(one, ast.Assign) and one.value is call), None)
     name = None if statement is None or len(statement.targets) != 1 else dotted(statement.targets[0])
@@ -120,11 +116,7 @@ def _arguments(found: LoaderCall) -> str:
 
 
 def _batched(source: ScriptSource, call: ast.Call) -> ast.expr:
-    """Return the size of the only `.batched(…)` in the function that makes the loader.
-
-    Raises:
-        UncertainEditError: There is none, or more than one.
-    """
+    """Return the size of the only `.batched(…)` in the function that makes the loader."""
     functions = [node for node in ast.walk(source.tree) if isinstance(node, (ast.FunctionDef, ast.Module))]
     innermost = [node for node in functions if call in ast.walk(node)][-1]  # ordered by depth
     sizes = [

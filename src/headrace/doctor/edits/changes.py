@@ -153,11 +153,7 @@ class LoaderScript:
             yield archives[0]
 
     def _new_module(self, text: str) -> list[ChangedScript]:
-        """Return the module that the script imports its Loader from, unless it already exists.
-
-        Raises:
-            UncertainEditError: Another file is in its place, or the script would not find it there.
-        """
+        """Return the module that the script imports its Loader from, unless it already exists."""
         found = adopting_call(self.sources, self.facts)
         assert found is not None
         folder = module_folder(found.source.path, self.command, self.files.root)
@@ -168,11 +164,7 @@ class LoaderScript:
         return [] if present == text else [ChangedScript(path, 1, None, text)]
 
     def _of_call(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
-        """Yield the changes to the loader's call.
-
-        An argument that is no literal stays in the script: instead, the default of its option changes, if the loader
-        has that value.
-        """
+        """Yield the changes to the loader's call; for an argument that is no literal, to its option's default."""
         if self.call is None:
             raise UncertainEditError
         (source, call), keywords = self.call, dict(wanted.keywords)

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageOps
 from headrace.doctor.explain import PictureExplanation
 from headrace.doctor.explain.look import LeafPath, Look, path_text
 from headrace.doctor.explain.pictures import Array, layouts, sided
-from headrace.doctor.explain.samples import LeafExplanation, spread
+from headrace.doctor.explain.samples import LeafExplanation, is_coloured, spread
 from headrace.doctor.faults.fault_kinds import Explained
 from headrace.doctor.faults.geometry_faults import differences, ignored_turns, shown_parts
 from headrace.doctor.faults.label_faults import invented_pixels, label_values
@@ -70,7 +70,7 @@ def _sheet(rows: Sequence[Row]) -> bytes:
 
 def _misaligned(fault: DataFault, look: Look, explained: Explained) -> Iterator[Row]:
     """Yield the file with the windows of both leaves, the image, and the map over it; samples that differ first."""
-    paths = sorted(_paths(fault, explained), key=lambda path: not _is_coloured(look, path))
+    paths = sorted(_paths(fault, explained), key=lambda path: not is_coloured(look.samples[0].leaves[path]))
     both = [explained[path] for path in paths]
     parts = [[part for _, part in shown_parts(one)] for one in both]
     unlike = [place for place, how in enumerate(differences(*both)) if how]
@@ -130,11 +130,6 @@ _DRAWINGS: dict[str, tuple[str, Callable[[DataFault, Look, Explained], Iterator[
 def _paths(fault: DataFault, explained: Explained) -> list[LeafPath]:
     by_text = {path_text(path): path for path in explained}
     return [by_text[text] for text in fault.leaves]
-
-
-def _is_coloured(look: Look, path: LeafPath) -> bool:
-    leaf = look.samples[0].leaves[path].value
-    return bool(leaf.ndim == 3 and 3 in (leaf.shape[0], leaf.shape[2]))
 
 
 def _as_read(leaf: Array, one: LeafExplanation) -> Array:

@@ -25,7 +25,7 @@ from headrace.doctor.explain.masks import NEAREST, shown_values
 from headrace.doctor.explain.pictures import Array, layouts, sided
 from headrace.doctor.explain.placements import every_placement
 from headrace.doctor.explain.resampling import Floats
-from headrace.doctor.explain.samples import LeafExplanation, spread
+from headrace.doctor.explain.samples import LeafExplanation, is_coloured, spread
 from headrace.doctor.faults.fault_kinds import Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
 
@@ -159,7 +159,7 @@ def misaligned_drawn(look: Look, explained: Explained) -> Iterator[DataFault]:
 
     If another image of the samples shows the same as the map, the first may differ on purpose.
     """
-    images = [path for path, one in explained.items() if one.by is None and _is_coloured(look, path)]
+    images = [path for path, one in explained.items() if one.by is None and _is_drawn(look, path)]
     for path, one in explained.items() if images else ():
         if not _is_map(one) or any(_is_picture(other) for other in explained.values()):
             continue
@@ -173,13 +173,8 @@ def misaligned_drawn(look: Look, explained: Explained) -> Iterator[DataFault]:
                 yield MISALIGNED.found(image, path, how=how, count=len(hows), looked=len(found[image]))
 
 
-def _is_coloured(look: Look, path: LeafPath) -> bool:
-    leaves = [each.leaves[path] for each in look.samples if path in each.leaves]
-    return all(leaf.kind == "array" and leaf.value.ndim == 3 and _channels(leaf.value) == 3 for leaf in leaves)
-
-
-def _channels(leaf: Array) -> int:
-    return next((sided(leaf, layout).shape[2] for layout in layouts(leaf)), 0)
+def _is_drawn(look: Look, path: LeafPath) -> bool:
+    return all(path in each.leaves and is_coloured(each.leaves[path]) for each in look.samples)
 
 
 def _is_map(one: LeafExplanation) -> bool:
