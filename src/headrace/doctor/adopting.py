@@ -6,9 +6,8 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from headrace.doctor.adoption import Adoption, adopt, described_loader, loader_trial, script_data
+from headrace.doctor.adoption import Adoption, adopt, described_loader, loader_trial
 from headrace.doctor.attach import OUTPUT, run_command
 from headrace.doctor.explain.look import LeafPath, Look, read_look
 from headrace.doctor.explain.samples import LeafExplanation
@@ -65,17 +64,15 @@ class LoaderAdoption:
             except SessionError as error:
                 session.notes.append(SessionNote(NO_LOOK, f"The look at its samples cannot be read: {error}"))
         look = self.look
-        self.adoption = adopt(session, view, look, self.folder.path)
-        if self.adoption is not None:
-            session.looked_image = self.adoption.recipe.image
-            if look is not None:
-                session.faults = find_faults(look, self.adoption.explained, _described(session, view))
         loader = described_loader(view)
-        if loader is not None:
+        self.adoption = adopt(session, view, look, self.folder.path)
+        if self.adoption is None or loader is None:
+            return
+        session.looked_image = self.adoption.recipe.image
+        if look is not None:
+            session.faults = find_faults(look, self.adoption.explained, loader.facts["described"])
             for fault in session.faults:
                 fault.place = loader_place(view.trainer, loader.number)
-        is_leaked = any(one.code == "leaked-split" for one in session.faults)
-        if look is not None and loader is not None and not is_leaked:
             session.faults += leaked_split(session, view.trainer, loader.number, look, is_of_run=is_of_run)
 
     def pictures(self, faults: Sequence[DataFault]) -> dict[int, FaultPicture]:
@@ -117,12 +114,6 @@ def _cut_short(folder: Path, notes: Sequence[SessionNote]) -> list[SessionNote]:
     if not (folder / (LOOK_FILE + PARTIAL)).exists() or any(note.code == NO_LOOK for note in notes):
         return []
     return [SessionNote(NO_LOOK, "The process was ended while the dataset's samples were looked at.")]
-
-
-def _described(session: Session, view: TrainerView) -> Mapping[str, Any]:
-    """Return the description of the loader that the loop waits for."""
-    data = script_data(session, view)
-    return {} if data is None else data.described
 
 
 def _has_loader(view: TrainerView) -> bool:

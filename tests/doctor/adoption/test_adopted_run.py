@@ -81,8 +81,7 @@ def test_public_kinds_of_scripts_train_with_their_patch(
     data = tmp_path / "data"
     MAKERS[maker](data, 96)
     trial, _ = adopted(tmp_path, ADOPTED / f"{name}.py", data, "--workers", "1", "--steps", "100000")
-    compared = subprocess.run([sys.executable, "draft.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert not compared.stdout.splitlines()[-1].startswith("Different")
+    assert not [path for path, how in trial.verified.items() if how.startswith("different") and path in trial.covered]
     assert trial.degree in ("part", "exact")
     if trial.degree == "exact":
         git_apply(tmp_path, "loader.patch")
@@ -129,5 +128,3 @@ def test_a_pipeline_of_tars_becomes_a_loader_of_them(tmp_path: Path, monkeypatch
     assert trial.files == {}
     assert "/train-{0000..0003}.tar" in trial.module
     assert [part.certainty for part in trial.parts if "100" in part.note] == ["differs"]
-    compared = subprocess.run([sys.executable, "draft.py"], cwd=folder, check=True, capture_output=True, text=True)
-    assert compared.stdout.splitlines()[0] == "equal"

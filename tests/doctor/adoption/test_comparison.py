@@ -1,10 +1,7 @@
-"""The verdict of `python draft.py`: equal, different and where, or not enough seen."""
+"""The verdict of a trial on inspected samples: equal, different and where, or not enough seen."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,33 +9,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from processes import source_paths
-
-from headrace.compare import Judgement
-from headrace.doctor.adoption import compare_with_script
-
-SCRIPT = """
-import torch
 from torch.utils.data import DataLoader, Dataset
 
-class Photos(Dataset):
-    def __len__(self):
+from headrace.compare import Judgement
+from headrace.doctor.adoption.comparison import judged
+from headrace.doctor.explain.look import read_look
+from headrace.doctor.probe.value_look import look_at_values
+
+
+class Photos(Dataset[Any]):
+    """Pictures of noise, each changed in some way."""
+
+    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.change = change
+
+    def __len__(self) -> int:
         return 16
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> dict[str, Any]:
         image = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(index))
-        return {"image": IMAGE, "label": index, "path": f"photos/{index}.jpg"}
-
-for batch in DataLoader(Photos(), 4):
-    raise SystemExit("it trains")
-"""
-DRAWN = "image * torch.rand(1).add(1)"
+        return {"image": self.change(image), "label": index, "path": f"photos/{index}.jpg"}
 
 
-@pytest.fixture(autouse=True)
-def folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare in a folder in which nothing else is measured, since it is left as it was."""
-    monkeypatch.chdir(tmp_path)
+def drawn(image: torch.Tensor) -> torch.Tensor:
+    return image * torch.rand(1).add(1)
 
 
 class MadeLoader:
@@ -59,22 +53,24 @@ def sample(index: int, **changes: Any) -> dict[str, Any]:
     return {"image": image, "label": torch.tensor([index]), "path": [f"photos/{index}.jpg"]} | changes
 
 
-def compared(folder: Path, given: str = "image", **changes: Callable[[dict[str, Any]], Any]) -> Judgement:
+def compared(
+    folder: Path,
+    given: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone,
+    **changes: Callable[[dict[str, Any]], Any],
+) -> Judgement:
     """Compare with a Loader whose arrays are changed so."""
-    script = folder / "train.py"
-    script.write_text(SCRIPT.replace("IMAGE", given))
 
     def made(index: int) -> dict[str, Any]:
         usual = sample(index)
         return usual | {name: change(usual) for name, change in changes.items()}
 
-    return compare_with_script(lambda size, shuffle: MadeLoader(made), iter, [str(script)])
+    look_at_values(DataLoader(Photos(given), 4), str(folder / "look"))
+    return judged(read_look(folder / "look"), lambda size, shuffle: MadeLoader(made), iter)
 
 
-def test_the_same_samples_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_samples_are_the_same(tmp_path: Path) -> None:
     found = compared(tmp_path, image=lambda one: one["image"] + 1e-4)
     assert (found.verdict, found.samples, list(found.compared)) == ("equal", (8, 8), ["image", "label", "path.0"])
-    assert capsys.readouterr().out.splitlines()[0] == "equal"
 
 
 def blurred(one: dict[str, Any]) -> torch.Tensor:
@@ -98,20 +94,17 @@ def blurred(one: dict[str, Any]) -> torch.Tensor:
         ("path", lambda one: ["another.jpg"]),
     ],
 )
-def test_what_differs_is_named(
-    name: str, change: Callable[[dict[str, Any]], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_differs_is_named(name: str, change: Callable[[dict[str, Any]], Any], tmp_path: Path) -> None:
     found = compared(tmp_path, **{name: change})
     assert found.verdict == "different"
     assert {one.leaf for one in found.differences} == {"path.0" if name == "path" else name}
-    assert capsys.readouterr().out.splitlines()[0] == "different"
 
 
 @pytest.mark.parametrize(
     ("factor", "expected"), [(1.0, set()), (9.0, {"distribution"}), (0.0, {"augmentation", "values"})]
 )
 def test_few_samples_of_a_drawn_image_differ_by_their_range(factor: float, expected: set[str], tmp_path: Path) -> None:
-    found = compared(tmp_path, DRAWN, image=lambda one: factor * one["image"] * torch.rand(1).add(1))
+    found = compared(tmp_path, drawn, image=lambda one: factor * one["image"] * torch.rand(1).add(1))
     assert {(one.code, one.leaf) for one in found.differences} <= {(code, "image") for code in expected}
     assert found.verdict == ("different" if expected else "not enough seen")
     assert [one.leaf for one in found.unseen] == ([] if expected else ["image"])
@@ -120,43 +113,3 @@ def test_few_samples_of_a_drawn_image_differ_by_their_range(factor: float, expec
 def test_a_missing_array_and_one_too_many_are_different(tmp_path: Path) -> None:
     found = compared(tmp_path, depth=lambda one: np.zeros((1, 4), np.float32))
     assert [(one.code, one.leaf) for one in found.differences] == [("leaves", "depth")]
-
-
-TRACKED = """
-import os
-import wandb
-from torch.utils.tensorboard import SummaryWriter
-
-os.makedirs("outputs/run")
-open("outputs/run/config.yaml", "w").close()
-open("log.txt", "a").write("begun again")
-writer = SummaryWriter()
-writer.add_scalar("loss", 1.0, 0)
-wandb.init(project="photos")
-wandb.log({"loss": 1.0})
-"""
-
-
-@pytest.mark.long  # test_hands_off_runs.py has trackers that stay offline, and files that are put back
-def test_a_script_leaves_nothing_behind_and_its_trackers_stay_offline(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRACKED + SCRIPT.replace("IMAGE", "image"))
-    (tmp_path / "log.txt").write_text("begun")
-    (tmp_path / "draft.py").write_text(DRAFT)
-    before = {path.name for path in tmp_path.iterdir()}
-    draft = [sys.executable, "-B", "draft.py"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *source_paths()])}
-    ran = subprocess.run(draft, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("equal")
-    assert "Traceback" not in ran.stderr
-    assert {path.name for path in tmp_path.iterdir()} == before
-    assert (tmp_path / "log.txt").read_text() == "begun"
-
-
-DRAFT = """
-from test_comparison import MadeLoader, sample
-
-from headrace.doctor.adoption import compare_with_script
-
-compare_with_script(lambda size, shuffle: MadeLoader(sample), iter, ["train.py"])
-"""

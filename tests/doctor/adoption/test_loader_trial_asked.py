@@ -13,7 +13,7 @@ from made_prescriptions import ROOMY, made
 from made_sessions import MadeRun
 from made_work import recorded_in
 
-from headrace.doctor.adoption import Adoption, LoaderRecipe, RecipePart, loader_trial, module_text, trial
+from headrace.doctor.adoption import Adoption, LoaderRecipe, loader_trial, module_text, trial
 from headrace.doctor.adoption.trial import LoaderTrialRequest
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.loader import is_lost
@@ -23,7 +23,7 @@ from headrace.doctor.session.model import Session
 
 WAITING = MadeRun(stages={"decode:Pillow load": 36_000}, cpu=1.0)
 BOUND = MadeRun(stages={"decode:Pillow load": 500})
-PART = RecipePart("Resize(256)", "hr.Resize(256)", "check", "the filter is not known")
+PART = AdoptedPart("Resize(256)", "view", "hr.Resize(256)", "check", "the filter is not known")
 RECIPE = LoaderRecipe(parts=(PART,), reason="One part is unknown.", degree="part")
 LOOK = Path("/session/look")
 DRAFT = Adoption(RECIPE, "import headrace as hr\n")
@@ -62,7 +62,7 @@ def test_a_loader_that_is_waited_for_is_tried(requests: list[LoaderTrialRequest]
     found, said = asked_of(session, DRAFT)
     assert found is not None
     assert (found.why, found.degree, found.reason) == ("failed", "part", DRAFT.recipe.reason)
-    assert found.parts == [AdoptedPart("Resize(256)", "", "hr.Resize(256)", "check", PART.note)]
+    assert found.parts == [PART]
     assert [quantities(line) for line in said] == [["10 s", "30 s"]]
     (request,) = requests
     run = recorded_in(session)

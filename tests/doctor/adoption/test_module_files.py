@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.doctor.adoption import LoaderRecipe, files_beside, module_text
-from headrace.doctor.adoption.module_files import write_files
+from headrace.doctor.adoption.module import write_files
 from headrace.errors import UsageError
 
 RECIPE = LoaderRecipe(

@@ -7,8 +7,9 @@ import sys
 import pytest
 from PIL import Image
 
-from headrace.doctor.adoption import LoaderRecipe, RecipePart, module_text
-from headrace.doctor.adoption.module_files import write_files
+from headrace.doctor.adoption import LoaderRecipe, module_text
+from headrace.doctor.adoption.module import write_files
+from headrace.doctor.session.after_run import AdoptedPart
 
 HOSTILE = 'a"""b\'\n\\"; import os\u2028os.system("x") # \x1b[2J'
 
@@ -22,7 +23,6 @@ def recipe(**changes):
         "output": "[batch['image'], batch['label']]",
         "view": "[hr.Resize(256), hr.CenterCrop(224), hr.RandomHorizontalFlip(0.5)]",
         "script": ("train.py", "--epochs", "1"),
-        "dataset": "torchvision.datasets.folder.ImageFolder",
         "batch_size": 64,
         "shuffle": True,
     }
@@ -39,17 +39,16 @@ RECIPES = {
         imports=("import math", "import numpy as np", "from pathlib import Path"),
         drop_last=True,
         reason="One part is a reading of the script, " * 5,
-        parts=(RecipePart("depth", "hr.Depth()", "check", "a long note, " * 20),),
+        parts=(AdoptedPart("depth", "fields", "hr.Depth()", "check", "a long note, " * 20),),
     ),
     "hostile": recipe(
         root=HOSTILE,
         script=(HOSTILE,),
-        dataset=HOSTILE,
         reason=HOSTILE,
         parts=tuple(
-            RecipePart(HOSTILE, HOSTILE, certainty, HOSTILE, argument)
+            AdoptedPart(HOSTILE, place, HOSTILE, certainty, HOSTILE)
             for certainty in ("check", "python", "differs")
-            for argument in ("fields", "view", "output", "loader")
+            for place in ("fields", "view", "output", "loader")
         ),
     ),
 }
@@ -76,7 +75,7 @@ def test_what_is_foreign_stays_literal_or_comment():
 
     assert shape(tree) == shape(plain)
     constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    assert constants.count(HOSTILE) == 4  # MANIFEST, ROOT, SCRIPT and dataset=
+    assert constants.count(HOSTILE) == 2  # MANIFEST and ROOT
 
 
 def test_parts_to_check_are_named():

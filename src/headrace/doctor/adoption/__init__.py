@@ -6,32 +6,24 @@ a separate process.
 
 from __future__ import annotations
 
-from headrace.doctor.adoption.adopt import adopt
-from headrace.doctor.adoption.comparison import compare_with_script
+from headrace.doctor.adoption.adopt import adopt, described_loader
+from headrace.doctor.adoption.comparison import script_loader
 from headrace.doctor.adoption.image_reader import ScriptView, script_view, survey_of
-from headrace.doctor.adoption.module import module_text
-from headrace.doctor.adoption.module_files import files_beside
-from headrace.doctor.adoption.observed import described_loader, script_data
-from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe, RecipePart
-from headrace.doctor.adoption.script_start import script_loader
-from headrace.doctor.adoption.trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
+from headrace.doctor.adoption.module import files_beside, module_text
+from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe
+from headrace.doctor.adoption.trial import EXPECTED_S, loader_trial
 
 __all__ = [
     "EXPECTED_S",
     "Adoption",
     "LoaderRecipe",
-    "LoaderTrialRequest",
-    "RecipePart",
     "ScriptView",
     "adopt",
-    "compare_with_script",
     "described_loader",
     "files_beside",
     "loader_trial",
     "module_text",
-    "script_data",
     "script_loader",
     "script_view",
     "survey_of",
-    "tried_loader",
 ]

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
+import runpy
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 
 import headrace as hr
-from headrace.compare import EpochObservation, Judgement, LoaderObservation, as_array, judge, judgement_lines
-from headrace.doctor.adoption.script_start import only_rank, script_loader
-from headrace.doctor.attach import trackers_offline
-from headrace.doctor.explain.look import Look, LookedSample, path_text, read_look
-from headrace.doctor.probe.value_look import LOOK_FILE, look_at_values
-from headrace.doctor.session import session_folder
+from headrace.compare import EpochObservation, Judgement, LoaderObservation, as_array, judge
+from headrace.doctor.explain.look import Look, LookedSample, path_text
 from headrace.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
 
 KEY = " sample"
 """Leaf that pairs the samples of both loaders."""
@@ -29,35 +29,6 @@ MIXED_ROUNDING = 1e-5
 
 Leaf = npt.NDArray[Any] | str | bytes
 """Array or text of a batch."""
-
-
-def compare_with_script(
-    make_loader: Callable[..., Any],
-    batches: Callable[[Any], Iterable[Any]],
-    script: Sequence[str],
-    *,
-    dataset: str = "",
-    launched: bool = False,
-) -> Judgement:
-    """Load the same few samples both ways, print and return the judgement of `headrace equal` on them.
-
-    The script runs up to its first pass over a DataLoader with a dataset of class `dataset`; with `launched`, as the
-    only rank of a launcher. Its trackers are offline. Raises UsageError if the script does not get there, or
-    already trains from a Loader.
-    """
-    with session_folder() as folder, trackers_offline(folder.settings):
-        with patch.dict(os.environ, only_rank() if launched else {}):
-            theirs = script_loader(script, dataset)
-        if isinstance(theirs, hr.Loader):
-            raise UsageError(
-                f"expected {script[0]} with its DataLoader, got one that trains from headrace.Loader already"
-            )
-        look = str(folder.path / LOOK_FILE)
-        look_at_values(theirs, look)
-        judgement = judged(read_look(Path(look)), make_loader, batches)
-    for line in judgement_lines(judgement):
-        print(line)
-    return judgement
 
 
 def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> dict[str, str]:
@@ -182,3 +153,55 @@ def leaves(batch: Any, path: str = "") -> Iterator[tuple[str, Leaf]]:
 def kind_of(leaf: Leaf) -> str:
     """Return the dtype and shape of an array, or the type of a text."""
     return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
+
+
+# Start of a script up to its first training pass over a DataLoader.
+
+
+class _LoaderFoundError(BaseException):
+    """Signal that the script has begun to iterate the wanted loader. No handler of the script catches it."""
+
+
+def script_loader(script: Sequence[str]) -> DataLoader[Any] | hr.Loader:
+    """Run a script up to its first training pass over a DataLoader or a Loader, and return that loader.
+
+    A pass over a DataLoader that begins with autograd off is an evaluation.
+    `script` is the command line after `python`. Raises UsageError if the script ends first.
+    """
+    import torch
+    from torch.utils.data import DataLoader
+
+    original = DataLoader.__iter__
+    found: list[DataLoader[Any] | hr.Loader] = []
+
+    def leave(loader: DataLoader[Any] | hr.Loader) -> Any:
+        found.append(loader)
+        raise _LoaderFoundError
+
+    def begin(loader: DataLoader[Any]) -> Any:
+        return leave(loader) if torch.is_grad_enabled() else original(loader)
+
+    try:
+        with patch.object(DataLoader, "__iter__", begin), patch.object(hr.Loader, "__iter__", leave):
+            _run(list(script))
+    except SystemExit as error:
+        if found:
+            return found[0]
+        raise UsageError(f"expected {script[0]} to iterate a DataLoader, got its end (exit {error.code})") from error
+    except BaseException:  # exceptions of a framework's own clean-up would hide the loader
+        if not found:
+            raise
+    if found:
+        return found[0]
+    raise UsageError(f"expected {script[0]} to iterate a DataLoader, got its end")
+
+
+def _run(script: list[str]) -> None:
+    is_module = script[0] == "-m"
+    argv = script[1:] if is_module else script
+    folder = os.getcwd() if is_module else os.path.dirname(os.path.abspath(argv[0]))
+    with patch.object(sys, "argv", argv), patch.object(sys, "path", [folder, *sys.path]):
+        if is_module:
+            runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(argv[0], run_name="__main__")

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.adoption.batch_mixing import mixing_code, mixing_of
-from headrace.doctor.adoption.leaf_fields import (
-    MadeField,
-    UnexplainedError,
-    image_by_class,
-    is_filled_as_loader,
-    pixel_field,
-)
-from headrace.doctor.adoption.leaf_inputs import PictureSource, input_names, only_picture
-from headrace.doctor.adoption.placed_fields import (
-    PlacedField,
-    Shown,
+from headrace.doctor.adoption.pixel_fields import (
+    LeafField,
     are_drawn_together,
-    certainty_of,
-    drawn_otherwise,
+    field_by_class,
+    is_filled_as_loader,
+    listed,
+    note_draws,
+    parts_of,
+    pixel_field,
     resized_code,
-    shown_of,
+    shown_in,
 )
-from headrace.doctor.adoption.recipe import ROW, LoaderRecipe, RecipePart
-from headrace.doctor.adoption.recipe_draft import RecipeDraft
-from headrace.doctor.adoption.value_fields import ValueFields
+from headrace.doctor.adoption.recipe import ROW, LoaderRecipe, UnexplainedError
+from headrace.doctor.adoption.value_fields import PictureSource, RecipeDraft, input_names, only_picture
 from headrace.doctor.adoption.view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
 from headrace.doctor.explain import (
     LeafPlacement,
@@ -39,44 +33,33 @@ from headrace.doctor.explain import (
 )
 from headrace.doctor.explain.look import LeafPath, LeafValue, LiveTransform, Look, path_text
 from headrace.doctor.explain.samples import LeafExplanation
-from headrace.doctor.session.after_run import LookedImage
+from headrace.doctor.session.after_run import AdoptedPart, LookedImage
 
 _PILLOWS = {each: each for each in ("bicubic", "lanczos", "box", "hamming")}
 _PILLOWS |= {"nearest-exact": "nearest", "nearest": "nearest", "cubic": "bicubic", "area": "box"}
 """Filters by Pillow's names, except bilinear."""
 
 
+_MIXINGS = ("MixUp", "CutMix")
+_VALUES = (ValueExplanation, TokensExplanation)
+
+
 @dataclass
 class _RecipeMaker(RecipeDraft):
     explained: Mapping[LeafPath, LeafExplanation] = field(default_factory=dict)
-    parts: list[RecipePart] = field(default_factory=list)
+    parts: list[AdoptedPart] = field(default_factory=list)
     left: list[LeafPath] = field(default_factory=list)
     root: str | None = None
     mixing: LiveTransform | None = None
 
-    def __post_init__(self) -> None:
-        self.made_values = ValueFields(self)
-
     def recipe(self) -> LoaderRecipe:
-        values: list[tuple[LeafPath, ValueExplanation | TokensExplanation]] = []
-        for path, leaf in self.explained.items():
-            try:
-                if self.look.mixed is None:
-                    raise UnexplainedError("whether the script mixes the samples of a batch in it was not seen")
-                if path in self.look.mixed:
-                    self.mixing = mixing_of(self.look, self.explained)
-                if isinstance(leaf.by, ValueExplanation | TokensExplanation):
-                    values.append((path, leaf.by))
-                else:
-                    self._pixels(path, leaf)
-            except UnexplainedError as why:
-                self._leave(path, str(why))
+        values = [path for path, leaf in self.explained.items() if isinstance(leaf.by, _VALUES)]
+        for path in self.explained:
+            if path not in values:
+                self._try(path, self._pixels)
         view, augment = self._views()
-        for path, by in values:
-            try:
-                self.codes[path] = self.made_values.code(path, by)
-            except UnexplainedError as why:
-                self._leave(path, str(why))
+        for path in values:
+            self._try(path, self._values)
         mixing = self._mixing()
         order = [path for path in self.explained if path in self.codes]
         return LoaderRecipe(
@@ -89,16 +72,31 @@ class _RecipeMaker(RecipeDraft):
             root=self.root,
             opened=() if self.look.opened is None else self.look.opened.files,
             keys=self._keys(),
-            tokenizers=self.made_values.tokenizers,
+            tokenizers=self.tokenizers,
             parts=tuple(dict.fromkeys(self.parts)),
             covered=tuple(map(path_text, order)),
-            left={path_text(path): self._kind(path) for path in self.left},
+            left={path_text(path): self._kind(path) for path in self.explained if path in self.left},
             imports=tuple(sorted(self.imports)),
             image=self._image(view, augment),
         )
 
+    def _try(self, path: LeafPath, make: Callable[[LeafPath, LeafExplanation], None]) -> None:
+        """Make the field of a leaf, or leave it to Python with the reason."""
+        try:
+            if self.look.mixed is None:
+                raise UnexplainedError("whether the script mixes the samples of a batch in it was not seen")
+            if path in self.look.mixed:
+                self.mixing = mixing_of(self.look, self.explained)
+            make(path, self.explained[path])
+        except UnexplainedError as why:
+            self._leave(path, str(why))
+
+    def _values(self, path: LeafPath, leaf: LeafExplanation) -> None:
+        assert isinstance(leaf.by, _VALUES)
+        self.codes[path] = self.value_code(path, leaf.by)
+
     def _image(self, view: str | None, augment: str | None) -> LookedImage | None:
-        first = next((one for one in self.placed if one.made.is_image and one.name in self.fields), None)
+        first = next((one for one in self.placed if one.is_image and one.name in self.fields), None)
         if first is None:
             return None
         code = self.fields[first.name]
@@ -118,16 +116,13 @@ class _RecipeMaker(RecipeDraft):
                 del self.codes[path]
                 self._leave(path, "the script mixes the samples of a batch in it, and its picture or label is not made")
             return None
-        self.parts += [
-            RecipePart(part, becomes or "", certainty_of(note), note, "loader")
-            for part, becomes, note in self.mixing.parts
-        ]
+        self.parts += parts_of(self.mixing, "loader")
         image = next(one.name for one in self.placed if one.path in mixed)
-        return mixing_code(self.mixing.batch, image, self.made_values.one_hot)
+        return mixing_code(self.mixing.batch, image, self.one_hot)
 
     def _leave(self, path: LeafPath, why: str) -> None:
         self.left.append(path)
-        self.parts.append(RecipePart(path_text(path), "", "python", why, "output"))
+        self.parts.append(AdoptedPart(path_text(path), "output", "", "python", why))
 
     def _kind(self, path: LeafPath) -> str:
         value = self.look.samples[0].leaves[path].value
@@ -150,20 +145,17 @@ class _RecipeMaker(RecipeDraft):
         return {name: [values[index] for index in chosen] for name, values in self.columns.items()}
 
     def _pixels(self, path: LeafPath, leaf: LeafExplanation) -> None:
-        by = leaf.by
-        if by is None or (isinstance(by, PictureExplanation) and by.is_scaled_by_sample):
-            placed = self._by_class(path, leaf)
+        if leaf.by is None or (isinstance(leaf.by, PictureExplanation) and leaf.by.is_scaled_by_sample):
+            made = self._by_class(path, leaf)
         else:
-            assert isinstance(by, PictureExplanation | MaskExplanation | PlaneExplanation)
-            placed = self._by_values(path, leaf, by)
-        first = self.look.samples[0].leaves[path]
-        code = placed.made.code
-        self.codes[path] = f"list({code})" if first.is_listed else code
-        self.placed.append(placed)
+            made = self._by_values(path, leaf)
+        self.parts += made.parts
+        self.codes[path] = f"list({made.code})" if self.look.samples[0].leaves[path].is_listed else made.code
+        self.placed.append(made)
 
-    def _by_values(
-        self, path: LeafPath, leaf: LeafExplanation, by: PictureExplanation | MaskExplanation | PlaneExplanation
-    ) -> PlacedField:
+    def _by_values(self, path: LeafPath, leaf: LeafExplanation) -> LeafField:
+        by = leaf.by
+        assert isinstance(by, PictureExplanation | MaskExplanation | PlaneExplanation)
         kinds = {PictureExplanation: "image", MaskExplanation: "mask", PlaneExplanation: "depth"}
         name = self.name(path, kinds[type(by)])
         source = self._source(leaf.input or 0)
@@ -176,26 +168,25 @@ class _RecipeMaker(RecipeDraft):
         fitting = self._transforms(made.size, by.placements, sizes) if leaf.is_random else []
         transform = self._of_its_own(path, fitting)
         if transform is not None:
-            view = _listed(transform.view)
+            view, made.augment = listed(transform.view), listed(transform.augment)
         if view is None:
             is_turned = any(one.is_transposed for one in by.placements)
             how = "it is turned by quarters, which" if is_turned else "its windows follow what"
             raise UnexplainedError(f"{how} no view of the Loader's does")
+        made.view = view
         if transform is None:
-            made.parts.extend(drawn_otherwise(name, view, len(sizes)))
-        self._take(name, source, made)
-        augment = None if transform is None else _listed(transform.augment)
-        return PlacedField(path, name, made, view, by.placements, augment, by.filter, _shown(leaf))
+            note_draws(made, len(sizes))
+        self._take(name, source)
+        return made
 
-    def _by_class(self, path: LeafPath, leaf: LeafExplanation) -> PlacedField:
+    def _by_class(self, path: LeafPath, leaf: LeafExplanation) -> LeafField:
         """Return the field of an image with values randomised by a known library's transform: no window is visible."""
         value: LeafValue = self.look.samples[0].leaves[path]
-        shape: tuple[int, ...] = getattr(value.value, "shape", ())
+        shape = self._shape(path)
         if len(shape) != 3 or not leaf.is_random:
             raise UnexplainedError("these values match no file and no column that was read")
-        is_first = shape[0] in (1, 3)
-        size = (shape[1], shape[2]) if is_first else (shape[0], shape[1])
-        fitting = self._transforms(size, (), ())
+        layout = "CHW" if shape[0] in (1, 3) else "HWC"
+        fitting = self._transforms((shape[1], shape[2]) if layout == "CHW" else (shape[0], shape[1]), (), ())
         if not fitting:
             raise UnexplainedError(f"no file that was seen makes these values, and {self._why_no_transform()}")
         transform = self._of_its_own(path, fitting)
@@ -203,14 +194,10 @@ class _RecipeMaker(RecipeDraft):
             raise UnexplainedError(f"which of {len(fitting)} transforms makes it is not known")
         name = self.name(path, "image")
         source = self._source(only_picture(self.look.samples))
-        made = image_by_class(
-            name, source.column or f"{name}__path", transform, value.dtype, "CHW" if is_first else "HWC"
-        )
-        self._take(name, source, made)
-        self.parts += [
-            RecipePart(part, becomes or "", certainty_of(note), note, "view") for part, becomes, note in transform.parts
-        ]
-        return PlacedField(path, name, made, _listed(transform.view) or "None", (), _listed(transform.augment))
+        made = field_by_class(leaf, name, source.column or f"{name}__path", transform, value.dtype, layout)
+        made.parts += parts_of(transform, "view")
+        self._take(name, source)
+        return made
 
     def _transforms(
         self, size: tuple[int, int], placements: Sequence[LeafPlacement], sources: Sequence[tuple[int, ...]]
@@ -254,18 +241,17 @@ class _RecipeMaker(RecipeDraft):
             raise UnexplainedError(f"its files lie in {where}, those of the other fields in {others}")
         return source
 
-    def _take(self, name: str, source: PictureSource, made: MadeField) -> None:
+    def _take(self, name: str, source: PictureSource) -> None:
         self.root, self.sources[name] = source.root, source.column or source.names
         if source.column is None:
             self.columns[f"{name}__path"] = source.names
-        self.parts += made.parts
 
     def _views(self) -> tuple[str | None, str | None]:
         """Add the pixel fields, and return the view and the augmentations of the Loader.
 
         Images with other windows than the Loader's get their own view.
         """
-        followers = [one for one in self.placed if not one.made.is_image]
+        followers = [one for one in self.placed if not one.is_image]
         if not self.placed:
             return None, None
         first = min(followers or self.placed, key=lambda one: len(steps_of(one.view)))  # not one resized from another
@@ -277,26 +263,26 @@ class _RecipeMaker(RecipeDraft):
                 if self._is_resized(one, first):
                     continue
                 is_drawn_with_it = are_drawn_together(one.shown, first.shown)
-                if not one.made.is_image or is_drawn_with_it:
+                if not one.is_image or is_drawn_with_it:
                     also = ", which draws with it" if is_drawn_with_it else ""
                     self._drop(one)
                     self._leave(one.path, f"its view is {one.view}, that of the other fields {first.view}{also}")
                     continue
                 own = [f"view={one.view}", *([f"augment={one.augment}"] if one.augment else [])]
-            elif one.augment != augment and one.made.is_image:
+            elif one.augment != augment and one.is_image:
                 own = [f"augment={one.augment}"] if one.augment else []
-            self.fields[one.name] = one.made.field(own)
+            self.fields[one.name] = one.text(own)
         self._leave_what_is_drawn_with_others()
         return first.view, augment
 
-    def _drop(self, one: PlacedField) -> None:
+    def _drop(self, one: LeafField) -> None:
         """Remove the field of a leaf with its column and parts."""
         del self.codes[one.path]
         self.columns.pop(f"{one.name}__path", None)
         self.fields.pop(one.name, None)
-        self.parts = [part for part in self.parts if part not in one.made.parts]
+        self.parts = [part for part in self.parts if part not in one.parts]
 
-    def _is_resized(self, one: PlacedField, whole: PlacedField) -> bool:
+    def _is_resized(self, one: LeafField, whole: LeafField) -> bool:
         """Make an image from another field's if it only differs in size; return True on success."""
         code = resized_code(one, whole)
         if code is None or self.sources[one.name] != self.sources[whole.name]:
@@ -316,7 +302,7 @@ class _RecipeMaker(RecipeDraft):
                 self._drop(one)
                 self._leave(one.path, f"it may be drawn with {path_text(name)}, which stays in Python")
 
-    def _shares(self, one: PlacedField, first: PlacedField) -> bool:
+    def _shares(self, one: LeafField, first: LeafField) -> bool:
         """Return True if two fields may show the same windows: equal in one file, or not known to differ in two."""
         if one is first or one.placements == first.placements != ():
             return True
@@ -324,8 +310,8 @@ class _RecipeMaker(RecipeDraft):
         return not is_of_one_file and not (one.placements and first.placements)
 
     @staticmethod
-    def _may_draw_with(one: PlacedField, other: LeafExplanation) -> bool:
-        shown = _shown(other)
+    def _may_draw_with(one: LeafField, other: LeafExplanation) -> bool:
+        shown = shown_in(other)
         return not shown or are_drawn_together(one.shown, shown)
 
 
@@ -334,15 +320,35 @@ def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) 
     return _RecipeMaker(look, explained=explained).recipe()
 
 
-def _shown(leaf: LeafExplanation) -> Shown:
-    """Return the window positions of a random leaf; empty if unknown."""
-    placements = getattr(leaf.by, "placements", ()) if leaf.is_random else ()
-    return tuple(shown_of(one, each.source.shape) for one, each in zip(placements, leaf.seen, strict=False))
+def mixing_of(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> LiveTransform | None:
+    """Return the transform that mixes one image and one label of each batch; None if nothing is mixed.
+
+    Raises:
+        UnexplainedError: No single transform of a known library does, or other leaves are mixed.
+    """
+    if not look.mixed:
+        return None
+    by = [explained[path].by for path in look.mixed if path in explained]
+    labels = [one for one in by if isinstance(one, ValueExplanation)]
+    known = [each for each in look.transforms if each.batch]
+    is_pair = len(look.mixed) == len(by) == 2 and [one.kind for one in labels] == ["one-hot"]
+    if len(known) != 1 or not is_pair:
+        raise UnexplainedError("the script mixes the samples of a batch in it: see batch=hr.MixUp(…)")
+    try:
+        evaluated(known[0].batch)
+    except (ValueError, SyntaxError, TypeError) as error:  # a look is a file that anybody may have written
+        raise UnexplainedError("the script mixes the samples of a batch in it") from error
+    return known[0]
 
 
-def _listed(codes: Sequence[str]) -> str | None:
-    """Return steps as one expression; None without any."""
-    return None if not codes else codes[0] if len(codes) == 1 else f"[{', '.join(codes)}]"
+def mixing_code(code: str, image: str, labels: str) -> str:
+    """Return the code of a mixing, with the names of its fields."""
+    tree = ast.parse(code, mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MIXINGS:
+            names = {"field": image, "labels": labels}
+            node.keywords += [ast.keyword(name, ast.Constant(value)) for name, value in names.items()]
+    return ast.unparse(tree)
 
 
 def structure(codes: Mapping[LeafPath, str]) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import random
-import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -18,19 +17,16 @@ import headrace as hr
 from headrace.doctor.adoption.view_codes import evaluated
 from headrace.doctor.machine import surveyed
 from headrace.doctor.measure import TrainerView, main_view_of
-from headrace.doctor.session.after_run import Calibration, LookedImage, MachineSurvey
+from headrace.doctor.session.after_run import Calibration, MachineSurvey
 from headrace.doctor.session.model import Session
 
 IMAGE_READER = "image-reader"
 PILLOW, OPENCV = "Pillow", "OpenCV"
-RANDOM_CROP, CENTER_CROP, RESIZE = "RandomResizedCrop", "CenterCrop", "Resize"
-LEAF = re.compile(r"(\w+)\[(?:\d+,)*3,(\d+),(\d+)\]")
-"""Dtype, height and width of images in the text of a batch's shapes."""
-CROPS = {RANDOM_CROP, CENTER_CROP, "RandomCrop", "Pillow crop", "torchvision center_crop", "torchvision resized_crop"}
-COLOURS = {"OpenCV cvtColor", "Pillow convert"}
-GEOMETRY = CROPS | COLOURS | {
-    "HorizontalFlip", "OpenCV flip", "OpenCV resize", "Pillow resize", "Pillow transpose", "RandomHorizontalFlip",
-    RESIZE, "torchvision hflip", "torchvision horizontal_flip", "torchvision resize",
+GEOMETRY = {
+    "CenterCrop", "HorizontalFlip", "OpenCV cvtColor", "OpenCV flip", "OpenCV resize", "Pillow convert", "Pillow crop",
+    "Pillow resize", "Pillow transpose", "RandomCrop", "RandomHorizontalFlip", "RandomResizedCrop", "Resize",
+    "torchvision center_crop", "torchvision hflip", "torchvision horizontal_flip", "torchvision resize",
+    "torchvision resized_crop",
 }  # fmt: skip
 """Transforms that a view covers, by the names of docs/doctor/internals.md."""
 VALUES = {
@@ -68,8 +64,6 @@ class ScriptView:
     """Resize filter of the script."""
     replaces: frozenset[str] = frozenset()
     """Labels of the transforms that the view, the dtype and `normalize` cover."""
-    unread: str = ""
-    """Sentence about assumed parameters; empty if all are known from the script's own transforms."""
 
     @property
     def window(self) -> str:
@@ -104,66 +98,30 @@ class ScriptView:
 def script_view(session: Session, view: TrainerView) -> ScriptView | None:
     """Return the view of the images in the loader that a training waits for; None if no image is decoded.
 
-    It comes from inspected samples. Without them, stages and shapes give window and size, and library defaults the
-    rest.
+    It comes from inspected samples; without them, it is the whole image. A reader has no augmentations, so values after
+    them are left out.
     """
     if not view.batch_production:
         return None
-    stages = [f"{one.category}:{one.label}" for one in view.batch_production[0].stages]
-    labels = {name.partition(":")[2] for name in stages if name.startswith("transform:")}
-    library, seen = _library(stages), [view.trainer.shapes[number] for number in _shapes(view)]
-    found = next((match for shape in seen if (match := LEAF.search(shape))), None)
-    if library is None:
+    stages = [(one.category, one.label) for one in view.batch_production[0].stages]
+    decoders = [label for category, label in stages if category == "decode"]
+    if any(PILLOW in label for label in decoders):
+        library = PILLOW
+    elif any(OPENCV in label or "cv2" in label for label in decoders):
+        library = OPENCV
+    else:
         return None
-    if session.looked_image is not None:
-        return _looked(library, session.looked_image, labels)
-    if found is None:
+    image = session.looked_image
+    if image is None:
         return ScriptView(library, ())
-    return _by_labels(library, labels, found[1], (int(found[2]), int(found[3])))
-
-
-def _shapes(view: TrainerView) -> list[int]:
-    """Return the numbers of the shapes of received batches, most frequent first."""
-    seen = [shape for row in view.training.gets if (shape := view.trainer.gets.shape[row]) is not None]
-    return sorted(set(seen), key=seen.count, reverse=True)
-
-
-def _library(stages: Collection[str]) -> str | None:
-    decoders = [name for name in stages if name.startswith("decode:")]
-    if any(PILLOW in name for name in decoders):
-        return PILLOW
-    return OPENCV if any(OPENCV in name or "cv2" in name for name in decoders) else None
-
-
-def _looked(library: str, image: LookedImage, labels: Collection[str]) -> ScriptView:
-    """Return the view found in inspected samples. A reader has no augmentations, so values after them are left out."""
+    covered = GEOMETRY if image.is_augmented else GEOMETRY | VALUES
     return ScriptView(
         library=library,
         steps=tuple(image.steps),
         dtype="uint8" if image.is_augmented else image.dtype,
         normalize="" if image.is_augmented else image.normalize,
         filter=image.filter,
-        replaces=frozenset((GEOMETRY | (set() if image.is_augmented else VALUES)) & set(labels)),
-    )
-
-
-def _by_labels(library: str, labels: Collection[str], dtype: str, size: tuple[int, int]) -> ScriptView:
-    """Return the view from the names of stages, with library defaults for unknown parameters."""
-    window = next((one for one in (RANDOM_CROP, CENTER_CROP) if one in labels), "")
-    if not window and any(RESIZE.lower() in one.lower() for one in labels):
-        window = RESIZE
-    has_values = set(labels) <= GEOMETRY | VALUES
-    normalises = has_values and any("normalize" in one.lower() for one in labels)
-    square = f"{size[0]}" if size[0] == size[1] else f"({size[0]}, {size[1]})"
-    step = f"hr.Resize({size})" if window == RESIZE else f"hr.{window}({square})"
-    assumed = [f"{window}'s parameters"] * bool(window) + ["mean and deviation"] * normalises
-    return ScriptView(
-        library=library,
-        steps=(step,) if window else (),
-        dtype="float32" if has_values and dtype.startswith("float") else "uint8",
-        normalize="hr.IMAGENET" if normalises else "",
-        replaces=frozenset((GEOMETRY | VALUES if has_values else GEOMETRY) & set(labels)),
-        unread=f"Assumed are {' and '.join(assumed)}: set them as the script has them." if assumed else "",
+        replaces=frozenset(covered.intersection(label for category, label in stages if category == "transform")),
     )
 
 

@@ -1,4 +1,4 @@
-"""The Python module of a recipe, which the trial runs, a proof injects, and `--draft` writes.
+"""The Python module of a recipe, which the trial runs, a proof injects, and `--draft` writes, and the files it opens.
 
 Text from the session is a literal there, or inside a comment or docstring that it cannot terminate.
 """
@@ -6,16 +6,27 @@ Text from the session is a literal there, or inside a comment or docstring that 
 from __future__ import annotations
 
 import ast
+import filecmp
 import re
+import shlex
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from headrace.doctor.adoption.code_layout import WIDTH, laid_out, literal
-from headrace.doctor.adoption.recipe import Argument, LoaderRecipe, RecipePart
+from headrace.doctor.adoption.recipe import LoaderRecipe
+from headrace.errors import UsageError
 
+WIDTH = 88
+"""Columns of a line: the default of ruff and black."""
+MANIFEST = "MANIFEST"
+_MARK = {b"headrace": b"samples of a drafted Loader"}
+_INDENT = 4
 _COUNTED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 _MARKS = {"check": "check", "python": "check", "differs": "differs"}
 """Word that begins the comment about a part, by its certainty. Exact parts need none."""
@@ -35,13 +46,14 @@ def module_text(recipe: LoaderRecipe, files: Mapping[str, str]) -> str:
     )
     environment.filters.update(
         braced=_braced,
+        comparison=_comparison,
         documented=_documented,
         heading=_heading,
         import_statements=_import_statements,
         laid_out=lambda code, indent, used: laid_out(code, indent=indent, used=used),
         mapping=_mapping,
         python=literal,
-        remarks=lambda one, argument: list(_remarks(one, argument)),
+        remarks=lambda one, place: list(_remarks(one, place)),
         wrapped=_wrapped,
     )
     text = environment.get_template("module.py.jinja").render(recipe=recipe, files=files)
@@ -79,6 +91,10 @@ def _heading(recipe: LoaderRecipe) -> str:
     return f"Data of {name} through headrace.Loader: {recipe.degree}."
 
 
+def _comparison(recipe: LoaderRecipe) -> str:
+    return f"Compare with the script: headrace equal {shlex.quote(shlex.join(recipe.script))} DRAFT"
+
+
 def _import_statements(recipe: LoaderRecipe, kind: str) -> list[str]:
     """Return the sorted imports of the standard library, or all others."""
     own = ["import sys"] if recipe.data_arguments else []
@@ -91,18 +107,129 @@ def _mapping(fields: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{name!r}: {code}" for name, code in fields.items()) + "}"
 
 
-def _remarks(recipe: LoaderRecipe, argument: Argument) -> Iterator[str]:
+def _remarks(recipe: LoaderRecipe, place: str) -> Iterator[str]:
     for part in recipe.parts:
-        if part.argument == argument and part.certainty in _MARKS:
-            yield from _wrapped(_remark(part), "# ", 4).split("\n")
-
-
-def _remark(part: RecipePart) -> str:
-    note = f": {part.note}" if part.note else ""
-    return f"{_MARKS[part.certainty]}: {part.part}{note}"
+        if part.place == place and part.certainty in _MARKS:
+            text = ": ".join(filter(None, (_MARKS[part.certainty], part.part, part.note)))
+            yield from _wrapped(text, "# ", 4).split("\n")
 
 
 def _wrapped(text: str, prefix: str, indent: int) -> str:
     """Return a text in lines of a module, each after `prefix`."""
     lines = textwrap.wrap(printable(text), WIDTH - indent - len(prefix), break_on_hyphens=False) or [""]
     return "\n".join(f"{prefix}{line}" for line in lines)
+
+
+# Layout of expressions as by formatters: on one line if they fit, else one element per line.
+
+
+def laid_out(expression: str, *, indent: int = 0, used: int = 0, width: int = WIDTH) -> str:
+    """Return an expression in a layout that formatters leave unchanged.
+
+    `indent` is the indent of its first line, `used` the columns taken before and after it on its line.
+
+    Raises:
+        SyntaxError: The text is no expression.
+    """
+    return _code(ast.parse(expression, mode="eval").body, indent, indent + used, width)
+
+
+def literal(value: object) -> str:
+    """Return a value's repr, with double quotes if this needs no more escapes."""
+    return _code(ast.parse(repr(value), mode="eval").body, 0, 0, 10**6)
+
+
+def _code(node: ast.expr, indent: int, used: int, width: int) -> str:
+    line = _one_line(node)
+    if used + len(line) <= width:
+        return line
+    opened = _opened(node)
+    if opened is None:
+        return line
+    head, elements, tail = opened
+    inner = indent + _INDENT
+    rows = [
+        " " * inner + prefix + _code(element, inner, inner + len(prefix) + 1, width) + ",\n"
+        for prefix, element in elements
+    ]
+    return f"{head}\n{''.join(rows)}{' ' * indent}{tail}"
+
+
+def _opened(node: ast.expr) -> tuple[str, list[tuple[str, ast.expr]], str] | None:
+    """Return an expression's opening, its elements with their prefixes, and its closing."""
+    if isinstance(node, ast.Call) and (node.args or node.keywords):
+        given = [("", each) for each in node.args]
+        named = [(f"{each.arg}=" if each.arg else "**", each.value) for each in node.keywords]
+        return f"{_one_line(node.func)}(", given + named, ")"
+    if isinstance(node, ast.List | ast.Tuple | ast.Set) and node.elts:
+        ends = {ast.List: "[]", ast.Tuple: "()", ast.Set: "{}"}[type(node)]
+        return ends[0], [("", each) for each in node.elts], ends[1]
+    if isinstance(node, ast.Dict) and node.keys:
+        pairs = zip(node.keys, node.values, strict=True)
+        return "{", [("**" if key is None else f"{_one_line(key)}: ", value) for key, value in pairs], "}"
+    return None
+
+
+def _one_line(node: ast.expr) -> str:
+    return ast.unparse(_DoubleQuoted().visit(ast.parse(ast.unparse(node), mode="eval")).body)
+
+
+class _DoubleQuoted(ast.NodeTransformer):
+    """Rewriting of strings with double quotes: as names, which an unparser writes unchanged."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, str):
+            return node
+        text = repr(node.value)
+        return ast.Name(text if '"' in text else f'"{text[1:-1]}"', ast.Load())
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        text = ast.unparse(node)
+        return ast.Name(f'f"{text[2:-1]}"', ast.Load()) if text.startswith("f'") and '"' not in text else node
+
+
+# Files that the module opens.
+
+
+def write_files(recipe: LoaderRecipe, folder: Path) -> dict[str, str]:
+    """Write the files that the module of a recipe opens, and return them by the constants that name them."""
+    files = {}
+    if recipe.columns or not recipe.opened:
+        files[MANIFEST] = str(folder / "manifest.parquet")
+        pq.write_table(pa.table(dict(recipe.columns)).replace_schema_metadata(_MARK), files[MANIFEST])
+    for name, text in recipe.tokenizers.items():
+        path = folder / f"{name.lower()}.json"
+        path.write_text(text, encoding="utf-8")
+        files[name] = str(path)
+    return files
+
+
+def files_beside(text: str, files: Mapping[str, str], module: Path) -> str:
+    """Copy the files of a module next to it, and return its text with the copies' paths.
+
+    For `draft.py` they are `draft.parquet` and `draft.tokenizer_0.json`. Text that opens none of them stays unchanged.
+    Raises UsageError if a file is missing, or another file has a copy's name.
+    """
+    for name, held in files.items():
+        if literal(held) not in text:
+            continue
+        source = Path(held)
+        suffix = source.suffix if name == MANIFEST else f".{source.name}"
+        copy = module.resolve().with_suffix(suffix)
+        if not source.exists():
+            raise UsageError(f"expected the samples of the run in {source}, got none: run the command again")
+        if copy.exists() and not _may_be_replaced(copy, source):
+            raise UsageError(f"expected to write what {module.name} opens to {copy}, got another file there")
+        shutil.copyfile(source, copy)
+        text = text.replace(literal(held), literal(str(copy)))
+    return text
+
+
+def _may_be_replaced(path: Path, source: Path) -> bool:
+    """Return True for a file that an earlier diagnosis wrote."""
+    if path.suffix != ".parquet":
+        return filecmp.cmp(path, source, shallow=False)
+    try:
+        return bool((pq.read_schema(path).metadata or {}).get(b"headrace") == _MARK[b"headrace"])
+    except (OSError, pa.ArrowException):
+        return False

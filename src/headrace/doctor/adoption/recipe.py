@@ -9,34 +9,15 @@ from typing import Any, Literal
 
 from headrace.doctor.explain.look import LeafPath
 from headrace.doctor.explain.samples import LeafExplanation
-from headrace.doctor.session.after_run import LookedImage
+from headrace.doctor.session.after_run import AdoptedPart, LookedImage
 
-Certainty = Literal["exact", "differs", "check", "python", "no"]
-"""Certainty of a part.
-
-"exact": the same result; "differs": except for the difference in its note; "check": the script's author has to check
-it; "python": stays the script's own Python; "no": unsupported.
-"""
 Degree = Literal["exact", "part", "no"]
-Argument = Literal["fields", "view", "output", "loader"]
-
-
 ROW = "row"
 """Manifest column with the row numbers used from the opened files."""
 
 
-@dataclass(frozen=True)
-class RecipePart:
-    """Part of the script, and its counterpart in the recipe."""
-
-    part: str
-    """Its code in the script or library, or a leaf of the batch, in one line."""
-    becomes: str
-    """Its counterpart; empty if there is none."""
-    certainty: Certainty
-    note: str = ""
-    argument: Argument = "fields"
-    """Argument of the recipe that it concerns."""
+class UnexplainedError(Exception):
+    """Reason in words why the Loader cannot make a leaf."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +44,7 @@ class LoaderRecipe:
     """Archive that contains the manifest's paths; None if they are absolute."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)
     """Tokenizers as JSON, by the constants that name their files."""
-    parts: tuple[RecipePart, ...] = ()
+    parts: tuple[AdoptedPart, ...] = ()
     covered: tuple[str, ...] = ()
     """Leaves of the script's batch that the Loader makes."""
     left: Mapping[str, str] = field(default_factory=dict)
@@ -77,11 +58,7 @@ class LoaderRecipe:
     imports: tuple[str, ...] = ()
     """Additional import statements of the module."""
     script: tuple[str, ...] = ()
-    """The script and its arguments, to run the comparison; empty if the command names no file."""
-    is_launched: bool = False
-    """True if a launcher started it as one of several ranks."""
-    dataset: str = ""
-    """Class of the DataLoader's dataset, `ImageFolder`."""
+    """The script and its arguments; empty if the command names no file."""
     image: LookedImage | None = None
     """The first image of a sample; None without any."""
 
@@ -106,7 +83,7 @@ class LoaderRecipe:
         if self.degree == "no":
             return self
         found = [
-            RecipePart(path or "batch", "", "check", f"it differs from the script's: {how}", "output")
+            AdoptedPart(path or "batch", "output", "", "check", f"it differs from the script's: {how}")
             for path, how in verified.items()
             if how.startswith("different") and not any(f"{path}.".startswith(f"{one}.") for one in self.left)
         ]

@@ -1,8 +1,7 @@
 """Process of a trial: runs the module of a Loader on the run's own files, and measures its batches.
 
-It reads one line of JSON from standard input (`TrialOrder`), and writes lines of JSON to standard output: the current
-phase (`at`), the measurements so far (`measured`), or the reason for a failure (`failed`). Nothing is pickled. Output
-of the module or a library goes to standard error.
+It reads `LoaderTrialRequest` from a file of the trial's folder, and replaces another by its answers so far: the current
+phase (`at`), the measurements (`measured`), or the reason for a failure (`failed`). Nothing is pickled.
 
 When standard input closes because the doctor has ended, the whole process group is killed.
 """
@@ -16,10 +15,10 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from headrace.doctor.adoption.comparison import kind_of, leaves, verified
 from headrace.doctor.explain.look import read_look
@@ -45,35 +44,35 @@ LAST_LINES = 6
 """Lines of a traceback that are reported."""
 
 
+MODULE_FILE, REQUEST, ANSWERS = "headrace_adopted_loader.py", "request.json", "answers.json"
+"""Files of the trial's folder."""
+
+
 @dataclass(frozen=True)
-class TrialOrder:
+class LoaderTrialRequest:
+    """Request of a trial: the module, and the run that it replaces."""
+
     module: str
-    """File of the module."""
+    """Text of the module."""
     look: str = ""
     """File of the look with the samples to compare; empty for none."""
-    paths: list[str] = field(default_factory=list)
-    """Folders in which the module finds the script's own modules."""
+    interpreters: Sequence[str] = (sys.executable,)
+    """Python interpreters to run it in, best first; the next is used if one lacks headrace."""
+    paths: Sequence[str] = ()
+    """Folders of the script's own modules."""
     cores: int | None = None
     """Cores for the run's rank; None for all."""
-    alone_s: float = 2.0
-    alongside_s: float = 4.0
-    step_us: tuple[float, float] = (0.0, 0.0)
+    step_us: Sequence[float] = (0.0, 0.0)
     """Computing and waiting of one training step."""
     team: int = 1
     """Threads that compute a step together."""
     batches_a_step: int = 1
-
-
-class Answers:
-    """Writer of JSON lines to the original standard output; all prints go to standard error from now on."""
-
-    def __init__(self) -> None:
-        self._file: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        os.dup2(2, 1)
-
-    def say(self, **answer: Any) -> None:
-        self._file.write(json.dumps(answer) + "\n")
-        self._file.flush()
+    most_s: float = 15.0
+    """Time limit for imports, and again for everything that follows."""
+    most_bytes: int | None = None
+    """Memory limit; None for a share of the memory available at the start."""
+    alone_s: float = 2.0
+    alongside_s: float = 4.0
 
 
 def end_with_doctor() -> None:
@@ -85,8 +84,6 @@ def end_with_doctor() -> None:
     """
     if os.getpgrp() != os.getpid() or os.fork():
         return
-    for descriptor in (1, 2):
-        os.close(descriptor)  # otherwise nobody would see the end of the trial
     while os.read(0, 4096):
         pass
     os.killpg(0, signal.SIGKILL)
@@ -98,7 +95,7 @@ class TrainingStandIn:
     A step is a number of work units, not a duration, so competition for the cores makes it longer.
     """
 
-    def __init__(self, order: TrialOrder) -> None:
+    def __init__(self, order: LoaderTrialRequest) -> None:
         import torch
 
         self._torch = torch
@@ -154,12 +151,12 @@ def cpu_s() -> float:
     return total
 
 
-def module_of(order: TrialOrder) -> Any:
+def module_of(order: LoaderTrialRequest, folder: Path) -> Any:
     """Import the module from its file, with the script's folders last on the path."""
     sys.path += [path for path in order.paths if path not in sys.path]
-    spec = importlib.util.spec_from_file_location(MODULE, order.module)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"expected a Python file, got {order.module}")
+    spec = importlib.util.spec_from_file_location(MODULE, folder / MODULE_FILE)
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules[MODULE] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -177,31 +174,23 @@ def endless(module: Any, loader: Any) -> Iterator[Any]:
             raise ValueError("expected batches, got an epoch without any")
 
 
-@dataclass
-class PhaseTimes:
-    """Microseconds of each turn of a phase, without the first ones."""
-
-    turns: list[float]
-
-    @classmethod
-    def of(cls, turn: Callable[[], Any], seconds: float) -> PhaseTimes:
-        """Repeat turns for `seconds`, or twice as long if there are few."""
-        began = time.monotonic()
-        taken: list[float] = []
-        while len(taken) < MOST_BATCHES:
-            passed = time.monotonic() - began
-            if passed > 2 * seconds or (passed > seconds and len(taken) >= LEAST_BATCHES + SETTLING):
-                break
-            taken.append(_timed_us(turn))
-        return cls(taken[SETTLING:] if len(taken) > 2 * SETTLING else taken[len(taken) // 3 :])
+def turns_us(turn: Callable[[], Any], seconds: float) -> list[float]:
+    """Repeat turns for `seconds`, or twice as long if there are few, and return their times without the first ones."""
+    began = time.monotonic()
+    taken: list[float] = []
+    while len(taken) < MOST_BATCHES:
+        passed = time.monotonic() - began
+        if passed > 2 * seconds or (passed > seconds and len(taken) >= LEAST_BATCHES + SETTLING):
+            break
+        taken.append(_timed_us(turn))
+    return taken[SETTLING:] if len(taken) > 2 * SETTLING else taken[len(taken) // 3 :]
 
 
-def measure(order: TrialOrder, say: Callable[..., None]) -> None:
+def measure(order: LoaderTrialRequest, folder: Path, say: Callable[..., None]) -> None:
     """Run the module: make its loader, and take batches alone, then alongside simulated training steps."""
-    say(at=IMPORTS)
     if order.cores is not None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: max(order.cores, 1)])
-    module = module_of(order)
+    module = module_of(order, folder)
     import torch  # noqa: F401  # before the Loader's own time counts
 
     say(at=OPENING)
@@ -209,32 +198,21 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
     loader = module.make_loader()
     say(at=FIRST)
     batches = endless(module, loader)
-    made = {path: kind_of(leaf) for path, leaf in leaves(next(batches))}
-    first_us = (time.monotonic() - began) * 1e6
+    found: dict[str, Any] = {"leaves": {path: kind_of(leaf) for path, leaf in leaves(next(batches))}}
+    found["first_us"] = (time.monotonic() - began) * 1e6
     say(at=COMPARING)
     compared = verified(read_look(Path(order.look)), module.make_loader, module.batches) if order.look else {}
     say(at=ALONE)
-    used = cpu_s()
-    counted = 0
+    used, counted, size = cpu_s(), 0, int(getattr(loader, "batch_size", 1))
 
     def take() -> None:
         nonlocal counted
         next(batches)
         counted += 1
 
-    alone = PhaseTimes.of(take, order.alone_s)
-    found: dict[str, Any] = {
-        "batch_us": alone.turns,
-        "cpu_us": (cpu_s() - used) / counted * 1e6,
-        "first_us": first_us,
-        "threads": int(getattr(loader, "threads", 1)),
-        "batch_size": int(getattr(loader, "batch_size", 1)),
-        "samples": counted * int(getattr(loader, "batch_size", 1)),
-        "leaves": made,
-        "verified": compared,
-    }
-    say(measured=found)
-    say(at=ALONGSIDE)
+    found |= {"batch_us": turns_us(take, order.alone_s), "batch_size": size, "verified": compared}
+    found["cpu_us"] = (cpu_s() - used) / counted * 1e6
+    say(at=ALONGSIDE, measured=found | {"threads": _threads(loader), "samples": counted * size})
     stand_in = TrainingStandIn(order)
 
     def train() -> None:
@@ -242,26 +220,27 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
             take()
         stand_in.step()
 
-    loaded = PhaseTimes.of(train, order.alongside_s)
-    found |= {"loaded_us": loaded.turns, "stand_in_us": stand_in.step_us, "threads": int(getattr(loader, "threads", 1))}
-    found["samples"] = counted * found["batch_size"]
-    say(measured=found, whole=True)
+    found |= {"loaded_us": turns_us(train, order.alongside_s), "stand_in_us": stand_in.step_us}
+    say(measured=found | {"threads": _threads(loader), "samples": counted * size}, whole=True)
+
+
+def _threads(loader: Any) -> int:
+    return int(getattr(loader, "threads", 1))
 
 
 def main() -> None:
-    line = b""
-    while not line.endswith(b"\n"):  # by descriptor: buffered input would never reach the watching process
-        piece = os.read(0, 65536)
-        if not piece:
-            os._exit(1)
-        line += piece
-    given = json.loads(line)
-    order = TrialOrder(**given | {"step_us": tuple(given["step_us"])})
+    folder, answers = Path(sys.argv[1]), dict[str, Any]()
+
+    def say(**answer: Any) -> None:
+        answers.update(answer)
+        written = folder / f"{ANSWERS}.new"
+        written.write_text(json.dumps(answers), encoding="utf-8")
+        written.replace(folder / ANSWERS)
+
     end_with_doctor()
-    answers = Answers()
     try:
-        measure(order, answers.say)
+        measure(LoaderTrialRequest(**json.loads((folder / REQUEST).read_bytes())), folder, say)
     except BaseException as error:
         lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-        answers.say(failed="\n".join(lines[-LAST_LINES:]))
+        say(failed="\n".join(lines[-LAST_LINES:]))
     os._exit(0)  # no orderly end is needed for a loader's threads and processes

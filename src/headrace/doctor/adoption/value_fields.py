@@ -1,17 +1,24 @@
-"""Loader fields for leaves that are numbers or texts, and their code."""
+"""Draft of a recipe, with fields for numbers and texts, and the inputs of leaves for all samples of the dataset."""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.doctor.adoption.leaf_fields import UnexplainedError, values_of
-from headrace.doctor.adoption.recipe_draft import RecipeDraft
-from headrace.doctor.explain import TokensExplanation, ValueExplanation
-from headrace.doctor.explain.look import LeafPath, LeafValue
+import numpy as np
+from PIL import Image
 
+from headrace.doctor.adoption.pixel_fields import LeafField
+from headrace.doctor.adoption.recipe import UnexplainedError
+from headrace.doctor.explain import TokensExplanation, ValueExplanation, explain_value
+from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
+from headrace.doctor.explain.pictures import Array
+
+_IMAGES = {"jpg", "jpeg", "png", "webp"}
+"""Extensions of members in the column `image`."""
 _CASTS = {
     "float32": ".float()",
     "float64": ".double()",
@@ -24,18 +31,36 @@ _CASTS = {
 _LISTED = "torch.stack([torch.as_tensor(each) for each in batch[{name!r}]])"
 
 
-class ValueFields:
-    """Builder of value fields, which are added to a draft."""
+@dataclass
+class RecipeDraft:
+    """Fields, columns and codes of leaves so far, and the fields of numbers and texts."""
 
-    def __init__(self, draft: RecipeDraft) -> None:
-        self._draft = draft
-        self._texts: dict[str, TokensExplanation] = {}
-        self.tokenizers: dict[str, str] = {}
-        """Tokenizers as JSON, by the constants that name their files."""
-        self.one_hot = ""
-        """Name of the field of mixed labels."""
+    look: Look
+    fields: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, Sequence[Any]] = field(default_factory=dict)
+    sources: dict[str, Any] = field(default_factory=dict)
+    """Files of each pixel field, and the columns of fields in opened files."""
+    codes: dict[LeafPath, str] = field(default_factory=dict)
+    placed: list[LeafField] = field(default_factory=list)
+    imports: set[str] = field(default_factory=set)
+    tokenizers: dict[str, str] = field(default_factory=dict)
+    """Tokenizers as JSON, by the constants that name their files."""
+    one_hot: str = ""
+    """Name of the field of mixed labels."""
+    _texts: dict[str, TokensExplanation] = field(default_factory=dict)
 
-    def code(self, path: LeafPath, by: ValueExplanation | TokensExplanation) -> str:
+    def name(self, path: LeafPath, kind: str) -> str:
+        """Return a new name for the field of a leaf: the key in its path, or its kind."""
+        named = [part for part in path if isinstance(part, str) and part.isidentifier()]
+        name = named[-1] if named else kind
+        taken = {*self.fields, *(one.name for one in self.placed)}
+        return name if name not in taken else f"{name}_{len(taken)}"
+
+    def is_key(self, column: str) -> bool:
+        """Return True if a column is a value of a JSON member of a tar."""
+        return self.look.is_stream and ".json." in f".{column}"
+
+    def value_code(self, path: LeafPath, by: ValueExplanation | TokensExplanation) -> str:
         """Add the field of a leaf, and return the leaf as code.
 
         Raises:
@@ -44,26 +69,26 @@ class ValueFields:
         return self._tokens(path, by) if isinstance(by, TokensExplanation) else self._value(path, by)
 
     def _value(self, path: LeafPath, by: ValueExplanation) -> str:
-        leaf = self._draft.look.samples[0].leaves[path]
+        leaf = self.look.samples[0].leaves[path]
         cast = _CASTS.get(leaf.dtype, "")
-        if self._draft.look.opened is not None:
+        if self.look.opened is not None:
             by = self._of_files(by)
         if by.kind == "constant":
             return self._constant(by.value, leaf)
-        name = self._draft.name(path, "label" if leaf.dtype == "int64" or by.kind == "one-hot" else "value")
+        name = self.name(path, "label" if leaf.dtype == "int64" or by.kind == "one-hot" else "value")
         if by.kind == "one-hot":
             return self._one_hot(path, name, by, leaf)
-        column = values_of(by, self._draft.look.columns)
-        self._draft.fields[name] = "hr.Raw()"
-        if self._draft.look.opened is not None:
-            self._draft.sources[name] = by.column
-            self._draft.fields[name] = self._field_of_files(str(by.column), column)
+        column = values_of(by, self.look.columns)
+        self.fields[name] = "hr.Raw()"
+        if self.look.opened is not None:
+            self.sources[name] = by.column
+            self.fields[name] = self._field_of_files(str(by.column), column)
         else:
             # a manifest has no lists of booleans
             is_list = leaf.kind == "array"
-            self._draft.columns[name] = [list(map(_number, each)) for each in column] if is_list else column
+            self.columns[name] = [list(map(_number, each)) for each in column] if is_list else column
         if leaf.kind == "array":
-            self._draft.imports.add("import torch")
+            self.imports.add("import torch")
             return _LISTED.format(name=name) + cast
         if not leaf.dtype:
             is_number = not isinstance(column[0], str)
@@ -74,8 +99,8 @@ class ValueFields:
     def _of_files(self, by: ValueExplanation) -> ValueExplanation:
         """Return an explanation by an unmodified column, including for a leaf that is constant in few samples."""
         if by.kind == "constant":
-            columns = self._draft.look.columns.items()
-            seen = [each.index for each in self._draft.look.samples]
+            columns = self.look.columns.items()
+            seen = [each.index for each in self.look.samples]
             same = (name for name, column in columns if all(column[index] == by.value for index in seen))
             name = next(same, None)
             return by if name is None else ValueExplanation("equal", name)
@@ -84,7 +109,7 @@ class ValueFields:
         return by
 
     def _field_of_files(self, name: str, column: Sequence[Any]) -> str:
-        is_member = self._draft.look.is_stream and not self._draft.is_key(name)
+        is_member = self.look.is_stream and not self.is_key(name)
         if is_member and any(isinstance(each, int) for each in column):
             return f"hr.Label(source={name!r})"
         return f"hr.Raw(source={name!r}{', text=True' if is_member else ''})"
@@ -96,28 +121,28 @@ class ValueFields:
             (name for name, one in self._texts.items() if replace(one, part=by.part, pad_id=by.pad_id) == by), None
         )
         if name is None:
-            name = self._draft.name(path, "text")
+            name = self.name(path, "text")
             self._texts[name] = by
-            self._draft.sources[name] = by.column
-            if self._draft.look.opened is None:
-                self._draft.columns[name] = self._draft.look.columns[by.column]
-            self.tokenizers[constant] = self._draft.look.tokenizers[by.tokenizer]
+            self.sources[name] = by.column
+            if self.look.opened is None:
+                self.columns[name] = self.look.columns[by.column]
+            self.tokenizers[constant] = self.look.tokenizers[by.tokenizer]
         self._texts[name] = by if by.part == "ids" else self._texts[name]
         pad = self._texts[name].pad_id
         arguments = [constant, f"max_length={by.length}", 'pad="max"', *([] if pad is None else [f"pad_id={pad}"])]
-        arguments += [] if self._draft.look.opened is None else [f"source={by.column!r}"]
-        self._draft.fields[name] = f"hr.Text({', '.join(arguments)})"
-        dtype = self._draft.look.samples[0].leaves[path].dtype
+        arguments += [] if self.look.opened is None else [f"source={by.column!r}"]
+        self.fields[name] = f"hr.Text({', '.join(arguments)})"
+        dtype = self.look.samples[0].leaves[path].dtype
         is_own = dtype == {"ids": "int64", "mask": "bool"}[by.part]
         return f"batch[{name!r}][{by.part!r}]" + ("" if is_own else _CASTS.get(dtype, ""))
 
     def _one_hot(self, path: LeafPath, name: str, by: ValueExplanation, leaf: LeafValue) -> str:
-        self._draft.columns[name] = values_of(replace(by, kind="class"), self._draft.look.columns)
-        self._draft.fields[name] = "hr.Label()"
-        if path in (self._draft.look.mixed or ()):  # the mixing makes them one-hot
+        self.columns[name] = values_of(replace(by, kind="class"), self.look.columns)
+        self.fields[name] = "hr.Label()"
+        if path in (self.look.mixed or ()):  # the mixing makes them one-hot
             self.one_hot = name
             return f"batch[{name!r}]" + ("" if leaf.dtype == "float32" else _CASTS.get(leaf.dtype, ""))
-        self._draft.imports.add("import torch")
+        self.imports.add("import torch")
         code = f"torch.nn.functional.one_hot(batch[{name!r}], {len(leaf.value)})"
         return code + ("" if leaf.dtype == "int64" else _CASTS.get(leaf.dtype, ""))
 
@@ -127,9 +152,103 @@ class ValueFields:
         count = "len(next(iter(batch.values())))"
         if not leaf.dtype:
             return f"[{value!r}] * {count}"
-        self._draft.imports.add("import torch")
+        self.imports.add("import torch")
         return f"torch.tensor([{value!r}] * {count}, dtype=torch.{leaf.dtype})"
 
 
 def _number(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
+
+
+# Inputs: source files, and values of columns.
+
+
+@dataclass(frozen=True)
+class PictureSource:
+    """Files of one input of the samples."""
+
+    root: str | None
+    """Archive that contains them; None for paths, and for files in memory."""
+    names: Sequence[str | bytes]
+    """Paths, members, or whole files; empty if a column of the dataset's files holds them."""
+    column: str | None = None
+    """The column."""
+
+
+def input_names(number: int, look: Look) -> PictureSource:
+    """Return the files of an input for all samples.
+
+    Raises:
+        UnexplainedError: No sequence of the dataset names them.
+    """
+    if any(number >= len(each.places) for each in look.samples):
+        raise UnexplainedError("some samples read fewer files than others")
+    places = [each.places[number] for each in look.samples]
+    if look.opened is not None:
+        return PictureSource(None, (), _column({member for _, member in places}))
+    archives = {path for path, member in places if member is not None}
+    if len(archives) > 1 or (archives and any(member is None for _, member in places)):
+        raise UnexplainedError("its files lie in several archives")
+    texts = [member if archives else path for path, member in places]
+    if any(text is None for text in texts):
+        if look.held is not None and _are_held(number, look, look.held):
+            return PictureSource(None, [_png(picture) for picture in look.held])
+        raise UnexplainedError("it was decoded from bytes in memory, whose origin was not seen")
+    found = explain_value(texts, [each.index for each in look.samples], look.columns)
+    if found is None or found.kind not in ("equal", "affixed") or found.column is None:
+        raise UnexplainedError(f"no sequence of the dataset names its files, such as {texts[0]!r}")
+    return PictureSource(next(iter(archives), None), [str(each) for each in values_of(found, look.columns)])
+
+
+def _column(names: set[str | None]) -> str:
+    """Return the column of files with these extensions: the only one, or `image` for several image extensions."""
+    if len(names) == 1 and (name := next(iter(names))) is not None:
+        return name
+    if not names <= _IMAGES:
+        raise UnexplainedError(f"it is made from {', '.join(sorted(map(str, names)))} of a sample")
+    return "image"
+
+
+def only_picture(samples: Sequence[LookedSample]) -> int:
+    """Return the number of the only input with pixels.
+
+    Raises:
+        UnexplainedError: There are several, or none.
+    """
+    count = min(len(each.inputs) for each in samples)
+    pictures = [number for number in range(count) if all(each.pictures[number] for each in samples)]
+    if len(pictures) != 1:
+        raise UnexplainedError(f"of {len(pictures)} pictures that a sample reads, which one it shows is not known")
+    return pictures[0]
+
+
+def _are_held(number: int, look: Look, held: Array) -> bool:
+    """Return True if an input is the image that the dataset holds for each sample."""
+    inputs = ((each.pictures[number].get("numpy"), held[each.index]) for each in look.samples)
+    return all(array is not None and np.array_equal(array, picture.squeeze()) for array, picture in inputs)
+
+
+def _png(picture: Array) -> bytes:
+    """Return an image as a file that the Loader's threads decode without loss."""
+    file = io.BytesIO()
+    Image.fromarray(picture.squeeze()).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+def values_of(by: ValueExplanation, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """Return the values of all samples by the explanation of some.
+
+    Raises:
+        UnexplainedError: No field makes values of this kind.
+    """
+    if by.kind == "index":
+        return list(range(max(map(len, columns.values()), default=0)))
+    if by.column is None or by.kind not in ("equal", "affixed", "class", "affine"):
+        raise UnexplainedError(f"the Loader has no field for what is {by.kind}")
+    its = [getattr(each, "item", lambda each=each: each)() for each in columns[by.column]]
+    if by.kind == "affixed":
+        return [f"{by.prefix}{each}{by.suffix}" for each in its]
+    if by.kind == "class":
+        ranks = {each: rank for rank, each in enumerate(sorted(set(its)))}
+        return [ranks[each] for each in its]
+    return [by.scale * each + by.shift for each in its] if by.kind == "affine" else its

@@ -33,13 +33,12 @@ def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
         return None
     left = factor(case.calibrations, kind.code, "image", assumed=ASSUMED)
     timed = next((one.view for one in case.calibrations if one.remedy == kind.code), "") or view.code
-    unread = f" {view.unread}" if view.unread else ""
     return kind.leaving(
         case,
         left,
         scaled(replaced),
         why=f"{view.library} and what follows it take {duration(sample_us(replaced))} a sample, {percent(share)} of "
-        f"making a batch; ImageReader decodes only what the window shows.{unread}",
+        f"making a batch; ImageReader decodes only what the window shows.",
         costs=["the lines of the dataset that decode", _difference(view)],
         hint=f"in the dataset's __init__: self.read = {timed}; in __getitem__: self.read(path), or the bytes. "
         "headrace.decode_image does the same in one call",

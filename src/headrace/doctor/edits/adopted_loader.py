@@ -1,11 +1,11 @@
-"""Headrace's Loader in a script: the call that makes it, its module's import, and removal of unused code."""
+"""Headrace's Loader in a script: the call that makes it, and its module's import."""
 
 from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,15 +26,6 @@ SIZE_PLACE = 2
 ITERATING = AROUND | {"iter", "zip", "list"}
 MODELLED = {"batch_size", "set_epoch", "state_dict", "load_state_dict"}
 """Attributes that the result of `as_dataloader()` has with the same meaning."""
-LIBRARIES = ("torchvision.", "timm.data.", "albumentations.", "torch.utils.data.", "torch.Generator", "webdataset.")
-"""Prefixes of callables that only create an object."""
-LOOKING = {"dict", "glob.glob", "int", "len", "list", "os.listdir", "os.path.join", "range", "sorted", "str", "tuple"}
-"""Functions without side effects."""
-BY_TEXT = ("__all__", "globals(", "locals(", "vars(", "eval(")
-"""Texts of code that accesses names by string."""
-CHECK_ONLY = {"SCRIPT"}
-"""Constants of the module that only its comparison with the script uses."""
-FROM_SCRATCH = "Run this file to load the same samples both ways, and compare them.\n"
 
 
 def adopting_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> LoaderCall | None:
@@ -71,31 +62,10 @@ def module_folder(path: str, command: Sequence[str], root: str) -> str:
     return folder
 
 
-def for_import(module: str) -> str:
-    """Return a generated module for import: without the comparison, which needs the script's DataLoader.
+def with_adopted(found: LoaderCall, facts: Mapping[str, Any]) -> list[Replacement]:
+    """Replace a DataLoader by the Loader of `ADOPTED`. timm's prefetcher stays, and receives the Loader's batches.
 
-    Raises:
-        UncertainEditError: The text is no module.
-    """
-    try:
-        source = ScriptSource(f"{ADOPTED}.py", module)
-    except (SyntaxError, ValueError) as error:
-        raise UncertainEditError from error
-    unwanted = []
-    for node in source.tree.body:
-        is_check = isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
-        names = {one.id for one in getattr(node, "targets", ()) if isinstance(one, ast.Name)}
-        if is_check or (names and names <= CHECK_ONLY):
-            unwanted.append(node)
-    text = source.with_replaced(source.without_lines(unwanted))
-    text = text.replace(f'\n\n{FROM_SCRATCH}"""', '"""', 1).replace(f"\n{FROM_SCRATCH}", "", 1)
-    return f"{text.rstrip()}\n"
-
-
-def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> list[Replacement]:
-    """Replace a DataLoader by the Loader of `ADOPTED`, and remove code that only the DataLoader used.
-
-    timm's prefetcher stays, and receives the Loader's batches.
+    What only the DataLoader used stays, too: its dataset, and their imports.
 
     Raises:
         UncertainEditError: The loader may be used for something that only a DataLoader has, or timm's may prefetch to
@@ -110,24 +80,11 @@ def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource], facts: Mapp
         prefetches = argument(call, "use_prefetcher")
         if not isinstance(prefetches, ast.Constant) or prefetches.value is not False:
             raise UncertainEditError
-    pieces = [*source.importing(ADOPTED), source.replacing(call, f"{ADOPTED}.{CALLED}({_arguments(found)})")]
-    size = _size_of(found)
-    kept = [] if size is None else [size]
-    is_imported = any(
-        name.split(".")[0] == os.path.splitext(os.path.basename(source.path))[0]
-        for other in sources
-        if other is not source
-        for name in other.names.values()
-    )
-    return pieces if is_imported else [*pieces, *UnusedCode(source, call, kept).pieces()]
+    return [*source.importing(ADOPTED), source.replacing(call, f"{ADOPTED}.{CALLED}({_arguments(found)})")]
 
 
 def _behind_prefetcher(found: LoaderCall) -> Replacement:
-    """Give timm's prefetcher the Loader's batches, in an extra line after the call.
-
-    Raises:
-        UncertainEditError: The call is not timm's, or its result is not bound to one name by a statement of its own.
-    """
+    """Give timm's prefetcher the Loader's batches, in an extra line after a statement that binds it to one name."""
     source, call = found
     statement = next((one for one in ast.walk(source.tree) if isinstance(one, ast.Assign) and one.value is call), None)
     name = None if statement is None or len(statement.targets) != 1 else dotted(statement.targets[0])
@@ -159,11 +116,7 @@ def _arguments(found: LoaderCall) -> str:
 
 
 def _batched(source: ScriptSource, call: ast.Call) -> ast.expr:
-    """Return the size of the only `.batched(…)` in the function that makes the loader.
-
-    Raises:
-        UncertainEditError: There is none, or more than one.
-    """
+    """Return the size of the only `.batched(…)` in the function that makes the loader."""
     functions = [node for node in ast.walk(source.tree) if isinstance(node, (ast.FunctionDef, ast.Module))]
     innermost = [node for node in functions if call in ast.walk(node)][-1]  # ordered by depth
     sizes = [
@@ -273,103 +226,3 @@ class LoaderUses:
             for node in ast.walk(scope)
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and dotted(node) == name
         ]
-
-
-@dataclass
-class UnusedCode:
-    """Imports and library objects that only one removed expression of a file used.
-
-    Results of the script's own functions stay, since these may have side effects.
-    """
-
-    source: ScriptSource
-    gone: ast.expr
-    kept: Sequence[ast.expr]
-    """Parts of the expression that stay."""
-    statements: list[ast.stmt] = field(default_factory=list)
-    aliases: dict[ast.stmt, list[ast.alias]] = field(default_factory=dict)
-
-    def pieces(self) -> Iterator[Replacement]:
-        """Yield the replacements that remove them."""
-        removed = {*ast.walk(self.gone)} - {one for kept in self.kept for one in ast.walk(kept)}
-        todo = _loaded(removed)
-        while todo:
-            name = todo.pop()
-            every = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id == name]
-            if any(isinstance(node.ctx, ast.Load) and node not in removed for node in every) or self._is_text(name):
-                continue
-            bound = [node for node in every if not isinstance(node.ctx, ast.Load)]
-            statement = self._assignment(bound[0]) if len(bound) == 1 else None
-            if statement is not None:
-                self.statements.append(statement)
-                fresh = {*ast.walk(statement)}
-                removed |= fresh
-                todo |= _loaded(fresh)
-            elif not bound:
-                self._forget_import(name)
-        whole = [statement for statement, gone in self.aliases.items() if len(gone) == len(_names(statement))]
-        yield from self.source.without_lines([*self.statements, *whole])
-        for statement, gone in self.aliases.items():
-            if statement not in whole:
-                yield from self._without(statement, gone)
-
-    def _is_text(self, name: str) -> bool:
-        """Return True if the file may refer to this name by string: in `__all__`, in `globals()[…]`."""
-        return any(word in self.source.text for word in BY_TEXT) and any(
-            isinstance(node, ast.Constant) and node.value == name for node in ast.walk(self.source.tree)
-        )
-
-    def _assignment(self, name: ast.Name) -> ast.stmt | None:
-        """Return the removable statement that only binds a name to a library object."""
-        for node in ast.walk(self.source.tree):
-            for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
-                for statement in block if isinstance(block, list) and len(block) > 1 else ():
-                    is_it = isinstance(statement, ast.Assign) and statement.targets == [name]
-                    if is_it and self.source.is_alone(statement) and self._makes_only(statement.value):
-                        found: ast.stmt = statement
-                        return found
-        return None
-
-    def _makes_only(self, value: ast.expr) -> bool:
-        """Return True if an expression only creates library objects and datasets."""
-        names = dict(self.source.calls)
-        datasets = {
-            node.name
-            for node in self.source.tree.body
-            if isinstance(node, ast.ClassDef) and any((dotted(one) or "").endswith("Dataset") for one in node.bases)
-        }
-        calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
-        is_odd = any(isinstance(node, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)) for node in ast.walk(value))
-        made = [one for one in calls if not _is_method_of_made(one)]
-        may_go = datasets | LOOKING
-        return not is_odd and all(names[one].startswith(LIBRARIES) or names[one] in may_go for one in made)
-
-    def _forget_import(self, name: str) -> None:
-        for statement in self.source.tree.body:
-            if isinstance(statement, (ast.Import, ast.ImportFrom)) and self.source.is_alone(statement):
-                for alias in statement.names:
-                    if (alias.asname or alias.name) == name:  # `import torch.utils` binds more than it names
-                        self.aliases.setdefault(statement, []).append(alias)
-
-    def _without(self, statement: ast.stmt, gone: list[ast.alias]) -> Iterator[Replacement]:
-        """Yield the replacements that remove some names of an import."""
-        aliases = _names(statement)
-        left = [place for place, alias in enumerate(aliases) if alias not in gone]
-        for place, alias in enumerate(aliases[: left[-1]]):
-            if alias in gone:
-                yield Replacement(self.source.start(alias), self.source.start(aliases[place + 1]), "")
-        if left[-1] < len(aliases) - 1:
-            yield Replacement(self.source.end(aliases[left[-1]]), self.source.end(aliases[-1]), "")
-
-
-def _loaded(nodes: Iterable[ast.AST]) -> set[str]:
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def _names(statement: ast.stmt) -> list[ast.alias]:
-    return statement.names if isinstance(statement, (ast.Import, ast.ImportFrom)) else []
-
-
-def _is_method_of_made(call: ast.Call) -> bool:
-    """Return True for a method call on the result of another call: `WebDataset(urls).shuffle(100)`."""
-    return isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from headrace.doctor.edits.adopted_loader import ADOPTED, adopting_call, for_import, module_folder, with_adopted
+from headrace.doctor.edits.adopted_loader import ADOPTED, adopting_call, module_folder, with_adopted
 from headrace.doctor.edits.loader_call import (
     ONE_THREAD,
     LoaderCall,
@@ -138,7 +138,7 @@ class LoaderScript:
             found = adopting_call(self.sources, self.facts)
             if found is None:
                 raise UncertainEditError
-            yield ScriptEdit(found.source, found.call.lineno, with_adopted(found, self.sources, self.facts))
+            yield ScriptEdit(found.source, found.call.lineno, with_adopted(found, self.facts))
         elif wanted.keywords or wanted.one_thread:
             yield from self._of_call(wanted)
         if wanted.prefetcher is not None:
@@ -153,26 +153,18 @@ class LoaderScript:
             yield archives[0]
 
     def _new_module(self, text: str) -> list[ChangedScript]:
-        """Return the module that the script imports its Loader from, unless it already exists.
-
-        Raises:
-            UncertainEditError: Another file is in its place, or the script would not find it there.
-        """
+        """Return the module that the script imports its Loader from, unless it already exists."""
         found = adopting_call(self.sources, self.facts)
         assert found is not None
         folder = module_folder(found.source.path, self.command, self.files.root)
-        path, module = os.path.join(folder, f"{ADOPTED}.py"), for_import(text)
+        path = os.path.join(folder, f"{ADOPTED}.py")
         present = self.files.read(path)
-        if present not in (None, module):
+        if present not in (None, text):
             raise UncertainEditError
-        return [] if present == module else [ChangedScript(path, 1, None, module)]
+        return [] if present == text else [ChangedScript(path, 1, None, text)]
 
     def _of_call(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
-        """Yield the changes to the loader's call.
-
-        An argument that is no literal stays in the script: instead, the default of its option changes, if the loader
-        has that value.
-        """
+        """Yield the changes to the loader's call; for an argument that is no literal, to its option's default."""
         if self.call is None:
             raise UncertainEditError
         (source, call), keywords = self.call, dict(wanted.keywords)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 
 from headrace.doctor.session.model import Session
 
@@ -109,22 +108,6 @@ class ScriptSource:
         last = self.between(self.end(statement), self.line_start(end + 1)).strip()
         return not first.strip() and (not last or last.startswith("#"))
 
-    def without_lines(self, statements: Iterable[ast.stmt]) -> Iterator[Replacement]:
-        """Yield replacements that remove statements with their lines and the shorter adjacent run of blank lines."""
-        lines = self.text.splitlines()
-
-        def blank(numbers: Iterable[int]) -> list[int]:
-            inside = (number for number in numbers if 0 < number <= len(lines))
-            return list(takewhile(lambda number: not lines[number - 1].strip(), inside))
-
-        gone: set[int] = set()
-        for statement in statements:
-            end = statement.end_lineno or statement.lineno
-            before, after = blank(range(statement.lineno - 1, 0, -1)), blank(range(end + 1, len(lines) + 1))
-            gone |= {*range(statement.lineno, end + 1), *(before if len(before) <= len(after) else after)}
-        for number in sorted(gone):
-            yield Replacement(self.line_start(number), self.line_start(number + 1), "")
-
     def importing(self, module: str) -> list[Replacement]:
         """Insert `import module` after the last import at the top of the file, unless it is there."""
         for node in self.tree.body:
@@ -178,12 +161,6 @@ def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class TableFacts:
-    columns: tuple[str, ...]
-    rows: int
-
-
-@dataclass(frozen=True)
 class ScriptSources:
     """Reader of files (None if missing), and the root of paths in diffs.
 
@@ -192,8 +169,6 @@ class ScriptSources:
 
     read: Callable[[str], str | None] = lambda _: None
     root: str = os.sep
-    table: Callable[[str], TableFacts | None] = lambda _: None
-    """Reader of a parquet file's footer."""
 
 
 def read_file(path: str) -> str | None:
@@ -207,23 +182,9 @@ def read_file(path: str) -> str | None:
         return None
 
 
-def read_parquet_facts(path: str) -> TableFacts | None:
-    """Return the facts in a parquet file's footer; None if it is missing, or no parquet file."""
-    if not os.path.isfile(path):
-        return None
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            return TableFacts(tuple(file.schema_arrow.names), file.metadata.num_rows)
-    except (OSError, pa.ArrowException):
-        return None
-
-
 def files_here() -> ScriptSources:
     """Return the reader of this machine's files, with paths relative to the current folder."""
-    return ScriptSources(read_file, os.getcwd(), read_parquet_facts)
+    return ScriptSources(read_file, os.getcwd())
 
 
 def parsed(session: Session, paths: Iterable[object], sources: ScriptSources) -> list[ScriptSource]:

@@ -10,8 +10,7 @@ from headrace.doctor.explain.pictures import GREY, PictureExplanation, explain_p
 from headrace.doctor.explain.placements import Box, LeafPlacement, Sighting
 from headrace.doctor.explain.planes import Normalisation, PlaneExplanation, explain_plane
 from headrace.doctor.explain.resampling import FILTERS, resample
-from headrace.doctor.explain.texts import TokensExplanation, explain_tokens
-from headrace.doctor.explain.values import ValueExplanation, explain_value
+from headrace.doctor.explain.values import TokensExplanation, ValueExplanation, explain_tokens, explain_value
 
 __all__ = [
     "FILTERS",

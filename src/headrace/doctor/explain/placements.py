@@ -47,9 +47,8 @@ class LeafPlacement:
         return self.size != (self.window.height, self.window.width)
 
     @property
-    def is_turned(self) -> bool:
-        """True if it is more than flipped horizontally."""
-        return self.is_upside_down or self.is_transposed
+    def turn(self) -> Turn:
+        return Turn(self.is_flipped, self.is_upside_down, self.is_transposed)
 
     def is_padded(self, shape: tuple[int, ...]) -> bool:
         """Return True if a leaf of this shape reaches out of the resampled image."""

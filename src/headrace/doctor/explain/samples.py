@@ -13,8 +13,13 @@ from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
 from headrace.doctor.explain.masks import MaskExplanation, explain_mask
 from headrace.doctor.explain.pictures import LeafPlacement, PictureExplanation, Sighting, explain_picture
 from headrace.doctor.explain.planes import PlaneExplanation, explain_plane
-from headrace.doctor.explain.texts import TokensExplanation, explain_tokens, tokenizers_of
-from headrace.doctor.explain.values import ValueExplanation, explain_value
+from headrace.doctor.explain.values import (
+    TokensExplanation,
+    ValueExplanation,
+    explain_tokens,
+    explain_value,
+    tokenizers_of,
+)
 
 ArrayExplanation = PictureExplanation | MaskExplanation | PlaneExplanation
 View = tuple[LeafPlacement, ...]
@@ -54,10 +59,10 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
     found: dict[LeafPath, LeafExplanation] = {}
     views: list[View] = []
     tokenizers = tokenizers_of(look.tokenizers)
-    for path in sorted(paths, key=lambda path: not _is_coloured(samples[0].leaves[path])):
+    for path in sorted(paths, key=lambda path: not is_coloured(samples[0].leaves[path])):
         leaf = samples[0].leaves[path]
         if leaf.kind == "array" and leaf.value.ndim >= 2:
-            is_sought = not (is_drawn and _is_coloured(leaf))
+            is_sought = not (is_drawn and is_coloured(leaf))
             found[path] = _explained_array(path, samples, views, until if is_sought else 0.0)
         else:
             found[path] = _explained_value(path, samples, columns, tokenizers)
@@ -66,7 +71,7 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
     return {path: found[path] for path in paths}
 
 
-def _is_coloured(leaf: LeafValue) -> bool:
+def is_coloured(leaf: LeafValue) -> bool:
     """Return True for an image of several channels, which shows its window best."""
     return leaf.kind == "array" and leaf.value.ndim == 3 and 3 in (leaf.value.shape[0], leaf.value.shape[2])
 

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from headrace.doctor.explain.look import Look
-from headrace.doctor.faults.fault_kinds import INTENDED, KINDS
+from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
 from headrace.doctor.faults.process_faults import FirstOfPass, first_of_passes, loader_place
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
@@ -22,13 +22,21 @@ _CHANCE = 1e-3
 """Maximum probability that training files of a run are all listed by another run that splits by another seed."""
 _MOST_COMPARED = 8
 """Maximum number of files of one name that are compared with a file."""
-_MOST_SHOWN = 4
 
 
 class _Batch(NamedTuple):
     samples: int
     files: list[str]
     """Files that were opened for it."""
+
+
+LEAKED_SPLIT = FaultKind(
+    "leaked-split",
+    "{who} {what}: {some}.",
+    "Split the list of files once, before copies are added, and give each dataset its own part.",
+    "files opened for first batches of an evaluation are listed for samples of the training loader, "
+    "or are their copies. `unless intended` if it reads nothing else; none then if another evaluation does",
+)
 
 
 def leaked_split(
@@ -63,10 +71,12 @@ def leaked_split(
         is_proved = is_of_run or (samples and (len(shared) / samples) ** seen <= _CHANCE)
         if shared and is_alike and is_proved and (has_others or not is_apart):
             what = f"reads {len(shared)} of the training samples' files, or copies equal byte by byte, for its first "
-            figures = {"what": f"{what}{samples} samples", "some": ", ".join(sorted(shared)[:_MOST_SHOWN])}
-            certainty = "certain" if has_others else INTENDED
-            who = f"The evaluation at {loader_place(trainer, number)}"
-            yield KINDS["leaked-split"].found(who=who, certainty=certainty, **figures)
+            yield LEAKED_SPLIT.found(
+                certainty="certain" if has_others else INTENDED,
+                who=f"The evaluation at {loader_place(trainer, number)}",
+                what=f"{what}{samples} samples",
+                some=sorted(shared),
+            )
 
 
 def _evaluations(session: Session, trainer: Trainer, loader: int, begun: int) -> dict[int, list[_Batch]]:
@@ -127,6 +137,15 @@ def _batches(passes: Iterable[FirstOfPass]) -> Iterator[_Batch]:
         yield from (_Batch(samples, batch.files) for samples, batch in zip(one.samples, one.batches, strict=True))
 
 
+AUGMENTED_EVALUATION = FaultKind(
+    "augmented-evaluation",
+    "The evaluation at {place} makes the same samples differently in its passes {passes}, by random draws: {leaves}.",
+    "Give the evaluation's dataset transforms that draw nothing, or seed their generators before each pass.",
+    "batches of the same keys differ between two evaluations, and random generators move in both. "
+    "Always `unless intended`, as for test-time augmentation",
+)
+
+
 def augmented_evaluation(session: Session) -> Iterator[DataFault]:
     """Yield evaluation loaders whose samples differ from one pass to the next, by random draws."""
     found: set[tuple[int, int]] = set()
@@ -136,7 +155,7 @@ def augmented_evaluation(session: Session) -> Iterator[DataFault]:
         drawn = _drawn_anew(one, other)
         if drawn:
             found.add(one.loader)
-            yield KINDS["augmented-evaluation"].found(
+            yield AUGMENTED_EVALUATION.found(
                 *((path,) for path in drawn),
                 certainty=INTENDED,
                 leaves=", ".join(path or "the whole" for path in drawn),

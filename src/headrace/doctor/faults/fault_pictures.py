@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +13,8 @@ from PIL import Image, ImageDraw, ImageOps
 from headrace.doctor.explain import PictureExplanation
 from headrace.doctor.explain.look import LeafPath, Look, path_text
 from headrace.doctor.explain.pictures import Array, layouts, sided
-from headrace.doctor.explain.samples import LeafExplanation, spread
+from headrace.doctor.explain.samples import LeafExplanation, is_coloured, spread
+from headrace.doctor.faults.fault_kinds import Explained
 from headrace.doctor.faults.geometry_faults import differences, ignored_turns, shown_parts
 from headrace.doctor.faults.label_faults import invented_pixels, label_values
 from headrace.doctor.session.after_run import DataFault
@@ -24,14 +23,11 @@ SIDE = 160
 """Maximum sides of one picture in pixels."""
 _MOST_SAMPLES = 6
 _MOST_BYTES = 200_000
-_MOST_STORED = 32 << 20
-"""Bytes of a table that are read for one picture."""
 _GAP = 4
 _FIRST, _SECOND, _INVENTED = (255, 200, 0), (0, 220, 255), (255, 0, 0)
 """Colours of the windows of a fault's two leaves, and of invented labels."""
 _MOST_CLASSES = 64
 """Maximum number of distinct values that are shown by colours of their own."""
-Explained = Mapping[LeafPath, LeafExplanation]
 Row = list[Image.Image]
 """Pictures of one sample, left to right."""
 
@@ -44,25 +40,15 @@ class FaultPicture(NamedTuple):
     """Caption: the content of its columns."""
 
 
-class _Drawing(NamedTuple):
-    text: str
-    rows: Callable[[DataFault, Look, Explained], Iterator[Row]]
-
-
 def fault_pictures(faults: Sequence[DataFault], look: Look | None, explained: Explained) -> dict[int, FaultPicture]:
     """Return the pictures of faults by their place in `faults`; faults that no picture helps have none."""
     found = {}
     for place, fault in enumerate(faults):
-        if fault.code in _OF_FILES:
-            rows, text = list(islice(_pairs(fault), _MOST_SAMPLES)), _OF_FILES[fault.code]
-        elif fault.code in _OF_SAMPLES and look is not None:
-            drawing = _OF_SAMPLES[fault.code]
-            rows = list(islice(drawing.rows(fault, look, explained), _MOST_SAMPLES))
-            text = drawing.text.format(*fault.leaves)
-        else:
+        if look is None or fault.code not in _DRAWINGS:
             continue
-        if png := _sheet(rows):
-            found[place] = FaultPicture(png, text)
+        text, draw = _DRAWINGS[fault.code]
+        if png := _sheet(list(islice(draw(fault, look, explained), _MOST_SAMPLES))):
+            found[place] = FaultPicture(png, text.format(*fault.leaves))
     return found
 
 
@@ -84,7 +70,7 @@ def _sheet(rows: Sequence[Row]) -> bytes:
 
 def _misaligned(fault: DataFault, look: Look, explained: Explained) -> Iterator[Row]:
     """Yield the file with the windows of both leaves, the image, and the map over it; samples that differ first."""
-    paths = sorted(_paths(fault, explained), key=lambda path: not _is_coloured(look, path))
+    paths = sorted(_paths(fault, explained), key=lambda path: not is_coloured(look.samples[0].leaves[path]))
     both = [explained[path] for path in paths]
     parts = [[part for _, part in shown_parts(one)] for one in both]
     unlike = [place for place, how in enumerate(differences(*both)) if how]
@@ -130,35 +116,20 @@ def _as_seen(fault: DataFault, look: Look, explained: Explained) -> Iterator[Row
         yield [_small(_pixels(seen.source)), _small(_as_read(seen.leaf, explained[path]))]
 
 
-def _pairs(fault: DataFault) -> Iterator[Row]:
-    """Yield pairs of equal files."""
-    for pair in zip(fault.files[::2], fault.files[1::2], strict=False):
-        try:
-            yield [_small(_opened(path)) for path in pair]
-        except (OSError, KeyError, ValueError, SyntaxError, tarfile.TarError, Image.DecompressionBombError):
-            continue
-
-
-_OF_SAMPLES = {
-    "misaligned": _Drawing(
+_DRAWINGS: dict[str, tuple[str, Callable[[DataFault, Look, Explained], Iterator[Row]]]] = {
+    "misaligned": (
         "the file, with the known windows of the image (yellow) and the map (blue); the image; the map over it",
         _misaligned,
     ),
-    "invented-labels": _Drawing("the label image; {0}, with labels in red that no pixel around has", _invented),
-    "ignored-orientation": _Drawing("{0}; its file as its EXIF orientation says", _turned),
-    "channel-order": _Drawing("the file; {0} in the order of its means", _as_seen),
+    "invented-labels": ("the label image; {0}, with labels in red that no pixel around has", _invented),
+    "ignored-orientation": ("{0}; its file as its EXIF orientation says", _turned),
+    "channel-order": ("the file; {0} in the order of its means", _as_seen),
 }
-_OF_FILES = dict.fromkeys(("duplicate-files", "leaked-split"), "equal files, next to each other")
 
 
 def _paths(fault: DataFault, explained: Explained) -> list[LeafPath]:
     by_text = {path_text(path): path for path in explained}
     return [by_text[text] for text in fault.leaves]
-
-
-def _is_coloured(look: Look, path: LeafPath) -> bool:
-    leaf = look.samples[0].leaves[path].value
-    return bool(leaf.ndim == 3 and 3 in (leaf.shape[0], leaf.shape[2]))
 
 
 def _as_read(leaf: Array, one: LeafExplanation) -> Array:
@@ -194,25 +165,3 @@ def _small(shown: Array | Image.Image, how: Image.Resampling = Image.Resampling.
         shown = Image.fromarray(np.ascontiguousarray(shown))
     small = shown.convert("RGB") if shown.mode != "I;16" else Image.fromarray(_pixels(np.asarray(shown)))
     return ImageOps.contain(small, (SIDE, SIDE), how)
-
-
-def _opened(path: str) -> Image.Image:
-    """Return the picture in a file, or in a member of a tar or table, which has its path before its name."""
-    file = next((one for one in (Path(path), *Path(path).parents) if one.is_file()), Path(path))
-    if file == Path(path):
-        return _loaded(file)
-    begin = path.rpartition("@")[2]
-    if not tarfile.is_tarfile(file) and begin.isdigit():
-        with open(file, "rb") as table:
-            table.seek(int(begin))
-            return _loaded(io.BytesIO(table.read(_MOST_STORED)))
-    with tarfile.open(file) as archive:
-        data = archive.extractfile(str(Path(path).relative_to(file)))
-        return _loaded(data or io.BytesIO())
-
-
-def _loaded(file: object) -> Image.Image:
-    with Image.open(file) as picture:  # type: ignore[arg-type]
-        picture.draft("RGB", (SIDE, SIDE))
-        picture.load()
-        return picture.copy()

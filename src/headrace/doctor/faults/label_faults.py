@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from headrace.doctor.explain.masks import NEAREST
 from headrace.doctor.explain.pictures import Array, layouts, shown_part, sided
 from headrace.doctor.explain.placements import cut
 from headrace.doctor.explain.samples import LeafExplanation
-from headrace.doctor.faults.fault_kinds import INTENDED, KINDS
+from headrace.doctor.faults.fault_kinds import INTENDED, MOST_SHOWN, Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
 
 _SMOOTH = FILTERS.keys() - NEAREST
@@ -23,10 +23,19 @@ _LEAST_ALIKE, _LEAST_JUMPS = 0.8, 0.25
 """Minimum shares of a label image's pairs of neighbouring pixels: equal pairs, and jumps over a value in between."""
 _ROWS = 256
 """Rows of a label image whose neighbouring pixels are compared."""
-_MOST_SHOWN = 4
 
 
-def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+INVENTED_LABELS = FaultKind(
+    "invented-labels",
+    "{0} holds {what}: labels were resized with a {how}.",
+    "Resize labels with the nearest filter: InterpolationMode.NEAREST, cv2.INTER_NEAREST, Image.NEAREST.",
+    "a smooth filter explains an integer leaf, which holds values that its label images do not, or not around "
+    "the pixel. A leaf of bytes counts next to an image of its size, if its files hold regions of several "
+    "classes; `unless intended` if these are not numbered 0, 1, 2, …",
+)
+
+
+def invented_labels(look: Look, explained: Explained) -> Iterator[DataFault]:
     """Yield integer leaves that a smooth filter made from a label image, with values that no pixel around holds.
 
     A leaf of bytes may be a picture or a soft mask. It is a label image if it goes with an image of its size, and its
@@ -47,7 +56,7 @@ def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -
             continue
         what, how = "", f"{one.by.filter} filter"
         if invented and one.by.filter in _SMOOTH:
-            some = ", ".join(f"{value:g}" for value in sorted(invented)[:_MOST_SHOWN])
+            some = ", ".join(f"{value:g}" for value in sorted(invented)[:MOST_SHOWN])
             what = f"{len(invented)} values that no label image holds, such as {some}"
         elif are_classes and any(placed.is_resampled for placed in one.by.placements):
             pixels = sum(int(invented_pixels(one, place).sum()) for place in range(len(one.seen)))
@@ -56,7 +65,7 @@ def invented_labels(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -
                 what = f"{pixels:,} pixels of a class that no pixel around them has in the label image"
         if what:
             certainty = INTENDED if are_bytes and not _are_numbered(files) else "certain"
-            yield KINDS["invented-labels"].found(path, certainty=certainty, what=what, how=how)
+            yield INVENTED_LABELS.found(path, certainty=certainty, what=what, how=how)
 
 
 def label_values(one: LeafExplanation) -> set[float]:
@@ -92,7 +101,7 @@ def _around(outputs: Array, size: int, out: int) -> Array:
     return (middle + np.arange(-reach, reach + 1)[:, None]).clip(0, size - 1)
 
 
-def _has_image(look: Look, path: LeafPath, explained: Mapping[LeafPath, LeafExplanation]) -> bool:
+def _has_image(look: Look, path: LeafPath, explained: Explained) -> bool:
     """Return True if an image of three channels in the same sample has a leaf's height and width."""
     shapes = {other: look.samples[0].leaves[other].value for other in explained}
     sides = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from headrace.doctor.faults.fault_kinds import INTENDED, KINDS
+from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.producers import BatchProducer, FirstBatch
@@ -48,6 +48,17 @@ class FirstOfPass(NamedTuple):
         return [known.get((batch.epoch, batch.index)) or 0 for batch in self.batches]
 
 
+SAME_DRAWS = FaultKind(
+    "same-draws",
+    "{who} drew the same numbers from {generator}: its states before and after their first batches are equal, "
+    "and samples differ when they are made again.",
+    "Seed it in worker_init_fn by torch.utils.data.get_worker_info().seed, which differs by worker and epoch; "
+    "DataLoader itself seeds the global generators of torch, Python, and numpy (since torch 1.9) so.",
+    "equal states of a random generator before and after the first batch of two workers, or of one worker in "
+    "two passes; each batch moves it, and samples differ when they are made again",
+)
+
+
 def same_draws(session: Session) -> Iterator[DataFault]:
     """Yield generators that draw the same in two workers of a pass, or in one worker of two passes."""
     found: set[tuple[int, str]] = set()
@@ -64,7 +75,7 @@ def same_draws(session: Session) -> Iterator[DataFault]:
         for name in _generators_alike(one.batches, other.batches):
             if (one.pass_.loader, name) not in found:
                 found.add((one.pass_.loader, name))
-                yield KINDS["same-draws"].found(who=who, generator=name, place=one.place)
+                yield SAME_DRAWS.found(who=who, generator=name, place=one.place)
 
 
 def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterator[str]:
@@ -74,6 +85,42 @@ def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterato
     for name, before, after in one[0].generators:
         if others.get(name) == (before, after) and before != after and seconds.get(name) not in (None, before, after):
             yield name
+
+
+SAME_ORDER = FaultKind(
+    "same-order",
+    "{what}: epochs have the same order.",
+    "Call loader.sampler.set_epoch(epoch) at the start of each epoch; seed generators once, before the first.",
+    "passes of a DistributedSampler that shuffles, all by one epoch. `unless intended` for another sampler "
+    "that draws, if the first two batches of two passes have the same keys in the same order",
+)
+
+
+def same_order(session: Session) -> Iterator[DataFault]:
+    """Yield loaders whose DistributedSampler shuffled several passes by one epoch."""
+    for trainer in session.trainers:
+        for loader in trainer.loaders:
+            described = loader.facts.get("described") or {}
+            samplers = list(_samplers(described.get("sampler"))) + list(_samplers(described.get("batch_sampler")))
+            epochs = [one.sampler_epoch for one in trainer.passes if one.loader == loader.number]
+            is_one = len(epochs) > 1 and len(set(epochs)) == 1 and epochs[0] is not None
+            if is_one and any(map(_shuffles_by_epoch, samplers)):
+                what = f"DistributedSampler shuffled {len(epochs)} passes by the same epoch, {epochs[0]}"
+                yield SAME_ORDER.found(what=what, place=loader_place(trainer, loader.number))
+                return
+
+
+def _samplers(described: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a described sampler and those within it."""
+    if isinstance(described, dict):
+        yield described
+        for inner in (described.get("attributes") or {}).values():
+            yield from _samplers(inner) if isinstance(inner, dict) else ()
+
+
+def _shuffles_by_epoch(sampler: Mapping[str, Any]) -> bool:
+    shuffles = (sampler.get("attributes") or {}).get("shuffle")
+    return short_class(sampler) == "DistributedSampler" and shuffles is True
 
 
 def reseeded_order(session: Session) -> Iterator[DataFault]:
@@ -92,7 +139,7 @@ def reseeded_order(session: Session) -> Iterator[DataFault]:
             found.add(one.loader)
             passes = f"{one.pass_.number} and {other.pass_.number}"
             what = f"Passes {passes} begin with the same {sum(one.samples)} samples in the same random order"
-            yield KINDS["same-order"].found(certainty=INTENDED, what=what, place=one.place)
+            yield SAME_ORDER.found(certainty=INTENDED, what=what, place=one.place)
 
 
 def _draws_order(one: FirstOfPass) -> bool:
@@ -105,14 +152,35 @@ def _draws_order(one: FirstOfPass) -> bool:
     return name != "DistributedSampler" and options.get("shuffle") is True
 
 
+WORKER_DUPLICATES = FaultKind(
+    "worker-duplicates",
+    "Workers {who} of pass {number} made the same samples of an iterable dataset: all values in the first rows "
+    "of their first two batches are equal.",
+    "Split the samples in __iter__: islice(samples, info.id, None, info.num_workers), with "
+    "info = torch.utils.data.get_worker_info().",
+    "all values in the first rows of two batches of an iterable dataset are equal in two workers, and rows "
+    "differ from each other",
+)
+
+
 def worker_duplicates(session: Session) -> Iterator[DataFault]:
     """Yield a pass over an iterable dataset in which two workers make the same samples."""
     for one, other in combinations(first_of_passes(session), 2):
         is_stream = all(batch.keys is None for batch in one.batches)
         if is_stream and one.trainer is other.trainer and one.pass_ is other.pass_ and _are_equal(one, other):
             who = f"{one.maker.worker} and {other.maker.worker}"
-            yield KINDS["worker-duplicates"].found(who=who, number=one.pass_.number, place=one.place)
+            yield WORKER_DUPLICATES.found(who=who, number=one.pass_.number, place=one.place)
             return
+
+
+SHARED_SAMPLES = FaultKind(
+    "shared-samples",
+    "Ranks {who} train on the same samples: all values in the first rows of the first two inputs of their "
+    "DistributedDataParallel models are equal.",
+    "Pass sampler=DistributedSampler(dataset) to the DataLoader, and call set_epoch; split an iterable dataset "
+    "by rank and worker.",
+    "two inputs of DistributedDataParallel over all ranks are equal in two ranks, and rows differ from each other",
+)
 
 
 def shared_samples(session: Session) -> Iterator[DataFault]:
@@ -122,7 +190,7 @@ def shared_samples(session: Session) -> Iterator[DataFault]:
     for first in inputs:
         alike = [rank for rank in inputs if rank >= first and inputs[rank] == inputs[first]]
         if len(alike) > 1 and _is_telling(inputs[first]):
-            yield KINDS["shared-samples"].found(who=", ".join(map(str, alike)))
+            yield SHARED_SAMPLES.found(who=", ".join(map(str, alike)))
             return
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from headrace.doctor.faults.fault_kinds import KINDS
+from headrace.doctor.faults.fault_kinds import FaultKind
 from headrace.doctor.faults.process_faults import passes_that_feed
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
@@ -20,6 +20,16 @@ class Resumption(NamedTuple):
     text: str
     fault: DataFault | None = None
     batches: int = 0
+
+
+REPEATED_AFTER_RESUME = FaultKind(
+    "repeated-after-resume",
+    "The first run had trained {trained:,} batches of a pass when it wrote its checkpoint. The second run does "
+    "not go on after them: {what}.",
+    "Save the sampler's position with the model, as torchdata's StatefulDataLoader, Accelerate's "
+    "skip_first_batches or headrace.ResumableBatchSampler do.",
+    "with `--check resume`: the keys of the first batch that the second run trains on, in the order of the first run",
+)
 
 
 def resumption(before: Session, after: Session) -> Resumption:
@@ -131,16 +141,16 @@ def _judged(
     elif resumed.keys in left:
         count = left.index(resumed.keys)
         what = f"{count:,} batches are never trained"
-        return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what), count)
+        return Resumption("", REPEATED_AFTER_RESUME.found(trained=saved.trained, what=what), count)
     elif remaining is not None and trained > remaining:
         count = trained - remaining
     elif any(_is_order_of(one, pass_, resumed) for number, one in passes.items() if number < saved.pass_):
         what = "it takes batches in the order of an earlier pass"
-        return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what), trained)
+        return Resumption("", REPEATED_AFTER_RESUME.found(trained=saved.trained, what=what), trained)
     else:
         return None
     what = f"at least {count:,} batches of that pass are repeated"
-    return Resumption("", KINDS["repeated-after-resume"].found(trained=saved.trained, what=what), count)
+    return Resumption("", REPEATED_AFTER_RESUME.found(trained=saved.trained, what=what), count)
 
 
 def _is_order_of(earlier: _TrainedPass, pass_: _TrainedPass, resumed: DrawnBatch) -> bool:

@@ -11,34 +11,38 @@ import numpy as np
 
 from headrace.doctor.explain import TokensExplanation, ValueExplanation
 from headrace.doctor.explain.look import LeafPath, Look, LookedSample
-from headrace.doctor.explain.samples import LeafExplanation, spread
-from headrace.doctor.faults.fault_kinds import INTENDED, KINDS
-from headrace.doctor.faults.process_faults import loader_place
+from headrace.doctor.explain.samples import spread
+from headrace.doctor.faults.fault_kinds import INTENDED, Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
-from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import order_described, short_class
 
 _LEAST_SAMPLES = 50
 """Minimum number of samples whose order means anything."""
 _LABELS = ("equal", "class", "one-hot", "affine")
-_MOST_SHOWN = 4
 
 
-def class_order(
-    look: Look, explained: Mapping[LeafPath, LeafExplanation], loader: Mapping[str, Any]
-) -> Iterator[DataFault]:
+CLASS_ORDER = FaultKind(
+    "class-order",
+    "The training loader takes samples in their stored order, and {0} comes in {runs} runs of equal values for "
+    "{classes} classes; a random order of {looked} samples has about {expected:.0f}.",
+    "Pass shuffle=True to the training DataLoader, or a sampler that shuffles.",
+    "a sequential sampler, and fewer runs of equal labels than a quarter of what chance gives",
+)
+
+
+def class_order(look: Look, explained: Explained, loader: Mapping[str, Any]) -> Iterator[DataFault]:
     """Yield a training order that is the order of the classes: long runs of equal labels."""
     if not _is_sequential(loader):
         return
-    for path, labels in labels_of(look, explained):
+    for path, labels in _labels_of(look, explained):
         classes = len(set(map(str, labels)))
         runs = 1 + sum(one != other for one, other in pairwise(labels))
         expected = len(labels) * (1 - sum(count**2 for count in Counter(map(str, labels)).values()) / len(labels) ** 2)
         if len(labels) >= _LEAST_SAMPLES and classes > 1 and runs <= 2 * classes and runs < expected / 4:
-            yield KINDS["class-order"].found(path, runs=runs, classes=classes, looked=len(labels), expected=expected)
+            yield CLASS_ORDER.found(path, runs=runs, classes=classes, looked=len(labels), expected=expected)
 
 
-def labels_of(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[tuple[LeafPath, list[Any]]]:
+def _labels_of(look: Look, explained: Explained) -> Iterator[tuple[LeafPath, list[Any]]]:
     """Yield each leaf that a column explains, and the column's value of each sample that the loader takes."""
     for path, one in explained.items():
         by = one.by
@@ -47,9 +51,16 @@ def labels_of(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iter
             yield path, list(column) if look.chosen is None else [column[index] for index in look.chosen]
 
 
-def never_visited(
-    look: Look, explained: Mapping[LeafPath, LeafExplanation], loader: Mapping[str, Any]
-) -> Iterator[DataFault]:
+NEVER_VISITED = FaultKind(
+    "never-visited",
+    "drop_last leaves the last {count} of {looked} samples out of every epoch, since they are taken in their "
+    "stored order.",
+    "Pass shuffle=True, or leave out drop_last.",
+    "a sequential sampler with drop_last, and a length that the batch size does not divide",
+)
+
+
+def never_visited(look: Look, explained: Explained, loader: Mapping[str, Any]) -> Iterator[DataFault]:
     """Yield samples that `drop_last` leaves out of every epoch, since the order is always the same."""
     given = loader.get("batch_sampler") or {}
     options = given.get("attributes", {}) if short_class(given) == "BatchSampler" else {}
@@ -58,41 +69,23 @@ def never_visited(
         return
     left = length % size
     if left:
-        yield KINDS["never-visited"].found(count=left, looked=length)
-
-
-def same_order(session: Session) -> Iterator[DataFault]:
-    """Yield loaders whose DistributedSampler shuffled several passes by one epoch."""
-    for trainer in session.trainers:
-        for loader in trainer.loaders:
-            described = loader.facts.get("described") or {}
-            samplers = list(_samplers(described.get("sampler"))) + list(_samplers(described.get("batch_sampler")))
-            epochs = [one.sampler_epoch for one in trainer.passes if one.loader == loader.number]
-            is_one = len(epochs) > 1 and len(set(epochs)) == 1 and epochs[0] is not None
-            if is_one and any(map(_shuffles_by_epoch, samplers)):
-                what = f"DistributedSampler shuffled {len(epochs)} passes by the same epoch, {epochs[0]}"
-                yield KINDS["same-order"].found(what=what, place=loader_place(trainer, loader.number))
-                return
-
-
-def _samplers(described: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a described sampler and those within it."""
-    if isinstance(described, dict):
-        yield described
-        for inner in (described.get("attributes") or {}).values():
-            yield from _samplers(inner) if isinstance(inner, dict) else ()
-
-
-def _shuffles_by_epoch(sampler: Mapping[str, Any]) -> bool:
-    shuffles = (sampler.get("attributes") or {}).get("shuffle")
-    return short_class(sampler) == "DistributedSampler" and shuffles is True
+        yield NEVER_VISITED.found(count=left, looked=length)
 
 
 def _is_sequential(loader: Mapping[str, Any]) -> bool:
     return short_class(order_described(loader)) == "SequentialSampler"
 
 
-def duplicate_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+DUPLICATE_FILES = FaultKind(
+    "duplicate-files",
+    "{count} samples of {looked} {what}: {some}.",
+    "Remove the repeated rows or files, or use a sampler with weights if they should count more.",
+    "rows of the dataset's columns are equal in all columns, the path among them; `unless intended`, as to "
+    "show a class more often",
+)
+
+
+def duplicate_samples(look: Look, explained: Explained) -> Iterator[DataFault]:
     """Yield samples that are listed several times: all columns are equal, a path among them."""
     paths = [name for name, column in look.columns.items() if _names_files(look, name, column)]
     if not paths or look.is_stream:
@@ -102,11 +95,9 @@ def duplicate_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation])
     again = {row: count for row, count in rows.items() if count > 1}
     if again:
         at = list(look.columns).index(paths[0])
-        some = ", ".join(f"{row[at]} ({count} times)" for row, count in list(again.items())[:_MOST_SHOWN])
+        some = [f"{row[at]} ({count} times)" for row, count in again.items()]
         what = "are listed several times, with the same file and the same values"
-        yield KINDS["duplicate-files"].found(
-            certainty=INTENDED, count=len(again), looked=len(chosen), what=what, some=some
-        )
+        yield DUPLICATE_FILES.found(certainty=INTENDED, count=len(again), looked=len(chosen), what=what, some=some)
 
 
 def _names_files(look: Look, name: str, column: Sequence[Any]) -> bool:
@@ -120,7 +111,16 @@ def _names_files(look: Look, name: str, column: Sequence[Any]) -> bool:
     ) and any(each.places for each in look.samples)
 
 
-def substituted_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+SUBSTITUTED_SAMPLE = FaultKind(
+    "substituted-sample",
+    "{count} samples of {looked} that were looked at are made from the file of another sample, since their own "
+    "cannot be decoded or is missing: {some}.",
+    "Remove such files from the list; let __getitem__ raise, or count what it replaces.",
+    "the only decoded file of a sample is listed for another sample, while all other samples decode their own",
+)
+
+
+def substituted_samples(look: Look, explained: Explained) -> Iterator[DataFault]:
     """Yield samples for which a dataset returned another sample, since their own file cannot be decoded."""
     for column in () if look.is_stream else look.columns.values():
         rows = {each: index for index, each in enumerate(column) if isinstance(each, str)}
@@ -129,9 +129,8 @@ def substituted_samples(look: Look, explained: Mapping[LeafPath, LeafExplanation
         decoded = {each.index: _rows_decoded(each, rows) for each in spread(look.samples)}
         replaced = {index: found for index, found in decoded.items() if len(found) == 1 and found != {index}}
         if replaced and len(replaced) <= len(decoded) / 4 and all(decoded[i] == {i} for i in decoded.keys() - replaced):
-            shown = list(replaced.items())[:_MOST_SHOWN]
-            some = ", ".join(f"{column[index]} (made from {column[min(found)]})" for index, found in shown)
-            yield KINDS["substituted-sample"].found(count=len(replaced), looked=len(decoded), some=some)
+            some = [f"{column[index]} (made from {column[min(found)]})" for index, found in replaced.items()]
+            yield SUBSTITUTED_SAMPLE.found(count=len(replaced), looked=len(decoded), some=some)
             return
 
 
@@ -145,7 +144,16 @@ def _rows_decoded(sample: LookedSample, rows: Mapping[str, int]) -> set[int]:
     return found
 
 
-def attended_padding(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+ATTENDED_PADDING = FaultKind(
+    "attended-padding",
+    "{1} is one for all {length} tokens, although {0} {how} with padding ({pad_id}) in {count} of {looked} samples.",
+    "Use the tokenizer's own attention mask, or ids != pad_id.",
+    "a leaf next to padded token ids is one everywhere. Padding is what the tokenizer adds, or a number that "
+    "only fills up shorter rows",
+)
+
+
+def attended_padding(look: Look, explained: Explained) -> Iterator[DataFault]:
     """Yield attention masks that are one everywhere, although the tokens next to them are padded."""
     found = set[LeafPath]()
     for path, one in explained.items():
@@ -158,7 +166,7 @@ def attended_padding(look: Look, explained: Mapping[LeafPath, LeafExplanation]) 
                 found.add(other)
                 figures = {"length": ids[0].size, "pad_id": pad_id, "count": len(padded), "looked": len(look.samples)}
                 how = "begins" if end == 0 else "ends"
-                yield KINDS["attended-padding"].found(path, other, how=how, **figures)
+                yield ATTENDED_PADDING.found(path, other, how=how, **figures)
 
 
 def _padding(rows: Sequence[Any]) -> tuple[int, int | None]:

@@ -1,16 +1,19 @@
-"""Faults of values: channels in another order than their means, wrong scales, and numbers that are none."""
+"""Faults of values: wrong channels, scales and ranges, and numbers that are none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from headrace.doctor.explain import PictureExplanation
+from headrace.doctor.explain import PictureExplanation, PlaneExplanation, Sighting, explain_picture
 from headrace.doctor.explain.look import LeafPath, LeafValue, Look
-from headrace.doctor.explain.pictures import Array
-from headrace.doctor.explain.samples import LeafExplanation
-from headrace.doctor.faults.fault_kinds import KINDS
+from headrace.doctor.explain.masks import NEAREST, shown_values
+from headrace.doctor.explain.pictures import MOST_LEVELS, Array, sided
+from headrace.doctor.explain.samples import sightings, spread
+from headrace.doctor.faults.fault_kinds import INTENDED, MOST_SHOWN, Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
 
 _KNOWN = {
@@ -21,9 +24,37 @@ _KNOWN = {
 """Means and standard deviations of fractions, red first, that people normalise with."""
 _CLOSE = 2e-3
 RGB, BGR = (0, 1, 2), (2, 1, 0)
+_TOP = 255
+"""Largest 8-bit value."""
+_FULL = 1 << 15
+"""File value from which on its 16 bits are in use, as in photographs: then high bytes may be enough."""
+_LOSSES: dict[str, Callable[[Array], Array]] = {
+    "the high bytes of the file's 16-bit values": lambda source: source.astype(np.int64) >> 8,
+    "the file's values modulo 256": lambda source: source.astype(np.int64) & _TOP,
+    "the file's values up to 255": lambda source: source.clip(0, _TOP),
+}
+"""Conversions to 8 bits, by what a leaf then holds."""
+_HIGH = next(iter(_LOSSES))
+_EXACT = 0.05
+"""Maximum difference in levels of a leaf that was resampled after the loss, in floating point."""
+_MOST_SAMPLES = 4
+"""Number of samples that prove a loss."""
+_SATURATED = 0.002
+"""Minimum share of pixels that exceed a bound."""
+_NEAR = 1e-3
+_RATIOS = (255, 256, 257, 65535)
+"""Ratios of the scales of samples, of which some were divided by the maximum of 8 or 16 bits."""
 
 
-def channel_order(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+CHANNEL_ORDER = FaultKind(
+    "channel-order",
+    "{0} has its channels {order}, and is normalised by {name} means in the other order.",
+    "Convert with cv2.cvtColor(image, cv2.COLOR_BGR2RGB) before the normalisation, or reverse the means.",
+    "the channels of the file and the fitted means are in opposite orders",
+)
+
+
+def channel_order(look: Look, explained: Explained) -> Iterator[DataFault]:
     """Yield images whose channels are in the reverse order of the means that normalise them."""
     for path, by in _pictures(explained):
         for name, (mean, std) in list(_KNOWN.items())[:2]:
@@ -31,18 +62,27 @@ def channel_order(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> 
             stds = std if by.channels == BGR else std[::-1]
             if by.channels in (RGB, BGR) and _is_affine(by, [1 / (255 * each) for each in stds], _shifts(means, stds)):
                 order = "blue first" if by.channels == BGR else "red first"
-                yield KINDS["channel-order"].found(path, order=order, name=name)
+                yield CHANNEL_ORDER.found(path, order=order, name=name)
 
 
-def wrong_scale(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+NORMALIZED_TWICE = FaultKind(
+    "normalized-twice",
+    "{0} is {what}.",
+    "Scale to fractions once, and normalise once; look for a second Normalize or ToTensor, also in collate_fn.",
+    "the fitted scale and shift are those of two normalisations, of two divisions by 255, before or after a "
+    "normalisation, or of one normalisation without the division",
+)
+
+
+def wrong_scale(look: Look, explained: Explained) -> Iterator[DataFault]:
     """Yield images that are normalised twice, divided by 255 twice, or normalised without the division."""
     for path, by in _pictures(explained):
         for name, (mean, std) in _KNOWN.items():
             # means in either order, since channels may also be reversed
             for what in {**_wrong_ways(by, name, mean, std), **_wrong_ways(by, name, mean[::-1], std[::-1])}:
-                yield KINDS["normalized-twice"].found(path, what=what)
+                yield NORMALIZED_TWICE.found(path, what=what)
         if _is_affine(by, [1 / 255**2] * len(by.scale), [0.0] * len(by.scale)):
-            yield KINDS["normalized-twice"].found(path, what="divided by 255 twice")
+            yield NORMALIZED_TWICE.found(path, what="divided by 255 twice")
 
 
 def _wrong_ways(by: PictureExplanation, name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> dict[str, None]:
@@ -64,7 +104,15 @@ def _wrong_ways(by: PictureExplanation, name: str, mean: tuple[float, ...], std:
     return {what: None for what, (scale, shift) in ways.items() if _is_affine(by, scale, shift)}
 
 
-def non_finite(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[DataFault]:
+NON_FINITE = FaultKind(
+    "non-finite",
+    "{0} holds NaN or infinite values in {count} of {looked} samples that were looked at: {some}.",
+    "Leave such samples out, or mask the values before the loss.",
+    "values that are not finite, unless a leaf of zeros and ones marks them as invalid",
+)
+
+
+def non_finite(look: Look, explained: Explained) -> Iterator[DataFault]:
     """Yield leaves with NaN or infinite values that no leaf of the sample marks as invalid."""
     for path in explained:
         bad, looked = set[int](), {each.index for each in look.samples}
@@ -75,8 +123,7 @@ def non_finite(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Ite
                 if np.any(wrong) and not _is_marked(each.leaves.values(), np.asarray(wrong)):
                     bad.add(each.index)
         if bad:
-            some = ", ".join(map(str, sorted(bad)[:6]))
-            yield KINDS["non-finite"].found(path, count=len(bad), looked=len(looked), some=some)
+            yield NON_FINITE.found(path, count=len(bad), looked=len(looked), some=sorted(bad))
 
 
 def _is_marked(leaves: Iterable[LeafValue], wrong: Array) -> bool:
@@ -91,7 +138,7 @@ def _is_marked(leaves: Iterable[LeafValue], wrong: Array) -> bool:
     return False
 
 
-def _pictures(explained: Mapping[LeafPath, LeafExplanation]) -> Iterator[tuple[LeafPath, PictureExplanation]]:
+def _pictures(explained: Explained) -> Iterator[tuple[LeafPath, PictureExplanation]]:
     for path, one in explained.items():
         if isinstance(one.by, PictureExplanation) and len(one.by.channels) == 3 and not one.by.is_scaled_by_sample:
             yield path, one.by
@@ -107,3 +154,116 @@ def _is_affine(by: PictureExplanation, scale: list[float], shift: list[float]) -
         return False
     near_scale = np.allclose(by.scale, scale, rtol=_CLOSE, atol=0)
     return near_scale and np.allclose(by.shift, shift, rtol=_CLOSE, atol=_CLOSE * 255 * min(scale))
+
+
+CLIPPED = FaultKind(
+    "clipped",
+    "{0} {what}.",
+    "Read the file's own type (cv2.IMREAD_UNCHANGED, numpy.asarray of Pillow's image), convert to float before "
+    "any arithmetic, and divide all samples by the same number.",
+    "the leaf is explained by the files' high bytes, by their values modulo 256 or up to 255, or by two scales "
+    "255 times apart. `unless intended` if 16 bits are full, and at any other bound that no mask of valid "
+    "pixels shares",
+)
+
+
+def clipped(look: Look, explained: Explained) -> Iterator[DataFault]:
+    """Yield leaves that lose the range of their files: by 8 bits, by a bound, or by another scale in some samples."""
+    bounds = [one.by.far for one in explained.values() if isinstance(one.by, PlaneExplanation) and one.by.is_validity]
+    for path, one in explained.items():
+        found = None
+        if one.by is None:
+            found = _lost(look, path)
+        elif isinstance(one.by, PictureExplanation):
+            found = _scaled_apart(look, one.by)
+        elif isinstance(one.by, PlaneExplanation):
+            found = _saturated(one.by, one.seen)
+            if found is not None and any(far is not None and far.least <= found.bound * (1 + _NEAR) for far in bounds):
+                continue
+        if found is not None:
+            yield CLIPPED.found(path, what=found.what, certainty=found.certainty)
+
+
+class _Found(NamedTuple):
+    what: str
+    certainty: str = "certain"
+    bound: float = np.inf
+    """File value at which a leaf saturates."""
+
+
+def _lost(look: Look, path: LeafPath) -> _Found | None:
+    """Return the conversion to 8 bits that explains a leaf which the values of the file do not explain."""
+    chosen = spread(look.samples)
+    if any(not isinstance(each.leaves[path].value, np.ndarray) for each in chosen):
+        return None
+    for number in range(min(len(each.inputs) for each in chosen)):
+        for _, seen in sightings(path, number, chosen):
+            # files of small values lose nothing
+            wide = [each for each in seen if each.source.dtype != np.uint8 and each.source.max(initial=0) > _TOP]
+            for what, lose in _LOSSES.items() if len(wide) > 1 else ():
+                if _is_explained([_as_lost(each, lose) for each in wide[:_MOST_SAMPLES]]):
+                    most = max(float(each.source.max()) for each in wide)
+                    certainty = INTENDED if what == _HIGH and most >= _FULL else "certain"
+                    return _Found(f"holds {what}, which reach {most:g}", certainty)
+    return None
+
+
+def _as_lost(each: Sighting, lose: Callable[[Array], Array]) -> Sighting:
+    return replace(each, source=lose(np.nan_to_num(each.source)).astype(np.uint8))
+
+
+def _is_explained(seen: Sequence[Sighting]) -> bool:
+    """Return True if 8-bit sources explain leaves that hold no more values than 8 bits do, or explain them exactly."""
+    by = explain_picture(seen) if all(each.leaf.ndim in (2, 3) for each in seen) else None
+    if by is None or by.is_scaled_by_sample:
+        return False
+    is_coarse = all(len(np.unique(each.leaf)) <= _TOP + 1 for each in seen)
+    return by.levels <= (MOST_LEVELS if is_coarse else _EXACT)
+
+
+def _saturated(by: PlaneExplanation, seen: Sequence[Sighting]) -> _Found | None:
+    """Return the bound at which a leaf saturates. A window with two bounds is chosen on purpose."""
+    if by.is_validity or by.normalisation is not None or by.scale <= 0 or not seen:
+        return None
+    leaves = [sided(each.leaf, by.layout)[..., 0].astype(np.float64) for each in seen]
+    finite = [leaf[np.isfinite(leaf)] for leaf in leaves]
+    low, high = min(float(leaf.min()) for leaf in finite), max(float(leaf.max()) for leaf in finite)
+    near, above, below, most = _NEAR * (high - low), 0.0, 0.0, 0.0
+    for leaf, each, placement in zip(leaves, seen, by.placements, strict=True):
+        shown = shown_values(each.source, placement, by.filter or NEAREST[0], leaf.shape)
+        if shown is None:
+            return None
+        made = by.scale * shown.astype(np.float64) + by.shift
+        above = max(above, float(np.mean((made > high + near) & (leaf >= high - near))))
+        below = max(below, float(np.mean((made < low - near) & (leaf <= low + near))))
+        most = max(most, float(shown.max()))
+    if above < _SATURATED or below >= _SATURATED:
+        return None
+    bound = (high - by.shift) / by.scale
+    is_byte = abs(bound - _TOP) <= _NEAR * _TOP
+    what = (
+        f"saturates at the file's value {bound:g}, in up to {above:.0%} of a sample's pixels; the file reaches {most:g}"
+    )
+    return _Found(what, "certain" if is_byte else INTENDED, bound)
+
+
+def _scaled_apart(look: Look, by: PictureExplanation) -> _Found | None:
+    """Return the samples that lack the division by 255 which others have."""
+    if not by.is_scaled_by_sample:
+        return None
+    least = min(by.by_sample)
+    ratios = [
+        next((ratio for ratio in (1, *_RATIOS) if np.isclose(scale, ratio * least[0], rtol=_NEAR)), None)
+        if scale > 0 and abs(shift - least[1]) <= scale
+        else None
+        for scale, shift in by.by_sample
+    ]
+    if None in ratios or len(set(ratios)) != 2:
+        return None
+    indices = [each.index for each in spread(look.samples)]
+    apart = [index for index, ratio in zip(indices, ratios, strict=True) if ratio != 1]
+    some = ", ".join(map(str, apart[:MOST_SHOWN]))
+    return _Found(
+        f"has {max(filter(None, ratios))} times the scale of the others in {len(apart)} of {len(indices)} samples: "
+        f"{some}"
+    )

@@ -181,17 +181,7 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
 
 
 def _applied(path: Path | None, session: Session, prescription: Prescription | None) -> list[str]:
-    """Write the patch and return messages to print. The patch is empty if nothing is to be changed.
-
-    Faults of the data come before remedies of its speed: if any has a patch, the file has these alone.
-    """
-    mends = list(dict.fromkeys(one.patch for one in session.faults if one.patch))
-    if path is not None and mends:
-        if failed := _written("--apply", path, lambda: mends):
-            return failed
-        command = f"patch -p1 -i {shlex.quote(str(path.resolve()))}"
-        print(f"headrace: --apply: {path} mends the data, and applies by `{command}` here", file=sys.stderr)
-        return []
+    """Write the patch and return messages to print. The patch is empty if nothing is to be changed."""
     trial = session.loader_trial
     patch = "" if prescription is None else prescription.patch
     if path is not None and trial is not None:
@@ -240,9 +230,7 @@ def _drafted(path: Path | None, session: Session) -> list[str]:
         return [f"--draft: expected a new file to write, got {path} ({error.strerror or error})"]
     checks = sum(map(is_unsure, trial.parts))
     marked = f"{counted(checks, 'part')} to check, marked by comments" if checks else "no part to check"
-    print(
-        f"headrace: --draft: {path} has {marked}; `python {shlex.quote(str(path))}` compares samples", file=sys.stderr
-    )
+    print(f"headrace: --draft: {path} has {marked}; `headrace equal SCRIPT {path}` compares samples", file=sys.stderr)
     return []
 
 

@@ -83,12 +83,11 @@ def proved(outcome: ProofOutcome) -> str:
 
 
 def part_line(part: AdoptedPart) -> str:
-    """Return text such as `train.py:41 Resize(256) → hr.Resize(256) (check: …)`, without a note for exact parts."""
-    place = f"{part.place} " if part.place else ""
+    """Return text such as `Resize(256) → hr.Resize(256) (check: …)`, without a note for exact parts."""
     becomes = f" → {part.becomes}" if part.becomes else ""
     note = f": {part.note}" if part.note else ""
     sure = CERTAINTIES.get(part.certainty, part.certainty)
-    return f"{place}{part.part}{becomes}" + (f" ({sure}{note})" if sure else "")
+    return f"{part.part}{becomes}" + (f" ({sure}{note})" if sure else "")
 
 
 def title(remedy: Remedy) -> str:

@@ -73,8 +73,6 @@ class DataFault(msgspec.Struct):
     """Compared values, with their samples."""
     leaves: list[str] = []
     """Parts of a sample that it concerns."""
-    files: list[str] = []
-    """Some of the files that it concerns; equal ones in pairs."""
     place: str = ""
     """`file:line` of the iteration over the loader; empty if unknown."""
     mend: str = ""
@@ -82,12 +80,12 @@ class DataFault(msgspec.Struct):
     """Diff of the script; empty if it is not certain."""
 
 
-class AdoptedPart(msgspec.Struct):
+class AdoptedPart(msgspec.Struct, frozen=True):
     """Part of the script, and what does it where Headrace's Loader takes its place."""
 
     part: str
     place: str
-    """`view`, `output`, …"""
+    """Part of the module that it concerns: `fields`, `view`, `output` or `loader`."""
     becomes: str
     certainty: str
     """`exact`, `differs`, `check`, `python` or `no`."""
