@@ -20,7 +20,7 @@ from headrace.doctor.attach import (
 )
 from headrace.doctor.causes import Prescription, diagnose, prescribe
 from headrace.doctor.edits import files_here
-from headrace.doctor.faults import FaultPicture, resumption, session_faults
+from headrace.doctor.faults import FaultPicture, add_patches, resumption, session_faults
 from headrace.doctor.machine import MachineSampler
 from headrace.doctor.measure import Diagnosis, DiagnosisPlan
 from headrace.doctor.prove import DIGESTS, Prover, remedy_attempts
@@ -185,6 +185,7 @@ def _reported(
     if outputs.html is not None:
         pictures = _or_none(lambda: adopting.pictures(session.faults), "faults have no pictures: that failed") or {}
     session.faults += session_faults(session)
+    _or_none(lambda: add_patches(session, files_here()), "faults have no patches: that failed", progress)
     if asked.earlier is not None:
         compared = resumption(asked.earlier, session)
         session.faults += [] if compared.fault is None else [compared.fault]

@@ -8,6 +8,7 @@ from typing import Any
 from headrace.doctor.explain.look import Look
 from headrace.doctor.faults.evaluation_faults import augmented_evaluation, leaked_split
 from headrace.doctor.faults.fault_kinds import Explained
+from headrace.doctor.faults.fault_patches import add_patches
 from headrace.doctor.faults.fault_pictures import FaultPicture, fault_pictures
 from headrace.doctor.faults.geometry_faults import ignored_orientation, misaligned, misaligned_drawn
 from headrace.doctor.faults.label_faults import invented_labels
@@ -33,6 +34,7 @@ from headrace.doctor.session.model import Session
 
 __all__ = [
     "FaultPicture",
+    "add_patches",
     "fault_pictures",
     "find_faults",
     "leaked_split",

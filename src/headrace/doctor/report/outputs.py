@@ -181,7 +181,17 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
 
 
 def _applied(path: Path | None, session: Session, prescription: Prescription | None) -> list[str]:
-    """Write the patch and return messages to print. The patch is empty if nothing is to be changed."""
+    """Write the patch and return messages to print. The patch is empty if nothing is to be changed.
+
+    Faults of the data come before remedies of its speed: if any has a patch, the file has these alone.
+    """
+    mends = list(dict.fromkeys(one.patch for one in session.faults if one.patch))
+    if path is not None and mends:
+        if failed := _written("--apply", path, lambda: mends):
+            return failed
+        command = f"patch -p1 -i {shlex.quote(str(path.resolve()))}"
+        print(f"headrace: --apply: {path} mends the data, and applies by `{command}` here", file=sys.stderr)
+        return []
     trial = session.loader_trial
     patch = "" if prescription is None else prescription.patch
     if path is not None and trial is not None:

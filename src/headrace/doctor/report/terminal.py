@@ -95,6 +95,8 @@ def _put_faults(page: TerminalPage, faults: Sequence[DataFault], count: int) -> 
     for fault in faults:
         page.sentence(f"{fault.code} ({fault.certainty})  {fault.evidence}", lead="  • ")
         page.sentence(fault.mend, lead="    → ")
+        for line in fault.patch.expandtabs().splitlines():
+            page.code(line, indent=5)
 
 
 def _put_step(page: TerminalPage, step: StepSection) -> None:
