@@ -165,7 +165,7 @@ def test_what_is_no_column(held: dict[str, Any]) -> None:
 
 
 def test_a_library_that_may_not_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("polars", "pandas", "torch"):
+    for name in ("pandas", "torch"):
         monkeypatch.setitem(sys.modules, name, None)
     assert values_of(Sized(files=PATHS)) == {"files": PATHS}
 
@@ -188,12 +188,6 @@ def test_rows_that_a_library_read(tmp_path: Path) -> None:
     found = values_of(Sized(rows=rows, table=pyarrow.parquet.read_table(tmp_path / "a.parquet", memory_map=True)))
     assert found["rows.caption"] == list(TABLE.caption)
     assert found["table.image.path"] == PATHS
-
-
-@pytest.mark.leaks(reason="polars starts threads and their event loops for good")
-def test_a_polars_table() -> None:
-    pl = pytest.importorskip("polars")
-    assert values_of(Sized(df=pl.DataFrame({"path": PATHS, "label": LABELS}))) == {"df.path": PATHS, "df.label": LABELS}
 
 
 def test_a_dataset_of_hugging_face_in_its_own_order_undecoded(tmp_path: Path) -> None:

@@ -195,7 +195,6 @@ def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_impor
         *(module.partition(".")[0] for module in REMOTE_CALLS),
         "torchdata",
         "torchvision",
-        "deepspeed",
         "headrace",
         "nvidia",
         "safetensors",

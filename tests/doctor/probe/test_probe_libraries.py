@@ -14,8 +14,6 @@ from typing import Any
 import albumentations
 import cv2
 import h5py
-import imageio.v2
-import imageio.v3
 import numpy as np
 import pytest
 import tokenizers
@@ -148,14 +146,6 @@ def test_albumentations_by_transform(probed: LibraryProbe, pixels: Any) -> None:
     calls = probed.calls(lambda: transforms(image=pixels))
     assert calls == {"transform:Resize": 1, "transform:HorizontalFlip": 1, "transform:Normalize": 1}
     assert probed.result["image"].shape == (16, 16, 3)
-
-
-@pytest.mark.parametrize("module", [imageio.v2, imageio.v3], ids=["v2", "v3"])
-def test_imageio_is_one_decode(probed: LibraryProbe, files: Path, pixels: Any, module: Any) -> None:
-    calls = probed.calls(lambda: module.imread(files / "a.png"))
-    assert calls.pop("decode:imageio imread") == 1
-    assert set(calls) <= {"read:file"}
-    assert np.array_equal(probed.result, pixels)
 
 
 def test_tokenizers(probed: LibraryProbe) -> None:

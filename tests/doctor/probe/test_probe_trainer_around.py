@@ -174,34 +174,6 @@ def test_data_parallel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "4 devices" in notes(tmp_path)["data-parallel"]
 
 
-def test_deepspeeds_step_is_one_however_many_optimizers_it_calls(tmp_path: Path) -> None:
-    loop, other = Loop(), Loop()
-
-    class DeepSpeedEngine:
-        micro_batches = 0
-
-        def is_gradient_accumulation_boundary(self) -> bool:
-            return self.micro_batches % 2 == 1
-
-        def step(self) -> str:
-            if self.is_gradient_accumulation_boundary():
-                for optimizer in (loop.optimizer, other.optimizer, loop.optimizer):
-                    optimizer.step()
-            self.micro_batches += 1
-            return "stepped"
-
-    module = SimpleNamespace(DeepSpeedEngine=DeepSpeedEngine)
-    engine = DeepSpeedEngine()
-    with probed(tmp_path) as probe:
-        training_calls.install_deepspeed(probe.patches, probe.training, module)  # type: ignore[arg-type]
-        for batch in loader(24):
-            loop.loss(batch).backward()
-            assert engine.step() == "stepped"
-    steps = records(tmp_path, "step")
-    assert [kinds(step).count("b") for step in steps] == [2, 2, 2]
-    assert {kinds(step).strip("o") for step in steps} == {"bb"}
-
-
 def test_nothing_is_marked_or_read_while_a_graph_is_captured(tmp_path: Path) -> None:
     torch_ = _cuda_double()
     stream = CudaDevice(torch_)  # type: ignore[arg-type]

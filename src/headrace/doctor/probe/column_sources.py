@@ -1,6 +1,6 @@
 """Sequences in a dataset, read as columns: lists, arrays, and columns of tables.
 
-Objects of numpy, torch, pandas, polars and pyarrow are read through their own methods, if the process has imported the
+Objects of numpy, torch, pandas and pyarrow are read through their own methods, if the process has imported the
 library.
 """
 
@@ -158,8 +158,6 @@ def sequence_of(thing: Any, name: str) -> Column | None:
     elif _is_of(thing, "pandas", "Series", "Index"):
         by_place = thing.iloc if _is_of(thing, "pandas", "Series") else thing
         return Column(name, len(thing), lambda them: by_place[_span(them)].tolist())
-    elif _is_of(thing, "polars", "Series"):
-        return Column(name, len(thing), lambda them: thing[_span(them)].to_list())
     elif _is_of(thing, "pyarrow", "ChunkedArray", "Array"):
         is_small = not _is_struct(thing) and thing.nbytes <= MOST_BYTES * len(thing)
         return Column(name, len(thing), lambda them: [thing[one].as_py() for one in them]) if is_small else None
@@ -214,8 +212,6 @@ def members_of(thing: Any) -> dict[str, Any]:
     if _is_of(thing, "pandas", "DataFrame"):
         index = {} if _is_of(thing.index, "pandas", "RangeIndex") else {".index": thing.index}
         return {**_labelled((name, thing.iloc[:, place]) for place, name in enumerate(thing.columns)), **index}
-    if _is_of(thing, "polars", "DataFrame"):
-        return _labelled(zip(thing.columns, thing.get_columns()))
     if _is_of(thing, "pyarrow", "Table", "RecordBatch"):
         return _labelled(zip(thing.schema.names, thing.columns))
     if _is_of(thing, "pyarrow", "ChunkedArray", "Array") and _is_struct(thing):

@@ -14,15 +14,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from .column_sources import Column, sequence_of
 from .described_values import attributes_of
 from .random_generators import generators_held
-from .stored_bytes import stored_places
-
-if TYPE_CHECKING:
-    pass
 
 KEY = "__key__"
 _MOST_URLS, _MOST_ROWS = 100_000, 5_000_000
@@ -51,13 +47,6 @@ class RawSamples:
     def columns(self) -> list[Column]:
         """Return the columns of values that can be read without the samples' files."""
         return []
-
-    def places(self, names: Iterable[str], until: float) -> dict[str, Any]:
-        """Return where files hold the values of columns: the files, and the places by column and sample.
-
-        Empty if they are not known, or after a time.
-        """
-        return {}
 
 
 def raw_samples(dataset: Any, length: int | None) -> RawSamples | None:
@@ -201,12 +190,6 @@ class _TableRows(RawSamples):
         others = [name for name in self._table.schema.names if name not in self._names]
         found = [sequence_of(self._table[name], name) for name in others]
         return [one.picked(array("q", self._rows)) for one in found if one is not None]
-
-    def places(self, names: Iterable[str], until: float) -> dict[str, Any]:
-        files: dict[str, int] = {}
-        found = [stored_places(self._table[name], name, files, until) for name in names]
-        picked = [[one[row] for row in self._rows] for one in found] if all(found) else []
-        return {"files": list(files), "columns": picked} if picked else {}
 
 
 _BYTES = ("binary", "large_binary")

@@ -8,7 +8,6 @@ import time
 from math import inf
 from threading import current_thread
 from typing import TYPE_CHECKING, Any, Callable
-from weakref import WeakSet
 
 from .loader_sources import wait_until
 from .received_batches import FetchedBatch, ObservedPass
@@ -40,8 +39,6 @@ class LoopReplay:
         self.is_on = False
         self.loaders: dict[int, FeedingLoader] = {}
         """Loaders by number; their iterators are held."""
-        self.schedulers: WeakSet[Any] = WeakSet()
-        """Learning rate schedulers that raise beyond their end."""
         self.before_copies: list[Callable[[], None]] = []
         """Functions to call once, before the first copy is delivered."""
         self._passes = 0
@@ -107,8 +104,8 @@ class LoopReplay:
         """Return the number of steps for which the loop's passes have batches."""
         return min((one.source.left() / one.per_step for one in self.loaders.values()), default=inf)
 
-    def obstacle(self, steps: int) -> str:
-        """Return why replaying `steps` more steps would be wrong, or is impossible, in this process.
+    def obstacle(self) -> str:
+        """Return why replaying steps would be wrong, or is impossible, in this process.
 
         The text is half a sentence, or empty if nothing prevents the replay.
         """
@@ -123,14 +120,6 @@ class LoopReplay:
         for loader in self.loaders.values():
             if loader.cached is not None and loader.cached.why_not:
                 return loader.cached.why_not
-        for scheduler in self.schedulers:
-            total, at = getattr(scheduler, "total_steps", None), getattr(scheduler, "last_epoch", None)
-            if not isinstance(total, int) or not isinstance(at, int):
-                continue
-            # The loader would have ended before the scheduler. The scheduler steps after the step that has just ended.
-            a_step = at / max(state.steps_seen - 1, 1)
-            if at + a_step * (steps + 1) > total:
-                return f"{type(scheduler).__name__} ends after {total - at} more of its steps, and raises beyond that"
         return ""
 
     # Requests of the hooks.

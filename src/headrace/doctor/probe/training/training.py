@@ -72,8 +72,6 @@ class TrainingObserver:
         self.at_close: list[Callable[[], None]] = []
         """Functions called after a step is written, for periodic work."""
         self.at_finish: list[Callable[[], None]] = [self.windows.close]
-        self.seek: Callable[[], None] | None = None
-        """Function that searches for the source of batches, while none is known."""
         self._begin()
 
     def _begin(self) -> None:

@@ -162,7 +162,7 @@ class Windows:
         self._steps = replayed_steps(self._steps, self._state.settings.steps, self._step_s, room)
         vote = {
             "steps": self._steps,
-            "why_not": self._replay.obstacle(2 * (SETTLING_STEPS + self._steps)),
+            "why_not": self._replay.obstacle(),
             "feeds": bool(loaders),
             "works_ahead": works_ahead,
         }
