@@ -24,8 +24,8 @@ from headrace.doctor.adoption import Adoption, adopt
 from headrace.doctor.adoption.comparison import verified
 from headrace.doctor.explain.look import Look, read_look
 from headrace.doctor.measure import main_view_of
-from headrace.doctor.probe.raw_samples import raw_samples
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.raw_samples import raw_samples
+from headrace.doctor.probe.look.value_look import look_at_values
 
 COUNT = 24
 SIZE = (72, 96)

@@ -94,7 +94,7 @@ texts = sorted((DATA / "texts").glob("*.txt"))
 """
 )
 LOOK = """
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.value_look import look_at_values
 look_at_values(training, sys.argv[2])
 """
 SHUFFLED_TWICE = """

@@ -21,8 +21,8 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
 from headrace.doctor.explain import ValueExplanation, explain_value
-from headrace.doctor.probe.column_sources import Column
-from headrace.doctor.probe.columns import ColumnBudget, found_columns
+from headrace.doctor.probe.look.column_sources import Column
+from headrace.doctor.probe.look.columns import ColumnBudget, found_columns
 
 PATHS = [f"{name}/{number:03}.jpg" for number, name in enumerate(["cat", "dog", "elk"] * 4)]
 LABELS = [0, 1, 2] * 4

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image, ImageFilter, ImageOps
 
-from headrace.doctor.probe.own_transforms import told_by_calls, with_own_known
+from headrace.doctor.probe.look.held_objects import told_by_calls, with_own_known
 
 transforms = pytest.importorskip("torchvision.transforms")
 

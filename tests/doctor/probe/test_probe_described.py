@@ -11,7 +11,7 @@ import torch
 from probing import notes, probed, records
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SubsetRandomSampler
 
-from headrace.doctor.probe.described_values import MOST_LEVELS, attributes_of, described_loader
+from headrace.doctor.probe.look.objects import MOST_LEVELS, attributes_of, described_loader
 
 
 class Slotted:

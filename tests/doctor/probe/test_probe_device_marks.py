@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from made_sessions import process, read, write_evidence, write_settings
 
-from headrace.doctor.probe.device_marks import DeviceMarks
-from headrace.doctor.probe.training.closed_steps import device_records
+from headrace.doctor.probe.training.closed_steps import DeviceMarks, device_records
 
 
 @dataclass

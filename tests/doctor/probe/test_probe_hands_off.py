@@ -16,7 +16,7 @@ from probing import probed
 from torch.utils.data import DataLoader, IterableDataset
 from training_loops import pairs
 
-from headrace.doctor.probe.batch_shapes import bytes_and_shape
+from headrace.doctor.probe.look.leaves import bytes_and_shape
 
 ran: list[str] = []
 

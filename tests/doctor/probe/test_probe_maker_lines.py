@@ -16,9 +16,8 @@ import pytest
 
 from headrace.doctor.probe import stack_sampler as lines_module
 from headrace.doctor.probe.batch_production import ProducedBatch
-from headrace.doctor.probe.overhead import raise_
 from headrace.doctor.probe.stack_sampler import HUNG_NS, CodeLines, Stack, StackSampler, stack_of
-from headrace.doctor.probe.stages import Account, Stages
+from headrace.doctor.probe.stages import Account, Stages, raise_
 
 HERE = Path(__file__)
 DEADLINE_S = 20.0

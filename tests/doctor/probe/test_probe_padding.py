@@ -13,7 +13,7 @@ from probing import probed, records
 from torch.utils.data import DataLoader
 from training_loops import Loop
 
-from headrace.doctor.probe.batch_shapes import EVERY, MOST_TOKENS, counted
+from headrace.doctor.probe.look.leaves import EVERY, MOST_TOKENS, counted
 
 PAD = 0
 WIDTH = 12

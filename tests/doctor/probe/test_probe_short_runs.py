@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.doctor.probe.training.received_batches import FetchedBatch
+from headrace.doctor.probe.training.state import FetchedBatch
 from headrace.doctor.probe.training.step_limit import (
     FEWEST_REPLAYED,
     NARROW_AFTER,

@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
 
 def got(steps: StepTimeline, batch: Any, with_grad: bool = True) -> None:
-    steps.got(batch, with_grad)
+    steps.record_batch(batch, with_grad)
 
 
 class Script:

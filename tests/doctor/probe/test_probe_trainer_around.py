@@ -15,8 +15,8 @@ from probing import kinds, notes, probed, records
 from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
 
-from headrace.doctor.probe.device_marks import CudaDevice, DeviceMarks
-from headrace.doctor.probe.hooks import device, training_calls
+from headrace.doctor.probe.hooks import loop_calls, training_calls
+from headrace.doctor.probe.training.closed_steps import CudaDevice, DeviceMarks
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ from headrace.doctor.probe.hooks import device, training_calls
 def test_a_copy_to_a_device_is_a_span(tmp_path: Path, call: Any, is_copy: bool) -> None:
     loop = Loop()
     with probed(tmp_path) as probe:
-        device.install_copies(probe.patches, probe.training, torch)
+        loop_calls.install_copies(probe.patches, probe.training, torch)
         for batch in loader(12):
             result = call(batch[0])
             assert isinstance(result, torch.Tensor)
@@ -53,7 +53,7 @@ def test_tables_of_methods_still_know_the_ones_that_are_hooked(tmp_path: Path) -
     """As torchvision's tensors and torch's own uninitialised parameters keep them."""
     before = torch.Tensor.to, torch.Tensor.cuda
     with probed(tmp_path) as probe:
-        device.install_copies(probe.patches, probe.training, torch)
+        loop_calls.install_copies(probe.patches, probe.training, torch)
         after = torch.Tensor.to, torch.Tensor.cuda
         assert all(method in set(before) for method in after)
         assert all(method in set(after) for method in before)
@@ -182,7 +182,7 @@ def test_nothing_is_marked_or_read_while_a_graph_is_captured(tmp_path: Path) -> 
     with probed(tmp_path) as probe:
         graph = SimpleNamespace(capture_begin=lambda: None, capture_end=lambda: None)
         owner = type("Graph", (), {"capture_begin": lambda _: None, "capture_end": lambda _: None})
-        device.watch_captures(probe.patches, probe.training, stream, owner)
+        loop_calls.watch_captures(probe.patches, probe.training, stream, owner)
         graph = owner()
         marks.mark("p")
         marks.close(0)

@@ -21,7 +21,7 @@ from headrace.doctor import probe as probe_package
 from headrace.doctor.causes import diagnose
 from headrace.doctor.probe.hooks import dataloader, hooks_of
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.training.received_batches import ObservedPass
+from headrace.doctor.probe.training.state import ObservedPass
 from headrace.doctor.session import read_session
 from headrace.doctor.session.model import CommandOutcome
 

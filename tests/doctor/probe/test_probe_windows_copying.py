@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from headrace.doctor.probe.training.received_batches import Uncopyable, copied
+from headrace.doctor.probe.training.loader_sources import Uncopyable, copied
 
 Pair = namedtuple("Pair", "inputs targets")
 

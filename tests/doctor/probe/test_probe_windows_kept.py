@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from headrace.doctor.probe.training.received_batches import IN_WARMUP, MOST_CACHED, CachedBatches
+from headrace.doctor.probe.training.loader_sources import IN_WARMUP, MOST_CACHED, CachedBatches
 
 ROOM = 1 << 30
 

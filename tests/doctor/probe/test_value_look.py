@@ -20,8 +20,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from headrace.doctor.explain.look import Look, read_look
-from headrace.doctor.probe import value_look
-from headrace.doctor.probe.value_look import LATE, look_at_values, look_within
+from headrace.doctor.probe.look import value_look
+from headrace.doctor.probe.look.value_look import LATE, look_at_values, look_within
 
 COUNT = 12
 

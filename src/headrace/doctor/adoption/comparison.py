@@ -18,7 +18,7 @@ from headrace.compare import EpochObservation, Judgement, LoaderObservation, as_
 from headrace.doctor.adoption.script_start import only_rank, script_loader
 from headrace.doctor.attach import trackers_offline
 from headrace.doctor.explain.look import Look, LookedSample, path_text, read_look
-from headrace.doctor.probe.value_look import LOOK_FILE, look_at_values
+from headrace.doctor.probe.look.value_look import LOOK_FILE, look_at_values
 from headrace.doctor.session import session_folder
 from headrace.errors import UsageError
 

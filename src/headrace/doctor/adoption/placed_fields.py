@@ -11,7 +11,7 @@ from headrace.doctor.adoption.leaf_fields import MadeField
 from headrace.doctor.adoption.recipe import Certainty, RecipePart
 from headrace.doctor.explain import LeafPlacement
 from headrace.doctor.explain.look import LeafPath
-from headrace.doctor.probe.own_transforms import READ
+from headrace.doctor.probe.look.held_objects import READ
 
 _SAME_PLACE = 0.02
 """Maximum distance between the windows of fields that draw together, as a share of the file's sides."""

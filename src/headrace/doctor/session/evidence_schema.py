@@ -46,11 +46,10 @@ class NameLine:
         "opencv_threads (`null` where OpenCV was not called), parallel_backend (torch's: `OpenMP`), wait_policy (of "
         "OpenMP's threads, if a variable of the environment sets it: `OMP_WAIT_POLICY=passive`), device (its name, "
         "`null` where CUDA was not used). Of a process that trains warmup_steps, once the probe has chosen them, and "
-        "window (the window "
-        "that has begun: the last says in which the process ended). draws: true once samples draw random numbers from "
-        "the "
-        "shared generator of torch, numpy or Python, where settings ask for `digests`. replica_inputs: `leaves` as in "
-        "`first`, of the first two inputs of a DistributedDataParallel model over all ranks.",
+        "window (the window that has begun: the last says in which the process ended). draws: true once samples draw "
+        "random numbers from the shared generator of torch, numpy or Python in the first two batches of a fetcher. "
+        "replica_inputs: `leaves` as in `first`, of the first two inputs of a DistributedDataParallel model over all "
+        "ranks.",
     },
 )
 @dataclass

@@ -10,12 +10,11 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..first_batches import ReplicaInputs
+from ..look.digests import ReplicaInputs
 from . import (
+    batch_making,
     batch_sources,
     dataloader,
-    device,
-    fetchers,
     file_libraries,
     image_libraries,
     lifecycle,
@@ -23,7 +22,6 @@ from . import (
     own_loaders,
     remote_libraries,
     training_calls,
-    worker_queues,
 )
 
 if TYPE_CHECKING:
@@ -48,13 +46,13 @@ def hooks_of(probe: Probe) -> list[Hook]:
     loaders = (patches, training)
     inputs = None if probe.settings.observe else ReplicaInputs(evidence, clock)
     fetches = (timer, batches, training, None if probe.settings.observe else evidence)
-    workers = (worker_queues.install_workers, patches, batches, evidence, clock, fault)
+    workers = (batch_making.install_workers, patches, batches, evidence, clock, fault)
     return [
         _hook("sys", lifecycle.install_exit, last),
         _hook("os", lifecycle.install_forks, patches, probe.forking, fault),
         _hook("torch", lifecycle.install_torch, patches, evidence, last, clock, probe.note, write_facts),
         _hook("torch", training_calls.install_optimizers, patches, training, last),
-        _hook("torch", device.install_device, patches, training, write_facts),
+        _hook("torch", loop_calls.install_device, patches, training, write_facts),
         _hook("torch", training_calls.install_end, training),
         _hook("torch", loop_calls.install_model_calls, patches, training, inputs),
         _hook("torch", loop_calls.install_reads, patches, training),
@@ -82,7 +80,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
             for module in batch_sources.SOURCE_LIBRARIES
         ),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),
-        _hook("torch.utils.data._utils.fetch", fetchers.install_fetchers, *fetches),
+        _hook("torch.utils.data._utils.fetch", batch_making.install_fetchers, *fetches),
         _hook("torch.utils.data._utils.worker", *workers),
         _hook("torchdata.stateful_dataloader.worker", *workers),
         *library_hooks_of(probe),

@@ -10,12 +10,12 @@ from threading import get_ident
 from types import ModuleType
 from typing import Any, Callable, NamedTuple
 
-from ..batch_shapes import BatchShapes
+from ..look.leaves import BatchShapes
 from ..patches import Followed, Function, Patches
 from ..stack_sampler import call_site
 from ..training.loader_sources import HeldIterator
-from ..training.received_batches import FetchedBatch, ObservedPass
 from ..training.replay import is_grad_enabled, replayed
+from ..training.state import FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 
 
@@ -168,15 +168,10 @@ class SourceCalls:
         batch = FetchedBatch(
             source.pass_.number, source.pass_.index + 1, start, end, None, None, None, None, size, shape
         )
-        self._training.got(batch, with_grad)
+        self._training.record_batch(batch, with_grad)
         if with_grad:
-            self._training.looked.fed_by(source.pass_)
-        if with_grad and self._training.windows.is_keeping:
-            begun = now()
             held = HeldIterator(source, source.pass_, self._take)
-            self._training.windows.keep(lambda: held, source.pass_, given, batch)
-            self._training.costs.since(begun)
-            self._training.work.restart(now())
+            self._training.feed(source.pass_, given, batch, lambda: held)
         return source
 
     def _take(self, source: _SourcePass, pass_: ObservedPass) -> FetchedBatch:

@@ -10,16 +10,16 @@ from threading import current_thread, get_ident
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
-from ..batch_shapes import BatchShapes, PaddingLooks
-from ..described_values import described_loader, sampler_epoch
+from ..look.leaves import BatchShapes, PaddingLooks
+from ..look.objects import described_loader, sampler_epoch
 from ..patches import Function, Patches
 from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
 from ..training.loader_sources import HeldIterator
-from ..training.received_batches import ATTRIBUTE, FetchedBatch, ObservedPass
 from ..training.replay import replayed, replayed_elsewhere
+from ..training.state import ATTRIBUTE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
-from .worker_queues import hook_iterator, hook_queues
+from .batch_making import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence file that describes it, and its number there."""
@@ -134,7 +134,7 @@ class LoaderHooks:
         training = self._training
         try:
             with_grad = self._is_grad_enabled()
-            start = training.ask()
+            start = training.batch_requested()
             others = others_cpu_ns() if pass_.has_workers else 0  # without workers, they may help to make the batch
             training.readers[get_ident()] = pass_.reader
         except Exception as error:
@@ -146,35 +146,27 @@ class LoaderHooks:
             self._not_received(pass_, reason, start, with_grad)
             raise
         try:
-            end = training.received()
+            end = training.batch_returned()
             training.readers.pop(get_ident(), None)
             others = others_cpu_ns() - others if pass_.has_workers else 0
             received = self._received(iterator, pass_, batch, start, end)
             if pass_.has_workers:
                 received = received._replace(others_cpu=max(others, 0))  # two clocks differ by a microsecond
-            training.got(received, with_grad)
+            training.record_batch(received, with_grad)
             if with_grad:
-                self._keep(original, iterator, pass_, batch, received)
+                self._feed(original, iterator, pass_, batch, received)
         except Exception as error:
             training.fail("next", error)
         return batch
 
-    def _keep(self, original: Function, iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
-        """Count the batch, and let the windows store it and its iterator, while they collect any."""
-        self._training.looked.fed_by(pass_)
-        if not self._training.windows.is_keeping:
-            return
-        begun = now()
-
+    def _feed(self, original: Function, iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         def take(iterator: Any, pass_: ObservedPass) -> FetchedBatch:
             """Take the next batch without delivering it to the script."""
             start = now()
             batch = self._read(original, iterator, pass_)
             return self._received(iterator, pass_, batch, start, now())
 
-        self._training.windows.keep(lambda: HeldIterator(iterator, pass_, take), pass_, batch, received)
-        self._training.costs.since(begun)
-        self._training.work.restart(now())
+        self._training.feed(pass_, batch, received, lambda: HeldIterator(iterator, pass_, take))
 
     def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Call `original` while the calling thread reads for this pass."""
@@ -187,7 +179,7 @@ class LoaderHooks:
     def _not_received(self, pass_: ObservedPass, reason: BaseException, start: int, with_grad: bool) -> None:
         training = self._training
         try:
-            training.received()
+            training.batch_returned()
             training.readers.pop(get_ident(), None)
             if isinstance(reason, StopIteration):
                 training.pass_ended(pass_.number, start, with_grad)
@@ -200,8 +192,8 @@ class LoaderHooks:
         batch = self._read(original, iterator, pass_)
         try:
             received = self._received(iterator, pass_, batch, start, now())
-            training.got_elsewhere(received, current_thread().name)
-            self._keep(original, iterator, pass_, batch, received)
+            training.record_other_thread(received, current_thread().name)
+            self._feed(original, iterator, pass_, batch, received)
         except Exception as error:
             training.fail("next", error)
         return batch

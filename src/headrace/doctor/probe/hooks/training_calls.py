@@ -13,8 +13,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Callable
 
 from ..evidence_file import LastRecords
-from ..overhead import NOBODY
 from ..patches import Function, Patches
+from ..stages import NOBODY
 from ..training.steps import BACKWARD, CLOSURE, COLLECTIVE, OPTIMIZER
 from ..training.training import TrainingObserver, now
 

@@ -1,21 +1,20 @@
-"""Steps that have ended, and the work due when a step is closed."""
+"""Steps that have ended: the work due when a step is closed, their records, and their marks on the device's stream."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable
 
-from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
+from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
 from ..settings import CoreUse, core_use
 from .state import TrainingState
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
-    from ..device_marks import DeviceMarks
-    from ..overhead import TrainingCost
     from ..settings import SessionClock
-    from .received_batches import FetchedBatch
+    from .state import FetchedBatch
     from .steps import OptimizerStep
 
 now = time.monotonic_ns
@@ -35,11 +34,14 @@ class ClosedSteps:
     ) -> None:
         """`closed` receives each closed step. `at_close` functions are called after a step is written."""
         self._state, self._closed, self._batches, self._at_close = state, closed, batches, at_close
-        self._writer = StepWriter(state.evidence, state.clock, state.costs, lambda: batches.cost.total_ns)
         self.is_stamped = False
         """True if the time at which the open step's own gradients are done should be recorded."""
         self._used: CoreUse | None = None
         """Core use up to the last closed step. Not read in an observed run, which should cost next to nothing."""
+        self._unwritten: list[OptimizerStep] = []
+        self._written_at = 0
+        self._production_ns = 0
+        """Cost of batch production when last taken."""
 
     def close(self, step: OptimizerStep) -> None:
         """Close a step and do the work that is due."""
@@ -48,13 +50,13 @@ class ClosedSteps:
         if not state.settings.observe:  # every step is closed equally long after its end
             used, self._used = self._used, core_use(end - step.start)
             step.use = None if used is None else self._used.us_since(used)
-        self._writer.closed(step)
+        self._unwritten.append(step)
         if state.marks is not None:
             state.marks.close(step.number)
         if state.limit.settle(step.number, state.steps.gets):
             self._agree_on_warmup()
             state.evidence.write(("facts", state.clock.now_us(), {"warmup_steps": state.limit.warmup}))
-        if self._writer.is_due(end):
+        if len(self._unwritten) >= MOST_HELD or end - self._written_at >= LONGEST_HELD_NS:
             self.write()
         self._closed(step)
         if state.steps.optimizers > 1:
@@ -77,15 +79,25 @@ class ClosedSteps:
             state.costs.measured_ns -= now() - begun  # waiting for other ranks is part of the measured time
 
     def write(self, is_over: bool = False) -> None:
-        """Write the closed steps and the batches that nothing will take over; all batches if `is_over`."""
-        state = self._state
-        beside = [batch_record(state.clock, "fetch", batch) for batch in state.elsewhere.left(is_over)]
+        """Write the closed steps with their share of the hooks' cost, and the batches that nothing will take over.
+
+        All batches are written if `is_over`.
+        """
+        state, clock = self._state, self._state.clock
+        others = [batch_record(clock, "fetch", batch) for batch in state.elsewhere.left(is_over)]
         if state.marks is not None:
-            beside += device_records(state.marks)
-        beside += state.work.records(now(), state.clock.now_us(), is_over)
+            others += device_records(state.marks)
+        others += state.work.records(now(), clock.now_us(), is_over)
         state.costs.measured_ns += state.work.cost_ns()
-        beside += self._batches.collections.records(state.clock.now_us())
-        self._writer.write(beside)
+        others += self._batches.collections.records(clock.now_us())
+        before, self._production_ns = self._production_ns, self._batches.cost.total_ns
+        cost_ns = state.costs.take() + self._production_ns - before
+        share = round(cost_ns / 100) // max(len(self._unwritten), 1)
+        steps, self._unwritten = self._unwritten, []
+        self._written_at = now()
+        records = [record for step in steps for record in step_records(clock, step, share)]
+        if records or others:
+            state.evidence.write(*records, *others)
 
     def write_batches(self, step: OptimizerStep) -> None:
         self._state.evidence.write(*batch_records(self._state.clock, step))
@@ -149,39 +161,98 @@ def device_records(marks: DeviceMarks) -> list[Record]:
     return records
 
 
-class StepWriter:
-    """Closed steps of one training thread, written with their share of the hooks' cost."""
+Marks = list[tuple[str, float]]
+"""Kind, and microseconds since the first mark of the process."""
+STEP_BEGINS, STEP_ENDS = "s", "p"
 
-    def __init__(
-        self, evidence: EvidenceFile, clock: SessionClock, costs: TrainingCost, production_ns: Callable[[], int]
-    ) -> None:
-        """`production_ns` returns the probe's cost to batch production in this process."""
-        self._evidence = evidence
-        self._clock = clock
-        self._costs = costs
-        self._production_ns = production_ns
-        self._unwritten: list[OptimizerStep] = []
-        self._written_at = 0
-        self._taken_ns = 0
-        """Cost of batch production when last taken."""
 
-    def closed(self, step: OptimizerStep) -> None:
-        self._unwritten.append(step)
+class CudaDevice:
+    """The CUDA stream of the first optimizer step. Its marks are timing events, and querying a mark never blocks.
 
-    def is_due(self, now: int) -> bool:
-        """Return True if steps have been held back long enough."""
-        return len(self._unwritten) >= MOST_HELD or now - self._written_at >= LONGEST_HELD_NS
+    Work on another stream, such as a prefetcher's copy, gets no mark, since times of two streams have no common order.
+    """
 
-    def write(self, beside: list[Record]) -> None:
-        """Write the closed steps and the records in `beside`."""
-        share = round(self._take_cost() / 100) // max(len(self._unwritten), 1)
-        steps, self._unwritten = self._unwritten, []
-        self._written_at = time.monotonic_ns()
-        records = [record for step in steps for record in step_records(self._clock, step, share)]
-        if records or beside:
-            self._evidence.write(*records, *beside)
+    def __init__(self, torch: ModuleType) -> None:
+        self._cuda = torch.cuda
+        self._is_capturing = torch.cuda.is_current_stream_capturing
+        self._stream: Any = None
+        self.captures = 0
+        """Number of CUDA graphs being captured, in any thread. The driver forbids queries during a capture."""
 
-    def _take_cost(self) -> int:
-        """Return the probe's ns in the training thread since the last call, batch production included."""
-        before, self._taken_ns = self._taken_ns, self._production_ns()
-        return self._costs.take() + self._taken_ns - before
+    def follow(self) -> None:
+        """Follow the current stream, if none is followed. Called when an optimizer steps."""
+        if self._stream is None:
+            self._stream = self._cuda.current_stream()
+
+    def record(self, spare: Any) -> Any:
+        """Record a mark after all work queued so far, reusing `spare` if given; None if no mark is allowed now."""
+        if self._stream is None or self.captures or self._is_capturing():
+            return None
+        if self._cuda.current_stream() != self._stream:
+            return None
+        event = self._cuda.Event(enable_timing=True) if spare is None else spare
+        event.record(self._stream)
+        return event
+
+    def is_done(self, mark: Any) -> bool:
+        """Return True if the device has passed the mark. Never blocks."""
+        return not self.captures and bool(mark.query())
+
+    def elapsed_us(self, earlier: Any, later: Any) -> float:
+        return float(earlier.elapsed_time(later)) * 1000.0
+
+
+class DeviceMarks:
+    """Marks of the open step, and of the steps that the device has not passed yet.
+
+    Nothing here waits for the device: a step's marks are read once the last of them is done. If the device falls more
+    than `most_steps` behind, no marks are set until it has caught up. The mark that ends a step begins the next.
+    """
+
+    def __init__(self, device: CudaDevice, most_steps: int = 32, most_marks: int = 128) -> None:
+        self.device = device
+        self._most_steps = most_steps
+        self._most_marks = most_marks
+        self._spares: list[Any] = []
+        self._step: list[tuple[str, Any]] = []
+        self._waiting: list[tuple[int, list[tuple[str, Any]]]] = []
+        self._last_read: Any = None
+        self._last_read_us = 0.0
+
+    def mark(self, kind: str) -> None:
+        if len(self._step) >= self._most_marks or len(self._waiting) >= self._most_steps:
+            return
+        mark = self.device.record(self._spares.pop() if self._spares else None)
+        if mark is None:
+            return
+        if not self._step:
+            self._step.append((STEP_BEGINS, mark))
+        self._step.append((kind, mark))
+
+    def close(self, number: int) -> None:
+        """Close the step: its marks are complete up to the last end of an optimizer."""
+        marks = self._step
+        end = max((position for position, (kind, _) in enumerate(marks) if kind == STEP_ENDS), default=-1) + 1
+        if not end:
+            self._step = []
+            return
+        self._step = [(STEP_BEGINS, marks[end - 1][1]), *marks[end:]]
+        self._waiting.append((number, marks[:end]))
+
+    def read(self) -> list[tuple[int, Marks]]:
+        """Return the steps that the device has passed since the last call."""
+        done: list[tuple[int, Marks]] = []
+        while self._waiting and self.device.is_done(self._waiting[0][1][-1][1]):
+            number, marks = self._waiting.pop(0)
+            done.append((number, [(kind, self._since_first(mark)) for kind, mark in marks]))
+        return done
+
+    def _since_first(self, mark: Any) -> float:
+        """Return the time since the first mark, summed mark by mark: the device reports long times in few digits."""
+        if self._last_read is None:
+            self._last_read = mark
+        elif mark is not self._last_read:
+            self._last_read_us += self.device.elapsed_us(self._last_read, mark)
+            self._spares.append(self._last_read)
+            self._last_read = mark
+        return self._last_read_us

@@ -10,12 +10,11 @@ from threading import current_thread
 from typing import TYPE_CHECKING, Any, Callable
 
 from .loader_sources import wait_until
-from .received_batches import FetchedBatch, ObservedPass
+from .state import FetchedBatch, ObservedPass
 
 if TYPE_CHECKING:
     from .loader_sources import FeedingLoader
-    from .received_batches import ObservedPass
-    from .state import TrainingState
+    from .state import ObservedPass, TrainingState
 
 now = time.monotonic_ns
 UNTOLD_PAUSE_S = 0.5
@@ -219,14 +218,14 @@ def replayed(training: Any, pass_: ObservedPass, otherwise: Callable[[], Any]) -
         StopIteration: The pass is over.
     """
     try:
-        start = training.ask()
+        start = training.batch_requested()
         batch = training.replay.take(pass_, start)
-        copy = FetchedBatch(pass_.number, None, start, training.received())
+        copy = FetchedBatch(pass_.number, None, start, training.batch_returned())
         if batch is not OVER:
             gap = training.replay.gap_before(copy.start)
             if gap is not None:
                 training.state.steps.leave_out(*gap)
-            training.got(copy, is_grad_enabled())
+            training.record_batch(copy, is_grad_enabled())
     except Exception as error:
         training.thread.is_fetching = False
         training.windows.close()
@@ -247,7 +246,7 @@ def replayed_elsewhere(training: Any, pass_: ObservedPass, otherwise: Callable[[
     start = now()
     try:
         batch = training.replay.copy(pass_)
-        training.got_elsewhere(FetchedBatch(pass_.number, None, start, now()), current_thread().name)
+        training.record_other_thread(FetchedBatch(pass_.number, None, start, now()), current_thread().name)
     except Exception:  # the window has ended meanwhile
         return otherwise()
     return batch

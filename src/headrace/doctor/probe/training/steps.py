@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from .received_batches import FetchedBatch
+    from .state import FetchedBatch
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
 WORK, UNSOURCED, AHEAD = "d", "n", "f"
@@ -136,7 +136,7 @@ class StepTimeline:
             self._events.append(event)
         return step
 
-    def got(self, batch: FetchedBatch, with_grad: bool) -> None:
+    def record_batch(self, batch: FetchedBatch, with_grad: bool) -> None:
         gets = self.note(PassEvent(GOT, batch.pass_, batch.start, batch.end, with_grad)).gets
         if len(gets) >= self._most_gets:  # the oldest belong to a long evaluation
             del gets[: self._most_gets // 4]

@@ -8,12 +8,10 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
-from ..overhead import NOBODY
+from ..stages import NOBODY
 from .closed_steps import ClosedSteps
-from .loader_sources import LookedLoader
-from .received_batches import FetchedBatch, QueueReader
 from .replay import LoopReplay
-from .state import TrainingState
+from .state import FetchedBatch, LookedLoader, QueueReader, TrainingState
 from .step_limit import StepsMeasured
 from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, PassEvent
 from .windows import Windows
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
     from ..patches import Fault
     from ..settings import ProbeSettings, SessionClock
+    from .loader_sources import HeldIterator
+    from .state import ObservedPass
 
 now = time.monotonic_ns
 MARKED_COPIES = 4
@@ -102,7 +102,7 @@ class TrainingObserver:
         if self.thread.is_its_thread():
             self.thread.is_fetching = False
 
-    def ask(self) -> int:
+    def batch_requested(self) -> int:
         """Return the time at which the training thread requests a batch."""
         begun = now()
         self.work.end(begun, self.state.steps)
@@ -113,7 +113,7 @@ class TrainingObserver:
         self.costs.measured_ns += start - begun
         return start
 
-    def received(self) -> int:
+    def batch_returned(self) -> int:
         """Return the time at which the batch arrives, or the pass ends."""
         end = now()
         self.thread.is_fetching = False
@@ -128,16 +128,16 @@ class TrainingObserver:
         `got(given, start, end)` receives the result. Errors of the call propagate unchanged.
         """
         try:
-            start = self.ask()
+            start = self.batch_requested()
         except Exception as error:
             self.fail(where, error)
             return call()
         try:
             given = call()
         except BaseException:
-            self._guarded(where, self.received)
+            self._guarded(where, self.batch_returned)
             raise
-        self._guarded(where, lambda: got(given, start, self.received()))
+        self._guarded(where, lambda: got(given, start, self.batch_returned()))
         return given
 
     def _guarded(self, where: str, call: Callable[[], object]) -> None:
@@ -152,24 +152,33 @@ class TrainingObserver:
         self.state.steps.note(PassEvent(ENDED, number, start, end, with_grad))
         self.evidence.write(("last", number, self.clock.us(start), (end - start) // 1000))
 
-    def got_elsewhere(self, batch: FetchedBatch, thread: str) -> None:
+    def record_other_thread(self, batch: FetchedBatch, thread: str) -> None:
         self.elsewhere.add(batch)
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
-    def took_over(self, batch: FetchedBatch | None, start: int, end: int) -> None:
+    def adopt_batch(self, batch: FetchedBatch | None, start: int, end: int) -> None:
         """Record a batch that the training thread takes over from another thread."""
         if batch is not None and self.elsewhere.take(batch):
-            self.got(batch._replace(start=start, end=end), True)
+            self.record_batch(batch._replace(start=start, end=end), True)
 
-    def got(self, batch: FetchedBatch, with_grad: bool) -> None:
+    def record_batch(self, batch: FetchedBatch, with_grad: bool) -> None:
         """Record a batch of the training thread, which begins work on it."""
-        self.state.steps.got(batch, with_grad)
+        self.state.steps.record_batch(batch, with_grad)
         step = self.state.steps.step
         if not self.state.steps_seen and step is not None:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
             if is_due or len(step.gets) >= FLUSH_GETS:
                 self.closed.write_batches(step)
         self.work.begin(WORK, now(), self.thread.observed, with_grad)
+
+    def feed(self, pass_: ObservedPass, batch: Any, received: FetchedBatch, source: Callable[[], HeldIterator]) -> None:
+        """Count a batch that feeds training, and let the windows store it and its source while they collect any."""
+        self.looked.fed_by(pass_)
+        if self.windows.is_keeping:
+            begun = now()
+            self.windows.keep(source, pass_, batch, received)
+            self.costs.since(begun)
+            self.work.restart(now())
 
     def rework(self) -> None:
         """Begin work on earlier batches that a pipeline behind a loader transforms, if in the training thread."""
@@ -185,8 +194,7 @@ class TrainingObserver:
         """End the work on a batch in the training thread: the forward pass begins."""
         end = now()
         self.work.called(end, self.state.steps)
-        if self.state.marks is not None:
-            self.state.marks.mark("m")
+        self._mark("m")
         self.costs.since(end)
 
     def enter(self, kind: str, mark: str = "") -> bool:
@@ -238,8 +246,7 @@ class TrainingObserver:
         try:
             if self.state.steps.step is not None:
                 self.state.steps.step.ready = now()
-            if self.state.marks is not None:
-                self.state.marks.mark("g")
+            self._mark("g")
         except Exception as error:
             self.fail("gradients", error)
 
@@ -303,8 +310,7 @@ class TrainingObserver:
     def _step_ended(self) -> None:
         self.state.steps_seen += 1
         self.work.resume(now(), self.thread.observed)
-        if self.state.marks is not None:
-            self.state.marks.mark("p")
+        self._mark("p")
         if not self.counter.passes and not self.elsewhere.threads:
             self.work.begin(UNSOURCED, now(), self.thread.observed)
         ended = self.state.steps.number + 1

@@ -20,9 +20,8 @@ from .state import DEADLINE_S
 from .step_limit import SETTLING_STEPS, replayed_steps
 
 if TYPE_CHECKING:
-    from .received_batches import FetchedBatch, ObservedPass
     from .replay import LoopReplay
-    from .state import TrainingState
+    from .state import FetchedBatch, ObservedPass, TrainingState
     from .steps import OptimizerStep
 
 now = time.monotonic_ns

@@ -9,37 +9,86 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import accumulate, chain, groupby, islice
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from itertools import accumulate, chain, groupby
 from typing import Any, Callable
 
-from .described_values import MOST_LISTED, attributes_of, plain_value, plain_values
+from .objects import LEAVES, class_name, is_instance, is_struct
 
-MOST_MEMBERS = 1024
-"""Attributes of an object, elements of a container and columns of a table that are searched."""
 MOST_BYTES = 1 << 16
 """Maximum mean element size of an Arrow column. Larger elements are no path, text or label."""
-LEAVES = (
-    *(str, bytes, int, float, complex, type(None)),
-    *(type, ModuleType, FunctionType, BuiltinFunctionType, MethodType),
-)
-"""Types of objects that hold no columns."""
-COMPOSED = ""
-"""Label of the dataset that a wrapper takes its samples from; wrapper and dataset share column names."""
-_COMPOSERS = {
-    frozenset({"dataset", "indices"}): "dataset",
-    frozenset({"datasets", "cumulative_sizes"}): "datasets",
-    frozenset({"_data", "_indices", "_fingerprint"}): "_data",
-}
-"""Attribute of the inner dataset, by the attributes of torch's Subset and ConcatDataset and Hugging Face's Dataset."""
 _PROBED = 16
 _CHUNK = 1 << 14
 
 Take = Callable[[Sequence[int]], "list[Any]"]
 """Function that reads elements by their indices."""
+
+
+MOST_VALUE_TEXT = 1 << 16
+"""Maximum length of a text in characters or bytes. A longer text is content."""
+MOST_LISTED = 4096
+"""Maximum length of a list that counts as one value."""
+NUMBERS = (int, float, bool)
+
+
+def base_of(row: Any) -> Any:
+    return list if issubclass(type(row), list) else tuple
+
+
+def is_missing(element: Any) -> bool:
+    """Return True for None and for pandas' missing values."""
+    return element is None or class_name(type(element)).rpartition(".")[2] in ("NAType", "NaTType")
+
+
+def plain_value(element: Any) -> Any:
+    """Return a str, int, float or bool, or a flat list of numbers or texts; None for anything else."""
+    kind = type(element)
+    if kind in NUMBERS:
+        return element
+    if issubclass(kind, str):
+        return str.__str__(element) if str.__len__(element) <= MOST_VALUE_TEXT else None
+    if issubclass(kind, (list, tuple)):
+        return _plain_list(element)
+    if issubclass(kind, bytes):
+        try:
+            return bytes.decode(element) if bytes.__len__(element) <= MOST_VALUE_TEXT else None
+        except UnicodeDecodeError:
+            return None
+    for number in (int, float):
+        if issubclass(kind, number):
+            return number.__int__(element) if number is int else number.__float__(element)
+    if class_name(kind).startswith("pathlib."):
+        return str(element)
+    return _plain_array(element, kind)
+
+
+def _plain_array(element: Any, kind: type) -> Any:
+    """Return the value of a numpy or torch scalar or 1D array; None for anything else."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and issubclass(kind, numpy.generic):
+        item = element.item()
+        return item if type(item) in NUMBERS else None
+    is_array = kind is getattr(numpy, "ndarray", None) or (kind is getattr(torch, "Tensor", None) and element.is_cpu)
+    if is_array and (element.ndim == 0 or (element.ndim == 1 and len(element) <= MOST_LISTED)):
+        return plain_value(element.tolist())
+    return None
+
+
+def plain_values(elements: list[Any]) -> list[Any]:
+    kinds = set(map(type, elements))
+    if kinds <= {int, float, bool, type(None)} or (kinds == {str} and max(map(len, elements)) <= MOST_VALUE_TEXT):
+        return elements
+    return list(map(plain_value, elements))
+
+
+def _plain_list(elements: Any) -> Any:
+    base = base_of(elements)
+    if base.__len__(elements) > MOST_LISTED:
+        return None
+    found = [plain_value(each) for each in base.__iter__(elements)]
+    is_uniform = all(type(each) in NUMBERS for each in found) or all(type(each) is str for each in found)
+    return found if is_uniform else None
 
 
 class Column(Sequence[Any]):
@@ -114,14 +163,6 @@ class Column(Sequence[Any]):
         return Column(name, ends[-1], take)
 
 
-def _is_of(thing: Any, module: str, *names: str) -> bool:
-    """Return True if `thing` is an instance of a library's class. Never imports the library."""
-    found = sys.modules.get(module)
-    # Not vars(), which would trigger the import of a lazily imported library.
-    library = object.__getattribute__(found, "__dict__") if isinstance(found, ModuleType) else {}
-    return any(isinstance(library.get(name), type) and issubclass(type(thing), library[name]) for name in names)
-
-
 def length_of(thing: Any) -> int | None:
     if issubclass(type(thing), (*LEAVES, dict)):
         return None
@@ -145,90 +186,26 @@ def sequence_of(thing: Any, name: str) -> Column | None:
     base: Any = next((each for each in (list, tuple, range, array) if issubclass(type(thing), each)), None)
     if base is not None:
         return Column(name, base.__len__(thing), partial(_elements, partial(base.__getitem__, thing)))
-    if _is_of(thing, "numpy", "ndarray"):
+    if is_instance(thing, "numpy", "ndarray"):
         plain = sys.modules["numpy"].asarray(thing)
         is_flat = plain.ndim == 1 or (plain.ndim == 2 and plain.shape[1] <= MOST_LISTED)
         if is_flat and plain.dtype.kind in "biufSUO":
             return Column(name, plain.shape[0], lambda them: plain[_span(them)].tolist())
-    elif _is_of(thing, "torch", "Tensor"):
+    elif is_instance(thing, "torch", "Tensor"):
         kinds = (sys.modules["torch"].Tensor, sys.modules["torch.nn"].Parameter)
         if type(thing) in kinds and thing.device.type == "cpu" and thing.dim() in (1, 2) and not thing.is_complex():
             tensor = thing.detach()
             return Column(name, len(tensor), lambda them: _of_tensor(tensor, them))
-    elif _is_of(thing, "pandas", "Series", "Index"):
-        by_place = thing.iloc if _is_of(thing, "pandas", "Series") else thing
+    elif is_instance(thing, "pandas", "Series", "Index"):
+        by_place = thing.iloc if is_instance(thing, "pandas", "Series") else thing
         return Column(name, len(thing), lambda them: by_place[_span(them)].tolist())
-    elif _is_of(thing, "pyarrow", "ChunkedArray", "Array"):
-        is_small = not _is_struct(thing) and thing.nbytes <= MOST_BYTES * len(thing)
+    elif is_instance(thing, "pyarrow", "ChunkedArray", "Array"):
+        is_small = not is_struct(thing) and thing.nbytes <= MOST_BYTES * len(thing)
         return Column(name, len(thing), lambda them: [thing[one].as_py() for one in them]) if is_small else None
     return None
-
-
-def _is_struct(arrow: Any) -> bool:
-    return str(arrow.type).startswith("struct<")
 
 
 def _of_tensor(tensor: Any, indices: Sequence[int]) -> list[Any]:
     if type(indices) is range:
         return list(tensor[_span(indices)].tolist())
     return [tensor[index].tolist() for index in indices]  # torch would copy a list of indices to its default device
-
-
-def reached(
-    roots: Iterable[tuple[Any, int]],
-    is_wanted: Callable[[Any], bool],
-    levels: int,
-    objects: int,
-    inner: Callable[[Any], Iterable[Any]],
-) -> Iterator[Any]:
-    """Yield the outermost wanted objects reachable from `roots` through `inner`, nearest first."""
-    seen: set[int] = set()
-    waiting = deque(roots)
-    while waiting and len(seen) < objects:
-        thing, level = waiting.popleft()
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        if is_wanted(thing):
-            yield thing
-        elif level < levels:
-            try:
-                waiting.extend((one, level + 1) for one in inner(thing))
-            except Exception:  # of a library's container that cannot read its own elements
-                continue
-
-
-def members_of(thing: Any) -> dict[str, Any]:
-    """Return the elements of a container, the columns of a table or the attributes of an object, by label."""
-    kind = type(thing)
-    if issubclass(kind, dict):
-        return _labelled(dict.items(thing)) if dict.__len__(thing) <= MOST_MEMBERS else {}
-    if issubclass(kind, (list, tuple)):
-        base: Any = list if issubclass(kind, list) else tuple
-        is_short = base.__len__(thing) <= MOST_MEMBERS
-        return {f"[{place}]": each for place, each in enumerate(base.__iter__(thing))} if is_short else {}
-    if _is_of(thing, "numpy", "ndarray"):
-        return _labelled((name, thing[name]) for name in thing.dtype.names or ())
-    if _is_of(thing, "pandas", "DataFrame"):
-        index = {} if _is_of(thing.index, "pandas", "RangeIndex") else {".index": thing.index}
-        return {**_labelled((name, thing.iloc[:, place]) for place, name in enumerate(thing.columns)), **index}
-    if _is_of(thing, "pyarrow", "Table", "RecordBatch"):
-        return _labelled(zip(thing.schema.names, thing.columns))
-    if _is_of(thing, "pyarrow", "ChunkedArray", "Array") and _is_struct(thing):
-        return _labelled(zip((field.name for field in thing.type), thing.flatten()))
-    return _attributes(thing)
-
-
-def _attributes(thing: Any) -> dict[str, Any]:
-    """Return the attributes of an object, with the wrapped dataset, if any, as `COMPOSED`."""
-    found = attributes_of(thing)
-    inner = next((inner for needed, inner in _COMPOSERS.items() if needed <= found.keys()), None)
-    composed = {} if inner is None else {COMPOSED: found.pop(inner)}
-    if inner == "_data":  # a Hugging Face table, which wraps pyarrow's
-        table, indices = (attributes_of(one).get("table") for one in (composed[COMPOSED], found["_indices"]))
-        return {COMPOSED: table} if indices is None else {COMPOSED: table, ".indices": indices.column(0)}
-    return {**composed, **_labelled(found.items())}
-
-
-def _labelled(items: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-    return {f".{name}": thing for name, thing in islice(items, MOST_MEMBERS) if type(name) in (str, int)}

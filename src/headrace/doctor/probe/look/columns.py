@@ -1,6 +1,6 @@
 """Columns of a live dataset: sequences whose element `i` is the path, text, label or row of sample `i`.
 
-The search runs no user code except `__len__`. Attributes are read as in described_values; elements are read through the
+The search runs no user code except `__len__`. Attributes are read as in `objects`; elements are read through the
 methods of the built-in class, table or array. No file is opened and nothing is decoded.
 """
 
@@ -10,12 +10,13 @@ import re
 import time
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count, islice
-from typing import Any
+from types import MemberDescriptorType
+from typing import Any, Callable
 
-from .column_sources import COMPOSED, LEAVES, Column, length_of, members_of, reached, sequence_of
-from .described_values import is_missing, parts_of, plain_value
+from .column_sources import NUMBERS, Column, base_of, is_missing, length_of, plain_value, sequence_of
+from .objects import COMPOSED, LEAVES, attributes_of, members_of, reached
 
 MOST_LEVELS = 6
 """Levels of nested objects searched from a dataset to its column."""
@@ -148,7 +149,7 @@ class _Search:
         try:
             rows = [row for row in column.probed() if not is_missing(row)]
             is_plain = all(plain_value(row) is not None for row in rows)
-            parts = parts_of(rows) if rows and level < MOST_ROW_LEVELS else []
+            parts = row_parts(rows) if rows and level < MOST_ROW_LEVELS else []
         except Exception:  # of a library that cannot read its own elements
             return
         if rows and is_plain:
@@ -211,3 +212,118 @@ class _Search:
 def _numbered(name: str) -> Iterator[str]:
     yield name
     yield from (f"{name}~{number}" for number in count(2))
+
+
+MOST_PARTS = 64
+"""Keys, positions or attributes of a row that are read."""
+MOST_WORDS = 16
+"""Words of a line that are read."""
+
+
+def row_parts(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return the label of each part of uniform rows, and the function that takes the part from a row.
+
+    A list of numbers has no parts. A text line is split into words if the word at one position names a file in every
+    line.
+    """
+    kinds = {type(row) for row in rows}
+    if all(issubclass(kind, str) for kind in kinds):
+        return _words(rows)
+    if all(issubclass(kind, dict) for kind in kinds):
+        keys = dict.fromkeys(key for row in rows for key in dict.keys(row) if type(key) in (str, int))
+        return [(f".{key}", _by_key(key)) for key in list(keys)[:MOST_PARTS]]
+    if all(issubclass(kind, (list, tuple)) for kind in kinds):
+        return _places(rows)
+    if len(kinds) > 1 or plain_value(rows[0]) is not None:
+        return []
+    (kind,) = kinds
+    names = [name for name in attributes_of(rows[0]) if not name.startswith("__") and _is_held(kind, name)]
+    return [(f".{name}", _by_name(kind, name)) for name in names[:MOST_PARTS]]
+
+
+def _words(lines: Sequence[str]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return the words of lines with equal word counts, or the stripped line if whitespace surrounds any line."""
+    if any(str.strip(line) != line for line in lines):
+        return [(".strip()", lambda line: str.strip(line) if issubclass(type(line), str) else None)]
+    for separator in ("\t", ",", None):
+        split = [str.split(line, separator) for line in lines]
+        count = len(split[0])
+        if not 2 <= count <= MOST_WORDS or any(len(words) != count for words in split):
+            continue
+        if any(all(_names_a_file(words[place]) for words in split) for place in range(count)):
+            parts = [(f"[{place}]", _by_word(place, separator, count, str)) for place in range(count)]
+            are_numbers = [all(_number(words[place]) is not None for words in split) for place in range(count)]
+            return parts + [
+                (f"[{place}] as number", _by_word(place, separator, count, _number))
+                for place in range(count)
+                if are_numbers[place]
+            ]
+    return []
+
+
+def _names_a_file(word: str) -> bool:
+    return _number(word) is None and ("/" in word or "." in word[1:-1])
+
+
+def _number(word: str) -> Any:
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return int(number) if word.lstrip("+-").isdecimal() else number
+
+
+def _by_word(place: int, separator: Any, count: int, read: Callable[[str], Any]) -> Callable[[Any], Any]:
+    def take(line: Any) -> Any:
+        words = str.split(line, separator) if issubclass(type(line), str) else []
+        return read(words[place]) if len(words) == count else None
+
+    return take
+
+
+def _places(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return the parts of lists or tuples of equal length."""
+    lengths = {base_of(row).__len__(row) for row in rows}
+    length, first = max(lengths), rows[0]
+    if len(lengths) > 1 or length > MOST_PARTS:
+        return []
+    if issubclass(type(first), list) and all(type(each) in NUMBERS for each in list.__iter__(first)):
+        return []
+    fields = getattr(type(first), "_fields", None)
+    labels = [f".{name}" for name in fields] if type(fields) is tuple else [f"[{place}]" for place in range(length)]
+    return [(label, _by_place(place)) for place, label in enumerate(labels[:length])]
+
+
+def _by_place(place: int) -> Callable[[Any], Any]:
+    def take(row: Any) -> Any:
+        if type(row) is tuple:  # the usual type of rows
+            return row[place] if place < len(row) else None
+        if not issubclass(type(row), (list, tuple)):
+            return None
+        base = base_of(row)
+        return base.__getitem__(row, place) if place < base.__len__(row) else None
+
+    return take
+
+
+def _by_key(key: Any) -> Callable[[Any], Any]:
+    return lambda row: dict.get(row, key) if issubclass(type(row), dict) else None
+
+
+def _by_name(kind: type, name: str) -> Callable[[Any], Any]:
+    def take(row: Any) -> Any:
+        try:
+            return object.__getattribute__(row, name) if type(row) is kind else None
+        except AttributeError:  # this row lacks the attribute
+            return None
+
+    return take
+
+
+def _is_held(kind: type, name: str) -> bool:
+    """Return True if the object itself stores an attribute, and no property of its class computes it."""
+    for base in type.__getattribute__(kind, "__mro__"):
+        if name in vars(base):
+            found = vars(base)[name]
+            return type(found) is MemberDescriptorType or not hasattr(type(found), "__set__")
+    return True

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Any, Callable
 
 from .column_sources import Column, sequence_of
-from .described_values import attributes_of
-from .random_generators import generators_held
+from .objects import attributes_of
+from .random_states import generators_held
 
 KEY = "__key__"
 _MOST_URLS, _MOST_ROWS = 100_000, 5_000_000

@@ -17,11 +17,11 @@ from itertools import islice
 from threading import Thread, Timer
 from typing import Any, BinaryIO, Callable
 
-from .batch_values import MOST_LEAVES, as_array, parts_of
+from .column_sources import plain_value
 from .columns import ColumnBudget, found_columns, sequence_lengths
-from .described_values import plain_value
 from .held_objects import held_pictures, live_objects
-from .random_generators import generators_held, generators_kept, generators_moved
+from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
+from .random_states import generators_held, generators_kept, generators_moved
 from .raw_samples import KEY, RawSamples, SampleMakers, raw_samples
 from .value_trace import ValueTrace
 
@@ -95,7 +95,10 @@ def look_within(loader: Any, path: str, most_s: float = MOST_S) -> str:
 
 
 def _leave() -> None:
-    """End the process, whatever it waits for."""
+    """End the process after its own end has had time.
+
+    Python joins threads of pools at exit, so one of the dataset's that hangs would hold the process for ever.
+    """
     with suppress(Exception):
         sys.stdout.flush()
     os._exit(0)
@@ -160,25 +163,22 @@ def _mixed(makers: SampleMakers, loader: Any) -> list[list[Any]] | None:
     try:
         samples = [ends[0](), ends[-1]()]
         alone = [_values_of(loader.collate_fn([sample])) for sample in samples]
-        found: dict[str, list[Any]] = {}
+        found: set[Path] = set()
         for _ in range(_MIXINGS):
             both = _values_of(loader.collate_fn(samples))
-            for key, (path, value) in both.items():
-                if key in alone[0] and not _are_rows(value, [one.get(key, (None, None))[1] for one in alone]):
-                    found[key] = path
-        return list(found.values())
+            found |= {
+                path
+                for path, value in both.items()
+                if path in alone[0] and not _are_rows(value, [one.get(path) for one in alone])
+            }
+        return [list(path) for path in both if path in found]
     except Exception:  # of a sample, or of the collate function
         return None
 
 
-def _values_of(batch: Any) -> dict[str, tuple[list[Any], Any]]:
-    found: dict[str, tuple[list[Any], Any]] = {}
-
-    for path, value in parts_of(batch, []):
-        array = as_array(value)
-        if array is not None and array.ndim:
-            found[repr(path)] = path, array.copy()
-    return found
+def _values_of(batch: Any) -> dict[Path, Any]:
+    arrays = ((path, as_array(value)) for path, value in leaves_of(batch))
+    return {path: array.copy() for path, array in arrays if array is not None and array.ndim}
 
 
 def _are_rows(both: Any, alone: list[Any]) -> bool:
@@ -279,8 +279,9 @@ def _looked_at(
             trace.end()
             for call in put_back:
                 call()
-        for path, value in islice(parts_of(batch, []), MOST_LEAVES):
-            said["leaves"].append({"path": path, **_leaf(value, content)})
+        for path, value in islice(leaves_of(batch), MOST_LEAVES):
+            is_odd = any(type(key) is OddKey for key in path)
+            said["leaves"].append({"path": path, **({"kind": "object"} if is_odd else _leaf(value, content))})
     except Exception as error:
         said["error"] = _said(error)
     said["inputs"] = [

@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import Any, Callable
 
-from .patches import Function, Patches
+from ..patches import Function, Patches
 
 MOST_INPUT_BYTES = 32 << 20
 MOST_TRACED_BYTES = 256 << 20

@@ -7,8 +7,9 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..patches import Function
-    from . import InjectedRemedy
+    from .injected_remedies import InjectedRemedy
+    from .patches import Function
+
 
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 """Members that older Pythons resolve through their own list of members."""

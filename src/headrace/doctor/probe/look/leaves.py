@@ -1,17 +1,20 @@
-"""Sizes and shapes of batches, and their padding."""
+"""Leaves of a nested batch: one walk over them, and the shapes and the padding of a batch."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Callable
 
-from .evidence_file import EvidenceFile
-from .overhead import TrainingCost
+from ..evidence_file import EvidenceFile
+from ..stages import TrainingCost
 
-MOST_SIZED = 32
-MOST_DEPTH = 4
+MOST_LEAVES = 64
+"""Maximum number of leaves of a batch, and of members of a container, that are read."""
+MOST_DEPTH = 6
+MOST_SIZED, SIZED_DEPTH = 32, 4
 MOST_SHAPES = 1000
 """Limit of distinct shapes: a run with a new shape in each batch must not fill the evidence with names."""
 EVERY = 8
@@ -20,22 +23,84 @@ MOST_LOOKS = 64
 MOST_TOKENS = 1 << 20
 """Maximum tokens per batch. Counting more takes too long in the training thread."""
 LEAST_WIDTH = 8
-MOST_MATRIX_DEPTH = 2
-MOST_MATRICES = 8
-"""Maximum number of items searched for a matrix."""
+MATRIX_DEPTH = 2
 LEAST_BYTES = 4
 """Minimum bytes of a token. Shorter numbers are pixels or audio."""
 MOST_INSIDE = 0.1
 """Maximum share of padding values among the tokens before the padding."""
 MASK = "attention_mask"
 
+Path = tuple[Any, ...]
+"""Keys and positions from a batch to its leaf."""
 Shape = tuple[tuple[Any, Any], ...]
 """Dtype and shape of each tensor or array, in batch order."""
-SizedLeaf = tuple[int, Any, tuple[int, ...]]
-"""Bytes, dtype and shape."""
 Counted = tuple[int, int, int, int]
 """Rows, width, tokens that are no padding, and the longest row of such tokens."""
 _PLAIN = (str, bytes, int, float, bool, type(None))
+
+
+class OddKey(str):
+    """Text of a dict's key that is no text, as no Loader batch has one."""
+
+    __slots__ = ()
+
+
+def leaves_of(
+    value: Any, path: Path = (), depth: int = MOST_DEPTH, *, has_attributes: bool = False
+) -> Iterator[tuple[Path, Any]]:
+    """Yield the leaves of a nested batch in order, with their paths.
+
+    Containers are dicts, lists, tuples and mappings such as BatchEncoding; with `has_attributes` also other objects.
+    """
+    members = None if not depth or type(value) in _PLAIN or is_array(value) else _members(value, has_attributes)
+    if members is None:
+        yield path, value
+        return
+    for key, inner in members:
+        yield from leaves_of(inner, (*path, key), depth - 1, has_attributes=has_attributes)
+
+
+def is_array(value: Any) -> bool:
+    """Return True for a tensor of torch or an array of numpy. Runs no code of a subclass."""
+    bases = type(value).__mro__
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    return (torch is not None and torch.Tensor in bases) or (numpy is not None and numpy.ndarray in bases)
+
+
+def _members(value: Any, has_attributes: bool) -> Iterable[tuple[Any, Any]] | None:
+    """Return the members of a container by key or position; None for anything else."""
+    bases = type(value).__mro__
+    for sequence in (list, tuple):
+        if sequence in bases:
+            return enumerate(sequence.__getitem__(value, slice(MOST_LEAVES)))
+    try:
+        if dict in bases:
+            items = dict.items(value)
+        elif issubclass(type(value), Mapping):
+            items = value.items()
+        elif has_attributes:
+            items = object.__getattribute__(value, "__dict__").items()
+        else:
+            return None
+        return [(key if isinstance(key, str) else OddKey(repr(key)), one) for key, one in islice(items, MOST_LEAVES)]
+    except Exception:  # an object with slots, or a user class that raises
+        return None
+
+
+def as_array(value: Any) -> Any:
+    """Return a tensor, array or image as a numpy array; None for anything else."""
+    torch, numpy, image = (sys.modules.get(name) for name in ("torch", "numpy", "PIL.Image"))
+    if torch is not None and isinstance(value, torch.Tensor):
+        plain = value.detach().as_subclass(torch.Tensor).cpu()
+        return (plain.float() if plain.dtype is torch.bfloat16 else plain).numpy()
+    if numpy is None:
+        return None
+    if isinstance(value, (numpy.ndarray, numpy.generic)):
+        array = numpy.asarray(value)
+        return None if array.dtype.hasobject else array
+    if image is not None and isinstance(value, image.Image):
+        return numpy.asarray(value)
+    return None
 
 
 class BatchShapes:
@@ -73,70 +138,30 @@ def _device_parts(batch: Any) -> int:
 
 
 def bytes_and_shape(batch: Any) -> tuple[int | None, Shape | None]:
-    """Return total bytes and shape of the tensors and numpy arrays in a batch, or None and None if there are none.
-
-    Dicts, sequences and objects are searched, up to 32 leaves.
-    """
-    leaves: list[SizedLeaf] = []
-    _collect(batch, leaves, MOST_DEPTH)
-    if not leaves:
-        return None, None
-    return sum([leaf[0] for leaf in leaves]), tuple([leaf[1:] for leaf in leaves])
+    """Return total bytes and shape of the first tensors and numpy arrays in a batch; None and None without any."""
+    leaves = (leaf for _, leaf in leaves_of(batch, depth=SIZED_DEPTH, has_attributes=True) if is_array(leaf))
+    sized = [_sized(leaf) for leaf in islice(leaves, MOST_SIZED)]
+    return (sum([size for size, _ in sized]), tuple([shape for _, shape in sized])) if sized else (None, None)
 
 
-def _collect(value: Any, leaves: list[SizedLeaf], depth: int) -> None:
-    kind = type(value)
-    if kind in _PLAIN or len(leaves) >= MOST_SIZED:
-        return
-    leaf = _leaf(value, kind)
-    if leaf is not None:
-        leaves.append(leaf)
-    elif depth:
-        for _, inner in _items(value, MOST_SIZED, has_attributes=True):
-            _collect(inner, leaves, depth - 1)
-
-
-def _leaf(value: Any, kind: type) -> SizedLeaf | None:
+def _sized(array: Any) -> tuple[int, tuple[Any, Any]]:
+    """Return bytes, and dtype and shape. A subclass may define its own."""
     torch: Any = sys.modules.get("torch")
+    kind = type(array)
+    if torch is not None and kind is torch.Tensor:
+        return array.nbytes, (array.dtype, tuple(array.shape))
     if torch is not None and torch.Tensor in kind.__mro__:
-        if kind is torch.Tensor:
-            return value.nbytes, value.dtype, tuple(value.shape)
         with torch._C.DisableTorchFunctionSubclass():
-            return value.nbytes, value.dtype, tuple(value.shape)
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and numpy.ndarray in kind.__mro__:
-        array = numpy.ndarray
-        return array.nbytes.__get__(value), array.dtype.__get__(value), array.shape.__get__(value)
-    return None
-
-
-def _items(value: Any, most: int, *, has_attributes: bool = False) -> list[tuple[str, Any]]:
-    """List the items of a dict or sequence with their keys, or an object's attributes if `has_attributes`.
-
-    A UserDict such as BatchEncoding counts as its dict.
-    """
-    bases = type(value).__mro__
-    if dict in bases:
-        return list(dict.items(value))[:most]
-    for sequence in (list, tuple):
-        if sequence in bases:
-            return [("", inner) for inner in sequence.__getitem__(value, slice(most))]
-    try:
-        attributes: dict[str, Any] = object.__getattribute__(value, "__dict__")
-    except AttributeError:  # it has slots
-        return []
-    data = attributes.get("data")
-    if type(data) is not dict and not has_attributes:
-        return []
-    return list((data if type(data) is dict else attributes).items())[:most]
+            return array.nbytes, (array.dtype, tuple(array.shape))
+    plain: Any = sys.modules["numpy"].ndarray
+    return plain.nbytes.__get__(array), (plain.dtype.__get__(array), plain.shape.__get__(array))
 
 
 class PaddingLooks:
     """Padding checks of the batches that a process receives, up to a limit."""
 
     def __init__(self, evidence: EvidenceFile, costs: TrainingCost) -> None:
-        self._evidence = evidence
-        self._costs = costs
+        self._evidence, self._costs = evidence, costs
         self._looks = 0
 
     def look(self, pass_: int, index: int, batch: Any) -> None:
@@ -159,8 +184,9 @@ def counted(batch: Any) -> Counted | None:
     Otherwise use its first integer matrix, in which padding is the value that most rows end with. Return None if there
     is neither.
     """
-    matrices = list(_matrices("", batch, MOST_MATRIX_DEPTH))
-    mask = next((matrix for name, matrix in matrices if name == MASK), None)
+    leaves = islice(leaves_of(batch, depth=MATRIX_DEPTH), MOST_LEAVES)
+    matrices = [(path, matrix) for path, leaf in leaves for matrix in _integer_matrix(leaf)]
+    mask = next((matrix for path, matrix in matrices if path[-1:] == (MASK,)), None)
     if mask is not None:
         return _counted(mask != 0)
     tokens = next((matrix for _, matrix in matrices if matrix.dtype.itemsize >= LEAST_BYTES), None)
@@ -188,25 +214,14 @@ def _counted(is_filled: Any) -> Counted | None:
     return int(is_filled.shape[0]), int(is_filled.shape[1]), int(lengths.sum()), int(lengths.max())
 
 
-def _matrices(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield 2D integer arrays with their keys."""
-    kind = type(value)
-    array = _array(value, kind)
-    if array is not None:
-        if array.ndim == 2 and array.dtype.kind in "iub" and array.shape[1] >= LEAST_WIDTH and array.size:
-            yield name, array
-    elif depth:
-        for key, inner in _items(value, MOST_MATRICES):
-            yield from _matrices(key, inner, depth - 1)
-
-
-def _array(value: Any, kind: type) -> Any:
-    """Return a tensor as an array, or an array itself; None for other types, other devices, or too many elements."""
+def _integer_matrix(value: Any) -> list[Any]:
+    """Return a matrix of integers in host memory, that is no subclass's, as the only item; else an empty list."""
     torch: Any = sys.modules.get("torch")
     numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return None
-    if torch is not None and kind is torch.Tensor:
+    if torch is not None and type(value) is torch.Tensor:
         is_near = value.device.type == "cpu" and value.layout is torch.strided and not value.is_floating_point()
-        return value.numpy() if is_near and value.numel() <= MOST_TOKENS else None
-    return value if kind is numpy.ndarray and value.size <= MOST_TOKENS else None
+        value = value.numpy() if is_near and value.numel() <= MOST_TOKENS else None
+    if numpy is None or type(value) is not numpy.ndarray or not 0 < value.size <= MOST_TOKENS:
+        return []
+    is_matrix = value.ndim == 2 and value.dtype.kind in "iub" and value.shape[1] >= LEAST_WIDTH
+    return [value] if is_matrix else []
