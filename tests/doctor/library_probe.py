@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.probe.hooks import library_hooks_of
+from headrace.doctor.probe.attaching import library_hooks_of
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from evidence_checks import check_record
 
-from headrace.doctor.probe.probe import Probe, attach
+from headrace.doctor.probe.attaching import attach
+from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from made_sessions import process, read, write_evidence, write_settings
 
-from headrace.doctor.probe.training.closed_steps import DeviceMarks, device_records
+from headrace.doctor.probe.training.closed_steps import device_records
+from headrace.doctor.probe.training.device_marks import DeviceMarks
 
 
 @dataclass

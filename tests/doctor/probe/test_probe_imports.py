@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from probing import settings
 
-from headrace.doctor.probe.hooks import hooks_of
+from headrace.doctor.probe.attaching import hooks_of
 from headrace.doctor.probe.hooks.remote_libraries import REMOTE_CALLS, REMOTE_HOOKS
 from headrace.doctor.probe.imports import MODULES, ImportWatch
 from headrace.doctor.probe.probe import Probe

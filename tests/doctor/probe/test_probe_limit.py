@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.doctor.probe.training.state import FetchedBatch
 from headrace.doctor.probe.training.step_limit import StepLimit
-from headrace.doctor.probe.training.steps import OptimizerStep
+from headrace.doctor.probe.training.steps import FetchedBatch, OptimizerStep
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.doctor.probe.training.state import FetchedBatch
 from headrace.doctor.probe.training.step_limit import (
     FEWEST_REPLAYED,
     NARROW_AFTER,
     StepLimit,
     replayed_steps,
 )
-from headrace.doctor.probe.training.steps import OptimizerStep
+from headrace.doctor.probe.training.steps import FetchedBatch, OptimizerStep
 
 
 @pytest.mark.parametrize(

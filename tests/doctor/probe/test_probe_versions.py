@@ -19,7 +19,8 @@ from training_loops import Loop, pairs
 
 from headrace.doctor import probe as probe_package
 from headrace.doctor.causes import diagnose
-from headrace.doctor.probe.hooks import dataloader, hooks_of
+from headrace.doctor.probe.attaching import hooks_of
+from headrace.doctor.probe.hooks import dataloader
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.state import ObservedPass
 from headrace.doctor.session import read_session

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from .evidence_file import without_credentials
     from .imports import ImportWatch
-    from .indexed_tar import index_of, tar_info
-    from .injected_remedies import KEYS
     from .probe import Probe
+    from .remedies import KEYS
+    from .remedies.indexed_tar import index_of, tar_info
     from .settings import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
     from .training.step_limit import SETTLING_STEPS, observed_steps, replayed_steps
 
@@ -30,8 +30,8 @@ __all__ = [
 ]  # fmt: skip
 _HOMES = {
     "evidence_file": ("without_credentials",),
-    "indexed_tar": ("index_of", "tar_info"),
-    "injected_remedies": ("KEYS",),
+    "remedies.indexed_tar": ("index_of", "tar_info"),
+    "remedies": ("KEYS",),
     "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
     "training.step_limit": ("SETTLING_STEPS", "observed_steps", "replayed_steps"),
 }
@@ -58,7 +58,8 @@ def start(folder: str, begun_ns: int | None = None) -> Probe:
     """
     global _active, _fork_is_watched
     if _active is None:
-        from .probe import Probe, attach
+        from .attaching import attach
+        from .probe import Probe
         from .settings import ProbeSettings
 
         probe = Probe(ProbeSettings.read(folder), begun_ns)

@@ -11,11 +11,9 @@ from typing import Callable
 
 from .batch_production import BatchRecorder
 from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
-from .hooks import hooks_of
 from .imports import ImportWatch
 from .look.digests import ReceivedDigests
 from .patches import Patches
-from .scratch_saves import ScratchSaves
 from .settings import ProbeSettings, SessionClock, boot_id
 from .stages import CallTimer, Stages
 from .training.training import TrainingObserver
@@ -125,33 +123,3 @@ class Probe:
 def _int(variable: str) -> int | None:
     value = os.environ.get(variable, "")
     return int(value) if value.isdigit() else None
-
-
-def attach(probe: Probe) -> None:
-    """Register hooks for torch and for every library with stages, to be installed on import."""
-    probe.imports.attach()
-    probe.batches.collections.watch()
-    if probe.settings.digests or probe.settings.orders:
-        probe.digests = ReceivedDigests(probe)
-        for module, install in probe.digests.hooks(probe.patches):
-            probe.when_imported(module, install)
-    if probe.settings.scratch:
-        saves = ScratchSaves(os.path.join(probe.settings.scratch, "saves"), probe.note, probe.fault)
-        probe.training.replay.before_copies.append(saves.begin)
-        for module, install in saves.hooks(probe.patches):
-            probe.when_imported(module, install)
-        if probe.settings.proves:
-            saves.begin()
-    _inject(probe, "BENEATH")
-    for module, install in hooks_of(probe):
-        probe.when_imported(module, install)
-    _inject(probe, "AROUND")
-    probe.patches.rebind()
-
-
-def _inject(probe: Probe, where: str) -> None:
-    """Inject the remedies of one layer. Only a run that proves remedies imports them."""
-    if probe.settings.changes:
-        from . import injected_remedies
-
-        injected_remedies.inject(probe, getattr(injected_remedies, where))

@@ -15,7 +15,8 @@ from ..patches import Followed, Function, Patches
 from ..stack_sampler import call_site
 from ..training.loader_sources import HeldIterator
 from ..training.replay import is_grad_enabled, replayed
-from ..training.state import FetchedBatch, ObservedPass
+from ..training.state import ObservedPass
+from ..training.steps import FetchedBatch
 from ..training.training import TrainingObserver, now
 
 

@@ -17,7 +17,8 @@ from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
 from ..training.loader_sources import HeldIterator
 from ..training.replay import replayed, replayed_elsewhere
-from ..training.state import ATTRIBUTE, FetchedBatch, ObservedPass
+from ..training.state import ATTRIBUTE, ObservedPass
+from ..training.steps import FetchedBatch
 from ..training.training import TrainingObserver, now
 from .batch_making import hook_iterator, hook_queues
 

@@ -17,7 +17,7 @@ from typing import Any, Callable
 from ..look.digests import ReplicaInputs
 from ..patches import Function, Patches
 from ..stages import NOBODY
-from ..training.closed_steps import CudaDevice, DeviceMarks
+from ..training.device_marks import CudaDevice, DeviceMarks
 from ..training.steps import COPY
 from ..training.training import TrainingObserver
 

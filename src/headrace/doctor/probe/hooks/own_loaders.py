@@ -16,7 +16,8 @@ from typing import Any, Callable
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..patches import Function, Patches
 from ..stages import CallTimer, add_totals
-from ..training.state import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
+from ..training.state import ATTRIBUTE, MOST_ELSEWHERE, ObservedPass
+from ..training.steps import FetchedBatch
 from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
 

@@ -15,7 +15,7 @@ from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..patches import HookGuard, Patches
+from ..patches import Fault, HookGuard, Patches
 from ..training.state import ATTRIBUTE
 from .leaves import MOST_LEAVES, as_array, leaves_of
 from .random_states import GLOBAL, State, generators_of, global_generators, state_text
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ..batch_production import ProducedBatch
     from ..evidence_file import EvidenceFile
     from ..opened_files import OpenedFiles
-    from ..probe import Probe
     from ..settings import SessionClock
+    from ..training.state import TrainingState
 
 MOST_DIGEST_BYTES = 256 << 20
 """Digested bytes over all batches: at 1 GB/s, a quarter of a second of the warm-up."""
@@ -69,13 +69,13 @@ class ReceivedDigests:
     checkpoint. The hooks are installed below all others, so their cost counts as time waiting for a batch.
     """
 
-    def __init__(self, probe: Probe) -> None:
-        self._training, self._evidence, self._clock = probe.training.state, probe.evidence, probe.clock
-        self._left, self._free = probe.settings.digests, MOST_DIGEST_BYTES
-        self._most_keys = MOST_BATCHES if probe.settings.orders else self._left + 1
-        self._has_order = probe.settings.orders
+    def __init__(self, training: TrainingState, evidence: EvidenceFile, fault: Fault) -> None:
+        self._training, self._evidence, self._clock = training, evidence, training.clock
+        self._left, self._free = training.settings.digests, MOST_DIGEST_BYTES
+        self._has_order = training.settings.orders
+        self._most_keys = MOST_BATCHES if self._has_order else self._left + 1
         self._taken, self._saved = 0, (0, False)
-        guard = HookGuard(probe.fault, "digests of samples")
+        guard = HookGuard(fault, "digests of samples")
         self._keep, self._deliver = guard(self._keep_keys), guard(self._write_delivered)
         self._write, self._save = guard(self._write_content), guard(self._note_save)
 

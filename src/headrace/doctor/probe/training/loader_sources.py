@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 from .state import ATTRIBUTE
 
 if TYPE_CHECKING:
-    from .state import FetchedBatch, ObservedPass
-    from .steps import OptimizerStep
+    from .state import ObservedPass
+    from .steps import FetchedBatch, OptimizerStep
 
 LONGEST_STOP_S = 2.0
 LONGEST_PAUSE_S = 10.0

@@ -10,7 +10,8 @@ from threading import current_thread
 from typing import TYPE_CHECKING, Any, Callable
 
 from .loader_sources import wait_until
-from .state import FetchedBatch, ObservedPass
+from .state import ObservedPass
+from .steps import FetchedBatch
 
 if TYPE_CHECKING:
     from .loader_sources import FeedingLoader

@@ -11,18 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import get_ident, main_thread
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import Any, Callable
 
 from ..evidence_file import EvidenceFile
 from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
 from ..stages import NOBODY, TrainingCost
+from .device_marks import DeviceMarks
 from .loop_work import LoopWork
 from .step_limit import StepLimit
-from .steps import StepTimeline
-
-if TYPE_CHECKING:
-    from .closed_steps import DeviceMarks
+from .steps import FetchedBatch, StepTimeline
 
 ATTRIBUTE = "_headrace_pass"
 """Attribute of a DataLoader iterator: its `ObservedPass`."""
@@ -160,24 +158,6 @@ class RankGroup:
             return RankAgreement(None, 0, 1)
         store = self.distributed.distributed_c10d._get_default_store()
         return RankAgreement(store, self.distributed.get_rank(), count)
-
-
-class FetchedBatch(NamedTuple):
-    """Batch that a thread received, as in the `get` record. Times are clock readings."""
-
-    pass_: int
-    index_: int | None
-    """Index; None for a copy of a cached batch."""
-    start: int
-    end: int
-    arrived: int | None = None
-    unpickle: int | None = None
-    pin_start: int | None = None
-    pin: int | None = None
-    bytes: int | None = None
-    shape: int | None = None
-    unpickle_cpu: int | None = None
-    others_cpu: int | None = None
 
 
 class QueueReader:

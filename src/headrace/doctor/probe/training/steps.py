@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from .state import FetchedBatch
+from typing import Any, NamedTuple
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
 WORK, UNSOURCED, AHEAD = "d", "n", "f"
@@ -21,6 +18,24 @@ BEGUN, GOT, ENDED = "begun", "got", "ended"
 Span = tuple[str, int, int]
 """Kind, start and end."""
 _START = operator.itemgetter(1)
+
+
+class FetchedBatch(NamedTuple):
+    """Batch that a thread received, as in the `get` record. Times are clock readings."""
+
+    pass_: int
+    index_: int | None
+    """Index; None for a copy of a cached batch."""
+    start: int
+    end: int
+    arrived: int | None = None
+    unpickle: int | None = None
+    pin_start: int | None = None
+    pin: int | None = None
+    bytes: int | None = None
+    shape: int | None = None
+    unpickle_cpu: int | None = None
+    others_cpu: int | None = None
 
 
 class PassEvent(NamedTuple):

@@ -11,9 +11,9 @@ from ..evidence_file import EvidenceFile, LastRecords
 from ..stages import NOBODY
 from .closed_steps import ClosedSteps
 from .replay import LoopReplay
-from .state import FetchedBatch, LookedLoader, QueueReader, TrainingState
+from .state import LookedLoader, QueueReader, TrainingState
 from .step_limit import StepsMeasured
-from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, PassEvent
+from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, FetchedBatch, PassEvent
 from .windows import Windows
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from .step_limit import SETTLING_STEPS, replayed_steps
 
 if TYPE_CHECKING:
     from .replay import LoopReplay
-    from .state import FetchedBatch, ObservedPass, TrainingState
-    from .steps import OptimizerStep
+    from .state import ObservedPass, TrainingState
+    from .steps import FetchedBatch, OptimizerStep
 
 now = time.monotonic_ns
 OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", "over"

@@ -11,14 +11,14 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from .hooks.dataloader import NUMBER
+from ..hooks.dataloader import NUMBER
+from ..patches import Function, HookGuard
 from .indexed_tar import install_indexed_tar
-from .patches import Function, HookGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .probe import Probe
+    from ..probe import Probe
 
 
 class InjectedRemedy:

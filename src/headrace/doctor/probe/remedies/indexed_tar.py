@@ -7,8 +7,8 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .injected_remedies import InjectedRemedy
-    from .patches import Function
+    from ..patches import Function
+    from . import InjectedRemedy
 
 
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
