@@ -129,7 +129,6 @@ def library_hooks_of(probe: Probe) -> list[Hook]:
         _hook("PIL.ImageFile", image_libraries.install_pillow_file, timer),
         *(_hook(module, image_libraries.install_pillow_plugin, timer) for module in image_libraries.PILLOW_LOADERS),
         _hook("tarfile", file_libraries.install_tarfile, timer, opened),
-        _hook("zipfile", file_libraries.install_zipfile, timer),
         _hook("torchvision.io.image", image_libraries.install_torchvision_io, timer, opened),
         _hook("torchvision.io.video", image_libraries.install_torchvision_io, timer, opened),
         *(

@@ -24,6 +24,9 @@ REMOTE = "remote"
 """Category of the stages."""
 REMOTE_CALLS: dict[str, list[TimedCall]] = {
     "s3transfer.futures": [("TransferFuture.result", REMOTE, "boto3 transfer")],
+    "http.client": [("HTTPResponse.read", REMOTE, "http.client", timed_reads)],
+    "urllib3.response": [("HTTPResponse.read", REMOTE, "urllib3", timed_reads)],
+    "botocore.response": [("StreamingBody.read", REMOTE, "boto3 body", timed_reads)],
     "requests.sessions": [("Session.send", REMOTE, "requests")],
     "urllib.request": [("OpenerDirector.open", REMOTE, "urllib")],
     "urllib3.connectionpool": [("HTTPConnectionPool.urlopen", REMOTE, "urllib3")],
@@ -116,7 +119,7 @@ class RequestCounter:
 
 
 def install_http(counter: RequestCounter, client: Any) -> None:
-    """Hook http.client: the start of each answer, and reads of its body."""
+    """Hook http.client: the start of each answer."""
 
     def putrequest(original: Function, connection: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
         if counter.stages.is_counting:
@@ -132,13 +135,6 @@ def install_http(counter: RequestCounter, client: Any) -> None:
     patches = counter.timer.patches
     patches.around(client.HTTPConnection, "putrequest", putrequest)
     patches.around(client.HTTPConnection, "getresponse", getresponse)
-    install_body("HTTPResponse", "http.client", counter, client)
-
-
-def install_body(kind: str, label: str, counter: RequestCounter, module: Any) -> None:
-    """Hook reads of an answer's body: of urllib3, used by requests and botocore, or of boto3's `get_object`."""
-    patches = counter.timer.patches
-    patches.replace(getattr(module, kind), "read", timed_reads(counter.stages, counter.stage(label)))
 
 
 def install_botocore(counter: RequestCounter, client: Any) -> None:
@@ -271,8 +267,6 @@ def _store_place(store: Any) -> str:
 
 REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
     ("http.client", install_http),
-    ("urllib3.response", functools.partial(install_body, "HTTPResponse", "urllib3")),
-    ("botocore.response", functools.partial(install_body, "StreamingBody", "boto3 body")),
     ("botocore.client", install_botocore),
     ("aiobotocore.client", install_aiobotocore),
     ("fsspec.asyn", install_fsspec),

@@ -34,6 +34,8 @@ Path = tuple[Any, ...]
 """Keys and positions from a batch to its leaf."""
 Shape = tuple[tuple[Any, Any], ...]
 """Dtype and shape of each tensor or array, in batch order."""
+SizedLeaf = tuple[int, Any, "tuple[int, ...]"]
+"""Bytes, dtype and shape."""
 Counted = tuple[int, int, int, int]
 """Rows, width, tokens that are no padding, and the longest row of such tokens."""
 _PLAIN = (str, bytes, int, float, bool, type(None))
@@ -45,30 +47,34 @@ class OddKey(str):
     __slots__ = ()
 
 
-def leaves_of(
-    value: Any, path: Path = (), depth: int = MOST_DEPTH, *, has_attributes: bool = False
-) -> Iterator[tuple[Path, Any]]:
+def leaves_of(value: Any, path: Path = (), depth: int = MOST_DEPTH) -> Iterator[tuple[Path, Any]]:
     """Yield the leaves of a nested batch in order, with their paths.
 
-    Containers are dicts, lists, tuples and mappings such as BatchEncoding; with `has_attributes` also other objects.
+    Containers are dicts, lists, tuples and mappings such as BatchEncoding.
     """
-    members = None if not depth or type(value) in _PLAIN or is_array(value) else _members(value, has_attributes)
+    members = None if not depth or type(value) in _PLAIN or _is_array(type(value)) else _members(value)
     if members is None:
         yield path, value
         return
     for key, inner in members:
-        yield from leaves_of(inner, (*path, key), depth - 1, has_attributes=has_attributes)
+        if type(inner) in _PLAIN:
+            yield (*path, key), inner
+        else:
+            yield from leaves_of(inner, (*path, key), depth - 1)
 
 
-def is_array(value: Any) -> bool:
-    """Return True for a tensor of torch or an array of numpy. Runs no code of a subclass."""
-    bases = type(value).__mro__
+def _is_array(kind: type) -> bool:
+    """Return True for the type of a tensor or array, which is a leaf even if it has no size."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    bases = kind.__mro__
     return (torch is not None and torch.Tensor in bases) or (numpy is not None and numpy.ndarray in bases)
 
 
-def _members(value: Any, has_attributes: bool) -> Iterable[tuple[Any, Any]] | None:
-    """Return the members of a container by key or position; None for anything else."""
+def _members(value: Any, has_attributes: bool = False) -> Iterable[tuple[Any, Any]] | None:
+    """Return the members of a container by key or position; None for anything else.
+
+    With `has_attributes`, other objects have their attributes as members.
+    """
     bases = type(value).__mro__
     for sequence in (list, tuple):
         if sequence in bases:
@@ -139,22 +145,39 @@ def _device_parts(batch: Any) -> int:
 
 def bytes_and_shape(batch: Any) -> tuple[int | None, Shape | None]:
     """Return total bytes and shape of the first tensors and numpy arrays in a batch; None and None without any."""
-    leaves = (leaf for _, leaf in leaves_of(batch, depth=SIZED_DEPTH, has_attributes=True) if is_array(leaf))
-    sized = [_sized(leaf) for leaf in islice(leaves, MOST_SIZED)]
-    return (sum([size for size, _ in sized]), tuple([shape for _, shape in sized])) if sized else (None, None)
+    leaves: list[SizedLeaf] = []
+    _collect(batch, leaves, SIZED_DEPTH)
+    if not leaves:
+        return None, None
+    return sum([leaf[0] for leaf in leaves]), tuple([leaf[1:] for leaf in leaves])
 
 
-def _sized(array: Any) -> tuple[int, tuple[Any, Any]]:
-    """Return bytes, and dtype and shape. A subclass may define its own."""
+def _collect(value: Any, leaves: list[SizedLeaf], depth: int) -> None:
+    """Collect arrays in every step: `leaves_of` would take several times as long."""
+    kind = type(value)
+    if kind in _PLAIN or len(leaves) >= MOST_SIZED:
+        return
+    leaf = _sized(value, kind)
+    if leaf is not None:
+        leaves.append(leaf)
+    elif depth:
+        for _, inner in _members(value, has_attributes=True) or ():
+            _collect(inner, leaves, depth - 1)
+
+
+def _sized(value: Any, kind: type) -> SizedLeaf | None:
+    """Return bytes, dtype and shape of a tensor or array; None for anything else. Runs no code of a subclass."""
     torch: Any = sys.modules.get("torch")
-    kind = type(array)
-    if torch is not None and kind is torch.Tensor:
-        return array.nbytes, (array.dtype, tuple(array.shape))
     if torch is not None and torch.Tensor in kind.__mro__:
+        if kind is torch.Tensor:
+            return value.nbytes, value.dtype, tuple(value.shape)
         with torch._C.DisableTorchFunctionSubclass():
-            return array.nbytes, (array.dtype, tuple(array.shape))
-    plain: Any = sys.modules["numpy"].ndarray
-    return plain.nbytes.__get__(array), (plain.dtype.__get__(array), plain.shape.__get__(array))
+            return value.nbytes, value.dtype, tuple(value.shape)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and numpy.ndarray in kind.__mro__:
+        array = numpy.ndarray
+        return array.nbytes.__get__(value), array.dtype.__get__(value), array.shape.__get__(value)
+    return None
 
 
 class PaddingLooks:
@@ -185,7 +208,8 @@ def counted(batch: Any) -> Counted | None:
     is neither.
     """
     leaves = islice(leaves_of(batch, depth=MATRIX_DEPTH), MOST_LEAVES)
-    matrices = [(path, matrix) for path, leaf in leaves for matrix in _integer_matrix(leaf)]
+    arrays = [(path, leaf) for path, leaf in leaves if type(leaf) not in _PLAIN]
+    matrices = [(path, matrix) for path, leaf in arrays for matrix in _integer_matrix(leaf)]
     mask = next((matrix for path, matrix in matrices if path[-1:] == (MASK,)), None)
     if mask is not None:
         return _counted(mask != 0)

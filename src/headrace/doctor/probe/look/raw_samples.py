@@ -1,7 +1,7 @@
-"""Samples as stored in tars and tables: of a webdataset pipeline, and rows of a Hugging Face table.
+"""Samples of a dataset: by index, of a stream, or as stored in tars and tables.
 
-The pipeline stages after tar reading run again on one raw sample at a time. Shuffle stages are skipped, since they
-would read hundreds of samples for one, and batches have one sample.
+The stages of a webdataset pipeline after tar reading run again on one raw sample at a time. Shuffle stages are skipped,
+since they would read hundreds of samples for one, and batches have one sample.
 """
 
 from __future__ import annotations
@@ -12,70 +12,104 @@ import shlex
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Callable
 
 from .column_sources import Column, sequence_of
+from .columns import ColumnBudget, found_columns, sequence_lengths
 from .objects import attributes_of
 from .random_states import generators_held
 
 KEY = "__key__"
+INDICES = 8
 _MOST_URLS, _MOST_ROWS = 100_000, 5_000_000
 _STRIDE = 3
 """Distance between the samples taken from a tar."""
 _SELECTS = ("_select", "_rsample", "islice")
 Made = Callable[[], Any]
+"""Function that makes a sample."""
 
 
-class RawSamples:
-    """Raw samples of a dataset, each a set of files: tar members or table columns."""
+class Samples:
+    """Samples of a dataset to inspect: by index, or of a stream."""
 
-    def __init__(self, files: list[str], facts: dict[str, Any]) -> None:
-        self.files = files
-        self.facts = facts
-        """Facts of how the dataset selects and orders samples, other than once each in file order."""
+    opened: dict[str, Any] | None = None
+    """Files that hold the samples, and how the dataset selects and orders these; None if not known."""
 
-    def makers(self, count: int) -> list[tuple[dict[str, Any], Made]] | None:
-        """Return raw samples spread over a stream's files, each with a function that makes it; None with indices."""
-        return None
+    def __init__(self, dataset: Any, length: int | None) -> None:
+        """`length` None: of a stream."""
+        self._dataset, self._length = dataset, length
+        self.is_stream = length is None
+        self._begin = generators_held()
 
-    def members(self, index: int) -> dict[str, bytes]:
-        """Return the files of sample `index`, by column."""
+    def raw(self, index: int) -> dict[str, Any]:
+        """Return a sample as stored in the dataset's files; empty if the files are unknown."""
         return {}
 
-    def columns(self) -> list[Column]:
-        """Return the columns of values that can be read without the samples' files."""
-        return []
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that the dataset holds; for a stream, of the lengths of its own sequences."""
+        for length in sequence_lengths(self._dataset) if self._length is None else [self._length]:
+            yield from found_columns(self._dataset, length, ColumnBudget())
+
+    def of(self, makings: tuple[int, ...]) -> Iterator[tuple[int, int, Made]]:
+        """Yield the samples to make: the repetition, the sample's position, and the function that makes it."""
+        if not self.is_stream:
+            yield from ((making, index, make) for index, make in self._makers() for making in makings)
+            return
+        for making in makings:
+            self._begin()
+            stream = iter(self._dataset)
+            yield from ((making, place, lambda: next(stream)) for place in range(INDICES))  # noqa: B023  # at once
+
+    def _makers(self) -> Iterator[tuple[int, Made]]:
+        dataset = self._dataset
+        for index in spread(self._length or 0, INDICES):
+            if hasattr(dataset, "__getitems__"):  # as in a DataLoader worker
+                yield index, lambda index=index: dataset.__getitems__([index])[0]  # type: ignore[misc]
+            else:
+                yield index, lambda index=index: dataset[index]  # type: ignore[misc]
 
 
-def raw_samples(dataset: Any, length: int | None) -> RawSamples | None:
-    """Return the raw samples of a webdataset pipeline or of a table with embedded files; None for any other dataset."""
-    try:
-        return _shards(dataset) if length is None else _table_rows(dataset, length)
-    except Exception:  # of a library, or of the user's own stages
-        return None
+def samples_of(dataset: Any, length: int | None) -> Samples:
+    """Return the samples of a dataset, with what is stored of a webdataset pipeline or a table with embedded files."""
+    stored: Samples | None = None
+    with suppress(Exception):  # of a library, or of the user's own stages
+        stored = _shards(dataset) if length is None else _table_rows(dataset, length)
+    return Samples(dataset, length) if stored is None else stored
 
 
-class _Shards(RawSamples):
+class _Shards(Samples):
     """Tars of a webdataset pipeline, with the stages that read them and the stages that follow."""
 
     def __init__(self, urls: list[str], dataset: Any, stages: list[Any], end: int) -> None:
-        super().__init__([_as_opened(url) for url in urls], _facts(dataset, stages, stages[end:]))
+        super().__init__(dataset, None)
+        self.is_stream = False
+        self.opened = {"files": list(map(_as_opened, urls)), **_facts(dataset, stages, stages[end:])}
         self._urls, self._invoke = urls, dataset.invoke
         self._readers = [one for one in stages[1:end] if not _is_shuffle(one)]
         behind = [one for one in stages[end:] if not _is_shuffle(one)]
         last = max((place for place, one in enumerate(behind) if _name(one) in _SELECTS), default=-1)
         self._selects, self._stages = behind[: last + 1], list(map(_of_one, behind))
 
-    def makers(self, count: int) -> list[tuple[dict[str, Any], Made]]:
-        chosen = [self._urls[place] for place in spread(len(self._urls), count)]
-        each = -(-count // len(chosen)) * _STRIDE
+    def raw(self, index: int) -> dict[str, Any]:
+        return self._raws[index]
+
+    def columns(self) -> Iterator[Column]:
+        return iter(())
+
+    def _makers(self) -> Iterator[tuple[int, Made]]:
+        return ((index, partial(self._made, raw)) for index, raw in enumerate(self._raws))
+
+    @cached_property
+    def _raws(self) -> list[dict[str, Any]]:
+        """Raw samples spread over the files."""
+        chosen = [self._urls[place] for place in spread(len(self._urls), INDICES)]
+        each = -(-INDICES // len(chosen)) * _STRIDE
         found = [self._taken(url, each, _STRIDE) for url in chosen]
-        if sum(map(len, found)) < count:  # tars with few samples
-            found = [self._taken(url, count, 1) for url in chosen]
-        raws = [raw for turn in range(count) for them in found for raw in them[turn : turn + 1]]
-        return [(raw, partial(self._made, raw)) for raw in raws[:count]]
+        if sum(map(len, found)) < INDICES:  # tars with few samples
+            found = [self._taken(url, INDICES, 1) for url in chosen]
+        return [raw for turn in range(INDICES) for them in found for raw in them[turn : turn + 1]][:INDICES]
 
     def _made(self, raw: dict[str, Any]) -> Any:
         return next(self._run(self._stages, [dict(raw)]))
@@ -170,26 +204,29 @@ def spread(length: int, count: int) -> list[int]:
     return sorted({round(place * max(0, length - 1) / (count - 1)) for place in range(count)})
 
 
-class _TableRows(RawSamples):
+class _TableRows(Samples):
     """Rows of a Hugging Face table in Arrow files, with embedded files."""
 
-    def __init__(self, paths: list[str], table: Any, rows: list[int], file_rows: list[int] | None) -> None:
-        """`rows`: of the table. `file_rows`: the same in the files, one after the other; None if these are all."""
-        super().__init__(list(map(os.path.abspath, paths)), {} if file_rows is None else {"rows": file_rows})
+    def __init__(
+        self, dataset: Any, paths: list[str], table: Any, rows: list[int], places: dict[str, list[int]]
+    ) -> None:
+        """`rows`: of the table. `places`: the same `rows` in the files, one after the other, unless these are all."""
+        super().__init__(dataset, len(rows))
+        self.opened = {"files": list(map(os.path.abspath, paths)), **places}
         self._table, self._rows = table, rows
         kinds = zip(table.schema.names, map(str, table.schema.types))
         self._names = [name for name, kind in kinds if kind in _BYTES or kind.startswith("struct<bytes: binary")]
 
-    def members(self, index: int) -> dict[str, bytes]:
+    def raw(self, index: int) -> dict[str, Any]:
         row = self._table.slice(self._rows[index], 1)
         found = {name: row[name][0].as_py() for name in self._names}
         found = {name: one.get("bytes") if isinstance(one, dict) else one for name, one in found.items()}
         return {name: one for name, one in found.items() if one is not None}
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> Iterator[Column]:
         others = [name for name in self._table.schema.names if name not in self._names]
         found = [sequence_of(self._table[name], name) for name in others]
-        return [one.picked(array("q", self._rows)) for one in found if one is not None]
+        return (one.picked(array("q", self._rows)) for one in found if one is not None)
 
 
 _BYTES = ("binary", "large_binary")
@@ -207,8 +244,8 @@ def _table_rows(dataset: Any, length: int) -> _TableRows | None:
     rows = list(range(length)) if indices is None else indices.column(0).to_pylist()
     picked = [in_files[row] for row in rows]
     is_whole = picked == list(range(sum(files.values())))
-    found = _TableRows(list(files), data.table, rows, None if is_whole else picked)
-    return found if found.members(0) else None
+    found = _TableRows(dataset, list(files), data.table, rows, {} if is_whole else {"rows": picked})
+    return found if found.raw(0) else None
 
 
 _KEEP_ROWS = ("cast", "flatten", "combine_chunks", "rename_columns", "drop", "select", "add_column", "append_column",
@@ -238,41 +275,3 @@ def _file_rows(data: Any) -> tuple[dict[str, int], list[int]] | None:
                 return None
         rows += range(first, first + block.num_rows)
     return files, rows
-
-
-INDICES = 8
-
-
-class SampleMakers:
-    """Functions that make the inspected samples: by index, from raw samples, or from the stream."""
-
-    def __init__(self, dataset: Any, length: int | None, raw: RawSamples | None) -> None:
-        self._dataset, self._length, self._raws = dataset, length, raw
-        self._listed = None if raw is None else raw.makers(INDICES)
-        self.is_stream = length is None and self._listed is None
-        self._begin = generators_held()
-
-    def raw(self, index: int) -> dict[str, Any]:
-        """Return a sample as stored in the dataset's files; empty if the files are unknown."""
-        if self._listed is not None:
-            return self._listed[index][0]
-        return {} if self._raws is None else self._raws.members(index)
-
-    def of(self, makings: tuple[int, ...]) -> Iterator[tuple[int, int, Callable[[], Any]]]:
-        """Yield the samples to make: the repetition, the sample's position, and the function that makes it."""
-        if self.is_stream:
-            for making in makings:
-                self._begin()
-                stream = iter(self._dataset)
-                yield from ((making, place, lambda: next(stream)) for place in range(INDICES))  # noqa: B023  # at once
-            return
-        makers = self._by_index() if self._listed is None else enumerate(make for _, make in self._listed)
-        yield from ((making, index, make) for index, make in makers for making in makings)
-
-    def _by_index(self) -> Iterator[tuple[int, Callable[[], Any]]]:
-        dataset = self._dataset
-        for index in spread(self._length or 0, INDICES):
-            if hasattr(dataset, "__getitems__"):  # as in a DataLoader worker
-                yield index, lambda index=index: dataset.__getitems__([index])[0]  # type: ignore[misc]
-            else:
-                yield index, lambda index=index: dataset[index]  # type: ignore[misc]

@@ -18,11 +18,10 @@ from threading import Thread, Timer
 from typing import Any, BinaryIO, Callable
 
 from .column_sources import plain_value
-from .columns import ColumnBudget, found_columns, sequence_lengths
 from .held_objects import held_pictures, live_objects
 from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
 from .random_states import generators_held, generators_kept, generators_moved
-from .raw_samples import KEY, RawSamples, SampleMakers, raw_samples
+from .raw_samples import KEY, Samples, samples_of
 from .value_trace import ValueTrace
 
 LOOK_FILE = "look"
@@ -126,18 +125,17 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
         content = _Content(file)
         collate = _collate_of(loader)
         held = None if length is None else held_pictures(dataset, length)
-        raw = raw_samples(dataset, length)
-        makers = SampleMakers(dataset, length, raw)
+        samples = samples_of(dataset, length)
         for makings in ((0, 1), (2, 3)):  # two repetitions of each first: the second shows what is random
-            for making, index, make in makers.of(makings):
+            for making, index, make in samples.of(makings):
                 found["ended"] = "size" if content.is_full else "time" if time.monotonic() > until else ""
                 if found["ended"]:
                     break
-                said = _looked_at(make, collate, index, making, content, held, keeps_order=makers.is_stream)
-                found["samples"].append({**said, **_raw(makers.raw(index), content)})
-        found["mixed"] = None if found["ended"] == "size" else _mixed(makers, loader)
-        found["columns"] = _columns(dataset, length, raw, content, until + GRACE_S / 2)
-        found["opened"] = raw and {"files": raw.files, **raw.facts}
+                said = _looked_at(make, collate, index, making, content, held, keeps_order=samples.is_stream)
+                found["samples"].append({**said, **_raw(samples.raw(index), content)})
+        found["mixed"] = None if found["ended"] == "size" else _mixed(samples, loader)
+        found["columns"] = _columns(samples, content, until + GRACE_S / 2)
+        found["opened"] = samples.opened
         found["holds"] = held is not None and any(said["is_held"] for said in found["samples"])
         if found["holds"]:
             with open(f"{path}{HELD}", "wb") as pictures:
@@ -152,20 +150,20 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
     return found
 
 
-def _mixed(makers: SampleMakers, loader: Any) -> list[list[Any]] | None:
+def _mixed(samples: Samples, loader: Any) -> list[list[Any]] | None:
     """Return the paths at which a batch of two differs from its batches of one, as with MixUp.
 
     Return None if no batch of two could be made.
     """
-    ends = [] if makers.is_stream else [make for _, _, make in makers.of((0,))]
+    ends = [] if samples.is_stream else [make for _, _, make in samples.of((0,))]
     if len(ends) < 2 or getattr(loader, "batch_size", None) == 1 or _makes_batches(loader):
         return []
     try:
-        samples = [ends[0](), ends[-1]()]
-        alone = [_values_of(loader.collate_fn([sample])) for sample in samples]
+        two = [ends[0](), ends[-1]()]
+        alone = [_values_of(loader.collate_fn([sample])) for sample in two]
         found: set[Path] = set()
         for _ in range(_MIXINGS):
-            both = _values_of(loader.collate_fn(samples))
+            both = _values_of(loader.collate_fn(two))
             found |= {
                 path
                 for path, value in both.items()
@@ -218,18 +216,11 @@ def chosen_of(loader: Any, length: int | None) -> list[int] | None:
     return taken if len(taken) == len(indices) else None
 
 
-def _columns(
-    dataset: Any, length: int | None, raw: RawSamples | None, content: _Content, until: float
-) -> list[dict[str, Any]]:
-    """Write the complete columns of a dataset, and return their names, lengths and positions.
-
-    For a stream, these are the lengths of its own sequences.
-    """
+def _columns(samples: Samples, content: _Content, until: float) -> list[dict[str, Any]]:
+    """Write the complete columns of a dataset, and return their names, lengths and positions."""
     until, left = min(until, time.monotonic() + MOST_COLUMNS_S), MOST_COLUMN_BYTES
     found: list[dict[str, Any]] = []
-    lengths = [length] if length is not None else sequence_lengths(dataset)
-    each = (column for one in lengths for column in found_columns(dataset, one, ColumnBudget()))
-    for column in each if raw is None else raw.columns():
+    for column in samples.columns():
         values: list[Any] = []
         try:
             for chunk in column.chunks():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import queue
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -10,9 +13,10 @@ from typing import Any
 
 import pytest
 import torch
-from probing import kinds, notes, probed, records
+from probing import kinds, notes, probed, records, settings
 from training_loops import Loop, loader
 
+from headrace.doctor.attach.injection import probe_environment
 from headrace.doctor.probe.training import training
 from headrace.doctor.probe.training.step_limit import StepsMeasured
 
@@ -119,3 +123,36 @@ def test_batches_of_a_run_that_never_trains_are_written_as_they_come(
             next(batches)
         assert len(records(tmp_path, "get")) == 2
     assert len(records(tmp_path, "get")) == 3
+
+
+SCRIPT = str(Path(__file__).parents[1] / "compile_cases.py")
+
+
+def _compiled(folder: Path | None, *cases: str) -> dict[str, Any]:
+    """What the script prints; observed, where there is a folder."""
+    env = dict(os.environ)
+    if folder is not None:
+        settings(folder).write()
+        env = probe_environment(folder, env)
+    run = subprocess.run([sys.executable, SCRIPT, *cases], env=env, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return dict(json.loads(run.stdout))
+
+
+@pytest.mark.long
+def test_whole_graphs_stay_whole(tmp_path: Path) -> None:
+    cases = _compiled(tmp_path, "eager", "collective")
+    assert [case["result"] for case in cases.values()] == [[0.0, 2.0, 4.0], [2.0, 2.0]]
+    assert {(case["graphs"], case["breaks"], case["recompiles"]) for case in cases.values()} == {(1, 0, 0)}
+    assert "compile" in notes(tmp_path)
+
+
+@pytest.mark.long
+def test_all_is_compiled_as_without_the_probe(tmp_path: Path) -> None:
+    plain, observed = _compiled(None), _compiled(tmp_path)
+    for case in (*plain.values(), *observed.values()):
+        case.pop("frames")  # those without a graph: an optimizer's frames are fewer where hooks are called in them
+    assert observed == plain
+    assert "hook-off" not in notes(tmp_path)
+    assert len(records(tmp_path, "step")) == 12  # of compiled autograd, whose optimizer is not compiled
+    assert records(tmp_path, "ready") == []

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,15 @@ import numpy as np
 import pytest
 import torch
 from file_trees import tree
-from PIL import Image
+from PIL import Image, ImageFilter, ImageOps
+from probing import probed, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+from training_loops import Loop
 
 from headrace.doctor.explain.look import Look, read_look
 from headrace.doctor.probe.look import value_look
+from headrace.doctor.probe.look.held_objects import told_by_calls, with_own_known
+from headrace.doctor.probe.look.leaves import EVERY, MOST_TOKENS, counted
 from headrace.doctor.probe.look.value_look import LATE, look_at_values, look_within
 
 COUNT = 12
@@ -165,3 +170,122 @@ def test_nothing_is_pickled_and_no_file_is_changed(tmp_path: Path, monkeypatch: 
     assert look_within(DataLoader(dataset), str(tmp_path / "look")) == ""
     assert tree(data) == before
     assert not [name for name in set(sys.modules) - modules if "pickle" in name]
+
+
+transforms = pytest.importorskip("torchvision.transforms")
+
+
+class Blur:
+    def __init__(self, p: float) -> None:
+        self.p = p
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        if random.random() >= self.p:
+            return picture
+        return picture.filter(ImageFilter.GaussianBlur(random.uniform(0.1, 2.0)))
+
+
+class Solarization:
+    def __init__(self, p: float) -> None:
+        self.p = p
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        return ImageOps.solarize(picture) if random.random() < self.p else picture
+
+
+def test_a_blur_is_told_by_the_radii_of_its_calls() -> None:
+    random.seed(0)
+    (blur,) = told_by_calls(Blur(1.0)) or [None]
+    assert type(blur).__name__ == "GaussianBlur"
+    assert blur.sigma == pytest.approx((0.1, 2.0), abs=0.11)
+    (applied,) = told_by_calls(Blur(0.5)) or [None]
+    assert (type(applied).__name__, applied.p) == ("RandomApply", 0.5)
+
+
+def test_solarizing_is_told_by_the_share_of_its_calls() -> None:
+    random.seed(0)
+    (solarize,) = told_by_calls(Solarization(0.2)) or [None]
+    assert (type(solarize).__name__, solarize.threshold, solarize.p) == ("RandomSolarize", 128, 0.2)
+    assert told_by_calls(Solarization(0.0)) == []
+
+
+@pytest.mark.parametrize("part", [lambda picture: picture.rotate(5), lambda picture: 3, str], ids=["turn", "3", "text"])
+def test_anything_else_is_not_known(part: Any) -> None:
+    assert told_by_calls(part) is None
+
+
+def test_own_parts_of_a_transform_are_replaced_in_a_copy() -> None:
+    inner = transforms.RandomApply([Blur(1.0)], 0.5)
+    whole = transforms.Compose([transforms.RandomResizedCrop(32), inner, transforms.ToTensor()])
+    known, own = with_own_known(whole)
+    assert [name.rpartition(".")[2] for name in own] == ["Blur"]
+    assert type(known.transforms[1].transforms[0]).__name__ == "GaussianBlur"
+    assert type(inner.transforms[0]) is Blur
+    assert whole.transforms[1] is inner
+
+
+PAD = 0
+WIDTH = 12
+
+
+def tokens(*lengths: int, pad: int = PAD) -> torch.Tensor:
+    """Rows of so many tokens other than the padding, each one greater than the one before."""
+    rows = torch.full((len(lengths), WIDTH), pad)
+    for row, length in enumerate(lengths):
+        rows[row, :length] = torch.arange(1, length + 1)
+    return rows
+
+
+def mask(*lengths: int) -> torch.Tensor:
+    return (tokens(*lengths) != PAD).long()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"input_ids": tokens(3, 9, 5), "labels": torch.arange(3)},
+        {"attention_mask": mask(3, 9, 5), "input_ids": torch.ones(3, WIDTH, dtype=torch.int64)},
+        {"input_ids": torch.ones(3, WIDTH, dtype=torch.int64), "attention_mask": mask(3, 9, 5).bool()},
+        UserDict({"attention_mask": mask(3, 9, 5)}),
+        (tokens(3, 9, 5), torch.arange(3)),
+        [{"input_ids": tokens(3, 9, 5).int()}],
+        tokens(3, 9, 5).numpy(),
+        {"attention_mask": mask(3, 9, 5).flip(1)},
+        tokens(3, 9, 5, pad=77),
+    ],
+    ids=["ids", "mask", "mask-last", "UserDict", "tuple", "nested", "array", "left", "77"],
+)
+def test_tokens_that_are_no_padding_are_counted(batch: Any) -> None:
+    assert counted(batch) == (3, WIDTH, 17, 9)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.rand(4, 16),
+        torch.ones(16, dtype=torch.int64),
+        torch.ones(4, 4, dtype=torch.int64),
+        torch.ones(2, 3, 8, 8, dtype=torch.uint8),
+        tokens(3, 9, 5).byte(),
+        torch.tensor([[0, 1, 0, 0, 1, 0, 1, 0, 0, 0], [1, 0, 0, 1, 0, 0, 0, 0, 0, 0]]),
+        torch.zeros(4, 16, dtype=torch.int64),
+        torch.ones(4, 0, dtype=torch.int64),
+        torch.ones(4, 16, dtype=torch.int64, device="meta"),
+        np.zeros((1, MOST_TOKENS + 1), np.uint8),
+        {"text": ["a", "b"]},
+        object(),
+        None,
+    ],
+)
+def test_what_holds_no_sequences_tells_nothing(batch: Any) -> None:
+    assert counted(batch) is None
+
+
+def test_a_few_batches_of_a_run_are_looked_at(tmp_path: Path) -> None:
+    sentences = [tokens(1 + number % 5)[0] for number in range(4 * EVERY * 3)]
+    with probed(tmp_path):
+        for batch in DataLoader(sentences, batch_size=4):  # type: ignore[arg-type]
+            Loop().step((torch.ones(4, 8) * batch.sum(), torch.ones(4, 1)))
+    found = records(tmp_path, "padding")
+    assert [record[1:5] for record in found] == [[0, index, 4, WIDTH] for index in (0, EVERY, 2 * EVERY)]
+    assert found[0][5:] == [1 + 2 + 3 + 4, 4]
