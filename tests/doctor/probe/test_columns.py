@@ -8,6 +8,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,7 +85,7 @@ def columns_of(dataset: Any, length: int = COUNT) -> dict[str, Column]:
 
 
 def values_of(dataset: Any, length: int = COUNT) -> dict[str, list[Any]]:
-    found = {name: column.values() for name, column in columns_of(dataset, length).items()}
+    found = {name: list(chain.from_iterable(one.chunks())) for name, one in columns_of(dataset, length).items()}
     assert all(len(values) == length for values in found.values())
     return found
 
@@ -269,15 +270,6 @@ def test_dicts_by_the_values_of_a_column() -> None:
     names = [path.split("/")[0] for path in PATHS]
     found = values_of(Sized(df=pd.DataFrame({"name": names}), class_to_idx={"elk": 5, "dog": 7, "cat": 6}))
     assert found == {"df.name": names, "class_to_idx[df.name]": [6, 7, 5] * 4}
-
-
-def test_single_values_are_read_alone() -> None:
-    column = columns_of(ConcatDataset([Sized(files=PATHS), Sized(3, files=pa.array(["a", "b", "c"]))]), COUNT + 3)[
-        "files"
-    ]
-    assert [column.value(index) for index in (0, COUNT, COUNT + 2)] == [PATHS[0], "a", "c"]
-    with pytest.raises(IndexError):
-        column.value(COUNT + 3)
 
 
 class Hostile:

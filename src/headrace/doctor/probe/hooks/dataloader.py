@@ -11,7 +11,7 @@ from types import FrameType, ModuleType
 from typing import Any, Callable
 
 from ..look.leaves import BatchShapes, PaddingLooks
-from ..look.objects import described_loader, sampler_epoch
+from ..look.objects import class_name, described_loader, sampler_epoch
 from ..patches import Function, Patches
 from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
@@ -132,33 +132,21 @@ class LoaderHooks:
         return (self._fetch if is_here else self._fetch_elsewhere)(original, iterator, pass_)
 
     def _fetch(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
-        training = self._training
-        try:
-            with_grad = self._is_grad_enabled()
-            start = training.batch_requested()
-            others = others_cpu_ns() if pass_.has_workers else 0  # without workers, they may help to make the batch
-            training.readers[get_ident()] = pass_.reader
-        except Exception as error:
-            training.fail("next", error)
-            return original(iterator)
-        try:
-            batch = original(iterator)
-        except BaseException as reason:
-            self._not_received(pass_, reason, start, with_grad)
-            raise
-        try:
-            end = training.batch_returned()
-            training.readers.pop(get_ident(), None)
-            others = others_cpu_ns() - others if pass_.has_workers else 0
+        training, with_grad = self._training, self._is_grad_enabled()
+        others = others_cpu_ns() if pass_.has_workers else 0  # without workers, they may help to make the batch
+
+        def returned(batch: Any, start: int, end: int) -> None:
             received = self._received(iterator, pass_, batch, start, end)
-            if pass_.has_workers:
-                received = received._replace(others_cpu=max(others, 0))  # two clocks differ by a microsecond
+            if pass_.has_workers:  # two clocks differ by a microsecond
+                received = received._replace(others_cpu=max(others_cpu_ns() - others, 0))
             training.record_batch(received, with_grad)
             if with_grad:
                 self._feed(original, iterator, pass_, batch, received)
-        except Exception as error:
-            training.fail("next", error)
-        return batch
+
+        def ended(start: int) -> None:
+            training.pass_ended(pass_.number, start, with_grad)
+
+        return training.wait("next", lambda: self._read(original, iterator, pass_), returned, ended)
 
     def _feed(self, original: Function, iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         def take(iterator: Any, pass_: ObservedPass) -> FetchedBatch:
@@ -176,16 +164,6 @@ class LoaderHooks:
             return original(iterator)
         finally:
             self._training.readers.pop(get_ident(), None)
-
-    def _not_received(self, pass_: ObservedPass, reason: BaseException, start: int, with_grad: bool) -> None:
-        training = self._training
-        try:
-            training.batch_returned()
-            training.readers.pop(get_ident(), None)
-            if isinstance(reason, StopIteration):
-                training.pass_ended(pass_.number, start, with_grad)
-        except Exception as error:
-            training.fail("next", error)
 
     def _fetch_elsewhere(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         training = self._training
@@ -281,7 +259,7 @@ def _thread_loader_facts(loader: Any) -> dict[str, Any]:
         "num_workers": 0,
         "threads": _threads(loader),
         "batch_size": getattr(loader, "batch_size", None),
-        "dataset": _class_name(loader),
+        "dataset": class_name(type(loader)),
         "length": len(loader),
     }
 
@@ -307,7 +285,7 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "timeout": loader.timeout,
         "iterable": is_iterable,
         "start_method": str(context.get_start_method()) if loader.num_workers else None,
-        "dataset": _class_name(loader.dataset),
+        "dataset": class_name(type(loader.dataset)),
         "length": None if is_iterable else _length(loader),
         "samples": None if is_iterable else _count(lambda: loader.dataset),
     }
@@ -322,10 +300,6 @@ def _wrapper_of(loader: Any) -> Any:
         return None
     caller = frame.f_locals.get("self")
     return None if caller is loader else caller
-
-
-def _class_name(thing: Any) -> str:
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 def _length(loader: Any) -> int | None:

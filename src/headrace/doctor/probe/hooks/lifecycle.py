@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from ..evidence_file import EvidenceFile, LastRecords, traceback_text
+from ..look.objects import class_name
 from ..patches import Fault, Function, Patches
 from ..settings import SessionClock
 
@@ -124,12 +125,12 @@ def write_facts(evidence: EvidenceFile, clock: SessionClock, used: set[str]) -> 
 def worker_facts(clock: SessionClock) -> dict[str, Any]:
     """Return the facts of a worker whose loop has begun, and told torch's public `get_worker_info()` what it is."""
     info: Any = sys.modules["torch.utils.data"].get_worker_info()
-    dataset, process = type(info.dataset), multiprocessing.process.current_process()
+    process = multiprocessing.process.current_process()
     return {
         "id": info.id,
         "parent": os.getppid(),
         "num_workers": info.num_workers,
-        "dataset": f"{dataset.__module__}.{dataset.__qualname__}",
+        "dataset": class_name(type(info.dataset)),
         # Start method of this process, or the default if its loader had no context of its own.
         "start_method": getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True),
         "started_us": _started_us(clock),

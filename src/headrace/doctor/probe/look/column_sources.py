@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, groupby
 from typing import Any, Callable
 
 from .objects import LEAVES, class_name, is_instance, is_struct
@@ -91,7 +91,7 @@ def _plain_list(elements: Any) -> Any:
     return found if is_uniform else None
 
 
-class Column(Sequence[Any]):
+class Column:
     """Lazily read values of a dataset's samples.
 
     A value is a str, int, float or bool, or a flat list of numbers or of texts. It is None if missing or of another
@@ -106,25 +106,10 @@ class Column(Sequence[Any]):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: Any) -> Any:
-        return self.value(index)
-
-    def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(self.chunks())
-
     def chunks(self) -> Iterator[list[Any]]:
         """Yield all values in lists of bounded length."""
         for start in range(0, self._length, _CHUNK):
             yield plain_values(self._take(range(start, min(start + _CHUNK, self._length))))
-
-    def value(self, index: int) -> Any:
-        if not 0 <= index < self._length:
-            raise IndexError(f"column {self.name} has {self._length} values, and none at {index}")
-        return plain_value(self._take([index])[0])
-
-    def values(self) -> list[Any]:
-        """Return the values of all samples; `chunks` holds fewer in memory at a time."""
-        return list(self)
 
     def probed(self) -> list[Any]:
         """Return a few elements spread over the column, as stored in the dataset."""

@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
-from ..stages import NOBODY
+from ..stages import NOBODY, nothing
 from .closed_steps import ClosedSteps
 from .replay import LoopReplay
 from .state import LookedLoader, QueueReader, TrainingState
@@ -122,10 +122,17 @@ class TrainingObserver:
         self.costs.since(end)
         return end
 
-    def wait(self, where: str, call: Callable[[], Any], got: Callable[[Any, int, int], None]) -> Any:
+    def wait(
+        self,
+        where: str,
+        call: Callable[[], Any],
+        returned: Callable[[Any, int, int], None],
+        ended: Callable[[int], None] = nothing,
+    ) -> Any:
         """Return `call()`, counted as a wait for a batch.
 
-        `got(given, start, end)` receives the result. Errors of the call propagate unchanged.
+        `returned(batch, start, end)` receives the result, and `ended(start)` the end of the pass. Errors of the call
+        propagate unchanged.
         """
         try:
             start = self.batch_requested()
@@ -133,12 +140,14 @@ class TrainingObserver:
             self.fail(where, error)
             return call()
         try:
-            given = call()
-        except BaseException:
+            batch = call()
+        except BaseException as reason:
             self._guarded(where, self.batch_returned)
+            if isinstance(reason, StopIteration):
+                self._guarded(where, lambda: ended(start))
             raise
-        self._guarded(where, lambda: got(given, start, self.batch_returned()))
-        return given
+        self._guarded(where, lambda: returned(batch, start, self.batch_returned()))
+        return batch
 
     def _guarded(self, where: str, call: Callable[[], object]) -> None:
         try:
