@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from observed_runs import CASES, headrace
 from PIL import Image
-from probed import merged, run_probed
+from probing import merged, run_probed
 
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.faults import leaked_split, session_faults

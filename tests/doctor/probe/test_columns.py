@@ -375,7 +375,7 @@ def test_leaves_are_explained_by_what_a_random_split_holds() -> None:
     paths = [f"{name}/{number:04}.jpg" for number, name in enumerate(random.Random(0).choices("abcde", k=400))]
     captions = pd.DataFrame({"file": paths, "caption": [f"photo {number * 7 % 400}" for number in range(400)]})
     part, _ = random_split(Captions(captions), [300, 100], torch.Generator().manual_seed(5))
-    columns: dict[str, Sequence[Any]] = {**columns_of(part, 300)}
+    columns: dict[str, Sequence[Any]] = {**values_of(part, 300)}
     columns["folder"] = [path.split("/")[0] for path in columns["df.file"]]
     looked_at = [0, 17, 42, 99, 150, 201, 250, 299]
     rows = [captions.iloc[part.indices[index]] for index in looked_at]

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import torch
 from observed_runs import python
-from probed import merged, run_probed
-from probing import probed
+from probing import merged, probed, run_probed
 from torch.utils.data import DataLoader, IterableDataset
 from training_loops import pairs
 

@@ -13,10 +13,8 @@ from typing import Any
 import maker_script
 import probing
 import pytest
-from library_probe import LibraryProbe
 from maker_script import BATCH, KEYS
-from probed import run_probed
-from probing import notes, probed
+from probing import LibraryProbe, notes, probed, run_probed
 from torch.utils.data import DataLoader
 from training_loops import Stream
 

@@ -15,8 +15,8 @@ import requests
 import s3fs
 import torch.utils.data  # noqa: F401  # hooks come with it
 import urllib3
-from library_probe import LibraryProbe, library_probe
 from obstore.store import S3Store
+from probing import LibraryProbe
 from store_servers import KEY_ID, SECRET, StoreServer, running_store
 from webdataset.gopen import gopen
 
@@ -36,12 +36,6 @@ def store() -> Iterator[StoreServer]:
         S3Store("bucket", **_options(server)).get_range(KEY, start=0, end=1)
         fsspec.filesystem("http").cat_file(server.url(KEY), start=0, end=1)
         yield server
-
-
-@pytest.fixture
-def probed(tmp_path: Path) -> Iterator[LibraryProbe]:
-    with library_probe(tmp_path / "session") as probed:
-        yield probed
 
 
 def _options(server: StoreServer) -> dict[str, Any]:
