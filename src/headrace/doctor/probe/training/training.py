@@ -203,7 +203,8 @@ class TrainingObserver:
         """End the work on a batch in the training thread: the forward pass begins."""
         end = now()
         self.work.called(end, self.state.steps)
-        self._mark("m")
+        if self.state.marks is not None:
+            self.state.marks.mark("m")
         self.costs.since(end)
 
     def enter(self, kind: str, mark: str = "") -> bool:
@@ -319,7 +320,8 @@ class TrainingObserver:
     def _step_ended(self) -> None:
         self.state.steps_seen += 1
         self.work.resume(now(), self.thread.observed)
-        self._mark("p")
+        if self.state.marks is not None:
+            self.state.marks.mark("p")
         if not self.counter.passes and not self.elsewhere.threads:
             self.work.begin(UNSOURCED, now(), self.thread.observed)
         ended = self.state.steps.number + 1
