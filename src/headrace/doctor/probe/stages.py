@@ -22,8 +22,8 @@ class Stages:
     """Exclusive times by stage, in each thread with an open account.
 
     Stages are numbers (`CallTimer.stage`), so a hook costs two pairs of clock readings and almost no allocation. A
-    stage nested in another of the same category belongs to the outer stage: an imageio read that decodes with Pillow is
-    one decode, and a transform's resize through Pillow is part of the transform.
+    stage nested in another of the same category belongs to the outer stage: a path's `read_bytes` that opens a file is
+    one read, and a transform's resize through Pillow is part of the transform.
 
     `enter` and `leave` surround the user's own calls, so they never raise: an error is reported to `failed`, and
     counting stops.
