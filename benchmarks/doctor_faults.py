@@ -32,8 +32,8 @@ from doctor_overhead import DOCTOR, TURN, observing
 from PIL import Image
 
 from headrace.doctor.probe.attaching import attach
-from headrace.doctor.probe.first_batches import ReplicaInputs
-from headrace.doctor.probe.hooks.fetchers import _FetchHook
+from headrace.doctor.probe.hooks.batch_making import _FetchHook
+from headrace.doctor.probe.look.digests import ReplicaInputs
 from headrace.doctor.probe.probe import Probe
 from headrace.tools.demo_dataset import natural_image
 

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.probe import batch_production, overhead, settings, stages
-from headrace.doctor.probe.device_marks import DeviceMarks
+from headrace.doctor.probe import batch_production, settings, stages
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.probe.stack_sampler import stack_of
 from headrace.doctor.probe.training import training
-from headrace.doctor.probe.training.received_batches import FetchedBatch
+from headrace.doctor.probe.training.device_marks import DeviceMarks
+from headrace.doctor.probe.training.steps import FetchedBatch
 from headrace.doctor.probe.training.training import TrainingObserver
 
 SAMPLES = 8
@@ -124,7 +124,7 @@ def _rank(folder: Path, steps: int, rank: int, ranks: int, workers: int, draw: r
 
 def _probe(folder: Path) -> tuple[Probe, MadeTime]:
     made = MadeTime()
-    for module in (batch_production, settings, overhead, stages):
+    for module in (batch_production, settings, stages):
         module.time = made  # type: ignore[attr-defined]
     training.now = made.monotonic_ns
     probe = Probe(ProbeSettings.read(str(folder)))
@@ -172,11 +172,11 @@ def _train(folder: Path, steps: int, pids: list[int], draw: random.Random) -> No
     facts = {"num_workers": len(pids), "batch_size": SAMPLES, "prefetch_factor": 2, "dataset": "made.Photos"}
     probe.evidence.write(("loader", 0, 0, facts), ("pass", 0, 0, 0, 100_000, 0, pids))
     for index in range(steps):
-        start = loop.ask()
+        start = loop.batch_requested()
         made.pass_by(draw.expovariate(1 / (0.3 * STEP_NS)))
         arrived = made.monotonic_ns() - 200_000
-        end = loop.received()
-        loop.got(
+        end = loop.batch_returned()
+        loop.record_batch(
             FetchedBatch(0, index, start, end, arrived, 150_000, arrived, 100_000, BATCH_BYTES, shape, 120_000), True
         )
         _span(loop, made, "h", "i", 0.02 * STEP_NS)

@@ -22,7 +22,7 @@ def main() -> None:
     stand_ins.install(is_launched="launched" in launched)
 
     from headrace.doctor.adoption.comparison import script_loader
-    from headrace.doctor.probe.value_look import look_at_values
+    from headrace.doctor.probe.look.value_look import look_at_values
 
     loader = script_loader(script)
     said = {"class": type(loader.dataset).__name__}

@@ -119,9 +119,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     probe: Any = sys.modules.get("_headrace_probe")
     if probe is not None:
-        from _headrace_probe.hooks import device
+        from _headrace_probe.hooks import loop_calls
 
-        device.install_copies(probe._active.patches, probe._active.training, torch)
+        loop_calls.install_copies(probe._active.patches, probe._active.training, torch)
         probe._active.training.group.world_size = lambda: 2
     print(json.dumps({name: counted(CASES[name]) for name in sys.argv[1:] or CASES}))
 

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 from headrace.doctor.explain.look import Look, read_look
 from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.faults import find_faults
-from headrace.doctor.probe.described_values import described_loader
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.objects import described_loader
+from headrace.doctor.probe.look.value_look import look_at_values
 
 COUNT = 60
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])

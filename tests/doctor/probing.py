@@ -1,19 +1,26 @@
-"""A probe in this very process, and the evidence that it wrote."""
+"""A probe in this very process, or in one without a doctor beside it, and the evidence that it wrote."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from evidence_checks import check_record
 
-from headrace.doctor.probe.attaching import attach
+from headrace.doctor.attach.injection import probe_environment
+from headrace.doctor.probe.attaching import attach, library_hooks_of
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
+from headrace.doctor.session.evidence_reader import read_session
+from headrace.doctor.session.model import CommandOutcome, Session
+
+DEADLINE_S = 500
 
 
 def settings(folder: Path, **changed: Any) -> ProbeSettings:
@@ -28,12 +35,17 @@ def settings(folder: Path, **changed: Any) -> ProbeSettings:
     return ProbeSettings(**{**values, **changed})
 
 
+def written(folder: Path, **changed: Any) -> ProbeSettings:
+    """The settings, in the file that probes read."""
+    its_settings = settings(folder, **changed)
+    its_settings.write()
+    return its_settings
+
+
 @contextmanager
 def probed(folder: Path, **changed: Any) -> Iterator[Probe]:
     """A probe that is attached meanwhile. Read its evidence afterwards."""
-    its_settings = settings(folder, **changed)
-    its_settings.write()
-    probe = Probe(its_settings)
+    probe = Probe(written(folder, **changed))
     try:
         attach(probe)
         yield probe
@@ -68,3 +80,60 @@ def spans(step: list[Any]) -> list[list[Any]]:
 def kinds(step: list[Any]) -> str:
     """The kinds of those spans, one letter each."""
     return "".join(kind for kind, _, _ in spans(step))
+
+
+def run_probed(command: list[str], folder: Path, **changed: Any) -> subprocess.CompletedProcess[str]:
+    """Runs `command` to its end, its evidence going to `folder`, with these settings."""
+    written(folder, **changed)
+    environment = probe_environment(folder, os.environ)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def merged(folder: Path) -> Session:
+    outcome = CommandOutcome(command=["train"], status=0, why="finished", duration=1_000_000)
+    return read_session(folder, outcome=outcome, mode="observe")
+
+
+class LibraryProbe:
+    """Counts what a call does for a batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.probe = Probe(written(folder, observe=False))
+
+    def calls(self, work: Callable[[], Any]) -> dict[str, int]:
+        """Calls by stage, of `work` done as a batch."""
+        return {name: total[0] for name, total in self.totals(work).items()}
+
+    def totals(self, work: Callable[[], Any]) -> dict[str, list[int]]:
+        """Calls, wall and CPU ns."""
+        batch = self.probe.batches.begin(0, 0)
+        try:
+            self.result = work()
+        finally:
+            self.probe.batches.end(batch)
+        names = {number: name for name, number in self.probe.evidence.names.items()}
+        totals = {names[number]: total for number, total in batch.totals.items()}
+        del totals["other:fetch"]
+        return totals
+
+    def faults(self) -> list[str]:
+        """Hooks that have gone off."""
+        path = Path(self.probe.evidence.path)
+        records = map(json.loads, path.read_text().splitlines()) if path.exists() else iter(())
+        return [record[3] for record in records if record[:1] == ["note"] and record[2] == "hook-off"]
+
+
+@contextmanager
+def library_probe(folder: Path) -> Iterator[LibraryProbe]:
+    """With the hooks of every library that is imported, now or meanwhile."""
+    probed = LibraryProbe(folder)
+    probe = probed.probe
+    probe.imports.attach()
+    try:
+        for module, install in library_hooks_of(probe):
+            probe.when_imported(module, install)
+        probe.patches.rebind()
+        yield probed
+        assert probed.faults() == []
+    finally:
+        probe.detach()

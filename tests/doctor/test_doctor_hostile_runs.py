@@ -10,7 +10,7 @@ import pytest
 from attach_runs import stub_torch
 from html_pages import parsed
 from observed_runs import headrace, observe, python
-from probed import merged
+from probing import merged
 from processes import source_paths
 from report_pages import said
 

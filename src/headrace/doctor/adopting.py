@@ -19,7 +19,7 @@ from headrace.doctor.faults import (
     loader_place,
 )
 from headrace.doctor.measure import BOUND, Diagnosis, TrainerView, main_view_of
-from headrace.doctor.probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
+from headrace.doctor.probe.look.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
 from headrace.doctor.session import SessionFolder, read_session, session_folder
 from headrace.doctor.session.after_run import DataFault, LoaderTrial
 from headrace.doctor.session.model import Session, SessionNote

@@ -16,7 +16,7 @@ from headrace.doctor.adoption.comparison import verified
 from headrace.doctor.adoption.explained_recipe import explained_recipe
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.value_look import look_at_values
 
 COUNT, CLASSES = 9, 3
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from headrace.compare import Judgement
 from headrace.doctor.adoption.comparison import judged
 from headrace.doctor.explain.look import read_look
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.value_look import look_at_values
 
 
 class Photos(Dataset[Any]):

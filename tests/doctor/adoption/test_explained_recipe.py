@@ -20,7 +20,7 @@ from headrace.doctor.adoption.view_codes import argument_of, view_code
 from headrace.doctor.explain import Box, LeafPlacement
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.value_look import look_at_values
 
 COUNT = 12
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from headrace.doctor.adoption.explained_recipe import explained_recipe
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
-from headrace.doctor.probe.held_objects import held_pictures
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.held_objects import held_pictures
+from headrace.doctor.probe.look.value_look import look_at_values
 
 COUNT = 20
 

@@ -17,7 +17,7 @@ from headrace.doctor.adoption.explained_recipe import explained_recipe
 from headrace.doctor.adoption.view_codes import fits
 from headrace.doctor.explain.look import LiveTransform, read_look
 from headrace.doctor.explain.samples import explain_look
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.value_look import look_at_values
 
 COUNT = 9
 SEVEN, EIGHT, SMALL = (

@@ -24,8 +24,8 @@ from headrace.doctor.adoption import Adoption, adopt
 from headrace.doctor.adoption.comparison import verified
 from headrace.doctor.explain.look import Look, read_look
 from headrace.doctor.measure import main_view_of
-from headrace.doctor.probe.raw_samples import raw_samples
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.raw_samples import samples_of
+from headrace.doctor.probe.look.value_look import look_at_values
 
 COUNT = 24
 SIZE = (72, 96)
@@ -223,11 +223,13 @@ def test_rows_of_a_table_are_those_of_its_files(tmp_path: Path, kind: str) -> No
     datasets.Dataset.from_dict(content, features=features).save_to_disk(tmp_path / "table", num_shards=3)
     select, expected = SELECTIONS[kind]
     selected = select(datasets.load_from_disk(str(tmp_path / "table")))
-    found = raw_samples(selected, len(selected))
+    found = samples_of(selected, len(selected))
     in_files = [
-        row["label"] for path in found.files for row in datasets.Dataset.from_file(path).remove_columns("image")
+        row["label"]
+        for path in found.opened["files"]
+        for row in datasets.Dataset.from_file(path).remove_columns("image")
     ]
-    rows = found.facts.get("rows", range(len(in_files)))
+    rows = found.opened.get("rows", range(len(in_files)))
     assert [in_files[row] for row in rows] == (list(range(20)) if expected is None else expected)
-    assert [int(found.members(at)["image"]) for at in range(len(selected))] == [in_files[row] for row in rows]
-    assert ("rows" in found.facts) == (expected is not None)
+    assert [int(found.raw(at)["image"]) for at in range(len(selected))] == [in_files[row] for row in rows]
+    assert ("rows" in found.opened) == (expected is not None)

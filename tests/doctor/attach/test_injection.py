@@ -123,7 +123,7 @@ def training(tmp_path, monkeypatch):
     ids=["two", "all"],
 )
 def test_workers_are_reached_however_they_start(methods, training, tmp_path):
-    """That spawned ones are, test_probe_maker_processes.py shows too."""
+    """That spawned ones are, test_probe_making.py shows too."""
     ran = observed([sys.executable, training(TRAINS), *methods], tmp_path, patience=Patience())
     assert (ran.status, ran.missed, ran.leftovers) == (3, [], [])
     workers = [process for process in evidence(tmp_path).values() if any(record[0] == "worker" for record in process)]

@@ -14,7 +14,7 @@ from report_pages import said
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.uneven_ranks import device_parts
 from headrace.doctor.measure import main_view_of
-from headrace.doctor.probe.batch_shapes import BatchShapes
+from headrace.doctor.probe.look.leaves import BatchShapes
 from headrace.doctor.session.model import Session
 
 RUN = MadeRun(steps=40, forward=10_000, backward=20_000)

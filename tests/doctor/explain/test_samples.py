@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from headrace.doctor.explain import Box, MaskExplanation, PictureExplanation, ValueExplanation
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.value_look import look_at_values
 
 COUNT = 12
 

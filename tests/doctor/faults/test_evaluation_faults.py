@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from observed_runs import CASES, headrace
 from PIL import Image
-from probed import merged, run_probed
+from probing import merged, run_probed
 
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.faults import leaked_split, session_faults
@@ -94,7 +94,7 @@ texts = sorted((DATA / "texts").glob("*.txt"))
 """
 )
 LOOK = """
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.value_look import look_at_values
 look_at_values(training, sys.argv[2])
 """
 SHUFFLED_TWICE = """

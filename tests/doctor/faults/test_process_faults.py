@@ -10,7 +10,7 @@ import pytest
 import rank_launcher
 from made_reports import made_session
 from observed_runs import CASES
-from probed import merged, run_probed
+from probing import merged, run_probed
 from replacing import replace
 
 from headrace.doctor.faults import session_faults

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.faults import find_faults
-from headrace.doctor.probe.value_look import look_at_values
+from headrace.doctor.probe.look.value_look import look_at_values
 from headrace.doctor.session.after_run import DataFault
 
 COUNT, HEIGHT, WIDTH = 24, 72, 96

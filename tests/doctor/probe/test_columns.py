@@ -8,6 +8,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +22,8 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
 from headrace.doctor.explain import ValueExplanation, explain_value
-from headrace.doctor.probe.column_sources import Column
-from headrace.doctor.probe.columns import ColumnBudget, found_columns
+from headrace.doctor.probe.look.column_sources import Column
+from headrace.doctor.probe.look.columns import ColumnBudget, found_columns
 
 PATHS = [f"{name}/{number:03}.jpg" for number, name in enumerate(["cat", "dog", "elk"] * 4)]
 LABELS = [0, 1, 2] * 4
@@ -84,7 +85,7 @@ def columns_of(dataset: Any, length: int = COUNT) -> dict[str, Column]:
 
 
 def values_of(dataset: Any, length: int = COUNT) -> dict[str, list[Any]]:
-    found = {name: column.values() for name, column in columns_of(dataset, length).items()}
+    found = {name: list(chain.from_iterable(one.chunks())) for name, one in columns_of(dataset, length).items()}
     assert all(len(values) == length for values in found.values())
     return found
 
@@ -165,7 +166,7 @@ def test_what_is_no_column(held: dict[str, Any]) -> None:
 
 
 def test_a_library_that_may_not_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("polars", "pandas", "torch"):
+    for name in ("pandas", "torch"):
         monkeypatch.setitem(sys.modules, name, None)
     assert values_of(Sized(files=PATHS)) == {"files": PATHS}
 
@@ -188,12 +189,6 @@ def test_rows_that_a_library_read(tmp_path: Path) -> None:
     found = values_of(Sized(rows=rows, table=pyarrow.parquet.read_table(tmp_path / "a.parquet", memory_map=True)))
     assert found["rows.caption"] == list(TABLE.caption)
     assert found["table.image.path"] == PATHS
-
-
-@pytest.mark.leaks(reason="polars starts threads and their event loops for good")
-def test_a_polars_table() -> None:
-    pl = pytest.importorskip("polars")
-    assert values_of(Sized(df=pl.DataFrame({"path": PATHS, "label": LABELS}))) == {"df.path": PATHS, "df.label": LABELS}
 
 
 def test_a_dataset_of_hugging_face_in_its_own_order_undecoded(tmp_path: Path) -> None:
@@ -275,15 +270,6 @@ def test_dicts_by_the_values_of_a_column() -> None:
     names = [path.split("/")[0] for path in PATHS]
     found = values_of(Sized(df=pd.DataFrame({"name": names}), class_to_idx={"elk": 5, "dog": 7, "cat": 6}))
     assert found == {"df.name": names, "class_to_idx[df.name]": [6, 7, 5] * 4}
-
-
-def test_single_values_are_read_alone() -> None:
-    column = columns_of(ConcatDataset([Sized(files=PATHS), Sized(3, files=pa.array(["a", "b", "c"]))]), COUNT + 3)[
-        "files"
-    ]
-    assert [column.value(index) for index in (0, COUNT, COUNT + 2)] == [PATHS[0], "a", "c"]
-    with pytest.raises(IndexError):
-        column.value(COUNT + 3)
 
 
 class Hostile:
@@ -389,7 +375,7 @@ def test_leaves_are_explained_by_what_a_random_split_holds() -> None:
     paths = [f"{name}/{number:04}.jpg" for number, name in enumerate(random.Random(0).choices("abcde", k=400))]
     captions = pd.DataFrame({"file": paths, "caption": [f"photo {number * 7 % 400}" for number in range(400)]})
     part, _ = random_split(Captions(captions), [300, 100], torch.Generator().manual_seed(5))
-    columns: dict[str, Sequence[Any]] = {**columns_of(part, 300)}
+    columns: dict[str, Sequence[Any]] = {**values_of(part, 300)}
     columns["folder"] = [path.split("/")[0] for path in columns["df.file"]]
     looked_at = [0, 17, 42, 99, 150, 201, 250, 299]
     rows = [captions.iloc[part.indices[index]] for index in looked_at]

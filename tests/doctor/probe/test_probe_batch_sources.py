@@ -1,4 +1,4 @@
-"""Batches that no DataLoader gives: what the loop calls for one is found, timed and named, or said not to be seen."""
+"""Batches that no DataLoader gives: iterators of known libraries are timed and named."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from typing import Any
 
 import pytest
 import torch
-from observed_runs import observe, python
-from probing import notes, probed, records
+from probing import probed, records
 from processes import source_paths
 from report_pages import codes
 from torch import Tensor
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.probe.hooks import batch_sources
-from headrace.doctor.session import read_session
-from headrace.doctor.session.model import CommandOutcome
 from headrace.doctor.session.storage import decode_session
 
 STEPS = 6
@@ -34,16 +30,8 @@ criterion = torch.nn.MSELoss()
 Pair = tuple[Tensor, Tensor]
 
 
-def get_batch(split: str) -> Pair:
-    assert split == "train"
+def get_batch() -> Pair:
     return torch.randn(4, 8), torch.zeros(4, 1)
-
-
-class Data:
-    """Gives batches when it is asked."""
-
-    def next_batch(self) -> dict[str, Tensor]:
-        return dict(zip("xy", get_batch("train"), strict=True))
 
 
 class Pipe:
@@ -58,93 +46,18 @@ class Pipe:
         if not self.left:
             raise StopIteration
         self.left -= 1
-        return [Data().next_batch()]
+        return [dict(zip("xy", get_batch(), strict=True))]
 
 
 def generated() -> Iterator[Pair]:
     for _ in range(STEPS):
-        yield get_batch("train")
-
-
-def rate(step: int) -> float:
-    return 0.1 / (1 + step)
+        yield get_batch()
 
 
 def train_on(x: Tensor, y: Tensor) -> None:
     loss = criterion(model(x), y)
     loss.backward()
     optimizer.step()
-
-
-def by_function() -> None:
-    x, y = get_batch("train")
-    for step in range(STEPS):
-        optimizer.param_groups[0]["lr"] = rate(step)
-        for _ in range(2):
-            prediction = model(x)
-            loss = criterion(prediction, y)
-            x, y = get_batch("train")
-            loss.backward()
-        optimizer.step()
-
-
-def by_method() -> None:
-    data = Data()
-    for _ in range(STEPS):
-        batch = data.next_batch()
-        x, y = batch["x"].float(), batch["y"]
-        train_on(x, y)
-
-
-def by_iterator() -> None:
-    for _number, batch in enumerate(Pipe()):
-        train_on(batch[0]["x"], batch[0]["y"])
-
-
-def by_generator_anew() -> None:
-    for _ in range(3):
-        for x, y in generated():
-            train_on(x, y)
-
-
-def seen(folder: Path) -> Diagnosis:
-    session = read_session(folder, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
-    return diagnose(session)
-
-
-@pytest.mark.parametrize(
-    ("train", "name", "batches"),
-    [
-        (by_function, "get_batch", 2 * STEPS - 2),
-        (by_method, "Data.next_batch", STEPS - 2),
-        (by_iterator, "Pipe", STEPS - 2),
-        (by_generator_anew, "generated", 2 * STEPS),
-    ],
-)
-@pytest.mark.one_in(2)
-def test_what_the_loop_calls_is_found(tmp_path: Path, train: Any, name: str, batches: int) -> None:
-    """The batches of the first two steps came before the source was known."""
-    original = get_batch
-    with probed(tmp_path):
-        train()
-    assert get_batch is original
-    (facts,) = [loader[3] for loader in records(tmp_path, "loader")]
-    assert (facts["source"], Path(facts["file"]).name) == (name, Path(__file__).name)
-    gets = records(tmp_path, "get")
-    assert len(gets) == batches
-    assert [get[2] for get in gets] == list(range(batches))
-    assert all(get[9] > 0 for get in gets)
-    assert {part.name.partition(",")[0] for one in seen(tmp_path).causes for part in one.parts} == {f"source:{name}"}
-    assert {"hook-off", "not-seen"}.isdisjoint(notes(tmp_path))
-
-
-def test_a_loop_without_any_source_is_left_alone(tmp_path: Path) -> None:
-    x, y = get_batch("train")
-    with probed(tmp_path):
-        for _ in range(STEPS):
-            train_on(x, y)
-    assert records(tmp_path, "loader", "get") == []
-    assert notes(tmp_path) == {}
 
 
 def test_a_known_librarys_iterator_is_timed_from_its_first_batch(tmp_path: Path) -> None:
@@ -183,19 +96,6 @@ def test_a_webloader_is_seen_by_the_dataloader_in_it(tmp_path: Path) -> None:
             train_on(x, y)
     assert len(records(tmp_path, "get")) == STEPS
     assert "source" not in records(tmp_path, "loader")[0][3]
-
-
-@pytest.mark.long
-def test_a_trainer_on_a_memory_map(tmp_path: Path) -> None:
-    run = observe(python("memory_map.py", 40, 3), tmp_path)
-    assert run.status == 0, run.error
-    (causes,) = [one.text for one in run.diagnosis.statements if one.code == "causes"]
-    assert causes.startswith("100 %")
-    assert "(get_batch, memory_map.py:" in causes
-    (trainer,) = run.session.trainers
-    assert trainer.gets.start
-    assert trainer.fetches.start  # of the evaluations, for which no step waits
-    assert "training process" not in causes
 
 
 WAITING = """
@@ -284,33 +184,3 @@ def test_a_pipeline_behind_a_loader_goes_to_work_at_its_next_and_waits_only_for_
     steps = records(tmp_path, "step")
     assert len(steps) == 6
     assert all(sum(us for kind, _, us in step[4] if kind == "d") >= 2_000 for step in steps)
-
-
-TOKENS = torch.arange(8.0)
-
-
-def transformed(batch: Tensor) -> Tensor:
-    return batch * 2
-
-
-def drawn(tokens: Tensor) -> Tensor:
-    return tokens + torch.randn(4, 8)
-
-
-def step_on(batch: Tensor) -> None:
-    x = transformed(batch)
-    train_on(x, torch.zeros(4, 1))
-
-
-def by_argument() -> None:
-    for _ in range(STEPS):
-        step_on(drawn(TOKENS))
-
-
-@pytest.mark.parametrize(("train", "name"), [(by_argument, "drawn")])
-def test_what_only_changes_a_batch_in_hand_gives_none(tmp_path: Path, train: Any, name: str) -> None:
-    with probed(tmp_path):
-        train()
-        train()
-    (facts,) = [loader[3] for loader in records(tmp_path, "loader")]
-    assert facts["source"] == name

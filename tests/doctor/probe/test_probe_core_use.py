@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from library_probe import LibraryProbe
-from probing import probed, records
+from probing import LibraryProbe, probed, records
 from training_loops import Loop, loader
 
 from headrace.doctor.probe import settings

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import types
 import weakref
 from collections import UserDict
 from collections.abc import Iterator
@@ -12,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from probing import probed
+from observed_runs import python
+from probing import merged, probed, run_probed
 from torch.utils.data import DataLoader, IterableDataset
 from training_loops import pairs
 
-from headrace.doctor.probe.batch_shapes import bytes_and_shape
+from headrace.doctor.probe.look.leaves import bytes_and_shape
+from headrace.doctor.probe.patches import Patches
 
 ran: list[str] = []
 
@@ -130,3 +134,103 @@ def test_a_datasets_iterator_lives_no_longer_than_its_pass(tmp_path: Path) -> No
             assert stream.closed == 1
         finally:
             gc.enable()
+
+
+DRAWN = 12
+
+
+def failed(folder, *count):
+    """What came of the training by the function that failed, and the hooks that were noted to be off."""
+    ran = run_probed(python("failing_probe.py", *count), folder)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout), [note for note in merged(folder).notes if note.code == "hook-off"]
+
+
+def check(outcomes, notes):
+    assert {name: said for name, said in outcomes.items() if said != "fine"} == {}
+    assert len(notes) > len(outcomes) / 10  # not every function is called by this training, but some are
+    assert all("this function of the probe fails" in note.text for note in notes)
+
+
+@pytest.mark.long
+def test_no_failure_of_the_probe_changes_the_training(tmp_path):
+    check(*failed(tmp_path, DRAWN))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_no_failure_of_any_function_of_the_probe_changes_the_training(tmp_path):
+    outcomes, notes = failed(tmp_path)
+    assert len(outcomes) > 300
+    check(outcomes, notes)
+
+
+@pytest.fixture
+def patches():
+    patches = Patches()
+    yield patches
+    patches.restore()
+
+
+def counting(calls):
+    def make(original):
+        def wrapper(*args, **kwargs):
+            calls.append(args)
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    return make
+
+
+class Base:
+    def method(self):
+        return self
+
+    @classmethod
+    def made_by_class(cls):
+        return cls
+
+    @staticmethod
+    def static(value):
+        return value
+
+
+def make_classes():
+    base = type("Fresh", (Base,), dict(vars(Base)))
+    return base, type("Derived", (base,), {})
+
+
+@pytest.mark.parametrize("inherited", [False, True], ids=["own", "inherited"])
+def test_each_kind_of_method_still_binds_as_it_did(inherited, patches):
+    base, derived = make_classes()
+    owner = derived if inherited else base
+    before = dict(vars(owner))
+    calls = []
+    for name in ("method", "made_by_class", "static"):
+        assert patches.replace(owner, name, counting(calls))
+    instance = derived()
+    assert instance.method() is instance
+    assert derived.made_by_class() is instance.made_by_class() is derived
+    assert derived.static(3) == instance.static(3) == 3
+    assert len(calls) == 5
+    patches.restore()
+    assert dict(vars(owner)) == before
+
+
+def test_what_is_not_there_or_takes_nothing_is_left(patches):
+    module = types.ModuleType("module")
+    module.value = 3
+    assert not patches.replace(module, "absent", counting([]))
+    assert not patches.replace(module, "value", counting([]))
+    assert not patches.replace(dict, "get", counting([]))
+    assert vars(module)["value"] == 3
+
+
+def test_what_others_put_over_it_stays(patches):
+    module = types.ModuleType("module")
+    module.call = lambda: 1
+    patches.replace(module, "call", counting([]))
+    module.call = theirs = lambda: 2
+    patches.restore()
+    assert module.call is theirs

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from library_probe import LibraryProbe, library_probe
+from probing import LibraryProbe, library_probe
 
 STAND_INS = Path(__file__).parents[1] / "stand_ins"
 

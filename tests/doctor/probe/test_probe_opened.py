@@ -7,7 +7,7 @@ import io
 import os
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from library_probe import LibraryProbe, library_probe
 from PIL import Image
+from probing import LibraryProbe
 
 from headrace.doctor.probe.opened_files import MOST_PATHS, OpenedFiles
 from headrace.doctor.session.evidence import OpenedLine
@@ -83,12 +83,6 @@ def test_a_thousand_classes_are_one_folder() -> None:
     train, val = found.folders
     assert (train.path, train.opens, train.is_deep, train.ends) == ("/data/train", 5_005, True, [".jpg"])
     assert (val.path, val.opens, val.is_deep) == ("/data/val", 50, False)
-
-
-@pytest.fixture
-def probed(tmp_path: Path) -> Iterator[LibraryProbe]:
-    with library_probe(tmp_path / "session") as probed:
-        yield probed
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from PIL import Image
 from probing import notes, probed, records
 from torch.utils.data import DataLoader, Dataset
 
+from headrace.doctor.probe import remedies
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.remedies import loaders as loader_remedies
-from headrace.doctor.probe.remedies.loaders import change
+from headrace.doctor.probe.remedies import change
 from headrace.tools.demo_dataset import natural_image
 
 
@@ -171,7 +171,7 @@ def test_batches_are_prefetched_where_a_device_is_in_use(tmp_path: Path, monkeyp
     plain = seen(DataLoader(Numbers(), batch_size=3))
     with injected(tmp_path, device_prefetch=True):
         assert seen(DataLoader(Numbers(), batch_size=3)) == plain
-        monkeypatch.setattr(loader_remedies, "cuda_device", lambda _: "cpu")
+        monkeypatch.setattr(remedies, "cuda_device", lambda _: "cpu")
         loader = DataLoader(Numbers(), batch_size=3)
         assert type(iter(loader)).__name__ == "PrefetchIterator"
         assert seen(loader) == plain

@@ -10,15 +10,13 @@ from typing import Any
 
 import boto3
 import fsspec
-import httpx
-import httpx2
 import pytest
 import requests
 import s3fs
 import torch.utils.data  # noqa: F401  # hooks come with it
 import urllib3
-from library_probe import LibraryProbe, library_probe
 from obstore.store import S3Store
+from probing import LibraryProbe
 from store_servers import KEY_ID, SECRET, StoreServer, running_store
 from webdataset.gopen import gopen
 
@@ -39,12 +37,6 @@ def store() -> Iterator[StoreServer]:
         S3Store("bucket", **_options(server)).get_range(KEY, start=0, end=1)
         fsspec.filesystem("http").cat_file(server.url(KEY), start=0, end=1)
         yield server
-
-
-@pytest.fixture
-def probed(tmp_path: Path) -> Iterator[LibraryProbe]:
-    with library_probe(tmp_path / "session") as probed:
-        yield probed
 
 
 def _options(server: StoreServer) -> dict[str, Any]:
@@ -69,15 +61,6 @@ def by_urllib3(server: StoreServer) -> int:
 def by_urllib(server: StoreServer) -> int:
     with urllib.request.urlopen(server.url(KEY, query=QUERY)) as answer:
         return len(answer.read())
-
-
-def by_httpx(server: StoreServer) -> int:
-    return len(httpx.get(server.url(KEY, user=USER, query=QUERY)).content)
-
-
-def by_httpx2_in_pieces(server: StoreServer) -> int:
-    with httpx2.stream("GET", server.url(KEY)) as answer:
-        return sum(map(len, answer.iter_bytes()))
 
 
 def by_fsspec(server: StoreServer) -> int:
@@ -141,8 +124,6 @@ READERS: list[Any] = [
     (by_requests_in_pieces, {"remote:requests", "remote:urllib3"}, HOST),
     (by_urllib3, {"remote:urllib3"}, HOST),
     (by_urllib, {"remote:urllib", "remote:http.client"}, HOST),
-    (by_httpx, {"remote:httpx"}, HOST),
-    (by_httpx2_in_pieces, {"remote:httpx2"}, HOST),
     (by_fsspec, {"remote:fsspec HTTPFileSystem"}, HOST),
     (by_fsspec_file, {"remote:fsspec HTTPFileSystem"}, HOST),
     (by_obstore, {"remote:obstore get_range", "remote:obstore get_ranges"}, BUCKET),
@@ -192,8 +173,7 @@ def take(probed: LibraryProbe) -> list[list[Any]]:
 
 def test_errors_count_as_failed_and_reach_the_script(probed: LibraryProbe, store: StoreServer) -> None:
     take(probed)
-    with httpx.Client() as client:
-        assert probed.calls(lambda: client.get(store.url("missing"))) == {"remote:httpx": 1}
+    assert probed.calls(lambda: requests.get(store.url("missing"), timeout=5))["remote:requests"] == 1
     assert probed.result.status_code == 404
     ((_, seen, failed, *_),) = take(probed)
     assert (seen, failed) == (1, 1)

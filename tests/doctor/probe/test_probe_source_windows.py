@@ -1,4 +1,4 @@
-"""Windows of a measured run whose batches no DataLoader gives: copies in place of calls, then the source by itself."""
+"""Windows of a measured run whose batches a library gives without a DataLoader."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 from probing import notes, probed, records
 from torch import Tensor
 
-from headrace.doctor.probe.hooks import batch_sources, source_calls
+from headrace.doctor.probe.hooks import batch_sources
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.training.step_limit import SETTLING_STEPS, StepsMeasured
+from headrace.doctor.probe.training.step_limit import StepsMeasured
 
 WARMUP, STEPS, REPLAY = 2, 6, 4
 MEASURED: dict[str, Any] = {
@@ -27,14 +27,6 @@ MEASURED: dict[str, Any] = {
 }
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # type: ignore[attr-defined]
-given: list[int] = []
-"""Numbers of the batches that a source has given, each of which holds its own."""
-
-
-def get_batch(split: str) -> Tensor:
-    assert split == "train"
-    given.append(len(given))
-    return torch.full((4, 8), float(given[-1]))
 
 
 class EpochIterator:
@@ -50,17 +42,15 @@ class EpochIterator:
         if not self.left:
             raise StopIteration
         self.left -= 1
-        return get_batch("train")
+        return torch.ones(4, 8)
 
 
 def train_on(x: Tensor) -> None:
-    x.zero_()  # which must not reach the copy that is given next
     model(x).sum().backward()
     optimizer.step()
 
 
 def measured(folder: Path, train: Callable[[Probe], None], **changed: Any) -> None:
-    given.clear()
     with probed(folder, **{**MEASURED, **changed}) as probe, pytest.raises(StepsMeasured):
         train(probe)
     assert "hook-off" not in notes(folder)
@@ -68,27 +58,6 @@ def measured(folder: Path, train: Callable[[Probe], None], **changed: Any) -> No
 
 def windows(folder: Path) -> list[str]:
     return [window[1] for window in records(folder, "window")]
-
-
-def test_a_functions_batches_are_replayed_and_the_function_is_then_called_alone(tmp_path: Path) -> None:
-    seen: list[float] = []
-
-    def train(_: Probe) -> None:
-        for _ in range(1000):
-            x = get_batch("train")
-            seen.append(float(x[0, 0]))
-            train_on(x)
-
-    measured(tmp_path, train)
-    assert windows(tmp_path) == ["observe", "replay", "drain"]
-    observed = WARMUP + STEPS
-    assert len(seen) == observed + SETTLING_STEPS + REPLAY
-    assert seen[:observed] == list(range(observed))
-    assert set(seen[observed:]) <= set(seen[1:observed])  # none of which is 0, as all are afterwards
-    assert len(records(tmp_path, "replayed")) == SETTLING_STEPS + REPLAY
-    drained = records(tmp_path, "drained")
-    assert len(drained) == REPLAY
-    assert len(given) == observed + len(drained)
 
 
 def installed(probe: Probe, name: str, **classes: type) -> None:
@@ -144,7 +113,7 @@ def test_a_batch_that_cannot_be_copied_is_said_to_be_so(tmp_path: Path) -> None:
 
 def test_a_pipeline_in_a_worker_process_is_no_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A WebDataset within a DataLoader's worker, say: its trainer has a wait for what it makes, and it has none."""
-    monkeypatch.setattr(source_calls, "current_process", lambda: SimpleNamespace(daemon=True))
+    monkeypatch.setattr(batch_sources, "current_process", lambda: SimpleNamespace(daemon=True))
     with probed(tmp_path) as probe:
         installed(probe, "nvidia.dali.plugin.pytorch", DALIGenericIterator=EpochIterator)
         assert len(list(EpochIterator(3))) == 3

@@ -13,7 +13,7 @@ from headrace.doctor.adoption.view_codes import evaluated
 from headrace.doctor.explain import GREY, LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
 from headrace.doctor.explain.look import LeafPath, LiveTransform
 from headrace.doctor.explain.samples import LeafExplanation
-from headrace.doctor.probe.own_transforms import READ
+from headrace.doctor.probe.look.held_objects import READ
 from headrace.doctor.session.after_run import AdoptedPart
 
 _EXACT = {

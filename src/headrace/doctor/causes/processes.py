@@ -33,10 +33,6 @@ PEER_LOST = re.compile(r"closed by peer|reset by peer|remote process exited|remo
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was removed", "What it measures is missing from this report."),
     "not-known": ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
-    "not-seen": (
-        "The source of the batches cannot be hooked",
-        "Make it a function of a module, or an iterator of a class with __next__; or a DataLoader.",
-    ),
     "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
     "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
     "optimizers": ("Several optimizers step", "A step ends with the last of them."),

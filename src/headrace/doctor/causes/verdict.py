@@ -95,7 +95,7 @@ def statements(
     yield from _found(sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
     yield from _found([one for one in findings if one.code == COSTLY_LINE and one.weight >= LINE][:1])
     # A library newer than the probe: no figure shows what is missing.
-    unknown = (note for note in session.notes if note.code in ("not-known", "not-seen"))
+    unknown = (note for note in session.notes if note.code == "not-known")
     yield from dict.fromkeys(Statement(note.code, note.text) for note in unknown)
     yield from _found([one for one in findings if one.code in (COPY_ON_WRITE, KEEPS_UP, RANKS_APART)])
     if view is not None and view.budget is not None and view.wait_share is not None:

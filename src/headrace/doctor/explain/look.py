@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from headrace.doctor.explain.pictures import Array, Box
-from headrace.doctor.probe.value_look import HELD
+from headrace.doctor.probe.look.value_look import HELD
 from headrace.errors import SessionError
 
 LeafPath = tuple[str | int, ...]

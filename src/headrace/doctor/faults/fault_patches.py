@@ -19,7 +19,7 @@ from headrace.doctor.edits import (
     loop_of,
     parsed,
 )
-from headrace.doctor.probe.credentials import without_credentials
+from headrace.doctor.probe.evidence_file import without_credentials
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import short_class

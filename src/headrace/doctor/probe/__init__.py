@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from .credentials import without_credentials
+    from .evidence_file import without_credentials
     from .imports import ImportWatch
     from .probe import Probe
     from .remedies import KEYS
@@ -29,9 +29,9 @@ __all__ = [
     "without_credentials",
 ]  # fmt: skip
 _HOMES = {
-    "credentials": ("without_credentials",),
-    "remedies": ("KEYS",),
+    "evidence_file": ("without_credentials",),
     "remedies.indexed_tar": ("index_of", "tar_info"),
+    "remedies": ("KEYS",),
     "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
     "training.step_limit": ("SETTLING_STEPS", "observed_steps", "replayed_steps"),
 }

@@ -10,11 +10,10 @@ from typing import Any
 
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
 from .opened_files import OpenedFiles, RemoteReadCounts
-from .overhead import ProductionCost, price_of_a_stage_ns
 from .patches import Fault, HookGuard
 from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, StackSampler
-from .stages import Account, CallTimer, Totals
+from .stages import Account, CallTimer, ProductionCost, Totals, price_of_a_stage_ns
 
 _FIRST_PAUSE_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 64_000_000_000

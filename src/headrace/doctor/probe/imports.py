@@ -25,8 +25,6 @@ MODULES = frozenset(
         "h5py._hl.dataset",
         "h5py._hl.files",
         "h5py._hl.group",
-        "imageio.v2",
-        "imageio.v3",
         "numpy",
         "tokenizers",
         "torch",

@@ -12,8 +12,8 @@ from typing import Callable
 from .batch_production import BatchRecorder
 from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
 from .imports import ImportWatch
+from .look.digests import ReceivedDigests
 from .patches import Patches
-from .sample_digests import BatchDigests
 from .settings import ProbeSettings, SessionClock, boot_id
 from .stages import CallTimer, Stages
 from .training.training import TrainingObserver
@@ -41,7 +41,7 @@ class Probe:
         self.training = TrainingObserver(
             settings, self.evidence, self.clock, self.last, note=self.note, fault=self.fault, batches=self.batches
         )
-        self.digests: BatchDigests | None = None
+        self.digests: ReceivedDigests | None = None
         """Digests of batches in a run to be compared with another."""
         self.used: set[str] = set()
         """Libraries with a hooked function that this process has called."""

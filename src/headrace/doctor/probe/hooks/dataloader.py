@@ -10,16 +10,17 @@ from threading import current_thread, get_ident
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
-from ..batch_shapes import BatchShapes, PaddingLooks
-from ..described_values import described_loader, sampler_epoch
+from ..look.leaves import BatchShapes, PaddingLooks
+from ..look.objects import class_name, described_loader, sampler_epoch
 from ..patches import Function, Patches
 from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
 from ..training.loader_sources import HeldIterator
-from ..training.received_batches import ATTRIBUTE, FetchedBatch, ObservedPass
 from ..training.replay import replayed, replayed_elsewhere
+from ..training.state import ATTRIBUTE, ObservedPass
+from ..training.steps import FetchedBatch
 from ..training.training import TrainingObserver, now
-from .worker_queues import hook_iterator, hook_queues
+from .batch_making import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence file that describes it, and its number there."""
@@ -131,50 +132,30 @@ class LoaderHooks:
         return (self._fetch if is_here else self._fetch_elsewhere)(original, iterator, pass_)
 
     def _fetch(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
-        training = self._training
-        try:
-            with_grad = self._is_grad_enabled()
-            start = training.ask()
-            others = others_cpu_ns() if pass_.has_workers else 0  # without workers, they may help to make the batch
-            training.readers[get_ident()] = pass_.reader
-        except Exception as error:
-            training.fail("next", error)
-            return original(iterator)
-        try:
-            batch = original(iterator)
-        except BaseException as reason:
-            self._not_received(pass_, reason, start, with_grad)
-            raise
-        try:
-            end = training.received()
-            training.readers.pop(get_ident(), None)
-            others = others_cpu_ns() - others if pass_.has_workers else 0
+        training, with_grad = self._training, self._is_grad_enabled()
+        others = others_cpu_ns() if pass_.has_workers else 0  # without workers, they may help to make the batch
+
+        def returned(batch: Any, start: int, end: int) -> None:
             received = self._received(iterator, pass_, batch, start, end)
-            if pass_.has_workers:
-                received = received._replace(others_cpu=max(others, 0))  # two clocks differ by a microsecond
-            training.got(received, with_grad)
+            if pass_.has_workers:  # two clocks differ by a microsecond
+                received = received._replace(others_cpu=max(others_cpu_ns() - others, 0))
+            training.record_batch(received, with_grad)
             if with_grad:
-                self._keep(original, iterator, pass_, batch, received)
-        except Exception as error:
-            training.fail("next", error)
-        return batch
+                self._feed(original, iterator, pass_, batch, received)
 
-    def _keep(self, original: Function, iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
-        """Count the batch, and let the windows store it and its iterator, while they collect any."""
-        self._training.looked.fed_by(pass_)
-        if not self._training.windows.is_keeping:
-            return
-        begun = now()
+        def ended(start: int) -> None:
+            training.pass_ended(pass_.number, start, with_grad)
 
+        return training.wait("next", lambda: self._read(original, iterator, pass_), returned, ended)
+
+    def _feed(self, original: Function, iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         def take(iterator: Any, pass_: ObservedPass) -> FetchedBatch:
             """Take the next batch without delivering it to the script."""
             start = now()
             batch = self._read(original, iterator, pass_)
             return self._received(iterator, pass_, batch, start, now())
 
-        self._training.windows.keep(lambda: HeldIterator(iterator, pass_, take), pass_, batch, received)
-        self._training.costs.since(begun)
-        self._training.work.restart(now())
+        self._training.feed(pass_, batch, received, lambda: HeldIterator(iterator, pass_, take))
 
     def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Call `original` while the calling thread reads for this pass."""
@@ -184,24 +165,14 @@ class LoaderHooks:
         finally:
             self._training.readers.pop(get_ident(), None)
 
-    def _not_received(self, pass_: ObservedPass, reason: BaseException, start: int, with_grad: bool) -> None:
-        training = self._training
-        try:
-            training.received()
-            training.readers.pop(get_ident(), None)
-            if isinstance(reason, StopIteration):
-                training.pass_ended(pass_.number, start, with_grad)
-        except Exception as error:
-            training.fail("next", error)
-
     def _fetch_elsewhere(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         training = self._training
         start = now()
         batch = self._read(original, iterator, pass_)
         try:
             received = self._received(iterator, pass_, batch, start, now())
-            training.got_elsewhere(received, current_thread().name)
-            self._keep(original, iterator, pass_, batch, received)
+            training.record_other_thread(received, current_thread().name)
+            self._feed(original, iterator, pass_, batch, received)
         except Exception as error:
             training.fail("next", error)
         return batch
@@ -288,7 +259,7 @@ def _thread_loader_facts(loader: Any) -> dict[str, Any]:
         "num_workers": 0,
         "threads": _threads(loader),
         "batch_size": getattr(loader, "batch_size", None),
-        "dataset": _class_name(loader),
+        "dataset": class_name(type(loader)),
         "length": len(loader),
     }
 
@@ -314,7 +285,7 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "timeout": loader.timeout,
         "iterable": is_iterable,
         "start_method": str(context.get_start_method()) if loader.num_workers else None,
-        "dataset": _class_name(loader.dataset),
+        "dataset": class_name(type(loader.dataset)),
         "length": None if is_iterable else _length(loader),
         "samples": None if is_iterable else _count(lambda: loader.dataset),
     }
@@ -329,10 +300,6 @@ def _wrapper_of(loader: Any) -> Any:
         return None
     caller = frame.f_locals.get("self")
     return None if caller is loader else caller
-
-
-def _class_name(thing: Any) -> str:
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 def _length(loader: Any) -> int | None:

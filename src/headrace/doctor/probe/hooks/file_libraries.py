@@ -20,10 +20,67 @@ from typing import Any, Callable
 
 from ..opened_files import OpenedFiles
 from ..patches import Builtin, Function, stand_in
-from ..stages import CallTimer, Stages
+from ..stages import CallTimer, Stages, timed
 
-TimedCall = tuple[str, str, "str | None"]
-"""Dotted function of a module, category of its stage, and label, or None for the class name of a method's object."""
+TimedCall = tuple[Any, ...]
+"""Dotted function of a module, category of its stage, and label, or None for the class name of a method's object.
+
+Calls are timed whole, unless a fourth item is another decorator: `timed_reads` or `each_timed`.
+"""
+SMALL_BYTES = 4096
+"""Minimum size of a timed read. Parsers read headers byte by byte, and the clock would cost more than the read."""
+_CHANGING = frozenset("wxa+")
+_NOT_READING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
+
+
+def timed_reads(stages: Stages, stage: int) -> Callable[[Any], Any]:
+    """Return a decorator for `read(size)`, or `read(amt=size)`, that counts it as a stage, unless it is small."""
+    enter = stages.enter
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+            size = args[0] if args else kwargs.get("amt")
+            is_small = type(size) is int and 0 <= size < SMALL_BYTES
+            account = None if is_small else enter(stage)
+            if account is None:
+                return original(self, *args, **kwargs)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                account.leave()
+
+        return read
+
+    return make
+
+
+def each_timed(stages: Stages, stage: int) -> Callable[[Any], Any]:
+    """Return a decorator that times a stream item by item, such as a tar's headers.
+
+    Not a hook on `next`, which a scan calls for each member.
+    """
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def stream(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            members = iter(original(*args, **kwargs))
+            while True:
+                account = stages.enter(stage)
+                try:
+                    member = next(members)
+                except StopIteration:
+                    return
+                finally:
+                    if account is not None:
+                        account.leave()
+                yield member
+
+        return stream
+
+    return make
+
+
 FILE_CALLS: dict[str, list[TimedCall]] = {
     "tarfile": [  # the first look-up in a process reads every header into the list of names
         ("open", "scan", "tarfile open"),
@@ -32,11 +89,14 @@ FILE_CALLS: dict[str, list[TimedCall]] = {
         ("TarFile.getmembers", "scan", "tarfile headers"),
         ("TarFile.getmember", "lookup", "tarfile member"),
         ("TarFile.extractfile", "lookup", "tarfile member"),
+        ("TarFile.__iter__", "scan", "tarfile headers", each_timed),
+        ("ExFileObject.read", "read", "tarfile", timed_reads),
     ],
     "zipfile": [  # opening reads the directory at the file's end; reading a member inflates it
         ("ZipFile.__init__", "scan", "zipfile directory"),
         ("ZipFile.open", "lookup", "zipfile member"),
         ("ZipFile.read", "read", "zipfile"),
+        ("ZipExtFile.read", "read", "zipfile", timed_reads),
     ],
     # A read decompresses whole chunks, so a sample may cost many times its own bytes.
     "h5py._hl.files": [("make_fid", "scan", "h5py open")],
@@ -70,16 +130,12 @@ FILE_CALLS: dict[str, list[TimedCall]] = {
     ],
 }
 """Calls that are stages, by the module that defines them."""
-SMALL_BYTES = 4096
-"""Minimum size of a timed read. Parsers read headers byte by byte, and the clock would cost more than the read."""
-_CHANGING = frozenset("wxa+")
-_NOT_READING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
 
 
 def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> None:
     """Count calls of a module's functions as stages. Versions may lack some; if all are missing, note it."""
     is_known = False
-    for path, category, label in calls:
+    for path, category, label, *decorator in calls:
         *outer, name = path.split(".")
         owner: Any = module
         for part in outer:
@@ -90,7 +146,8 @@ def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> 
         if label is None:
             timer.time_by_type(owner, name, category)
         else:
-            timer.time(owner, name, category, label)
+            make = decorator[0] if decorator else timed
+            timer.patches.replace(owner, name, make(timer.stages, timer.stage(category, label)))
     if calls and not is_known:
         timer.patches.unknown(f"{module.__name__}.{calls[0][0]}", "its calls were")
 
@@ -111,28 +168,6 @@ def counted(
             return original(*args, **kwargs)
 
         return stand_in(original, call)
-
-    return make
-
-
-def timed_reads(stages: Stages, stage: int) -> Callable[[Any], Any]:
-    """Return a decorator for `read(size)`, or `read(amt=size)`, that counts it as a stage, unless it is small."""
-    enter = stages.enter
-
-    def make(original: Any) -> Any:
-        @functools.wraps(original)
-        def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-            size = args[0] if args else kwargs.get("amt")
-            is_small = type(size) is int and 0 <= size < SMALL_BYTES
-            account = None if is_small else enter(stage)
-            if account is None:
-                return original(self, *args, **kwargs)
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                account.leave()
-
-        return read
 
     return make
 
@@ -198,43 +233,8 @@ def _buffer_bytes(raw: Any) -> int:
 
 
 def install_tarfile(timer: CallTimer, opened: OpenedFiles, tarfile: Any) -> None:
-    """Hook opens, iteration and reads of tarfile."""
-    # tarfile's alias of `open`, bound before the hook was installed.
+    """Count files that tarfile opens by its alias of `open`, which it bound before the hook was installed."""
     timer.patches.replace(tarfile, "bltn_open", counted(timer.stages, opened, "file", is_reading))
-    headers = each_timed(timer.stages, timer.stage("scan", "tarfile headers"))
-    timer.patches.replace(tarfile.TarFile, "__iter__", headers)
-    timer.patches.replace(tarfile.ExFileObject, "read", timed_reads(timer.stages, timer.stage("read", "tarfile")))
-
-
-def each_timed(stages: Stages, stage: int) -> Callable[[Any], Any]:
-    """Return a decorator that times a stream item by item, such as a tar's headers.
-
-    Not a hook on `next`, which a scan calls for each member.
-    """
-
-    def make(original: Any) -> Any:
-        @functools.wraps(original)
-        def stream(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            members = iter(original(*args, **kwargs))
-            while True:
-                account = stages.enter(stage)
-                try:
-                    member = next(members)
-                except StopIteration:
-                    return
-                finally:
-                    if account is not None:
-                        account.leave()
-                yield member
-
-        return stream
-
-    return make
-
-
-def install_zipfile(timer: CallTimer, zipfile: Any) -> None:
-    """Hook reads of a member."""
-    timer.patches.replace(zipfile.ZipExtFile, "read", timed_reads(timer.stages, timer.stage("read", "zipfile")))
 
 
 def install_hdf5(timer: CallTimer, opened: OpenedFiles, files: Any) -> None:

@@ -39,9 +39,6 @@ BY_PATH = {"read_file": ("read", "path"), "read_video": ("decode", "filename")}
 """torchvision functions that open a file in C, with category of the stage, and name of the path argument."""
 CONTAINERS = ("Compose", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms")
 _NOT_TRANSFORMS = ("get_dimensions", "get_image_num_channels", "get_image_size", "register_kernel")
-_IMAGEIO: list[TimedCall] = [
-    (name, "decode", f"imageio {name}") for name in ("imread", "imopen", "mimread", "mvolread", "volread")
-]
 IMAGE_CALLS: dict[str, list[TimedCall]] = {
     "PIL.Image": [
         ("open", "decode", "Pillow open"),
@@ -55,8 +52,6 @@ IMAGE_CALLS: dict[str, list[TimedCall]] = {
     ],
     # Transforms by class. Containers (Compose, OneOf, …) count by their inner transforms.
     "albumentations.core.transforms_interface": [("BasicTransform.__call__", "transform", None)],
-    "imageio.v2": _IMAGEIO,  # one decode, whichever backend it uses
-    "imageio.v3": _IMAGEIO,
     "tokenizers": [
         (f"Tokenizer.{name}", "tokenise", f"tokenizers {name}")
         for name in ("encode", "encode_batch", "encode_batch_fast")

@@ -16,7 +16,8 @@ from typing import Any, Callable
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..patches import Function, Patches
 from ..stages import CallTimer, add_totals
-from ..training.received_batches import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
+from ..training.state import ATTRIBUTE, MOST_ELSEWHERE, ObservedPass
+from ..training.steps import FetchedBatch
 from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
 
@@ -243,4 +244,4 @@ def _take(training: TrainingObserver, call: Callable[[], Any], batch_of: Callabl
     """Run `call` and record it as the wait for the batch that `batch_of` returns for its result."""
     if get_ident() != training.thread.observed or training.thread.is_fetching:
         return call()
-    return training.wait("prefetcher", call, lambda item, start, end: training.took_over(batch_of(item), start, end))
+    return training.wait("prefetcher", call, lambda item, start, end: training.adopt_batch(batch_of(item), start, end))

@@ -1,8 +1,8 @@
 """Hooks on libraries that read from object stores and web servers.
 
-A stage is a call that blocks the thread: of boto3, fsspec filesystems, obstore, requests, urllib3, httpx, urllib, and
+A stage is a call that blocks the thread: of boto3, fsspec filesystems, obstore, requests, urllib3, urllib, and
 reads of webdataset pipes. Requests are counted one level below, where each is made: in http.client, under urllib3 and
-so botocore and requests; in httpx; in aiohttp, under fsspec filesystems; and at the start of a pipe's process. Nothing
+so botocore and requests; in aiohttp, under fsspec filesystems; and at the start of a pipe's process. Nothing
 is imported and no data is read: sizes come from answer headers.
 """
 
@@ -18,15 +18,15 @@ from ..batch_production import BatchRecorder
 from ..opened_files import NAMED, OTHERS, place_of
 from ..patches import Fault, Function, HookGuard, stand_in
 from ..stages import MOST_STAGES, CallTimer, timed_call
-from .file_libraries import SMALL_BYTES, TimedCall, each_timed, timed_reads
+from .file_libraries import SMALL_BYTES, TimedCall, timed_reads
 
 REMOTE = "remote"
 """Category of the stages."""
-HTTPX = ("httpx._client", "httpx2._client")
-"""Modules of httpx and its successor."""
-HTTPX_MODELS = ("httpx._models", "httpx2._models")
 REMOTE_CALLS: dict[str, list[TimedCall]] = {
     "s3transfer.futures": [("TransferFuture.result", REMOTE, "boto3 transfer")],
+    "http.client": [("HTTPResponse.read", REMOTE, "http.client", timed_reads)],
+    "urllib3.response": [("HTTPResponse.read", REMOTE, "urllib3", timed_reads)],
+    "botocore.response": [("StreamingBody.read", REMOTE, "boto3 body", timed_reads)],
     "requests.sessions": [("Session.send", REMOTE, "requests")],
     "urllib.request": [("OpenerDirector.open", REMOTE, "urllib")],
     "urllib3.connectionpool": [("HTTPConnectionPool.urlopen", REMOTE, "urllib3")],
@@ -35,7 +35,6 @@ REMOTE_CALLS: dict[str, list[TimedCall]] = {
         ("HfFileSystemStreamFile.read", REMOTE, "HfFileSystem"),
     ],
     "huggingface_hub.file_download": [("hf_hub_download", REMOTE, "hf_hub_download")],
-    **{module: [("Client.send", REMOTE, module.partition(".")[0])] for module in HTTPX},
 }
 """Calls that are stages, by the module that defines them."""
 ASKED = "_headrace_asked"
@@ -120,7 +119,7 @@ class RequestCounter:
 
 
 def install_http(counter: RequestCounter, client: Any) -> None:
-    """Hook http.client: the start of each answer, and reads of its body."""
+    """Hook http.client: the start of each answer."""
 
     def putrequest(original: Function, connection: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
         if counter.stages.is_counting:
@@ -136,13 +135,6 @@ def install_http(counter: RequestCounter, client: Any) -> None:
     patches = counter.timer.patches
     patches.around(client.HTTPConnection, "putrequest", putrequest)
     patches.around(client.HTTPConnection, "getresponse", getresponse)
-    install_body("HTTPResponse", "http.client", counter, client)
-
-
-def install_body(kind: str, label: str, counter: RequestCounter, module: Any) -> None:
-    """Hook reads of an answer's body: of urllib3, used by requests and botocore, or of boto3's `get_object`."""
-    patches = counter.timer.patches
-    patches.replace(getattr(module, kind), "read", timed_reads(counter.stages, counter.stage(label)))
 
 
 def install_botocore(counter: RequestCounter, client: Any) -> None:
@@ -194,48 +186,19 @@ def install_fsspec(counter: RequestCounter, asyn: Any) -> None:
 
 def install_aiohttp(counter: RequestCounter, client: Any) -> None:
     """Count aiohttp requests, in any thread."""
-    counter.timer.patches.replace(client.ClientSession, "_request", _awaited(counter, "status", lambda *asked: asked))
-
-
-def install_httpx(counter: RequestCounter, client: Any) -> None:
-    """Count httpx requests, also of its asynchronous client."""
-
-    def send(original: Function, its_client: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        begun = time.monotonic_ns()
-        response = original(its_client, request, *args, **kwargs)
-        if counter.stages.is_counting:
-            counter.count(request.method, request.url, begun, response.status_code, response.headers)
-        return response
-
-    patches, unseen = counter.timer.patches, "its requests were"
-    patches.hook_around(client, "Client._send_single_request", send, unseen)
-    make = _awaited(counter, "status_code", lambda request: (request.method, request.url))
-    patches.hook(client, "AsyncClient._send_single_request", make, unseen)
-
-
-def _awaited(
-    counter: RequestCounter, status: str, asked: Callable[..., tuple[Any, Any]]
-) -> Callable[[Function], Function]:
-    """Return a decorator for a coroutine that counts its answer. `asked` returns method and URL from the arguments."""
 
     def make(original: Function) -> Function:
         @functools.wraps(original)
-        async def request(client: Any, *args: Any, **kwargs: Any) -> Any:
+        async def request(session: Any, method: Any, url: Any, **kwargs: Any) -> Any:
             begun = time.monotonic_ns()
-            response = await original(client, *args, **kwargs)
+            response = await original(session, method, url, **kwargs)
             if counter.stages.is_counting:
-                counter.count(*asked(*args), begun, getattr(response, status), response.headers)
+                counter.count(method, url, begun, response.status, response.headers)
             return response
 
         return request
 
-    return make
-
-
-def install_httpx_models(counter: RequestCounter, models: Any) -> None:
-    """Hook response bodies that a script streams, chunk by chunk."""
-    stage = counter.stage(models.__name__.partition(".")[0])
-    counter.timer.patches.replace(models.Response, "iter_raw", each_timed(counter.stages, stage))
+    counter.timer.patches.replace(client.ClientSession, "_request", make)
 
 
 def install_pipes(counter: RequestCounter, gopen: Any) -> None:
@@ -304,14 +267,10 @@ def _store_place(store: Any) -> str:
 
 REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
     ("http.client", install_http),
-    ("urllib3.response", functools.partial(install_body, "HTTPResponse", "urllib3")),
-    ("botocore.response", functools.partial(install_body, "StreamingBody", "boto3 body")),
     ("botocore.client", install_botocore),
     ("aiobotocore.client", install_aiobotocore),
     ("fsspec.asyn", install_fsspec),
     ("aiohttp.client", install_aiohttp),
-    *((module, install_httpx) for module in HTTPX),
-    *((module, install_httpx_models) for module in HTTPX_MODELS),
     ("webdataset.gopen", install_pipes),
     ("obstore", install_obstore),
 ]

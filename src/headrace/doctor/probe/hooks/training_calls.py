@@ -13,8 +13,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Callable
 
 from ..evidence_file import LastRecords
-from ..overhead import NOBODY
 from ..patches import Function, Patches
+from ..stages import NOBODY
 from ..training.steps import BACKWARD, CLOSURE, COLLECTIVE, OPTIMIZER
 from ..training.training import TrainingObserver, now
 
@@ -40,8 +40,6 @@ def install_backward(patches: Patches, training: TrainingObserver, torch: Module
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(tensors, *args, **kwargs)
-            if training.seek is not None and training.thread.is_here():
-                training.seek()
             if not training.enter(BACKWARD, "b"):
                 return original(tensors, *args, **kwargs)
             stamp = _stamped(training, torch.autograd, tensors) if training.closed.is_stamped else None
@@ -153,18 +151,6 @@ def install_scaler(patches: Patches, training: TrainingObserver, grad_scaler: Mo
     patches.hook_around(grad_scaler, "GradScaler._maybe_opt_step", step, "steps that it skips were")
 
 
-def install_schedulers(patches: Patches, training: TrainingObserver, lr_scheduler: ModuleType) -> None:
-    """Hook the schedulers of torch.optim.lr_scheduler that raise when stepped beyond their end."""
-    if training.settings.observe:  # no extra scheduler steps
-        return
-
-    def new(original: Function, scheduler: Any, *args: Any, **kwargs: Any) -> None:
-        original(scheduler, *args, **kwargs)
-        training.replay.schedulers.add(scheduler)
-
-    patches.hook_around(lr_scheduler, "OneCycleLR.__init__", new, "the end of its schedule was")
-
-
 def install_collectives(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
     """Hook the torch.distributed collectives that the training thread waits for.
 
@@ -228,28 +214,6 @@ def install_data_parallel(patches: Patches, training: TrainingObserver, module: 
             training.say("data-parallel", f"nn.DataParallel spreads each batch over {devices} devices.")
 
     patches.hook_around(module, "DataParallel.__init__", new, "how many devices share a batch was")
-
-
-def install_deepspeed(patches: Patches, training: TrainingObserver, engine: ModuleType) -> None:
-    """Hook deepspeed.runtime.engine.
-
-    Its `step()` may step the optimizer once per parameter group. At a micro-batch that is not the last of its step, it
-    does not step at all.
-    """
-
-    def step(original: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            is_counted = self.is_gradient_accumulation_boundary() and training.optimizer_begins(self)
-        except Exception as error:
-            training.fail("DeepSpeedEngine.step", error)
-            is_counted = False
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            if is_counted:
-                training.optimizer_ends(self)
-
-    patches.hook_around(engine, "DeepSpeedEngine.step", step, "DeepSpeed's steps were")
 
 
 def install_end(training: TrainingObserver, torch: ModuleType) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..patches import Function
     from . import InjectedRemedy
 
+
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 """Members that older Pythons resolve through their own list of members."""
 _INDEX = "_headrace_index"

@@ -1,4 +1,4 @@
-"""Steps that have ended, and the work due when a step is closed."""
+"""Steps that have ended: the work due when a step is closed, and their records."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Callable
 
-from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
+from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
 from ..settings import CoreUse, core_use
 from .state import TrainingState
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
-    from ..device_marks import DeviceMarks
-    from ..overhead import TrainingCost
     from ..settings import SessionClock
-    from .received_batches import FetchedBatch
-    from .steps import OptimizerStep
+    from .device_marks import DeviceMarks
+    from .steps import FetchedBatch, OptimizerStep
 
 now = time.monotonic_ns
 READY_EVERY = 5
@@ -35,11 +33,14 @@ class ClosedSteps:
     ) -> None:
         """`closed` receives each closed step. `at_close` functions are called after a step is written."""
         self._state, self._closed, self._batches, self._at_close = state, closed, batches, at_close
-        self._writer = StepWriter(state.evidence, state.clock, state.costs, lambda: batches.cost.total_ns)
         self.is_stamped = False
         """True if the time at which the open step's own gradients are done should be recorded."""
         self._used: CoreUse | None = None
         """Core use up to the last closed step. Not read in an observed run, which should cost next to nothing."""
+        self._unwritten: list[OptimizerStep] = []
+        self._written_at = 0
+        self._production_ns = 0
+        """Cost of batch production when last taken."""
 
     def close(self, step: OptimizerStep) -> None:
         """Close a step and do the work that is due."""
@@ -48,13 +49,13 @@ class ClosedSteps:
         if not state.settings.observe:  # every step is closed equally long after its end
             used, self._used = self._used, core_use(end - step.start)
             step.use = None if used is None else self._used.us_since(used)
-        self._writer.closed(step)
+        self._unwritten.append(step)
         if state.marks is not None:
             state.marks.close(step.number)
         if state.limit.settle(step.number, state.steps.gets):
             self._agree_on_warmup()
             state.evidence.write(("facts", state.clock.now_us(), {"warmup_steps": state.limit.warmup}))
-        if self._writer.is_due(end):
+        if len(self._unwritten) >= MOST_HELD or end - self._written_at >= LONGEST_HELD_NS:
             self.write()
         self._closed(step)
         if state.steps.optimizers > 1:
@@ -77,15 +78,25 @@ class ClosedSteps:
             state.costs.measured_ns -= now() - begun  # waiting for other ranks is part of the measured time
 
     def write(self, is_over: bool = False) -> None:
-        """Write the closed steps and the batches that nothing will take over; all batches if `is_over`."""
-        state = self._state
-        beside = [batch_record(state.clock, "fetch", batch) for batch in state.elsewhere.left(is_over)]
+        """Write the closed steps with their share of the hooks' cost, and the batches that nothing will take over.
+
+        All batches are written if `is_over`.
+        """
+        state, clock = self._state, self._state.clock
+        others = [batch_record(clock, "fetch", batch) for batch in state.elsewhere.left(is_over)]
         if state.marks is not None:
-            beside += device_records(state.marks)
-        beside += state.work.records(now(), state.clock.now_us(), is_over)
+            others += device_records(state.marks)
+        others += state.work.records(now(), clock.now_us(), is_over)
         state.costs.measured_ns += state.work.cost_ns()
-        beside += self._batches.collections.records(state.clock.now_us())
-        self._writer.write(beside)
+        others += self._batches.collections.records(clock.now_us())
+        before, self._production_ns = self._production_ns, self._batches.cost.total_ns
+        cost_ns = state.costs.take() + self._production_ns - before
+        share = round(cost_ns / 100) // max(len(self._unwritten), 1)
+        steps, self._unwritten = self._unwritten, []
+        self._written_at = now()
+        records = [record for step in steps for record in step_records(clock, step, share)]
+        if records or others:
+            state.evidence.write(*records, *others)
 
     def write_batches(self, step: OptimizerStep) -> None:
         self._state.evidence.write(*batch_records(self._state.clock, step))
@@ -147,41 +158,3 @@ def device_records(marks: DeviceMarks) -> list[Record]:
         gaps = [time - before for before, time in zip([0, *times], times)]
         records.append(("device", number, "".join(kind for kind, _ in step_marks), gaps))
     return records
-
-
-class StepWriter:
-    """Closed steps of one training thread, written with their share of the hooks' cost."""
-
-    def __init__(
-        self, evidence: EvidenceFile, clock: SessionClock, costs: TrainingCost, production_ns: Callable[[], int]
-    ) -> None:
-        """`production_ns` returns the probe's cost to batch production in this process."""
-        self._evidence = evidence
-        self._clock = clock
-        self._costs = costs
-        self._production_ns = production_ns
-        self._unwritten: list[OptimizerStep] = []
-        self._written_at = 0
-        self._taken_ns = 0
-        """Cost of batch production when last taken."""
-
-    def closed(self, step: OptimizerStep) -> None:
-        self._unwritten.append(step)
-
-    def is_due(self, now: int) -> bool:
-        """Return True if steps have been held back long enough."""
-        return len(self._unwritten) >= MOST_HELD or now - self._written_at >= LONGEST_HELD_NS
-
-    def write(self, beside: list[Record]) -> None:
-        """Write the closed steps and the records in `beside`."""
-        share = round(self._take_cost() / 100) // max(len(self._unwritten), 1)
-        steps, self._unwritten = self._unwritten, []
-        self._written_at = time.monotonic_ns()
-        records = [record for step in steps for record in step_records(self._clock, step, share)]
-        if records or beside:
-            self._evidence.write(*records, *beside)
-
-    def _take_cost(self) -> int:
-        """Return the probe's ns in the training thread since the last call, batch production included."""
-        before, self._taken_ns = self._taken_ns, self._production_ns()
-        return self._costs.take() + self._taken_ns - before

@@ -1,22 +1,24 @@
-"""Iterators behind the training loop, from which windows take batches: at the loop's pace, or at full speed."""
+"""Sources of batches for the windows: the iterators behind the training loop, and copies of a few of their batches."""
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import threading
 import time
 import weakref
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from .received_batches import ATTRIBUTE, MOST_CACHED, CachedBatches, room_bytes
+from .state import ATTRIBUTE
 
 if TYPE_CHECKING:
-    from ..settings import ProbeSettings
-    from .received_batches import FetchedBatch, ObservedPass
-    from .steps import OptimizerStep
+    from .state import ObservedPass
+    from .steps import FetchedBatch, OptimizerStep
 
 LONGEST_STOP_S = 2.0
 LONGEST_PAUSE_S = 10.0
@@ -202,39 +204,169 @@ def wait_until(is_done: Callable[[], bool]) -> None:
         time.sleep(POLL_S)
 
 
-class LookedLoader:
-    """The DataLoader that gave training the most batches. Only rank 0 inspects it."""
+MOST_CACHED = 16
+"""Maximum number of cached batches. More say nothing new about step time, and each costs the observed run a copy."""
+IN_WARMUP = 8
+"""Maximum number cached during warm-up: step times are not reported there.
 
-    def __init__(self, settings: ProbeSettings, note: Callable[[str, str], None]) -> None:
-        self._seconds, self._note = settings.look_s, note
-        self.may_look = self._seconds > 0
-        self._folder = settings.folder
-        self._counts: Counter[int] = Counter()
-        self._owners: dict[int, Callable[[], Any]] = {}
+Copying 20 MB takes as long as many a step.
+"""
+MOST_CACHED_BYTES = 512 << 20
+MEMORY_SHARE = 0.1
+"""Share of the free memory of the machine or container, divided among its ranks."""
+_MOST_DEPTH = 8
 
-    def fed_by(self, pass_: ObservedPass) -> None:
-        self._counts[pass_.loader] += 1
-        self._owners[pass_.loader] = pass_.owner
 
-    def most_used(self) -> Any:
-        """Return the loader with the most batches, or None if it no longer exists."""
-        return next((self._owners[number]() for number, _ in self._counts.most_common(1)), None)
+class CachedBatches:
+    """Cached batches of one DataLoader: few, and in the proportions of all batches seen.
 
-    def look_at(self, loader: Any) -> None:
-        """Inspect a DataLoader. Never raises, whatever its dataset does."""
-        if not self._seconds or loader is None or not _is_first_rank():
+    Cached are the first batches of the warm-up and the first of each shape. After a short warm-up, further ones follow
+    at regular intervals, as long as there is room. Each then stands for the measured batches of its shape, or of the
+    nearest size.
+    """
+
+    def __init__(self, every: int, room_bytes: int, most: int = MOST_CACHED) -> None:
+        self._every = max(every, 1)
+        self._room_bytes = room_bytes
+        self._most = most
+        self._cached: list[_CachedBatch] = []
+        self._seen: Counter[int] = Counter()
+        self._bytes: dict[int, int] = {}
+        self._credit: list[float] = []
+        self._weights: list[float] = []
+        self.seen = 0
+        self.why_not = ""
+        """Reason why these batches cannot be replayed; empty if they can."""
+
+    def offer(self, batch: Any, size: int | None, shape: int | None, *, is_measured: bool = True) -> None:
+        """Add a batch that the training thread has received; `is_measured` is False in the warm-up."""
+        if self.why_not:
             return
-        if type(loader).__module__.startswith("headrace."):
+        if size is None or shape is None:
+            self.why_not = (
+                "its batches hold no tensors of torch or arrays of numpy, or more shapes than can be told apart"
+            )
             return
-        from ..value_look import LOOK_FILE, look_within  # few processes need it
+        few = len(self._cached) < min(IN_WARMUP, self._most)
+        if not is_measured:
+            if few:
+                self._cache(batch, size, shape)
+            return
+        is_new = shape not in self._seen and all(one.shape != shape for one in self._cached)
+        self._seen[shape] += 1
+        self._bytes[shape] = size
+        if (is_new and len(self._cached) < self._most) or (few and self.seen % self._every == 0):
+            self._cache(batch, size, shape)
+        self.seen += 1
 
-        why = look_within(loader, os.path.join(self._folder, LOOK_FILE), self._seconds)
-        if why:
-            self._note("no-look", f"The dataset's samples could not be looked at: {why}")
+    def _cache(self, batch: Any, size: int, shape: int) -> None:
+        if size > self._room_bytes:
+            if not self._cached:
+                self.why_not = f"there is no room in memory to keep a batch of {size} bytes"
+            return
+        try:
+            self._cached.append(_CachedBatch(copied(batch), size, shape))
+        except Uncopyable as error:
+            self.why_not = f"its batches cannot be copied ({error})"
+            self._cached.clear()
+            return
+        self._room_bytes -= size
+
+    def next(self) -> Any:
+        """Return a copy of the next batch; frequencies converge to the number of batches each stands for."""
+        if not self._weights:
+            self._weights = self._shares()
+            self._credit = [0.0] * len(self._cached)
+        for turn, weight in enumerate(self._weights):
+            self._credit[turn] += weight
+        turn = max(range(len(self._cached)), key=self._credit.__getitem__)
+        self._credit[turn] -= 1.0
+        return copied(self._cached[turn].batch)
+
+    def _shares(self) -> list[float]:
+        shares = [0.0] * len(self._cached)
+        for shape, count in self._seen.items():
+            turns = [turn for turn, one in enumerate(self._cached) if one.shape == shape]
+            if not turns:  # the nearest in size
+                size = self._bytes[shape]
+                turns = [min(range(len(shares)), key=lambda turn: abs(self._cached[turn].bytes - size))]
+            for turn in turns:
+                shares[turn] += count / len(turns) / self.seen
+        return shares
 
 
-def _is_first_rank() -> bool:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return bool(distributed.get_rank() == 0)
-    return os.environ.get("RANK", "0") == "0"
+class _CachedBatch(NamedTuple):
+    batch: Any
+    bytes: int
+    shape: int
+
+
+def room_bytes() -> int:
+    """Return the memory available for caching batches."""
+    free: list[int] = []
+    with suppress(OSError, ValueError, KeyError), open("/proc/meminfo", encoding="ascii") as file:
+        lines = dict(line.split(":", 1) for line in file)
+        free.append(int(lines["MemAvailable"].split()[0]) << 10)
+    with suppress(OSError, ValueError):  # the limit may be "max"; a container sees its own control group
+        limit, used = (_number_in(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+        free.append(max(0, limit - used))
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    share = MEMORY_SHARE / max(int(ranks) if ranks.isdigit() else 1, 1)
+    return min(MOST_CACHED_BYTES, int(min(free, default=0) * share))
+
+
+def _number_in(path: str) -> int:
+    with open(path, encoding="ascii") as file:
+        return int(file.read())
+
+
+class Uncopyable(Exception):  # noqa: N818  (what a batch is, not what went wrong)
+    """Refusal to copy a batch, with the reason."""
+
+
+def copied(batch: Any) -> Any:
+    """Return a deep copy of `batch` that shares no tensor or container.
+
+    Pinned tensors stay pinned, and tensors keep their strides, so a step may modify its batch. Raises Uncopyable, also
+    for a tensor outside host memory.
+    """
+    torch: Any = sys.modules.get("torch")
+    memo: dict[int, Any] = {}
+    try:
+        for tensor in _tensors_in(batch, torch, _MOST_DEPTH) if torch is not None else ():
+            if id(tensor) not in memo:
+                memo[id(tensor)] = _tensor(torch, tensor)
+        return copy.deepcopy(batch, memo)
+    except Uncopyable:
+        raise
+    except Exception as error:
+        raise Uncopyable(f"{type(error).__name__}: {error}") from error
+
+
+def _tensors_in(value: Any, torch: Any, depth: int) -> Iterator[Any]:
+    """Yield the tensors in containers and attributes. deepcopy copies tensors anywhere else in its own way."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+        attributes = () if callable(value) else getattr(value, "__dict__", {}).values()
+        for one in (*inner, *attributes):
+            yield from _tensors_in(one, torch, depth - 1)
+
+
+def _tensor(torch: Any, tensor: Any) -> Any:
+    """Copy a tensor. A subclass with its own copy method copies attributes that torch's method may miss."""
+    kind = type(tensor)
+    if tensor.device.type != "cpu":  # device memory may be full, and the host waits for nothing there
+        raise Uncopyable(f"{kind.__name__}: on {tensor.device} already")
+    is_plain = kind in (torch.Tensor, torch.nn.Parameter)
+    if not is_plain and kind.__deepcopy__ is not torch.Tensor.__deepcopy__:
+        return copy.deepcopy(tensor)
+    with torch.no_grad():
+        if is_plain and tensor.layout is torch.strided and tensor.is_pinned():
+            new = torch.empty_like(tensor, pin_memory=True).copy_(tensor)
+        else:
+            new = tensor.detach().clone()
+    if is_plain:
+        return new.requires_grad_(tensor.requires_grad)
+    return new if type(new) is kind else copy.deepcopy(tensor)

@@ -16,8 +16,8 @@ from math import inf
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from ..overhead import nothing
 from ..stack_sampler import CodeLines, StackSampler, users_frame
+from ..stages import nothing
 from .steps import AHEAD, WORK
 
 if TYPE_CHECKING:

@@ -8,15 +8,14 @@ import time
 from math import inf
 from threading import current_thread
 from typing import TYPE_CHECKING, Any, Callable
-from weakref import WeakSet
 
 from .loader_sources import wait_until
-from .received_batches import FetchedBatch, ObservedPass
+from .state import ObservedPass
+from .steps import FetchedBatch
 
 if TYPE_CHECKING:
     from .loader_sources import FeedingLoader
-    from .received_batches import ObservedPass
-    from .state import TrainingState
+    from .state import ObservedPass, TrainingState
 
 now = time.monotonic_ns
 UNTOLD_PAUSE_S = 0.5
@@ -40,8 +39,6 @@ class LoopReplay:
         self.is_on = False
         self.loaders: dict[int, FeedingLoader] = {}
         """Loaders by number; their iterators are held."""
-        self.schedulers: WeakSet[Any] = WeakSet()
-        """Learning rate schedulers that raise beyond their end."""
         self.before_copies: list[Callable[[], None]] = []
         """Functions to call once, before the first copy is delivered."""
         self._passes = 0
@@ -107,8 +104,8 @@ class LoopReplay:
         """Return the number of steps for which the loop's passes have batches."""
         return min((one.source.left() / one.per_step for one in self.loaders.values()), default=inf)
 
-    def obstacle(self, steps: int) -> str:
-        """Return why replaying `steps` more steps would be wrong, or is impossible, in this process.
+    def obstacle(self) -> str:
+        """Return why replaying steps would be wrong, or is impossible, in this process.
 
         The text is half a sentence, or empty if nothing prevents the replay.
         """
@@ -123,14 +120,6 @@ class LoopReplay:
         for loader in self.loaders.values():
             if loader.cached is not None and loader.cached.why_not:
                 return loader.cached.why_not
-        for scheduler in self.schedulers:
-            total, at = getattr(scheduler, "total_steps", None), getattr(scheduler, "last_epoch", None)
-            if not isinstance(total, int) or not isinstance(at, int):
-                continue
-            # The loader would have ended before the scheduler. The scheduler steps after the step that has just ended.
-            a_step = at / max(state.steps_seen - 1, 1)
-            if at + a_step * (steps + 1) > total:
-                return f"{type(scheduler).__name__} ends after {total - at} more of its steps, and raises beyond that"
         return ""
 
     # Requests of the hooks.
@@ -230,14 +219,14 @@ def replayed(training: Any, pass_: ObservedPass, otherwise: Callable[[], Any]) -
         StopIteration: The pass is over.
     """
     try:
-        start = training.ask()
+        start = training.batch_requested()
         batch = training.replay.take(pass_, start)
-        copy = FetchedBatch(pass_.number, None, start, training.received())
+        copy = FetchedBatch(pass_.number, None, start, training.batch_returned())
         if batch is not OVER:
             gap = training.replay.gap_before(copy.start)
             if gap is not None:
                 training.state.steps.leave_out(*gap)
-            training.got(copy, is_grad_enabled())
+            training.record_batch(copy, is_grad_enabled())
     except Exception as error:
         training.thread.is_fetching = False
         training.windows.close()
@@ -258,7 +247,7 @@ def replayed_elsewhere(training: Any, pass_: ObservedPass, otherwise: Callable[[
     start = now()
     try:
         batch = training.replay.copy(pass_)
-        training.got_elsewhere(FetchedBatch(pass_.number, None, start, now()), current_thread().name)
+        training.record_other_thread(FetchedBatch(pass_.number, None, start, now()), current_thread().name)
     except Exception:  # the window has ended meanwhile
         return otherwise()
     return batch

@@ -1,23 +1,35 @@
-"""Shared state of the observation of the training thread: its thread, its ranks, and its parts."""
+"""State of the observation of the training thread: its thread, its ranks, its passes, and the batches received."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+import threading
+from collections import Counter, deque
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import get_ident, main_thread
 from typing import Any, Callable
 
-from ..device_marks import DeviceMarks
 from ..evidence_file import EvidenceFile
-from ..overhead import NOBODY, TrainingCost
 from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
+from ..stages import NOBODY, TrainingCost
+from .device_marks import DeviceMarks
 from .loop_work import LoopWork
-from .received_batches import HandedOverBatches, PassCounter
 from .step_limit import StepLimit
-from .steps import StepTimeline
+from .steps import FetchedBatch, StepTimeline
 
+ATTRIBUTE = "_headrace_pass"
+"""Attribute of a DataLoader iterator: its `ObservedPass`."""
+MOST_READ = 4096
+"""Maximum number of batches in a reader; a DataLoader itself stores as many as its workers may prefetch."""
+MOST_ELSEWHERE = 1024
+"""Maximum number of stored batches of other threads."""
+MOST_EXPECTED = 128
+"""Maximum number of stored batches that the training thread may still take over."""
 OBSERVED_STEPS = 1000
 """Steps that `--observe` measures after the warm-up. Where all batches are noted, observation has no end."""
 
@@ -146,3 +158,186 @@ class RankGroup:
             return RankAgreement(None, 0, 1)
         store = self.distributed.distributed_c10d._get_default_store()
         return RankAgreement(store, self.distributed.get_rank(), count)
+
+
+class QueueReader:
+    """Times of reads from the worker queue of one iterator, until each batch is delivered.
+
+    The times are end, duration and CPU time of unpickling, and start and duration of pinning. The pinning thread is not
+    the thread that requests batches, and knows a batch's index only after reading it.
+    """
+
+    __slots__ = ("index", "pinned", "pinning", "unpickled")
+
+    def __init__(self) -> None:
+        self.index: int | None = None
+        """Index of the last batch read."""
+        self.unpickled: dict[int, tuple[int, int, int]] = {}
+        self.pinned: dict[int, tuple[int, int]] = {}
+        self.pinning = False
+
+    def read(self, value: Any, end: int, duration: int, cpu: int) -> None:
+        """Record the unpickling of a value if it is a batch: a tuple that begins with its index."""
+        if type(value) is tuple and len(value) > 1 and type(value[0]) is int:
+            self.index = value[0]
+            _put(self.unpickled, value[0], (end, duration, cpu))
+
+    def pin(self, start: int, duration: int) -> None:
+        """Record that the last batch read was pinned. Without workers nothing was read, and the index is 0."""
+        _put(self.pinned, self.index or 0, (start, duration))
+
+
+def _put(held: dict[int, Any], index: int, times: tuple[int, ...]) -> None:
+    """Store times, in place of the oldest if there are too many, from batches that nobody requests."""
+    if len(held) >= MOST_READ:
+        held.pop(next(iter(held)), None)
+    held[index] = times
+
+
+@dataclass(eq=False)
+class ObservedPass:
+    """One iteration over a DataLoader, from its `iter()` on."""
+
+    training: object
+    """Observer that follows the pass; an earlier observer may have existed in the process."""
+    number: int
+    epoch: int
+    """Number of earlier passes of the same workers."""
+    has_workers: bool
+    """True if batches come from worker processes."""
+    loader: int
+    """Number of the loader."""
+    owner: Callable[[], Any]
+    """Function that returns the DataLoader, or None if it no longer exists."""
+    makers: int
+    """Number of processes or threads that prefetch batches."""
+    index: int = -1
+    """Index of the last batch taken from the queue, or produced by the process."""
+    given: int = 0
+    """Number of batches requested so far."""
+    in_order: bool = True
+    """True if batches arrive in index order, whichever worker is ready first."""
+    reader: QueueReader = field(default_factory=QueueReader)
+    """Reader of the thread that requests batches."""
+
+
+class HandedOverBatches:
+    """Batches that other threads received, until the training thread takes them over.
+
+    Any thread adds batches; only the training thread removes them. Each of its calls is one operation of a deque.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[FetchedBatch] = deque(maxlen=MOST_ELSEWHERE)
+        self._first: list[Callable[[], None]] = []
+        self.threads: set[int] = set()
+        """Ids of the threads that received a batch."""
+        self.clear()
+
+    def clear(self) -> None:
+        self._batches.clear()
+        self.threads.clear()
+        self._most_ahead = 0
+        self._newest: FetchedBatch | None = None
+        self.is_handed_over = False
+        """True if the batches' way to the training thread is observed."""
+
+    def at_first(self, call: Callable[[], None]) -> None:
+        """Run `call` once another thread has received a batch; immediately if one has."""
+        if self.threads:
+            call()
+        else:
+            self._first.append(call)
+
+    def add(self, batch: FetchedBatch) -> None:
+        self._batches.append(batch)
+        self._most_ahead = max(self._most_ahead, len(self._batches))
+        self._newest = batch
+        self.threads.add(threading.get_ident())
+        while self._first:
+            self._first.pop()()
+
+    def is_far_ahead(self) -> bool:
+        """Return True if as many batches wait to be taken over as ever did."""
+        return len(self._batches) >= self._most_ahead
+
+    def put_on(self) -> FetchedBatch | None:
+        """Return the latest batch, which is being passed to the training thread, or None."""
+        self.is_handed_over = True
+        batch, self._newest = self._newest, None
+        return batch
+
+    def oldest(self) -> FetchedBatch | None:
+        return self._batches[0] if self._batches else None
+
+    def take(self, batch: FetchedBatch) -> bool:
+        """Remove a batch and return True, or return False if the training thread has already taken it over."""
+        try:
+            self._batches.remove(batch)
+        except ValueError:
+            return False
+        return True
+
+    def left(self, is_over: bool) -> list[FetchedBatch]:
+        """Remove and return the batches that will not be taken over, or all of them if `is_over`."""
+        held = MOST_EXPECTED if self.is_handed_over and not is_over else 0
+        return [self._batches.popleft() for _ in range(len(self._batches) - held)]
+
+
+class PassCounter:
+    """Counter that numbers loaders and their passes."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.passes = 0
+        self.loaders = 0
+        self.opening: int | None = None
+        """Number of the pass that `iter(loader)` is beginning."""
+
+    def next_pass(self) -> int:
+        self.passes += 1
+        return self.passes - 1
+
+    def next_loader(self) -> int:
+        self.loaders += 1
+        return self.loaders - 1
+
+
+class LookedLoader:
+    """The DataLoader that gave training the most batches. Only rank 0 inspects it."""
+
+    def __init__(self, settings: ProbeSettings, note: Callable[[str, str], None]) -> None:
+        self._seconds, self._note = settings.look_s, note
+        self.may_look = self._seconds > 0
+        self._folder = settings.folder
+        self._counts: Counter[int] = Counter()
+        self._owners: dict[int, Callable[[], Any]] = {}
+
+    def fed_by(self, pass_: ObservedPass) -> None:
+        self._counts[pass_.loader] += 1
+        self._owners[pass_.loader] = pass_.owner
+
+    def most_used(self) -> Any:
+        """Return the loader with the most batches, or None if it no longer exists."""
+        return next((self._owners[number]() for number, _ in self._counts.most_common(1)), None)
+
+    def look_at(self, loader: Any) -> None:
+        """Inspect a DataLoader. Never raises, whatever its dataset does."""
+        if not self._seconds or loader is None or not _is_first_rank():
+            return
+        if type(loader).__module__.startswith("headrace."):
+            return
+        from ..look.value_look import LOOK_FILE, look_within  # few processes need it
+
+        why = look_within(loader, os.path.join(self._folder, LOOK_FILE), self._seconds)
+        if why:
+            self._note("no-look", f"The dataset's samples could not be looked at: {why}")
+
+
+def _is_first_rank() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return bool(distributed.get_rank() == 0)
+    return os.environ.get("RANK", "0") == "0"

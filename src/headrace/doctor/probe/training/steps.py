@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from .received_batches import FetchedBatch
+from typing import Any, NamedTuple
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
 WORK, UNSOURCED, AHEAD = "d", "n", "f"
@@ -21,6 +18,24 @@ BEGUN, GOT, ENDED = "begun", "got", "ended"
 Span = tuple[str, int, int]
 """Kind, start and end."""
 _START = operator.itemgetter(1)
+
+
+class FetchedBatch(NamedTuple):
+    """Batch that a thread received, as in the `get` record. Times are clock readings."""
+
+    pass_: int
+    index_: int | None
+    """Index; None for a copy of a cached batch."""
+    start: int
+    end: int
+    arrived: int | None = None
+    unpickle: int | None = None
+    pin_start: int | None = None
+    pin: int | None = None
+    bytes: int | None = None
+    shape: int | None = None
+    unpickle_cpu: int | None = None
+    others_cpu: int | None = None
 
 
 class PassEvent(NamedTuple):
@@ -136,7 +151,7 @@ class StepTimeline:
             self._events.append(event)
         return step
 
-    def got(self, batch: FetchedBatch, with_grad: bool) -> None:
+    def record_batch(self, batch: FetchedBatch, with_grad: bool) -> None:
         gets = self.note(PassEvent(GOT, batch.pass_, batch.start, batch.end, with_grad)).gets
         if len(gets) >= self._most_gets:  # the oldest belong to a long evaluation
             del gets[: self._most_gets // 4]

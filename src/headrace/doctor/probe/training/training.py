@@ -8,20 +8,20 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
-from ..overhead import NOBODY
+from ..stages import NOBODY, nothing
 from .closed_steps import ClosedSteps
-from .loader_sources import LookedLoader
-from .received_batches import FetchedBatch, QueueReader
 from .replay import LoopReplay
-from .state import TrainingState
+from .state import LookedLoader, QueueReader, TrainingState
 from .step_limit import StepsMeasured
-from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, PassEvent
+from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, FetchedBatch, PassEvent
 from .windows import Windows
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
     from ..patches import Fault
     from ..settings import ProbeSettings, SessionClock
+    from .loader_sources import HeldIterator
+    from .state import ObservedPass
 
 now = time.monotonic_ns
 MARKED_COPIES = 4
@@ -72,8 +72,6 @@ class TrainingObserver:
         self.at_close: list[Callable[[], None]] = []
         """Functions called after a step is written, for periodic work."""
         self.at_finish: list[Callable[[], None]] = [self.windows.close]
-        self.seek: Callable[[], None] | None = None
-        """Function that searches for the source of batches, while none is known."""
         self._begin()
 
     def _begin(self) -> None:
@@ -104,7 +102,7 @@ class TrainingObserver:
         if self.thread.is_its_thread():
             self.thread.is_fetching = False
 
-    def ask(self) -> int:
+    def batch_requested(self) -> int:
         """Return the time at which the training thread requests a batch."""
         begun = now()
         self.work.end(begun, self.state.steps)
@@ -115,7 +113,7 @@ class TrainingObserver:
         self.costs.measured_ns += start - begun
         return start
 
-    def received(self) -> int:
+    def batch_returned(self) -> int:
         """Return the time at which the batch arrives, or the pass ends."""
         end = now()
         self.thread.is_fetching = False
@@ -124,23 +122,32 @@ class TrainingObserver:
         self.costs.since(end)
         return end
 
-    def wait(self, where: str, call: Callable[[], Any], got: Callable[[Any, int, int], None]) -> Any:
+    def wait(
+        self,
+        where: str,
+        call: Callable[[], Any],
+        returned: Callable[[Any, int, int], None],
+        ended: Callable[[int], None] = nothing,
+    ) -> Any:
         """Return `call()`, counted as a wait for a batch.
 
-        `got(given, start, end)` receives the result. Errors of the call propagate unchanged.
+        `returned(batch, start, end)` receives the result, and `ended(start)` the end of the pass. Errors of the call
+        propagate unchanged.
         """
         try:
-            start = self.ask()
+            start = self.batch_requested()
         except Exception as error:
             self.fail(where, error)
             return call()
         try:
-            given = call()
-        except BaseException:
-            self._guarded(where, self.received)
+            batch = call()
+        except BaseException as reason:
+            self._guarded(where, self.batch_returned)
+            if isinstance(reason, StopIteration):
+                self._guarded(where, lambda: ended(start))
             raise
-        self._guarded(where, lambda: got(given, start, self.received()))
-        return given
+        self._guarded(where, lambda: returned(batch, start, self.batch_returned()))
+        return batch
 
     def _guarded(self, where: str, call: Callable[[], object]) -> None:
         try:
@@ -154,24 +161,33 @@ class TrainingObserver:
         self.state.steps.note(PassEvent(ENDED, number, start, end, with_grad))
         self.evidence.write(("last", number, self.clock.us(start), (end - start) // 1000))
 
-    def got_elsewhere(self, batch: FetchedBatch, thread: str) -> None:
+    def record_other_thread(self, batch: FetchedBatch, thread: str) -> None:
         self.elsewhere.add(batch)
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
-    def took_over(self, batch: FetchedBatch | None, start: int, end: int) -> None:
+    def adopt_batch(self, batch: FetchedBatch | None, start: int, end: int) -> None:
         """Record a batch that the training thread takes over from another thread."""
         if batch is not None and self.elsewhere.take(batch):
-            self.got(batch._replace(start=start, end=end), True)
+            self.record_batch(batch._replace(start=start, end=end), True)
 
-    def got(self, batch: FetchedBatch, with_grad: bool) -> None:
+    def record_batch(self, batch: FetchedBatch, with_grad: bool) -> None:
         """Record a batch of the training thread, which begins work on it."""
-        self.state.steps.got(batch, with_grad)
+        self.state.steps.record_batch(batch, with_grad)
         step = self.state.steps.step
         if not self.state.steps_seen and step is not None:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
             if is_due or len(step.gets) >= FLUSH_GETS:
                 self.closed.write_batches(step)
         self.work.begin(WORK, now(), self.thread.observed, with_grad)
+
+    def feed(self, pass_: ObservedPass, batch: Any, received: FetchedBatch, source: Callable[[], HeldIterator]) -> None:
+        """Count a batch that feeds training, and let the windows store it and its source while they collect any."""
+        self.looked.fed_by(pass_)
+        if self.windows.is_keeping:
+            begun = now()
+            self.windows.keep(source, pass_, batch, received)
+            self.costs.since(begun)
+            self.work.restart(now())
 
     def rework(self) -> None:
         """Begin work on earlier batches that a pipeline behind a loader transforms, if in the training thread."""
@@ -240,8 +256,7 @@ class TrainingObserver:
         try:
             if self.state.steps.step is not None:
                 self.state.steps.step.ready = now()
-            if self.state.marks is not None:
-                self.state.marks.mark("g")
+            self._mark("g")
         except Exception as error:
             self.fail("gradients", error)
 

@@ -20,10 +20,9 @@ from .state import DEADLINE_S
 from .step_limit import SETTLING_STEPS, replayed_steps
 
 if TYPE_CHECKING:
-    from .received_batches import FetchedBatch, ObservedPass
     from .replay import LoopReplay
-    from .state import TrainingState
-    from .steps import OptimizerStep
+    from .state import ObservedPass, TrainingState
+    from .steps import FetchedBatch, OptimizerStep
 
 now = time.monotonic_ns
 OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", "over"
@@ -162,7 +161,7 @@ class Windows:
         self._steps = replayed_steps(self._steps, self._state.settings.steps, self._step_s, room)
         vote = {
             "steps": self._steps,
-            "why_not": self._replay.obstacle(2 * (SETTLING_STEPS + self._steps)),
+            "why_not": self._replay.obstacle(),
             "feeds": bool(loaders),
             "works_ahead": works_ahead,
         }

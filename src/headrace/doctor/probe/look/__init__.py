@@ -1,0 +1,11 @@
+"""What the probe reads of the user's batches, datasets and samples, without changing them.
+
+- `leaves`: one walk over a nested batch; shapes and padding.
+- `random_states`: states of random generators, read and restored.
+- `digests`: digests of batches, by which runs, workers and ranks are compared.
+- `objects`: attributes and members of live objects, and descriptions of loaders.
+- `column_sources`, `columns`: sequences with a value for each sample.
+- `held_objects`: images, transforms and tokenizers that a loader holds.
+- `raw_samples`, `value_trace`: samples as stored, and what making one decodes.
+- `value_look`: the inspection of a loader's samples that uses all of these.
+"""

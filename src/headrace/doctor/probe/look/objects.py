@@ -1,0 +1,200 @@
+"""Live objects of the user's program: attributes and members, read without running user code, and loaders."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, Callable
+
+MOST_MEMBERS = 1024
+"""Attributes of an object, elements of a container and columns of a table that are searched."""
+LEAVES = (
+    *(str, bytes, int, float, complex, type(None)),
+    *(type, ModuleType, FunctionType, BuiltinFunctionType, MethodType),
+)
+"""Types of objects that hold no columns."""
+COMPOSED = ""
+"""Label of the dataset that a wrapper takes its samples from; wrapper and dataset share column names."""
+_COMPOSERS = {
+    frozenset({"dataset", "indices"}): "dataset",
+    frozenset({"datasets", "cumulative_sizes"}): "datasets",
+    frozenset({"_data", "_indices", "_fingerprint"}): "_data",
+}
+"""Attribute of the inner dataset, by the attributes of torch's Subset and ConcatDataset and Hugging Face's Dataset."""
+
+
+def class_name(kind: type) -> str:
+    return f"{type.__getattribute__(kind, '__module__')}.{type.__getattribute__(kind, '__qualname__')}"
+
+
+def attributes_of(thing: Any) -> dict[str, Any]:
+    """Return an object's attributes from `__dict__` and slots; for a module, its parameters, buffers and submodules."""
+    found: dict[str, Any] = {}
+    for base in type.__getattribute__(type(thing), "__mro__"):
+        own = vars(base)
+        state = own.get("__dict__")
+        if type(state) in (GetSetDescriptorType, MemberDescriptorType):
+            for name, value in dict.items(state.__get__(thing)):
+                if type(name) is str:
+                    found.setdefault(name, value)
+        for name, slot in own.items():
+            if type(slot) is MemberDescriptorType and not name.startswith("__"):
+                try:
+                    found.setdefault(name, slot.__get__(thing))
+                except AttributeError:  # not set
+                    continue
+    if "_parameters" in found and "_buffers" in found:
+        return _module_attributes(found)
+    return found
+
+
+def _module_attributes(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes set on a torch.nn.Module, rather than its internal state."""
+    found: dict[str, Any] = {}
+    for kept in ("_parameters", "_buffers", "_modules"):
+        if isinstance(state.get(kept), dict):
+            found.update(state[kept])
+    torch = sys.modules.get("torch.nn")
+    usual = vars(torch.Module()) if torch is not None else {}
+    found.update((name, value) for name, value in state.items() if name not in usual)
+    return found
+
+
+def is_instance(thing: Any, module: str, *names: str) -> bool:
+    """Return True if `thing` is an instance of a library's class. Never imports the library."""
+    found = sys.modules.get(module)
+    # Not vars(), which would trigger the import of a lazily imported library.
+    library = object.__getattribute__(found, "__dict__") if isinstance(found, ModuleType) else {}
+    return any(isinstance(library.get(name), type) and issubclass(type(thing), library[name]) for name in names)
+
+
+def is_struct(arrow: Any) -> bool:
+    return str(arrow.type).startswith("struct<")
+
+
+def reached(
+    roots: Iterable[tuple[Any, int]],
+    is_wanted: Callable[[Any], bool],
+    levels: int,
+    objects: int,
+    inner: Callable[[Any], Iterable[Any]],
+) -> Iterator[Any]:
+    """Yield the outermost wanted objects reachable from `roots` through `inner`, nearest first."""
+    seen: set[int] = set()
+    waiting = deque(roots)
+    while waiting and len(seen) < objects:
+        thing, level = waiting.popleft()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if is_wanted(thing):
+            yield thing
+        elif level < levels:
+            try:
+                waiting.extend((one, level + 1) for one in inner(thing))
+            except Exception:  # of a library's container that cannot read its own elements
+                continue
+
+
+def members_of(thing: Any) -> dict[str, Any]:
+    """Return the elements of a container, the columns of a table or the attributes of an object, by label."""
+    kind = type(thing)
+    if issubclass(kind, dict):
+        return _labelled(dict.items(thing)) if dict.__len__(thing) <= MOST_MEMBERS else {}
+    if issubclass(kind, (list, tuple)):
+        base: Any = list if issubclass(kind, list) else tuple
+        is_short = base.__len__(thing) <= MOST_MEMBERS
+        return {f"[{place}]": each for place, each in enumerate(base.__iter__(thing))} if is_short else {}
+    if is_instance(thing, "numpy", "ndarray"):
+        return _labelled((name, thing[name]) for name in thing.dtype.names or ())
+    if is_instance(thing, "pandas", "DataFrame"):
+        index = {} if is_instance(thing.index, "pandas", "RangeIndex") else {".index": thing.index}
+        return {**_labelled((name, thing.iloc[:, place]) for place, name in enumerate(thing.columns)), **index}
+    if is_instance(thing, "pyarrow", "Table", "RecordBatch"):
+        return _labelled(zip(thing.schema.names, thing.columns))
+    if is_instance(thing, "pyarrow", "ChunkedArray", "Array") and is_struct(thing):
+        return _labelled(zip((field.name for field in thing.type), thing.flatten()))
+    return _attributes(thing)
+
+
+def _attributes(thing: Any) -> dict[str, Any]:
+    """Return the attributes of an object, with the wrapped dataset, if any, as `COMPOSED`."""
+    found = attributes_of(thing)
+    inner = next((inner for needed, inner in _COMPOSERS.items() if needed <= found.keys()), None)
+    composed = {} if inner is None else {COMPOSED: found.pop(inner)}
+    if inner == "_data":  # a Hugging Face table, which wraps pyarrow's
+        table, indices = (attributes_of(one).get("table") for one in (composed[COMPOSED], found["_indices"]))
+        return {COMPOSED: table} if indices is None else {COMPOSED: table, ".indices": indices.column(0)}
+    return {**composed, **_labelled(found.items())}
+
+
+def _labelled(items: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    return {f".{name}": thing for name, thing in islice(items, MOST_MEMBERS) if type(name) in (str, int)}
+
+
+def named_in(function: FunctionType) -> list[Any]:
+    """Return the objects that a function's code references: globals and closure variables."""
+    named = [function.__globals__.get(name) for name in function.__code__.co_names]
+    return named + [cell.cell_contents for cell in function.__closure__ or ()]
+
+
+MOST_NAMES = 64
+MOST_TEXT = 200
+MOST_LEVELS = 4
+"""Maximum levels of nested samplers."""
+_INNER = ("sampler", "batch_sampler")
+_PLAIN_BASES = ("builtins.object", "typing.Generic", "typing.Protocol", "abc.ABC")
+
+
+def described_loader(loader: Any, wrapper: Any) -> dict[str, Any]:
+    """Describe a DataLoader. `wrapper` is the library object that iterates it, or None."""
+    kind = type(loader.dataset)
+    bases = [class_name(base) for base in type.__getattribute__(kind, "__mro__")[1:]]
+    found = {
+        "dataset": {"class": class_name(kind), "bases": [name for name in bases if name not in _PLAIN_BASES]},
+        "sampler": _order(loader.sampler),
+        "batch_sampler": _order(loader.batch_sampler),
+        "drop_last": bool(loader.drop_last),
+        "generator": loader.generator is not None,
+    }
+    return found if wrapper is None else {**found, "wrapper": {"class": class_name(type(wrapper))}}
+
+
+def sampler_epoch(loader: Any) -> int | None:
+    """Return the epoch that a loader's sampler shuffles by; None if it has none."""
+    sampler = getattr(loader, "sampler", None)
+    epoch = None if sampler is None else attributes_of(sampler).get("epoch")
+    return epoch if type(epoch) is int else None
+
+
+def _order(sampler: Any, level: int = 0) -> dict[str, Any] | None:
+    """Describe a sampler by its class, its plain attributes, and its inner sampler."""
+    if sampler is None:
+        return None
+    held: dict[str, Any] = {}
+    for name, value in islice(attributes_of(sampler).items(), MOST_NAMES):
+        if _is_plain(value):
+            held[name] = value
+        elif name in _INNER and level < MOST_LEVELS:
+            held[name] = _order(value, level + 1)
+    return {"class": class_name(type(sampler)), "attributes": held}
+
+
+def _is_plain(value: Any) -> bool:
+    """Return True if JSON can represent the value exactly."""
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) is int:
+        return -(1 << 63) <= value < 1 << 63
+    return value is None or type(value) is bool or (type(value) is str and len(value) <= MOST_TEXT)
