@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from picture_recipes import PictureRecipe, photograph
+from PIL import Image
 
 from headrace.doctor.explain import Box, Sighting, explain_mask, explain_picture, explain_plane, resample
 
@@ -114,3 +115,26 @@ def test_a_leaf_that_is_empty_in_some_samples_is_not_explained() -> None:
     assert explain_picture(seen) is None
     assert explain_mask(seen) is None
     assert explain_plane(seen) is None
+
+
+@pytest.mark.parametrize("first", ["smooth", "grey", "flat"])
+def test_a_photograph_that_tells_little_decides_nothing(first: str) -> None:
+    """The right filter and channels are those that fit all samples, whichever comes first."""
+    state = np.random.default_rng(3)
+    sources = [photograph(state, 150, 200) for _ in range(3)]
+    ramp = np.add.outer(np.arange(150.0), np.arange(200.0))[..., None]
+    told = {
+        "smooth": (ramp * [0.3, 0.32, 0.34]).round().astype(np.uint8),
+        "grey": np.repeat(sources[0][..., :1], 3, axis=2),
+        "flat": np.full((150, 200, 3), 17, np.uint8),
+    }
+    seen = []
+    for source in (told[first], *sources):
+        resized = np.array(Image.fromarray(source).resize((85, 64), Image.Resampling.BILINEAR))
+        leaf = (resized[:, 10:74].astype(np.float32) / 255 - 0.5) / 0.25
+        seen.append(Sighting(leaf.transpose(2, 0, 1), source, sizes=((64, 85),)))
+    found = explain_picture(seen)
+    assert found is not None
+    assert (found.filter, found.channels) == ("triangle", (0, 1, 2))
+    assert {one.size for one in found.placements} == {(64, 85)}
+    assert not found.is_scaled_by_sample

@@ -6,17 +6,17 @@ both, each candidate is fitted by least squares on a grid of pixels, and the bes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.doctor.explain.placements import SEARCHES, Find, Rule, Turn, cut, unturned
 from headrace.doctor.explain.placements import Array as Array
 from headrace.doctor.explain.placements import Box as Box
 from headrace.doctor.explain.placements import LeafPlacement as LeafPlacement
 from headrace.doctor.explain.placements import Sighting as Sighting
-from headrace.doctor.explain.placements import cut, searches, unturned
 from headrace.doctor.explain.resampling import FILTERS, Floats, Ints, resample
 
 GREY = -1
@@ -28,9 +28,11 @@ _GRID = 40
 MOST_LEVELS = 1.0
 """Maximum difference in source levels of 99 % of pixels: libraries round, some twice."""
 _CLOSE = 1.5
-"""Multiple of the smallest difference up to which further samples decide between candidates."""
+"""Multiple of the smallest difference over all samples up to which all pixels decide between candidates."""
 _SAME = 0.02
-"""Difference in levels of an unscaled window, below which the search ends."""
+"""Difference in levels of a sample below which candidates are alike."""
+_MAY_FIT = 2.0
+"""Multiple of `MOST_LEVELS` that a candidate may reach on the grid."""
 _UNSCALED = "none"
 """Placeholder for a filter if all windows have the leaf's size; if only some have, any filter fits those."""
 _ALL = (_UNSCALED, *FILTERS)
@@ -72,40 +74,64 @@ class _Fit(NamedTuple):
 class _Candidate(NamedTuple):
     filter: str
     placement: LeafPlacement
-    fit: _Fit
+    fit: _Fit | None
+    """Fit on the grid; None for a flat leaf."""
+
+    @property
+    def levels(self) -> float:
+        return 0.0 if self.fit is None else self.fit.levels
+
+
+_By = tuple[Rule, str]
+"""Rule of a placement, and filter."""
 
 
 def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
     """Return how the leaves are made from their images; None if no candidate fits all of them.
 
-    The leaves are from one path in the batch, and have equal dtypes and numbers of dimensions.
+    The leaves are from one path in the batch, and have equal dtypes and numbers of dimensions. Rule and filter are
+    chosen by all samples together: a smooth photograph fits many.
     """
     if not all(each.leaf.size for each in seen):
         return None
     for layout in layouts(seen[0].leaf):
-        names, found = [*_ALL], list[dict[str, _Candidate]]()
-        for each in seen:
-            best = _best_by_filter(sided(each.leaf, layout), each, names)
-            if not best and names == [_UNSCALED]:
-                names = [*FILTERS]
-                best = _best_by_filter(sided(each.leaf, layout), each, names)
-            if not best:
-                break
-            found.append(best)
-            least = min(one.fit.levels for one in best.values())
-            names = [
-                name for name in names if name in best and best[name].fit.levels <= max(_CLOSE * least, least + 0.02)
-            ]
-            if _UNSCALED in names and least <= _SAME:
-                names = [_UNSCALED]
-        if len(found) < len(seen):
-            continue
-        measured = [_measured([best[name] for best in found if name in best], seen, layout) for name in names]
-        fitting = [one for one in measured if one is not None]
-        if fitting:
-            least = min(total for total, _ in fitting)
-            return next(one for total, one in fitting if total <= least + 1e-4)
+        leaves = [sided(each.leaf, layout) for each in seen]
+        for find, groups in SEARCHES:
+            agreed = _agreed(find, groups, leaves, seen)
+            measured = [_measured(found, leaves, seen, layout) for found in agreed]
+            fitting = [one for one in measured if one is not None]
+            if fitting:
+                least = min(total for total, _ in fitting)
+                return next(one for total, one in fitting if total <= least + 1e-4)
     return None
+
+
+def _agreed(
+    find: Find, groups: Sequence[Sequence[Turn]], leaves: Sequence[Array], seen: Sequence[Sighting]
+) -> list[list[_Candidate]]:
+    """Return the candidates of all samples by each rule and filter that fits all, for those closest to the samples.
+
+    The leaf of most contrast comes first: it leaves the fewest to try. A flat leaf fits whatever the others agree on.
+    """
+    contrast = [float(leaf.astype(np.float64).std(axis=(0, 1)).min()) for leaf in leaves]
+    found: dict[int, dict[_By, _Candidate]] = {}
+    alive: set[_By] | None = None
+    for number in sorted(range(len(leaves)), key=lambda number: -contrast[number]):
+        if contrast[number] > 0 or not found:
+            best = _best(find, groups, leaves[number], seen[number], alive)
+            alive = {by for by in best if alive is None or by in alive}
+        else:
+            placed = dict(find(leaves[number], seen[number]))
+            best = {(rule, name): _Candidate(name, placed[rule], None) for rule, name in alive or () if rule in placed}
+            alive = set(best)
+        found[number] = best
+        if not alive:
+            return []
+    totals = {by: sum(best[by].levels for best in found.values()) for by in alive or ()}
+    near = max(_CLOSE * min(totals.values()), min(totals.values()) + _SAME * len(leaves))
+    chosen = sorted((by for by in totals if totals[by] <= near), key=lambda by: _ALL.index(by[1]))
+    agreed = [[found[number][by] for number in range(len(leaves))] for by in chosen]
+    return list({tuple(one[:2] for one in candidates): candidates for candidates in agreed[::-1]}.values())[::-1]
 
 
 def layouts(leaf: Array) -> Iterator[str]:
@@ -137,30 +163,36 @@ def _channels(source: Array, count: int) -> Array:
     return np.concatenate([sided[..., :3], grey, np.floor(grey + 0.5)], axis=2)
 
 
-def _best_by_filter(leaf: Array, each: Sighting, names: Sequence[str]) -> dict[str, _Candidate]:
-    """Return the best candidate of each filter that fits at all."""
-    best: dict[str, _Candidate] = {}
+def _best(
+    find: Find, groups: Sequence[Sequence[Turn]], leaf: Array, each: Sighting, alive: Collection[_By] | None
+) -> dict[_By, _Candidate]:
+    """Return the best candidate of each rule and filter that fits a leaf, of those `alive`; None: of all."""
+    best: dict[_By, _Candidate] = {}
     source = _channels(each.source, leaf.shape[2])
-    for find, turns in searches():
+    for turns in groups:
         uprights = [unturned(leaf, turn) for turn in turns]
-        for placement in find(uprights[0], each):
+        rules: dict[LeafPlacement, list[Rule]] = {}
+        for rule, placement in find(uprights[0], each):
+            rules.setdefault(placement, []).append(rule)
+        for placement, those in rules.items():
+            names = [name for name in _ALL if alive is None or any((rule, name) in alive for rule in those)]
             turned = {replace(placement, **turn._asdict()): one for turn, one in zip(turns, uprights, strict=True)}
-            _try(turned, source, each.source.dtype, names, best)
-            if not placement.is_resampled and any(one.fit.levels <= _SAME for one in best.values()):
-                return best
-        if any(one.fit.levels <= MOST_LEVELS for one in best.values()):
+            for candidate in _candidates(turned, source, each.source.dtype, names) if names else ():
+                for by in ((rule, candidate.filter) for rule in those):
+                    if by not in best or candidate.levels < best[by].levels:
+                        best[by] = candidate
+        if any(one.levels <= MOST_LEVELS for one in best.values()):
             break
     return best
 
 
-def _try(
-    turned: Mapping[LeafPlacement, Array],
-    source: Array,
-    dtype: np.dtype[Any],
-    names: Sequence[str],
-    best: dict[str, _Candidate],
-) -> None:
-    """Fit placements that differ only by turns, each with its upright leaf, and enter improvements in `best`."""
+def _candidates(
+    turned: Mapping[LeafPlacement, Array], source: Array, dtype: np.dtype[Any], names: Sequence[str]
+) -> Iterator[_Candidate]:
+    """Yield what fits of placements that differ only by turns, each with its upright leaf, by filter.
+
+    Any filter makes a window that is not resampled.
+    """
     placement, upright = next(iter(turned.items()))
     rows, columns = shown_part(upright.shape, placement)
     if not len(rows) or not len(columns):
@@ -171,11 +203,8 @@ def _try(
         made = _made(pixels, placement, name, rows, columns, dtype)
         for one, leaf in turned.items():
             fit = _fitted(leaf[np.ix_(rows, columns)], made)
-            if fit is None:
-                continue
-            for of in (name,) if placement.is_resampled else _ALL:
-                if fit.levels < (best[of].fit.levels if of in best else 4 * MOST_LEVELS):
-                    best[of] = _Candidate(of, one, fit)
+            if fit is not None and fit.levels < _MAY_FIT * MOST_LEVELS:
+                yield from (_Candidate(of, one, fit) for of in ((name,) if placement.is_resampled else names))
 
 
 def shown_part(shape: tuple[int, ...], placement: LeafPlacement) -> tuple[Ints, Ints]:
@@ -198,8 +227,8 @@ def _made(
     return made.clip(0, 255) if dtype == np.uint8 else made
 
 
-def _fitted(leaf: Array, made: Floats) -> _Fit | None:
-    """Fit each channel of a leaf by its nearest source channel; None if one is constant."""
+def _fitted(leaf: Array, made: Floats, nearest: Ints | None = None) -> _Fit | None:
+    """Fit each channel of a leaf by its nearest source channel, or by a given one; None if one is constant."""
     values, pixels = leaf.reshape(-1, leaf.shape[2]).astype(np.float64), made.reshape(-1, made.shape[2])
     from_mean, of_mean = values - values.mean(axis=0), pixels - pixels.mean(axis=0)
     spread = (of_mean**2).sum(axis=0)
@@ -207,7 +236,7 @@ def _fitted(leaf: Array, made: Floats) -> _Fit | None:
         return None
     slope = of_mean.T @ from_mean / spread[:, None]  # [source, leaf]
     rest = (from_mean**2).sum(axis=0) - slope**2 * spread[:, None]
-    nearest = rest.argmin(axis=0)
+    nearest = rest.argmin(axis=0) if nearest is None else nearest
     scale = slope[nearest, np.arange(values.shape[1])]
     shift = values.mean(axis=0) - scale * pixels.mean(axis=0)[nearest]
     if not (np.abs(scale) > 0).all():
@@ -222,28 +251,33 @@ def _levels(values: Array, pixels: Floats, scale: Floats, shift: Floats) -> floa
 
 
 def _measured(
-    found: Sequence[_Candidate], seen: Sequence[Sighting], layout: str
+    found: Sequence[_Candidate], leaves: Sequence[Array], seen: Sequence[Sighting], layout: str
 ) -> tuple[float, PictureExplanation] | None:
     """Return the explanation that the candidates of all samples agree on, verified on all pixels.
 
     The sum of the samples' differences in levels distinguishes filters that a single sample does not.
     """
-    if len(found) < len(seen) or len({one.fit.channels for one in found}) > 1:
+    fits = [one.fit for one in found if one.fit is not None]
+    if not fits:
         return None
+    # The channels of a grey photograph are equal, and fit those of all others.
+    of_grid = max(fits, key=lambda fit: sum(each.channels == fit.channels for each in fits))
     scales, shifts, levels = list[Floats](), list[Floats](), list[float]()
     fills: set[tuple[float, ...]] = set()
     pairs: list[tuple[Array, Floats]] = []
-    for one, each in zip(found, seen, strict=True):
-        leaf, window = one.placement.upright(sided(each.leaf, layout)), one.placement.window
+    for one, of_sample, each in zip(found, leaves, seen, strict=True):
+        leaf, window = one.placement.upright(of_sample), one.placement.window
         pixels = cut(_channels(each.source, leaf.shape[2]), window)
         rows, columns = shown_part(leaf.shape, one.placement)
         made = _made(pixels, one.placement, one.filter, rows, columns, each.source.dtype)
         shown = leaf[np.ix_(rows, columns)]
-        fit = _fitted(shown, made)
-        if fit is None or fit.channels != one.fit.channels:
-            return None
-        pairs.append((shown, made[..., fit.nearest]))
+        pairs.append((shown, made[..., of_grid.nearest]))
         fills |= _fills(leaf, rows, columns)
+        if one.fit is None:
+            continue
+        fit = _fitted(shown, made, of_grid.nearest)
+        if fit is None:
+            return None
         scales.append(fit.scale)
         shifts.append(fit.shift)
         levels.append(fit.levels)
@@ -252,12 +286,14 @@ def _measured(
     scale, shift = np.array(scales), np.array(shifts)
     common = np.median(scale, axis=0), np.median(shift, axis=0)
     differs = max(np.ptp(scale, axis=0).max() * 255, np.ptp(shift, axis=0).max()) > 5 * np.abs(scale).mean()
-    if differs:  # flat samples constrain their scale little, and the common one may fit
+    if differs or len(levels) < len(found):  # flat samples constrain their scale little, and the common one may fit
         differs = any(_levels(*pair, *common) > MOST_LEVELS for pair in pairs)
+    if differs and len(levels) < len(found):
+        return None
     return sum(levels), PictureExplanation(
         layout=layout,
         filter=None if found[0].filter == _UNSCALED else found[0].filter,
-        channels=found[0].fit.channels,
+        channels=of_grid.channels,
         scale=tuple(common[0].tolist()),
         shift=tuple(common[1].tolist()),
         is_scaled_by_sample=bool(differs),

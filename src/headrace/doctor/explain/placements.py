@@ -108,46 +108,41 @@ UNTRANSPOSED, TRANSPOSED = (
 )
 
 
+Rule = tuple[str, ...]
+"""Way in which a placement follows from a picture and the calls that were seen: the same in every sample of one script.
+"""
+Find = Callable[[Array, Sighting], Iterator[tuple[Rule, LeafPlacement]]]
+
+
 def every_placement(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
     """Yield all geometries that may have made a leaf, most likely first."""
-    for find, turns in searches():
-        for turn in turns:
-            for placement in find(unturned(leaf, turn), each):
+    for find, groups in SEARCHES:
+        for turn in (one for turns in groups for one in turns):
+            for _, placement in find(unturned(leaf, turn), each):
                 yield replace(placement, **turn._asdict())
-
-
-def searches() -> Iterator[tuple[Callable[[Array, Sighting], Iterator[LeafPlacement]], tuple[Turn, ...]]]:
-    """Yield search functions, cheapest first, each with the turns of the leaf that share its result.
-
-    The leaf has the same shape in all these turns.
-    """
-    yield placements, UNTRANSPOSED
-    yield placements, TRANSPOSED
-    for turn in (*UNTRANSPOSED, *TRANSPOSED):
-        yield found_placements, (turn,)
-    for turn in UNTRANSPOSED[:2]:
-        yield padded_placements, (turn,)
 
 
 def unturned(leaf: Array, turn: Turn) -> Array:
     return LeafPlacement(Box(0, 0, 0, 0), (0, 0), (0, 0), *turn).upright(leaf)
 
 
-def placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
+def placements(leaf: Array, each: Sighting) -> Iterator[tuple[Rule, LeafPlacement]]:
     """Yield geometries that may have made an upright leaf: of each window the whole, the centre, or a window in it."""
     height, width = leaf.shape[:2]
     whole = Box(0, 0, *each.source.shape[:2])
     windows = [window for window in each.boxes if _is_inside(window, whole)]
     for window in dict.fromkeys((*windows, whole)):
-        sizes = [(height, width), (window.height, window.width), *each.sizes, *_short_sides(window, each.sizes)]
-        for size in dict.fromkeys(sizes):
+        of = "whole" if window == whole else "window"
+        sizes = {"leaf": [(height, width)], "same": [(window.height, window.width)], "call": each.sizes}
+        sizes["short"] = list(_short_sides(window, each.sizes))
+        for rule, size in ((rule, size) for rule, some in sizes.items() for size in dict.fromkeys(some)):
             over = size[0] - height, size[1] - width
             if min(over) >= 0:
-                yield _placement(window, size, (round(over[0] / 2), round(over[1] / 2)), leaf)
+                yield (of, rule), _placement(window, size, (round(over[0] / 2), round(over[1] / 2)), leaf)
     for size in each.sizes:
         for box in each.boxes:
             if (box.height, box.width) == (height, width) and _is_inside(box, Box(0, 0, *size)):
-                yield _placement(whole, size, (box.top, box.left), leaf)
+                yield ("whole", "call", "window"), _placement(whole, size, (box.top, box.left), leaf)
 
 
 def _is_inside(window: Box, whole: Box) -> bool:
@@ -156,30 +151,40 @@ def _is_inside(window: Box, whole: Box) -> bool:
     return is_within and min(window.top, window.left) >= 0 and min(window.height, window.width) > 0
 
 
-def found_placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
+def found_placements(leaf: Array, each: Sighting) -> Iterator[tuple[Rule, LeafPlacement]]:
     """Yield the position of an upright leaf in the source by correlation, at its own size or one seen in calls."""
     whole = Box(0, 0, *each.source.shape[:2])
     for size in dict.fromkeys(((whole.height, whole.width), *each.sizes)):
         over = size[0] - leaf.shape[0], size[1] - leaf.shape[1]
         if min(over) >= 0 and max(over) > 0 and size[0] * size[1] <= _MOST_SEARCHED:
             at = _place_of(leaf.mean(axis=2, dtype=np.float64), *each.brightness_at(size))
-            yield _placement(whole, size, at, leaf)
+            rule = "same" if size == (whole.height, whole.width) else "call"
+            yield ("found", rule), _placement(whole, size, at, leaf)
 
 
-def padded_placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
+def padded_placements(leaf: Array, each: Sighting) -> Iterator[tuple[Rule, LeafPlacement]]:
     """Yield placements of the part of an upright leaf inside equal margins, with `at` outside the visible part."""
     inner = margins(leaf)
     if inner is None:
         return
     part = leaf[inner.top : inner.top + inner.height, inner.left : inner.left + inner.width]
     for find in (placements, found_placements):
-        for placement in find(part, each):
+        for _, placement in find(part, each):
             top, left = placement.at
             window = placement.window if placement.is_resampled else Box(0, 0, *each.source.shape[:2])
             if not placement.is_resampled:
                 top, left = placement.window.top, placement.window.left
             size = placement.size if placement.is_resampled else (window.height, window.width)
-            yield LeafPlacement(window, size, (top - inner.top, left - inner.left))
+            yield ("padded",), LeafPlacement(window, size, (top - inner.top, left - inner.left))
+
+
+SEARCHES: tuple[tuple[Find, tuple[tuple[Turn, ...], ...]], ...] = (
+    (placements, (UNTRANSPOSED, TRANSPOSED)),
+    (found_placements, tuple((turn,) for turn in (*UNTRANSPOSED, *TRANSPOSED))),
+    (padded_placements, tuple((turn,) for turn in UNTRANSPOSED[:2])),
+)
+"""Search functions, cheapest first, each with groups of turns: a leaf has the same shape in all turns of a group, and
+they share its result."""
 
 
 def margins(leaf: Array) -> Box | None:
