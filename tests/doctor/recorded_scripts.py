@@ -32,10 +32,6 @@ def recorded(name: str) -> Session:
     return decode_session(lzma.decompress((FOLDER / f"{name}.json.xz").read_bytes()))
 
 
-def script_text(name: str) -> str:
-    return (FOLDER / f"{name}.py").read_text()
-
-
 def record(name: str, python: str, data: Path) -> None:
     """Diagnose the script, without proofs, and keep its session."""
     from adopted_data import DATA_OF, MAKERS

@@ -154,16 +154,6 @@ def test_a_trainer_of_several_threads(tmp_path: Path) -> None:
     assert known.team == 4
 
 
-def test_a_session_of_an_earlier_doctor(tmp_path: Path) -> None:
-    session = made_session(tmp_path, RUN)
-    session.trainers[0].steps.cpu = session.trainers[0].steps.delay = []
-    for maker in session.makers:
-        maker.batches.cpu = maker.batches.delay = []
-    known = recorded_in(session)
-    assert known is not None
-    assert "cores" in known.assumed
-
-
 def test_the_floor_is_the_step_without_its_waits(tmp_path: Path) -> None:
     known = recorded_of(tmp_path, replace(RUN, logging=700))
     assert known.unhindered_us() == pytest.approx(8_700, rel=0.01)
