@@ -53,7 +53,7 @@ def record(name: str, python: str, data: Path) -> None:
     session = {key: value for key, value in json.loads(text).items() if key not in _LEFT_OUT}
     session["outcome"] = {
         "command": ["python", f"{SCRIPTS}/{name}.py", DATA],
-        "status": None,
+        "status": 0,
         "why": "steps",
         "duration": 0,
     }
