@@ -73,9 +73,9 @@ def _planted(case: Case) -> Recording:
     return Recording(case.name, tuple(case.command()), options)
 
 
-def _mixture(name: str, script: str, *arguments: object) -> Recording:
+def _mixture(name: str, case: str, *arguments: object) -> Recording:
     shape = ("--steps", 40, "--truth", f"{DATA}/{name}-truth", *arguments)
-    return Recording(name, tuple(python(f"{script}.py", *shape)), ("--observe",))
+    return Recording(name, tuple(python("known_mixtures.py", case, *shape)), ("--observe",))
 
 
 RECORDED = (

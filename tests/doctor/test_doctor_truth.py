@@ -25,6 +25,8 @@ SHARE = 0.05
 WHOLE = 0.02
 """Most that what is attributed, and named as other, may differ from the whole."""
 
+OF_LIBRARIES = ("sentences", "augmented", "everything")
+"""Cases whose imports are slow: scripts of their own."""
 Shares = dict[str, float]
 
 
@@ -43,7 +45,8 @@ class Mixture:
 
     def command(self, truth: object, steps: int) -> list[str]:
         shape = ("--workers", self.workers, "--start", self.start, "--steps", steps, "--truth", truth)
-        return python(f"{self.case}.py", *shape, *self.options)
+        script = [f"{self.case}.py"] if self.case in OF_LIBRARIES else ["known_mixtures.py", self.case]
+        return python(*script, *shape, *self.options)
 
 
 MIXTURES = [
@@ -61,7 +64,6 @@ MIXTURES = [
     Mixture("everything", 4, "spawn"),
 ]
 QUICK = [mixture for mixture in MIXTURES if mixture.case in ("images", "tar_members", "slow_collate", "large_pickle")]
-"""Those whose imports are quick."""
 
 
 @dataclass(frozen=True)
