@@ -43,9 +43,7 @@ class Setting:
 
     @property
     def recorded(self) -> RecordedRun:
-        found = recorded_in(self.session)
-        assert found is not None
-        return found
+        return recorded_in(self.session)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,8 @@ from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 
 START = (
-    f"""
-import sys
-sys.path.append({str(CASES)!r})
-"""
-    + """
+    f"import sys\nsys.path.append({str(CASES)!r})\n"
+    + """\
 import random, sys
 from pathlib import Path
 import numpy as np, torch
