@@ -1,6 +1,6 @@
 """A training that reads images from a tar: seeded, with as many oddities as are asked for.
 
-python proved.py TAR [WORKERS] [--augment] [--unseeded] [--hang PIPE]
+python proved.py TAR [WORKERS] [--augment] [--hang PIPE]
 """
 
 from __future__ import annotations
@@ -43,12 +43,10 @@ def main() -> None:
     parser.add_argument("tar")
     parser.add_argument("workers", type=int, nargs="?", default=1)
     parser.add_argument("--augment", action="store_true")
-    parser.add_argument("--unseeded", action="store_true")
     parser.add_argument("--hang", help="where there are two workers, after this named pipe was told")
     asked = parser.parse_args()
-    if not asked.unseeded:
-        torch.manual_seed(0)
-        random.seed(0)
+    torch.manual_seed(0)
+    random.seed(0)
     loader = DataLoader(
         Photos(asked.tar, asked.augment), batch_size=4, shuffle=True, drop_last=True, num_workers=asked.workers
     )
