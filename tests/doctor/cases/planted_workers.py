@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from data_parallel import OnTwoDevices
 from planted import burn, on_two_cores, planted, train
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -237,12 +236,21 @@ class Weight(torch.nn.Module):
         return self.weight * 2
 
 
-class Copying(OnTwoDevices):
-    """Takes the time that copies of a large model would."""
+class Copying(torch.nn.DataParallel[torch.nn.Module]):
+    """Takes the time that copies of a large model to two devices would. Without a GPU torch leaves `device_ids` empty,
+    and runs the module as it is."""
+
+    @property
+    def device_ids(self) -> list[int]:
+        return [0, 1]
+
+    @device_ids.setter
+    def device_ids(self, found: list[int]) -> None:
+        assert found == [], "this machine has GPUs"
 
     def forward(self, *inputs: Any) -> Any:
         time.sleep(0.008)
-        return super().forward(*inputs)
+        return self.module(*inputs)
 
 
 @planted("DataParallel")
