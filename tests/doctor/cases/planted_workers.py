@@ -43,15 +43,15 @@ class Signals(Dataset[torch.Tensor]):
         return torch.full((self.numbers,), float(index))
 
 
-class Scale(torch.nn.Module):
-    """One number that a batch's first is multiplied by."""
+class Weight(torch.nn.Module):
+    """One number, whatever the batch."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
 
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        return self.weight * batch.flatten()[0]
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self.weight * 2
 
 
 @planted()
@@ -188,7 +188,7 @@ def fault_validation() -> None:
 NUMBERS = 2_500
 
 
-class Counted(Scale):
+class Counted(Weight):
     """The model, which also keeps its accuracy as some scripts do."""
 
     hits = 0
@@ -222,18 +222,7 @@ def fault_loop_work() -> None:
     """The training loop itself normalises each batch, number by number, before the model has it.
 
     A batch of 8: some 30 ms of that in the training thread; a step: 5 ms."""
-    train(Normalised(DataLoader(Signals(25_000), batch_size=8, num_workers=2)), seconds=0.005, model=Scale())
-
-
-class Weight(torch.nn.Module):
-    """One number, whatever the batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-    def forward(self, batch: Any) -> torch.Tensor:
-        return self.weight * 2
+    train(Normalised(DataLoader(Signals(25_000), batch_size=8, num_workers=2)), seconds=0.005, model=Weight())
 
 
 class Copying(torch.nn.DataParallel[torch.nn.Module]):
