@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,17 +30,16 @@ TOP = 3
 
 @dataclass(frozen=True)
 class Case:
-    """A script with what it plants: `EXPECTED` in it, in words that the doctor says to its user, `RANKS`, and the
-    `STEPS` that it takes to see it."""
+    """A function of a script, with the arguments of its decorator `planted`."""
 
     name: str
-    expected: tuple[str, ...]
+    script: str
+    expected: tuple[str, ...] = ()
     ranks: int = 1
     steps: int = 80
 
     def command(self) -> list[str]:
-        script = f"{self.name}.py"
-        return python(script) if self.ranks == 1 else torchrun(self.ranks, script)
+        return python(self.script, self.name) if self.ranks == 1 else torchrun(self.ranks, self.script, self.name)
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ class Examined:
 
 def cases() -> list[Case]:
     """All of them, read and not run."""
-    found = (_case(path) for path in sorted(CASES.glob("*.py")))
-    return [case for case in found if case is not None]
+    return [case for path in sorted(CASES.glob("planted_*.py")) for case in _cases(path)]
 
 
 def examine(
@@ -119,18 +118,12 @@ def examine(
     return Examined(case, decode_session(content), json.loads(content), ran.stdout)
 
 
-def _case(path: Path) -> Case | None:
-    """None for a module that plants nothing."""
-    values: dict[str, Any] = {
-        target.id: ast.literal_eval(line.value)
-        for line in ast.parse(path.read_text()).body
-        if isinstance(line, ast.Assign)
-        for target in line.targets
-        if isinstance(target, ast.Name) and target.id in ("EXPECTED", "RANKS", "STEPS")
-    }
-    if not isinstance(values.get("EXPECTED"), tuple):
-        return None
-    return Case(path.stem, values["EXPECTED"], values.get("RANKS", Case.ranks), values.get("STEPS", Case.steps))
+def _cases(path: Path) -> Iterator[Case]:
+    for function in ast.parse(path.read_text()).body:
+        for call in function.decorator_list if isinstance(function, ast.FunctionDef) else []:
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "planted":
+                options = {str(option.arg): ast.literal_eval(option.value) for option in call.keywords}
+                yield Case(function.name, path.name, tuple(map(ast.literal_eval, call.args)), **options)
 
 
 def _texts(findings: list[Finding]) -> list[str]:

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from observed_runs import CASES, FEW_STEPS, headrace, python, torchrun
+from fault_suite import Case, cases
+from observed_runs import CASES, FEW_STEPS, headrace, python
 from report_pages import text
 
 from headrace.doctor.causes import Prescription, diagnose, prescribe
@@ -61,32 +62,31 @@ class Recording:
     options: tuple[str, ...] = ("--steps", "40")
 
 
-def _case(script: str, *options: str) -> Recording:
-    return Recording(script, tuple(python(f"{script}.py")), ("--steps", "40", *options))
+def _remote(way: str) -> Recording:
+    return Recording(f"remote_{way}", tuple(python("remote_photos.py", way)))
 
 
-def _mixture(name: str, script: str, *arguments: object) -> Recording:
+def _planted(case: Case) -> Recording:
+    options = (
+        ("--steps", "30") if case.ranks > 1 else ("--steps", "40", *(["--prove"] * (case.name == "fault_respawn")))
+    )
+    return Recording(case.name, tuple(case.command()), options)
+
+
+def _mixture(name: str, case: str, *arguments: object) -> Recording:
     shape = ("--steps", 40, "--truth", f"{DATA}/{name}-truth", *arguments)
-    return Recording(name, tuple(python(f"{script}.py", *shape)), ("--observe",))
+    return Recording(name, tuple(python("known_mixtures.py", case, *shape)), ("--observe",))
 
 
+RECORDED = (
+    *("fault_collate", "fault_few_workers", "fault_head_of_line", "fault_many_workers", "fault_padding"),
+    *("fault_png_decode", "fault_respawn", "fault_slow_rank", "fault_tar_lookup", "fault_threads", "fault_tokeniser"),
+    *("healthy_compute", "two_decode_augmentation"),
+)
+"""Cases with planted faults."""
 RECORDINGS = [
-    _case("fault_collate"),
-    _case("fault_few_workers"),
-    _case("fault_head_of_line"),
-    _case("fault_many_workers"),
-    _case("fault_padding"),
-    _case("fault_png_decode"),
-    _case("fault_respawn", "--prove"),
-    _case("fault_tar_lookup"),
-    _case("fault_threads"),
-    _case("fault_tokeniser"),
-    _case("healthy_compute"),
-    _case("remote_boto3"),
-    _case("remote_fsspec"),
-    _case("remote_pipe"),
-    _case("two_decode_augmentation"),
-    Recording("fault_slow_rank", tuple(torchrun(2, "fault_slow_rank.py")), ("--steps", "30")),
+    *(_planted(case) for case in cases() if case.name in RECORDED),
+    *map(_remote, ("boto3", "fsspec", "pipe")),
     _mixture("truth_images", "images", "--workers", 2, "--start", "fork"),
     _mixture("truth_stream", "stream", "--workers", 4, "--start", "fork"),
 ]

@@ -15,10 +15,17 @@ from headrace.doctor.simulate.work import BatchWork, FeedSetup, PassCosts, Simul
 NO_COSTS = PassCosts(0, 0, 0, 0, 0, 0, False)
 
 
-def recorded_in(session: Session, ranks: Sequence[RankView] | None = None) -> RecordedRun | None:
+def recording_of(session: Session, ranks: Sequence[RankView] | None = None) -> RecordedRun | None:
     """What is recorded of the trainer that waits the longest, one of these ranks."""
     view = main_view_of(session)
     return None if view is None else recorded(session, view, diagnose(session).ranks if ranks is None else ranks)
+
+
+def recorded_in(session: Session, ranks: Sequence[RankView] | None = None) -> RecordedRun:
+    """The same of a session that has a recording."""
+    found = recording_of(session, ranks)
+    assert found is not None
+    return found
 
 
 def setup(**changes: Any) -> FeedSetup:

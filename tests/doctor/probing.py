@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evidence_checks import check_record
+import msgspec
 
 from headrace.doctor.attach.injection import probe_environment
 from headrace.doctor.probe.attaching import attach, library_hooks_of
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
+from headrace.doctor.session.evidence import KINDS
 from headrace.doctor.session.evidence_reader import read_session
 from headrace.doctor.session.model import CommandOutcome, Session
 
@@ -60,6 +61,17 @@ def all_records(folder: Path) -> list[list[Any]]:
     for line in lines:
         check_record(line)
     return lines
+
+
+def check_record(line: list[Any]) -> None:
+    """Fail where a line is not what the schema says of its kind."""
+    assert line[0] in KINDS, f"no such kind of record: {line}"
+    record = KINDS[line[0]]
+    assert len(line) - 1 <= len(record.__struct_fields__), f"expected {record.__struct_fields__}, got {line}"
+    try:
+        msgspec.convert(line, record)
+    except msgspec.ValidationError as error:
+        raise AssertionError(f"{error} of {line}") from error
 
 
 def records(folder: Path, *kinds: str) -> list[list[Any]]:

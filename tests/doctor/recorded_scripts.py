@@ -32,10 +32,6 @@ def recorded(name: str) -> Session:
     return decode_session(lzma.decompress((FOLDER / f"{name}.json.xz").read_bytes()))
 
 
-def script_text(name: str) -> str:
-    return (FOLDER / f"{name}.py").read_text()
-
-
 def record(name: str, python: str, data: Path) -> None:
     """Diagnose the script, without proofs, and keep its session."""
     from adopted_data import DATA_OF, MAKERS
@@ -57,7 +53,7 @@ def record(name: str, python: str, data: Path) -> None:
     session = {key: value for key, value in json.loads(text).items() if key not in _LEFT_OUT}
     session["outcome"] = {
         "command": ["python", f"{SCRIPTS}/{name}.py", DATA],
-        "status": None,
+        "status": 0,
         "why": "steps",
         "duration": 0,
     }

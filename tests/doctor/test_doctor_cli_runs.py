@@ -172,21 +172,6 @@ def test_a_reader_that_goes_away_is_no_failure(descriptors: str, tmp_path: Path)
     assert json.loads((tmp_path / "s.json").read_text())["outcome"]["status"] == 4
 
 
-@pytest.mark.long
-def test_json_is_whole_where_nobody_reads_the_report() -> None:
-    source = """
-        import os, sys
-        from headrace.doctor.report.outputs import Outputs
-        from headrace.doctor.run import Examination, examine
-        read, write = os.pipe()
-        os.close(read)
-        os.dup2(write, 2)
-        sys.exit(examine(Examination([sys.executable, "-c", ""]), Outputs(json="-")))
-    """
-    status, out, _ = run_python(source)
-    assert (status, json.loads(out)["outcome"]["status"]) == (0, 0)
-
-
 def test_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     examine(Examination(python("pass")), Outputs(html=tmp_path / "link"))

@@ -20,8 +20,6 @@ QUICK = [
     case for case in CASES if case.name in ("fault_collate", "fault_few_workers", "fault_padding", "fault_respawn")
 ]
 """Those that need no data and are soon done."""
-OF_LOOPS = [case for case in CASES if case.name in ("fault_item_sync",)]
-"""The same, of what lies in the training loop and in its epochs."""
 CROWDED = 0.25
 """Share of the cores used by other programs from which a script's rates are not those that were planted."""
 

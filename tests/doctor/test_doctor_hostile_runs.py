@@ -20,13 +20,6 @@ CONTROLS = {chr(code) for code in (*range(9), *range(11, 32), 127, *range(128, 1
 """Characters that a terminal obeys; line ends and tabs are the report's own."""
 
 
-@pytest.mark.long
-def test_an_iterable_that_ends_early_is_reported_as_it_was(tmp_path):
-    observed = observe(python("hostile.py", "ends-early"), tmp_path)
-    assert observed.status == 0
-    assert sum(len(trainer.steps.number) for trainer in observed.session.trainers) == 5
-
-
 @pytest.mark.long  # test_verdict.py has what names it, and `odd` a script that fails
 def test_a_killed_worker_is_named_and_the_script_fails_as_it_would(tmp_path):
     observed = observe(python("hostile.py", "worker-killed"), tmp_path)

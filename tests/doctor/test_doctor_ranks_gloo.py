@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from observed_runs import observe, python
 
 pytestmark = pytest.mark.alone
 
@@ -45,14 +44,6 @@ def test_shapes_that_differ_across_ranks_are_found(ranks):
     assert findings
     assert "[4,16,16]" in findings[0].text + findings[0].evidence
     assert "[4,24,24]" in findings[0].text + findings[0].evidence
-
-
-@pytest.mark.long
-def test_data_parallel_is_recognised(tmp_path):
-    observed = observe(python("data_parallel.py"), tmp_path)
-    found = next(finding for finding in observed.diagnosis.findings if finding.code == "data-parallel")
-    assert "2 devices" in found.text
-    assert "DistributedDataParallel" in found.advice
 
 
 def _more_data_wait_us(ranks) -> float:

@@ -59,15 +59,6 @@ def test_few_steps_are_replayed_as_few_times(steps: int, tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_a_script_that_counts_on_its_epochs_has_its_lower_bound_in_the_next_epoch(tmp_path: Path) -> None:
-    found = measured(python("counted_epoch.py", 20, 60), tmp_path, "--steps", "12", replay_steps=None)
-    assert found.status == 0, found.error
-    assert [one.name for one in found.session.trainers[0].windows] == ["observe", "replay", "load", "drain"]
-    assert not {"replay-failed", "no-replay"} & found.codes
-    holds(found, prescribe(found.session, found.diagnosis), 12)
-
-
-@pytest.mark.long
 def test_a_script_that_fails_on_repeated_batches_is_run_again_without_them(tmp_path: Path) -> None:
     script = tmp_path / "remembers.py"
     script.write_text(REMEMBERS)

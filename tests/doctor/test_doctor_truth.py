@@ -5,12 +5,17 @@ pytest -m long -s tests/doctor/test_doctor_truth.py      prints the table of doc
 
 from __future__ import annotations
 
+import json
 import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from observed_runs import Observed, observe, python
-from own_figures import OwnFigures, rows, shares, stage_shares, step_shares
+
+from headrace.doctor.measure.diagnosis import Diagnosis
 
 pytestmark = pytest.mark.alone
 
@@ -20,8 +25,9 @@ SHARE = 0.05
 WHOLE = 0.02
 """Most that what is attributed, and named as other, may differ from the whole."""
 
-"""Steps before those compared: in the first batches of each worker, the doctor installs hooks on the functions that
-samples call, which takes 60 ms of CPU time, of four workers' three batches each."""
+OF_LIBRARIES = ("sentences", "augmented", "everything")
+"""Cases whose imports are slow: scripts of their own."""
+Shares = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Mixture:
 
     def command(self, truth: object, steps: int) -> list[str]:
         shape = ("--workers", self.workers, "--start", self.start, "--steps", steps, "--truth", truth)
-        return python(f"{self.case}.py", *shape, *self.options)
+        script = [f"{self.case}.py"] if self.case in OF_LIBRARIES else ["known_mixtures.py", self.case]
+        return python(*script, *shape, *self.options)
 
 
 MIXTURES = [
@@ -57,7 +64,67 @@ MIXTURES = [
     Mixture("everything", 4, "spawn"),
 ]
 QUICK = [mixture for mixture in MIXTURES if mixture.case in ("images", "tar_members", "slow_collate", "large_pickle")]
-"""Those whose imports are quick."""
+
+
+@dataclass(frozen=True)
+class OwnFigures:
+    """Sums over a run, in microseconds."""
+
+    wall: dict[str, float]
+    """Of each stage, all makers together."""
+    steps: list[dict[str, float]]
+    """The parts of each step, in order."""
+
+    @classmethod
+    def read(cls, folder: Path) -> OwnFigures:
+        wall: dict[str, float] = defaultdict(float)
+        steps = []
+        for path in folder.glob("*.jsonl"):
+            for kind, name, *values in map(json.loads, path.read_text().splitlines()):
+                if kind == "stage":
+                    wall[name] += values[0]
+                else:
+                    steps.append(values[0])
+        return cls(dict(wall), steps)
+
+    def of_steps(self, numbers: Sequence[int]) -> Shares:
+        """Means of their parts: of those that the doctor measured, say, which rests in some."""
+        return {name: value / len(numbers) for name, value in _sum([self.steps[at] for at in numbers]).items()}
+
+
+def shares(parts: Mapping[str, float]) -> Shares:
+    whole = sum(parts.values())
+    return {name: value / whole for name, value in parts.items()}
+
+
+def stage_shares(diagnosis: Diagnosis) -> Shares:
+    """By category, of the makers' busy time, as the doctor says."""
+    sums: dict[str, float] = defaultdict(float)
+    for part in diagnosis.batch_production[0].stages:
+        sums[part.category] += part.share
+    return dict(sums)
+
+
+def step_shares(diagnosis: Diagnosis) -> Shares:
+    return {part.name: part.share for part in diagnosis.budgets[0].parts}
+
+
+def rows(case: str, own: Shares, said: Shares) -> list[str]:
+    """Lines of a table: what each says of every stage that either knows."""
+    names = sorted({*own, *said}, key=lambda name: -own.get(name, 0.0))
+    return [f"| {case} | {name} | {_percent(own, name)} | {_percent(said, name)} |" for name in names]
+
+
+def _percent(of: Shares, name: str) -> str:
+    return f"{of[name] * 100:.1f}" if name in of else "–"
+
+
+def _sum(steps: list[dict[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = defaultdict(float)
+    for parts in steps:
+        for name, value in parts.items():
+            sums[name] += value
+    return dict(sums)
 
 
 def run(mixture: Mixture, folder, steps: int) -> tuple[Observed, OwnFigures]:

@@ -43,9 +43,7 @@ class Setting:
 
     @property
     def recorded(self) -> RecordedRun:
-        found = recorded_in(self.session)
-        assert found is not None
-        return found
+        return recorded_in(self.session)
 
 
 @dataclass(frozen=True)
@@ -150,18 +148,6 @@ def coverage_elsewhere(found: Sequence[Pair], share: float) -> float:
         chosen = float(np.quantile([pair.needed for pair in found if pair.shape != shape], share))
         covered += [pair.needed <= chosen for pair in found if pair.shape == shape]
     return fmean(covered)
-
-
-def alone(session: Session) -> Session:
-    """Return the session of a run that went before everything else on its machine: what other programs used was left
-    over by it, and took nothing from it."""
-    for machine in session.machines:
-        columns = machine.columns
-        others = [other or 0.0 for other in columns["cpu_cores_other"]]
-        busy = zip(columns["cpu_cores_busy"], others, strict=True)
-        columns["cpu_cores_busy"] = [None if all_ is None else max(all_ - other, 0.0) for all_, other in busy]
-        columns["cpu_cores_other"] = [0.0] * len(others)
-    return session
 
 
 def slim(session: Session) -> Session:

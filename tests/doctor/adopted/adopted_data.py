@@ -15,26 +15,8 @@ from PIL import Image
 
 CLASSES = ("beech", "larch", "maple", "spruce")
 WORDS = [
-    "a",
-    "the",
-    "in",
-    "on",
-    "under",
-    "of",
-    "small",
-    "large",
-    "old",
-    "green",
-    "wet",
-    "bare",
-    "tree",
-    "leaf",
-    "branch",
-    "trunk",
-    "field",
-    "road",
-    "stone",
-    "house",
+    *("a", "the", "in", "on", "under", "of", "small", "large", "old", "green", "wet", "bare"),
+    *("tree", "leaf", "branch", "trunk", "field", "road", "stone", "house"),
 ]
 JPEG_SIZE = (500, 375)
 DEPTH_SIZE = (640, 480)
@@ -112,17 +94,6 @@ def depth_archive(folder: Path, pairs: int) -> None:
                 tar.addfile(info, io.BytesIO(data))
 
 
-def masked(folder: Path, pairs: int) -> None:
-    """Write `images/NUMBER.jpg`, and `masks/NUMBER.png` of classes 0 to 4, with 255 for what is not labelled."""
-    for name in ("images", "masks"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    for number in range(pairs):
-        (folder / "images" / f"{number:05d}.jpg").write_bytes(jpeg(number))
-        mask = blobs(number, *JPEG_SIZE, 6).astype(np.uint8)
-        mask[mask == 5] = 255
-        (folder / "masks" / f"{number:05d}.png").write_bytes(png(Image.fromarray(mask)))
-
-
 def shards(folder: Path, images: int, each: int = 64) -> None:
     """Write `train-NUMBER.tar` of `KEY.jpg`, `KEY.cls` and `KEY.json`, as webdataset reads them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,26 +122,12 @@ def voc(folder: Path, pairs: int) -> None:
     (root / "ImageSets" / "Segmentation" / "train.txt").write_text("\n".join([*names[1:], ""]))
 
 
-def fashion(folder: Path, images: int) -> None:
-    """Write `FashionMNIST/raw` of the training set, 28 pixels a side, as torchvision reads it."""
-    raw = folder / "FashionMNIST" / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    pixels = np.stack([np.asarray(photograph(number, 28, 28).convert("L")) for number in range(images)])
-    labels = (np.arange(images) % 10).astype(np.uint8)
-    for part in ("train", "t10k"):
-        head = np.array([0x803, images, 28, 28], ">u4").tobytes()
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(head + pixels.tobytes())
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(np.array([0x801, images], ">u4").tobytes() + labels.tobytes())
-
-
 MAKERS = {
     "class_folder": class_folder,
     "captioned": captioned,
     "depth_archive": depth_archive,
-    "masked": masked,
     "shards": shards,
     "voc": voc,
-    "fashion": fashion,
 }
 DATA_OF = {
     "folder_v1": "class_folder",
@@ -179,13 +136,10 @@ DATA_OF = {
     "folder_timm": "class_folder",
     "captions_csv": "captioned",
     "depth_tar": "depth_archive",
-    "masks_scale": "masked",
     "shards_webdataset": "shards",
     "hf_images": "class_folder",
     "timm_loader": "class_folder",
     "voc_segmentation": "voc",
-    "arrays_memory": "fashion",
-    "own_steps": "class_folder",
 }
 """What each script reads."""
 

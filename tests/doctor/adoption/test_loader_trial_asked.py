@@ -66,7 +66,6 @@ def test_a_loader_that_is_waited_for_is_tried(requests: list[LoaderTrialRequest]
     assert [quantities(line) for line in said] == [["10 s", "30 s"]]
     (request,) = requests
     run = recorded_in(session)
-    assert run is not None
     assert (request.module, request.look) == (DRAFT.module_text, str(LOOK))
     assert request.cores == 2
     assert request.team == run.team

@@ -1,6 +1,6 @@
 """Everything that goes wrong in a run, one at a time:
 
-python hostile.py ends-early | worker-killed | worker-hung | odd-texts
+python hostile.py worker-killed | worker-hung | odd-texts
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 from quick_optimizer import Descent
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 ODD = "[bold red]x[/] \x1b[31mred\x1b[0m \x1b]0;title\x07 line\nbreak \u202eodd <script>alert(1)</script>"
 """Markup of rich and of HTML, escape sequences of a terminal, a line break, a turn of the writing direction."""
@@ -29,16 +29,6 @@ def train(batches: DataLoader[torch.Tensor]) -> int:
         optimizer.step()
         steps += 1
     return steps
-
-
-class Short(IterableDataset[int]):
-    """Says that it has 1,000 samples and gives 10."""
-
-    def __len__(self) -> int:
-        return 1000
-
-    def __iter__(self) -> Iterator[int]:
-        yield from range(10)
 
 
 class Fatal(Dataset[int]):
@@ -82,7 +72,6 @@ def hang_for_good() -> None:
 
 
 CASES: dict[str, Callable[[], object]] = {
-    "ends-early": lambda: train(DataLoader(Short(), batch_size=2)),
     "worker-killed": lambda: train(DataLoader(Fatal(kill_myself), batch_size=2, num_workers=2)),
     "worker-hung": lambda: train(DataLoader(Fatal(hang_for_good), batch_size=2, num_workers=2, timeout=15)),
     "odd-texts": lambda: train(DataLoader(ByKey(), sampler=OddKeys(), batch_size=2, num_workers=2)),

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,6 @@ def hang():
     time.sleep(EVER)
 
 
-def hang_in_pool():
-    ThreadPoolExecutor(1).submit(hang).result()
-
-
 def spin():
     while True:
         pass
@@ -37,7 +32,6 @@ def fail():
 ODD = {
     "nothing": lambda: None,
     "hang": hang,
-    "hang-in-pool": hang_in_pool,
     "spin": spin,
     "raise": fail,
     "print": lambda: print("a sample"),

@@ -26,6 +26,15 @@ STEPS = 600
 """More than the doctor asks for; without it a script ends after so many."""
 
 
+Case = Callable[[], None]
+
+
+def planted(*expected: str, ranks: int = 1, steps: int = 80) -> Callable[[Case], Case]:
+    """Mark a case by the words that the doctor says to its user (none where nothing is planted), the number of its
+    ranks, and the steps that it takes to see it. fault_suite.py reads these arguments without running the script."""
+    return lambda case: case
+
+
 def train(batches: Any, *, seconds: float | Callable[[Any], float], steps: int = STEPS, model: Any = None) -> None:
     """`steps` optimizer steps over as many epochs as that takes. `seconds` is a step's time on the device, or gives it
     for a batch. `model` is called with one parameter and returns what to multiply; None for the parameter itself."""

@@ -21,7 +21,7 @@ from headrace.doctor.session.producers import RemoteReads, StoreReads
 from headrace.doctor.session.storage import encode_session
 
 LATENCY_US, BANDWIDTH, BATCH = 20_000, 400_000, 8
-"""Of the links of cases/remote_*.py."""
+"""Of the links of cases/remote_photos.py."""
 BOTO3, FSSPEC, PIPE = "remote_boto3", "remote_fsspec", "remote_pipe"
 Found = tuple[Session, Diagnosis, Prescription]
 

@@ -13,11 +13,8 @@ from observed_runs import CASES, headrace
 from PIL import Image
 
 SCRIPT = (
-    f"""
-import sys
-sys.path.append({str(CASES)!r})
-"""
-    + """
+    f"import sys\nsys.path.append({str(CASES)!r})\n"
+    + """\
 from pathlib import Path
 import cv2, torch
 from quick_optimizer import Descent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +13,70 @@ import pytest
 import torch
 from fault_samples import MEAN, STD, Samples, classified, codes_of, labels_of, normalised, opened
 from PIL import Image, ImageOps
-from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader
 
-
-def segmented(samples: Samples, index: int) -> Any:
-    flip = np.random.default_rng(torch.randint(1 << 30, ()).item()).random() < 0.5
-    pixels, labels = opened(samples, index), labels_of(samples, index)
-    step = -1 if flip else 1
-    return {"image": normalised(pixels[:, ::step]), "mask": torch.from_numpy(labels[:, ::step].copy())}
+Show = Callable[[np.ndarray], torch.Tensor]
 
 
-def separately_flipped(samples: Samples, index: int) -> Any:
-    first, second = (1 if value < 0.5 else -1 for value in torch.rand(2))
-    pixels, labels = opened(samples, index)[:, ::first], labels_of(samples, index)[:, ::second]
-    return {"image": normalised(pixels), "mask": torch.from_numpy(labels.copy())}
+def jittered(pixels: np.ndarray) -> torch.Tensor:
+    """Return an image with another gamma for each channel, as no scale and shift give it."""
+    return normalised(255 * (pixels / 255) ** (0.6 + torch.rand(3).numpy()))
 
 
-def separately_cropped(samples: Samples, index: int) -> Any:
+def drawn(count: int = 2, high: int = 2) -> list[int]:
+    return torch.randint(0, high, (count,)).tolist()
+
+
+def flipped(samples: Samples, index: int, flips: list[int], show: Show = normalised) -> Any:
+    first, second = (1 - 2 * flip for flip in flips)
+    mask = labels_of(samples, index)[:, ::second].copy()
+    return {"image": show(opened(samples, index)[:, ::first]), "mask": torch.from_numpy(mask)}
+
+
+def cropped(samples: Samples, index: int, tops: list[int], lefts: list[int], show: Show = normalised) -> Any:
     pixels, labels = np.asarray(Image.open(samples.paths[index])), np.asarray(Image.open(samples.masks[index]))
-    tops, lefts = torch.randint(0, 32, (2,)).tolist(), torch.randint(0, 60, (2,)).tolist()
     image = pixels[tops[0] : tops[0] + 64, lefts[0] : lefts[0] + 64]
     mask = labels[tops[1] : tops[1] + 64, lefts[1] : lefts[1] + 64].astype(np.int64)
-    return normalised(image), torch.from_numpy(mask)
+    return show(image), torch.from_numpy(mask)
+
+
+def separately_flipped(samples: Samples, index: int, show: Show = normalised) -> Any:
+    return flipped(samples, index, drawn(), show)
+
+
+def separately_cropped(samples: Samples, index: int, show: Show = normalised) -> Any:
+    return cropped(samples, index, drawn(high=32), drawn(high=60), show)
+
+
+def flipped_as_one(samples: Samples, index: int, show: Show = normalised) -> Any:
+    return flipped(samples, index, drawn(1) * 2, show)
+
+
+def jittered_crop(samples: Samples, index: int) -> Any:
+    return cropped(samples, index, drawn(1, 32) * 2, drawn(1, 60) * 2, jittered)
+
+
+def floats_flipped_separately(samples: Samples, index: int) -> Any:
+    first, second = (1 - 2 * flip for flip in drawn())
+    mask = labels_of(samples, index)[::second].astype(np.float32) / 80
+    return {"image": jittered(opened(samples, index)[::first]), "mask": torch.from_numpy(mask)[None]}
+
+
+def flipped_bands(samples: Samples, index: int) -> Any:
+    """Both flips make the same mask."""
+    mask = np.repeat((labels_of(samples, index) > 20)[:, :1], 66, axis=1).astype(np.int64)
+    return jittered(opened(samples, index)[:, :: 1 - 2 * drawn(1)[0]]), torch.from_numpy(mask)
+
+
+def two_views(samples: Samples, index: int) -> Any:
+    """The second view has a flip of its own on purpose."""
+    sample = flipped_as_one(samples, index, jittered)
+    return sample | {"view": jittered(opened(samples, index)[:, :: 1 - 2 * drawn(1)[0]])}
+
+
+def noise(samples: Samples, index: int) -> Any:
+    """The image shows nothing of its file."""
+    return torch.randn(3, 48, 66) + opened(samples, index).mean() / 255, torch.from_numpy(labels_of(samples, index))
 
 
 def depth_flipped_alone(samples: Samples, index: int) -> Any:
@@ -52,24 +95,6 @@ def depth_flipped_with_its_image(samples: Samples, index: int) -> Any:
 
 def bilinear_labels(samples: Samples, index: int) -> Any:
     return normalised(opened(samples, index)), torch.from_numpy(labels_of(samples, index, Image.Resampling.BILINEAR))
-
-
-def cv2_labels(samples: Samples, index: int) -> Any:
-    labels = cv2.resize(cv2.imread(samples.masks[index], cv2.IMREAD_UNCHANGED), (52, 38))
-    image = cv2.resize(cv2.imread(samples.paths[index]), (52, 38))[..., ::-1]
-    return normalised(image.copy()), torch.from_numpy(labels.astype(np.int64))
-
-
-def interpolated_labels(samples: Samples, index: int) -> Any:
-    mask = torch.from_numpy(np.array(Image.open(samples.masks[index]))).float()[None, None]
-    labels = interpolate(mask, (48, 66), mode="bilinear", antialias=True)[0, 0].round().long()
-    return {"pixel_values": normalised(opened(samples, index)), "labels": labels}
-
-
-def labels_by_nearest(samples: Samples, index: int) -> Any:
-    mask = torch.from_numpy(np.array(Image.open(samples.masks[index]))).float()[None, None]
-    labels = interpolate(mask, (48, 66), mode="nearest")[0, 0].long()
-    return {"pixel_values": normalised(opened(samples, index)), "labels": labels}
 
 
 def blue_first(samples: Samples, index: int) -> Any:
@@ -156,19 +181,14 @@ def depth_with_holes(samples: Samples, index: int) -> Any:
     return {"image": normalised(opened(samples, index)), "depth": depth.masked_fill(holes, np.nan), "holes": holes}
 
 
-def two_views(samples: Samples, index: int) -> Any:
-    pixels = np.asarray(Image.open(samples.paths[index]))
-    tops, lefts = torch.randint(0, 32, (2,)).tolist(), torch.randint(0, 60, (2,)).tolist()
-    return [normalised(pixels[top : top + 64, left : left + 64]) for top, left in zip(tops, lefts, strict=True)]
-
-
 FAULTY = {
     "separate flips": (separately_flipped, "misaligned"),
     "separate crops": (separately_cropped, "misaligned"),
+    "separate flips of drawn colours": (partial(separately_flipped, show=jittered), "misaligned"),
+    "separate crops of drawn colours": (partial(separately_cropped, show=jittered), "misaligned"),
+    "separate flips of a mask of floats": (floats_flipped_separately, "misaligned"),
     "depth flipped alone": (depth_flipped_alone, "misaligned"),
     "bilinear labels of Pillow": (bilinear_labels, "invented-labels"),
-    "bilinear labels of OpenCV": (cv2_labels, "invented-labels"),
-    "labels of interpolate": (interpolated_labels, "invented-labels"),
     "OpenCV's order": (blue_first, "channel-order"),
     "reversed by hand": (blue_first_by_hand, "channel-order"),
     "normalised twice": (twice, "normalized-twice"),
@@ -184,10 +204,13 @@ FAULTY = {
 }
 CORRECT = {
     "classification": classified,
-    "segmentation": segmented,
+    "one flip": flipped_as_one,
+    "one flip of drawn colours": partial(flipped_as_one, show=jittered),
+    "one crop": jittered_crop,
+    "one flip of bands": flipped_bands,
+    "noise": noise,
     "depth with a mask": masked_depth,
     "depth flipped with its image": depth_flipped_with_its_image,
-    "labels by nearest": labels_by_nearest,
     "depth with weights": depth_with_weights,
     "depth with holes": depth_with_holes,
     "two views": two_views,
@@ -197,6 +220,7 @@ CORRECT = {
 @pytest.mark.one_in(24)
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_planted_fault_of_values_is_found(name: str, folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(7)
     make, code = FAULTY[name]
     loader = DataLoader(Samples(folder, make), batch_size=6, shuffle=True)
     assert codes_of(loader, tmp_path) == [code]
@@ -205,6 +229,7 @@ def test_a_planted_fault_of_values_is_found(name: str, folder: Path, tmp_path: P
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_dataset_raises_no_alarm(name: str, folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(7)
     loader = DataLoader(Samples(folder, CORRECT[name]), batch_size=6, shuffle=name != "classification")
     assert codes_of(loader, tmp_path) == []
 

@@ -18,11 +18,8 @@ from headrace.doctor.faults.process_faults import shared_samples
 from headrace.doctor.session.model import Session
 
 START = (
-    f"""
-import sys
-sys.path.append({str(CASES)!r})
-"""
-    + """
+    f"import sys\nsys.path.append({str(CASES)!r})\n"
+    + """\
 import random, sys
 import numpy as np, torch
 from quick_optimizer import Descent
@@ -226,14 +223,6 @@ class Wrapped(torch.nn.Linear):
 model = Wrapped(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 streamed(Named())
-""",
-    "shuffled by one seed": """
-class Shuffled(Numbers):
-    def taken(self):
-        order = list(range(len(self.values)))
-        random.Random(0).shuffle(order)
-        return [self.values[place] for place in order]
-streamed(Shuffled(), num_workers=3, persistent_workers=True)
 """,
 }
 SPLIT = """

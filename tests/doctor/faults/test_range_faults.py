@@ -9,13 +9,12 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from fault_samples import Samples, looked
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.faults import find_faults
-from headrace.doctor.probe.look.value_look import look_at_values
 from headrace.doctor.session.after_run import DataFault
 
 COUNT, HEIGHT, WIDTH = 24, 72, 96
@@ -36,17 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.fromarray(depth).save(made / f"depth{number}.png")
         Image.fromarray((depth.astype(np.uint32) * 5).clip(0, 65535).astype(np.uint16)).save(made / f"scan{number}.png")
     return made
-
-
-class Samples(Dataset):
-    def __init__(self, folder: Path, make: Any) -> None:
-        self.folder, self.make = folder, make
-
-    def __len__(self) -> int:
-        return COUNT
-
-    def __getitem__(self, index: int) -> Any:
-        return self.make(self.folder, index)
 
 
 def pixels_of(folder: Path, index: int) -> np.ndarray:
@@ -143,8 +131,10 @@ def full_scan_as_grey(folder: Path, index: int) -> Any:
 
 
 def faults_of(make: Any, folder: Path, made: Path) -> list[DataFault]:
-    look_at_values(DataLoader(Samples(folder, make), batch_size=6, shuffle=True), str(made / "look"))
-    look = read_look(made / "look")
+    def sample(samples: Samples, index: int) -> Any:
+        return make(folder, index % COUNT)
+
+    look = looked(DataLoader(Samples(folder, sample), batch_size=6, shuffle=True), made)
     return find_faults(look, explain_look(look, most_s=60), {})
 
 

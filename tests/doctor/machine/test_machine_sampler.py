@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -129,11 +128,6 @@ def test_what_was_measured_is_a_document() -> None:
     assert again.facts == machine.facts
 
 
-def test_stopping_again_gives_the_same() -> None:
-    with sampling(os.getpid()) as sampler:
-        assert sampler.stop() is sampler.stop()
-
-
 def test_a_command_that_is_gone_before_the_first_reading() -> None:
     with command("") as (tell, said):
         root = tell("")
@@ -142,12 +136,6 @@ def test_a_command_that_is_gone_before_the_first_reading() -> None:
         machine = sampler.stop()
     assert machine.processes == {}
     assert machine.facts["memory_bytes"] == psutil.virtual_memory().total
-
-
-def test_its_thread_has_a_name_and_is_joined() -> None:
-    with sampling(os.getpid()):
-        assert "headrace-doctor-machine" in {thread.name for thread in threading.enumerate()}
-    assert "headrace-doctor-machine" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_part_that_fails_is_named_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

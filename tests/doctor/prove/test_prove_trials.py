@@ -111,24 +111,10 @@ def test_a_script_that_breaks_says_why(script: Script) -> None:
     assert not trial.steps
 
 
-@pytest.mark.long
-def test_a_script_that_breaks_by_a_change_says_why(script: Script) -> None:
-    trial = script.run(TWO_WORKERS, "--break")
-    assert trial.why == "broke"
-    assert "ValueError: " in trial.detail
-    assert not trial.steps
-
-
 def test_a_script_that_takes_too_long_is_ended(script: Script) -> None:
-    """Before it has come to any loader. With what processes, test_prove_execute.py asks."""
+    """Before it has come to any loader. With what processes, test_prove_interrupted.py asks."""
     trial = script.run({"indexed_tar": True}, most_s=1.0)
     assert (trial.why, trial.detail) == ("timed out", "after 1 s")
-
-
-@pytest.mark.long
-def test_a_script_that_hangs_is_ended_with_all_its_processes(script: Script) -> None:
-    trial = script.run(TWO_WORKERS, "--hang", "/dev/null", most_s=8.0)
-    assert (trial.why, trial.detail) == ("timed out", "after 8 s")
 
 
 @pytest.mark.long
@@ -139,12 +125,6 @@ def test_draws_are_seen_and_other_draws_cannot_be_compared(script: Script) -> No
     assert are_equal(before.samples, again.samples)
     after = script.run(TWO_WORKERS, "--augment")
     assert compare(before.samples, after.samples, UNASKED) is None
-
-
-@pytest.mark.long
-def test_an_unseeded_run_does_not_repeat(script: Script) -> None:
-    before, after = (script.run({}, "--unseeded").samples for _ in range(2))
-    assert compare(before, after, are_equal(before, after)) is None
 
 
 @pytest.mark.long

@@ -1,14 +1,14 @@
-"""Declared records: what the probe writes fits them, and they reach session and documentation."""
+"""Declared records: what the probe writes fits them, they reach session and documentation, and stay small."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from evidence_checks import check_record
-from probing import all_records, probed
+from probing import all_records, check_record, probed
 from training_loops import Loop, loader
 
 from headrace.doctor.probe.training import steps, windows
@@ -67,3 +67,29 @@ def test_the_probe_writes_spans_and_windows_that_are_declared():
 )
 def test_every_field_of_a_record_is_a_column(table: type[producers.Table], kind: str) -> None:
     assert set(KINDS[kind].__struct_fields__) <= set(table.__struct_fields__)
+
+
+PROMISED_BYTES = 50_000_000
+PROMISED_STEPS = 10_000 * 8
+"""Of all ranks."""
+LONGER_TIMES = 30
+"""Bytes a step that times late in a run need beyond those of its first seconds: three digits in each of ten."""
+
+
+@pytest.fixture
+def make_evidence(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
+    from made_evidence import make_evidence
+
+    yield make_evidence
+    del sys.modules["made_evidence"]
+
+
+def test_a_steps_evidence_keeps_the_promise(make_evidence, tmp_path):
+    sizes = []
+    for count in (100, 400):
+        folder = tmp_path / str(count)
+        make_evidence(folder, steps=count, ranks=1, workers=4)
+        sizes.append(sum(path.stat().st_size for path in (folder / "evidence").iterdir()))
+    a_step = (sizes[1] - sizes[0]) / 300
+    assert 300 < a_step + LONGER_TIMES <= PROMISED_BYTES / PROMISED_STEPS
