@@ -239,13 +239,9 @@ class ProcessEvidence:
 
 def file_opens(record: evidence.OpenedLine, names: Mapping[int, str]) -> producers.FileOpens:
     """Return the opens of a record, without paths whose names were lost."""
-    files = [producers.OpenedFile(names[name], opens) for name, opens in record.files if name in names]
-    folders = [
-        producers.OpenedFolder(names[name], opens, bool(is_deep), ends)
-        for name, opens, is_deep, ends in record.folders
-        if name in names
-    ]
-    return producers.FileOpens(files, folders, record.rest)
+    return producers.FileOpens(
+        [producers.OpenedFile(names[name], opens) for name, opens in record.files if name in names]
+    )
 
 
 def remote_reads(record: evidence.RemoteLine, names: Mapping[int, str]) -> producers.RemoteReads:
