@@ -1,8 +1,7 @@
 """Production of batches in each loader: stages, busy share, and cores.
 
 Headrace's Loader counts the work of its threads by stage, from the start of each pass (`stats()`). Its figures here
-cover the measured steps if two of its counts fall into them. A ThreadDataLoader records its batches individually, like
-a DataLoader's workers.
+cover the measured steps if two of its counts fall into them.
 """
 
 from __future__ import annotations

@@ -98,9 +98,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
             _hook(module, own_loaders.install_own_loader, *names, probe.when_imported, *loaders, batches)
             for module, names in own_loaders.OWN_LOADERS.items()
         ),
-        _hook(
-            "headrace.dropins.thread_loader.worker_threads", own_loaders.install_thread_tasks, timer, batches, training
-        ),
         *(
             _hook(module, batch_sources.install_source_library, patches, training)
             for module in batch_sources.SOURCE_LIBRARIES

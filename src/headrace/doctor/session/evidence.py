@@ -278,14 +278,10 @@ class BatchLine(EvidenceLine, tag="batch"):
     samples: int | None = None
     stages: list[StageRow] = []
     """Stages without inner stages; their wall times sum to `fetched` less `start`."""
-    beside: list[StageRow] = []
-    """Stages of other threads of the process meanwhile, no part of that sum."""
     cpu: int | None = None
     """CPU time of all threads of the process meanwhile."""
     delay: int | None = None
     """Time in which the thread was ready to run and had no core, of batches of 10 ms and more."""
-    worked: int | None = None
-    """Time of all threads of a ThreadDataLoader, which `stages` then sum to."""
 
 
 class FirstLine(EvidenceLine, tag="first"):

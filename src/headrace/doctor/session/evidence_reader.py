@@ -197,15 +197,8 @@ class ProcessEvidence:
     def _producer(self) -> producers.BatchProducer:
         records, names, stages = self._of(evidence.BatchLine), self._names, dict[str, int]()
         for one in records:
-            one.stages, one.beside = (
-                [(stages.setdefault(names.get(row[0], UNNAMED), len(stages)), *row[1:]) for row in rows]
-                for rows in (one.stages, one.beside)
-            )
+            one.stages = [(stages.setdefault(names.get(row[0], UNNAMED), len(stages)), *row[1:]) for row in one.stages]
         batches = producers.ProducedBatches.of(records)
-        if not any(batches.beside):
-            batches.beside = []
-        if all(worked is None for worked in batches.worked):
-            batches.worked = []
         worker = next(iter(self._of(evidence.WorkerLine)), None)
         facts = {} if worker is None else worker.facts
         costs = self._of(evidence.ProbeLine)

@@ -39,12 +39,8 @@ class ProducedBatches(Table):
     serialise: list[int | None] = []
     samples: list[int | None] = []
     stages: list[list[StageRow]] = []
-    beside: list[list[StageRow]] = []
-    """Stages of other threads; empty if no batch has any."""
     cpu: list[int | None] = []
     delay: list[int | None] = []
-    worked: list[int | None] = []
-    """Time of all threads; empty without a ThreadDataLoader."""
 
 
 class FirstBatch(msgspec.Struct):
