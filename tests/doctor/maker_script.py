@@ -4,8 +4,6 @@ are small; what it does is read from the evidence that its processes leave."""
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,15 +43,6 @@ class Nested(Numbers):
         return next(iter(DataLoader(Numbers(), batch_size=2)))[0]
 
 
-class Reading(Numbers):
-    """Reads in threads of its own while it makes a sample."""
-
-    def __getitem__(self, key: int) -> torch.Tensor:
-        with ThreadPoolExecutor(1) as threads:
-            size = threads.submit(lambda: len(Path(__file__).read_bytes())).result()
-        return torch.tensor(size)
-
-
 class Stream(IterableDataset[torch.Tensor]):
     def __iter__(self) -> Any:
         yield from torch.arange(KEYS)
@@ -85,7 +74,6 @@ def main() -> None:
     assert keys(DataLoader(Stream(), BATCH, num_workers=1)) == everything
     assert len(list(DataLoader(Stream(), batch_size=None))) == KEYS
     assert len(list(DataLoader(Nested(), BATCH))) == KEYS // BATCH
-    assert len(list(DataLoader(Reading(), BATCH))) == KEYS // BATCH
     for workers in (0, 1):
         with pytest.raises(LookupError, match="no sample 5"):
             keys(DataLoader(Failing(), BATCH, num_workers=workers))

@@ -7,7 +7,6 @@ from machine_findings import quantities
 from made_sessions import MadeRun, machine, made_session, process, read, simulate, write_evidence, write_settings
 
 from headrace.doctor.causes import cores, diagnose
-from headrace.doctor.measure.batches import with_threads
 from headrace.doctor.measure.diagnosis import Diagnosis, Finding, LoaderProduction
 from headrace.doctor.measure.steps import with_loaders_as_one
 from headrace.doctor.session.trainers import LoaderFacts, Trainer, TrainerPass
@@ -50,36 +49,6 @@ def test_what_no_stage_covers_is_named_and_the_shares_sum_to_one(tmp_path):
     }
     assert sum(part.share for part in making.stages) == pytest.approx(1)
     assert [part.cpu_us for part in making.stages if part.category in ("other", "serialise")] == [None, None]
-
-
-def test_waiting_for_threads_of_ones_own_is_what_they_did(tmp_path):
-    """Of 10 ms in the dataset's own code 2 ms are CPU; meanwhile two threads decode and read for 12 and 4 ms."""
-    write_settings(tmp_path, warmup=0)
-    for name, records in simulate(MadeRun(stages={"getitem:rest": 10_000, "decode:a": 0, "read:b": 0})).items():
-        helped = [
-            [*record[:8], [[10, 4, 10_000, 2_000]], [[11, 8, 12_000, 900], [12, 8, 4_000, 100]]]
-            if record[0] == "batch"
-            else record
-            for record in records
-        ]
-        write_evidence(tmp_path, name, helped)
-    (making,) = diagnose(read(tmp_path)).batch_production
-    assert {f"{part.category}:{part.label}": (part.share, part.calls) for part in making.stages} == {
-        "decode:a": (pytest.approx(0.6), 8),
-        "read:b": (pytest.approx(0.2), 8),
-        "getitem:rest": (pytest.approx(0.2), 4),
-    }
-
-
-def test_threads_explain_no_more_than_was_waited():
-    busy = {"getitem:rest": (1, 100, 100)}
-    assert with_threads(busy, {"decode:a": (1, 500, 5)}) == busy
-    assert with_threads({"getitem:rest": (1, 100, 0)}, {"decode:a": (1, 30, 30), "read:b": (1, 7, 0)}) == {
-        "getitem:rest": (1, 63, 0),
-        "decode:a": (1, 30, 30),
-        "read:b": (1, 7, 0),
-    }
-    assert with_threads({"read:b": (1, 100, 0)}, {"decode:a": (1, 30, 30)}) == {"read:b": (1, 100, 0)}
 
 
 def test_how_busy_the_workers_are_and_on_how_many_cores(tmp_path):

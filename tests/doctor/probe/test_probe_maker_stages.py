@@ -10,7 +10,7 @@ import pytest
 
 from headrace.doctor.probe import stages as stages_module
 from headrace.doctor.probe.patches import Builtin
-from headrace.doctor.probe.stages import Stages, Totals, timed, timed_by_type
+from headrace.doctor.probe.stages import Stages, timed, timed_by_type
 
 READ, DECODE, OTHER_DECODE, REST = range(4)
 
@@ -55,7 +55,7 @@ def test_a_stage_is_charged_with_what_inner_ones_do_not_take(stages: Stages, clo
 
     stages.open()
     run(stages, DECODE, decode)
-    assert stages.close() == ({READ: [2, 300, 3], DECODE: [1, 15, 13]}, {})
+    assert stages.close() == {READ: [2, 300, 3], DECODE: [1, 15, 13]}
 
 
 def test_a_stage_within_its_own_category_is_a_part_of_it(stages: Stages, clock: Clock) -> None:
@@ -66,7 +66,7 @@ def test_a_stage_within_its_own_category_is_a_part_of_it(stages: Stages, clock: 
     stages.open()
     run(stages, DECODE, decode)
     run(stages, OTHER_DECODE, lambda: clock.pass_(100))
-    assert stages.close()[0] == {DECODE: [1, 11, 0], OTHER_DECODE: [1, 100, 0]}
+    assert stages.close() == {DECODE: [1, 11, 0], OTHER_DECODE: [1, 100, 0]}
 
 
 def test_a_stage_that_raises_ends(stages: Stages, clock: Clock) -> None:
@@ -78,7 +78,7 @@ def test_a_stage_that_raises_ends(stages: Stages, clock: Clock) -> None:
     with pytest.raises(LookupError):
         run(stages, READ, fail)
     run(stages, READ, lambda: clock.pass_(1))
-    assert stages.close()[0] == {READ: [2, 8, 0]}
+    assert stages.close() == {READ: [2, 8, 0]}
 
 
 def in_thread(work: Callable[[], None]) -> None:
@@ -87,44 +87,13 @@ def in_thread(work: Callable[[], None]) -> None:
     thread.join()
 
 
-def test_other_threads_are_told_apart_and_only_while_a_batch_is_made(stages: Stages, clock: Clock) -> None:
-    in_thread(lambda: run(stages, DECODE, lambda: clock.pass_(1000)))
+def test_a_thread_counts_only_between_its_own_open_and_close(stages: Stages, clock: Clock) -> None:
+    run(stages, DECODE, lambda: clock.pass_(1000))
     stages.open()
     run(stages, READ, lambda: clock.pass_(10))
     in_thread(lambda: run(stages, DECODE, lambda: clock.pass_(100)))
-    in_thread(lambda: run(stages, DECODE, lambda: clock.pass_(100)))
-    assert stages.close() == ({READ: [1, 10, 0]}, {DECODE: [2, 200, 0]})
-    in_thread(lambda: run(stages, DECODE, lambda: clock.pass_(1000)))
-    stages.open()
-    assert stages.close() == ({}, {})
-
-
-def test_a_pool_thread_is_beside_one_batch_after_another(stages: Stages, clock: Clock) -> None:
-    """It lives on, and a stage that it is in when a batch ends counts for the one in which it ends."""
-    begun, go_on = threading.Event(), threading.Event()
-
-    def decode() -> None:
-        begun.set()
-        go_on.wait()
-        clock.pass_(50)
-
-    def work() -> None:
-        run(stages, DECODE, lambda: clock.pass_(1))
-        run(stages, DECODE, decode)
-        run(stages, DECODE, lambda: clock.pass_(2))
-
-    thread = threading.Thread(target=work)
-    beside: list[Totals] = []
-    stages.open()
-    thread.start()
-    begun.wait()
-    beside.append(stages.close()[1])
-    stages.open()
-    go_on.set()
-    thread.join()
-    beside.append(stages.close()[1])
-    assert beside[0] == {DECODE: [1, 1, 0]}
-    assert beside[1] == {DECODE: [2, 52, 0]}
+    assert stages.close() == {READ: [1, 10, 0]}
+    assert stages.close() == {}
 
 
 class Shape:
@@ -167,7 +136,7 @@ def test_methods_are_told_by_the_class_of_their_object(stages: Stages, clock: Cl
     area = timed_by_type(stages, stage_of)(Shape.area)
     stages.open()
     assert [area(Shape(), 2), area(Square(), 3), area(Square(), 4)] == [4, 9, 16]
-    assert stages.close()[0][READ][0] == 3
+    assert stages.close()[READ][0] == 3
     assert names == ["Shape", "Square"]
 
 

@@ -327,16 +327,6 @@ def test_a_stream_is_told_without_its_end(processes: list[Process], trainer: Pro
     assert len(unbatched) == KEYS  # nobody knows whether what comes without batching is one sample
 
 
-def test_what_other_threads_do_is_apart(trainer: Process) -> None:
-    batches = [batch for batch in trainer.batches if len(batch) > 9 and batch[9]]
-    assert len(batches) == BATCHES
-    for batch in batches:
-        beside = {trainer.names[number]: calls for number, calls, _, _ in batch[9]}
-        assert beside == {"read:file": BATCH}
-        assert trainer.stages(batch)["wait:future"][0] == BATCH
-        assert "read:file" not in trainer.stages(batch)
-
-
 def test_the_probe_tells_its_own_cost(processes: list[Process]) -> None:
     told = [process for process in processes if process.batches and process.has_ended]  # others are killed at the end
     assert len(told) > 2

@@ -77,28 +77,14 @@ class Slow(Dataset[Any]):
         return torch.full((8,), float(numbers[0])), torch.zeros(1)
 
 
-def test_the_threads_of_a_thread_loader_are_makers(tmp_path: Path) -> None:
-    """Each batch is told, with what all threads did for it; the loop waits for them and makes nothing itself."""
+def test_what_the_threads_of_a_thread_loader_do_is_said_to_be_unseen(tmp_path: Path) -> None:
     with probed(tmp_path):
-        for _ in range(2):
-            train(headrace.ThreadDataLoader(Slow(), batch_size=4, num_workers=2))
+        train(headrace.ThreadDataLoader(Slow(), batch_size=4, num_workers=2))
     session, diagnosis = seen(tmp_path)
-    (maker,) = (maker for maker in session.makers if maker.batches.index)
-    batches = maker.batches
-    assert sorted(zip(batches.epoch, batches.index, strict=True)) == [(e, i) for e in (0, 1) for i in range(4)]
-    assert batches.samples == [4] * 8
-    for row, worked in enumerate(batches.worked):
-        assert worked == sum(wall for _, _, wall, _ in batches.stages[row])
-        assert {maker.stages[one[0]] for one in batches.stages[row]} >= {"getitem:rest", "collate:collate"}
-    (making,) = {making.loader: making for making in diagnosis.batch_production[:1]}.values()
-    assert (making.threads, making.workers) == (True, 2)
-    assert making.stages[0].category == "getitem"
-    parts = {part.name for split in diagnosis.waits for part in split.parts}
-    assert "made here" not in parts
-    assert "unknown" not in parts
-    assert "not seen" not in said(diagnosis)
+    assert not [maker for maker in session.makers if maker.batches.index]
+    assert diagnosis.batch_production == []
+    assert "not seen" in said(diagnosis)
     assert "training process" not in said(diagnosis)
-    assert "headrace.ThreadDataLoader's 2 threads" in said(diagnosis)
     assert "hook-off" not in notes(tmp_path)
 
 

@@ -15,7 +15,6 @@ import requests
 import s3fs
 import torch.utils.data  # noqa: F401  # hooks come with it
 import urllib3
-from obstore.store import S3Store
 from probing import LibraryProbe
 from store_servers import KEY_ID, SECRET, StoreServer, running_store
 from webdataset.gopen import gopen
@@ -33,14 +32,9 @@ USER, QUERY = "planted-user:planted-pw", "X-Amz-Signature=planted-signature&sig=
 @pytest.fixture(scope="module")
 def store() -> Iterator[StoreServer]:
     with running_store({KEY: DATA}) as server:
-        # Threads and connections that these libraries keep for good.
-        S3Store("bucket", **_options(server)).get_range(KEY, start=0, end=1)
+        # Threads and connections that fsspec keeps for good.
         fsspec.filesystem("http").cat_file(server.url(KEY), start=0, end=1)
         yield server
-
-
-def _options(server: StoreServer) -> dict[str, Any]:
-    return {**server.options, "client_options": {"allow_http": True}}
 
 
 def by_requests(server: StoreServer) -> int:
@@ -70,12 +64,6 @@ def by_fsspec(server: StoreServer) -> int:
 def by_fsspec_file(server: StoreServer) -> int:
     with fsspec.filesystem("http").open(server.url(KEY), block_size=8192) as file:
         return len(file.read(10_000)) + len(file.read(100))
-
-
-def by_obstore(server: StoreServer) -> int:
-    store = S3Store("bucket", **_options(server))
-    pieces = store.get_ranges(KEY, starts=[0, 20_000], ends=[5000, 25_000])
-    return len(store.get_range(KEY, start=50, length=7000)) + sum(map(len, pieces))
 
 
 def by_pipe(server: StoreServer) -> int:
@@ -126,7 +114,6 @@ READERS: list[Any] = [
     (by_urllib, {"remote:urllib", "remote:http.client"}, HOST),
     (by_fsspec, {"remote:fsspec HTTPFileSystem"}, HOST),
     (by_fsspec_file, {"remote:fsspec HTTPFileSystem"}, HOST),
-    (by_obstore, {"remote:obstore get_range", "remote:obstore get_ranges"}, BUCKET),
     (by_pipe, {"remote:webdataset pipe"}, HOST),
     (by_curl, {"remote:webdataset pipe"}, HOST),
     (by_boto3, {"remote:boto3 GetObject", "remote:boto3 body"}, BUCKET),
@@ -149,10 +136,9 @@ def test_a_read_is_a_stage_and_its_requests_are_those_that_the_server_saw(
     gets = [one for one in store.requests if one.method == "GET"]
     sizes = [len(DATA) if one.start is None else min(one.end or len(DATA), len(DATA)) - one.start for one in gets]
     assert {name for name in found if name.startswith("remote:")} == stages
-    # obstore counts its calls: it makes one request of neighbours, whose gap it reads and throws away.
-    seen = 2 if read is by_obstore else len(store.requests)
+    seen = len(store.requests)
     assert row[:3] == [place, seen, 0]
-    assert row[3] == (probed.result if read is by_obstore else sum(sizes))
+    assert row[3] == sum(sizes)
     assert probed.result <= row[3]
     assert sum(count for _, count in row[5]) == seen
     assert 0 < row[4] < 20e6

@@ -107,17 +107,6 @@ def test_names_that_were_lost_are_not_made_up(tmp_path):
     assert maker.lines == []
 
 
-def test_stages_of_threads_beside_a_batch_are_kept_where_there_are_any(tmp_path):
-    write_settings(tmp_path)
-    names = [["name", 1, "getitem:rest"], ["name", 2, "decode:a"]]
-    plain = ["batch", 0, 0, 1, 2, 3, 0, 4, [[1, 1, 1, 1]]]
-    write_evidence(tmp_path, "a", [process(7), *names, plain, [*plain[:2], 1, *plain[3:], [[2, 3, 4, 5]]]])
-    write_evidence(tmp_path, "b", [process(8), *names, plain])
-    helped, alone = read(tmp_path).makers
-    assert helped.batches.beside == [[], [(1, 3, 4, 5)]]
-    assert alone.batches.beside == []
-
-
 def test_how_a_process_ended_and_what_it_said(tmp_path):
     write_settings(tmp_path)
     write_evidence(tmp_path, "a", [process(1), ["end", 90, "exit"]])

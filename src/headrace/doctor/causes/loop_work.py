@@ -29,9 +29,6 @@ WORTH_A_LINE = 0.1
 READS = "loop-reads"
 """Code of the finding and of the remedy."""
 MOST_PLACES = 3
-READ = "Tensor."
-"""Prefix of calls that read a tensor; `Tensor.__repr__()` counts as printing."""
-TEXT = "Tensor.__repr__()"
 HINT = (
     "add up on the device (total += loss.detach()), and call .item() once in N steps; read a whole tensor with one "
     ".tolist() in place of a call for each number"
@@ -166,11 +163,7 @@ def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
         for what, place, waits, calls, us in one["calls"]:
             before = sums.get((what, place, bool(waits)), (0, 0))
             sums[what, place, bool(waits)] = before[0] + calls, before[1] + us
-    found = [
-        CallsFromPlace(*key, calls / count, us / count)
-        for key, (calls, us) in sums.items()
-        if count and key[0].startswith(READ) and key[0] != TEXT
-    ]
+    found = [CallsFromPlace(*key, calls / count, us / count) for key, (calls, us) in sums.items() if count]
     return sorted(found, key=lambda one: -one.us)
 
 

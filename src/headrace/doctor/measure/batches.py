@@ -19,8 +19,6 @@ from headrace.doctor.session.trainers import Trainer, TrainerPass
 
 Figures = tuple[int, int, int | None]
 """Calls, wall and CPU."""
-GETITEM = "getitem:rest"
-"""The dataset's own code, including waits for its own threads."""
 REST = "other:rest"
 """Time of a batch outside all stages."""
 SERIALISE = "serialise:to the trainer"
@@ -88,27 +86,6 @@ class Finder:
                 yield from (MadeBatch(maker, row) for row in rows.values())
 
 
-def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict[str, Figures]:
-    """Charge the time in which the dataset's own code did not compute to the threads that ran meanwhile.
-
-    Each thread's stage gets a part by wall time. The sum of wall times stays the same; calls and CPU are the threads'
-    own.
-    """
-    calls, wall, cpu = stages.get(GETITEM, (0, 0, 0))
-    working = sum(us for _, us, _ in beside.values())
-    waited = min(max(wall - (cpu or 0), 0), working)
-    if waited == 0:
-        return stages
-    shared, left = dict(stages), waited
-    for stage, (own_calls, us, own_cpu) in beside.items():
-        part = waited * us // working
-        left -= part
-        before = shared.get(stage, (0, 0, 0))
-        shared[stage] = (before[0] + own_calls, before[1] + part, (before[2] or 0) + (own_cpu or 0))
-    shared[GETITEM] = (calls, wall - waited + left, cpu)
-    return shared
-
-
 @dataclass
 class StageSums:
     """Calls, wall and CPU microseconds of one stage; CPU is None if not measured."""
@@ -172,8 +149,6 @@ def batch_stages(maker: BatchProducer, row: int, *, serialise: bool = True) -> d
     batches = maker.batches
     stages = _named(maker, batches.stages[row])
     rest = made_us(maker, row) - sum(wall for _, wall, _ in stages.values())
-    if batches.beside and batches.beside[row]:
-        stages = with_threads(stages, _named(maker, batches.beside[row]))
     if rest > 0:
         stages[REST] = (1, rest, None)
     pickling = batches.serialise[row]
@@ -183,9 +158,8 @@ def batch_stages(maker: BatchProducer, row: int, *, serialise: bool = True) -> d
 
 
 def made_us(maker: BatchProducer, row: int) -> int:
-    """Return the production time of a batch, summed over its threads if there are several."""
-    worked = maker.batches.worked[row] if maker.batches.worked else None
-    return maker.batches.fetched[row] - maker.batches.start[row] if worked is None else worked
+    """Return the production time of a batch."""
+    return maker.batches.fetched[row] - maker.batches.start[row]
 
 
 def _named(maker: BatchProducer, rows: list[tuple[int, int, int, int]]) -> dict[str, Figures]:

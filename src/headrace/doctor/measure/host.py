@@ -89,14 +89,6 @@ class Host:
         process = self.processes.get(pid)
         return None if process is None else process.facts.get(kind, {}).get(name)
 
-    def wait_policy(self, pid: int) -> str | None:
-        """Return how a process's OpenMP threads wait if the environment sets it, or why torch does not use OpenMP."""
-        backend = self.told(pid, "facts", "parallel_backend")
-        if backend != "OpenMP":
-            return f"torch's parallel backend is {backend or 'not known'}"
-        policy = self.told(pid, "facts", "wait_policy")
-        return None if policy is None else str(policy)
-
     def waited_share(self) -> float | None:
         """Return the median over producers of the share of life that the first thread was runnable without a core."""
         shares = []

@@ -1,8 +1,7 @@
 """Production of batches in each loader: stages, busy share, and cores.
 
 Headrace's Loader counts the work of its threads by stage, from the start of each pass (`stats()`). Its figures here
-cover the measured steps if two of its counts fall into them. A ThreadDataLoader records its batches individually, like
-a DataLoader's workers.
+cover the measured steps if two of its counts fall into them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from statistics import fmean, median
 
 from headrace.doctor.measure.batches import Join, StageCosts, StageSums, line_parts, made_us
 from headrace.doctor.measure.diagnosis import LoaderProduction
-from headrace.doctor.measure.steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
+from headrace.doctor.measure.steps import MeasuredTraining, is_here, is_source, whole_fact
 from headrace.doctor.session.trainers import LoaderFacts, LoaderFeed, Trainer
 
 CATEGORIES = {
@@ -93,13 +92,12 @@ def _production(
     item_samples = _item_samples(trainer, loader, numbers)
     costs = StageCosts.of(made, size, item_samples)
     batch_us = fmean(made_us(maker, row) for maker, row in made)
-    threads = threads_of(loader)
-    workers = threads or max(len(one.workers) for one in passes)
+    workers = max(len(one.workers) for one in passes)
     first = [duration for number, index, _, duration in received if index == 0 and number in numbers]
     return LoaderProduction(
         trainer=trainer.pid,
         loader=loader.number,
-        workers=0 if is_here(trainer, passes[-1]) and not threads else workers,
+        workers=0 if is_here(trainer, passes[-1]) else workers,
         batches=len(made),
         busy=min(1.0, len(made) * batch_us / (time * workers)),
         cores=len(made) * costs.cpu / costs.batches / time,
@@ -110,7 +108,7 @@ def _production(
         first_batch_us=fmean(first) if first else None,
         passes=len(passes),
         respawned=not is_here(trainer, passes[0]) and any(one.workers != passes[0].workers for one in passes),
-        threads=threads > 0,
+        threads=False,
         item_samples=item_samples,
     )
 

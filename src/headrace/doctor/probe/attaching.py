@@ -84,8 +84,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
         _hook("torch", training_calls.install_end, training),
         _hook("torch", loop_calls.install_model_calls, patches, training, inputs),
         _hook("torch", loop_calls.install_reads, patches, training),
-        _hook("builtins", loop_calls.install_print, patches, training),
-        *(_hook(module, loop_calls.install_writers, patches, training) for module in loop_calls.WRITERS),
         _hook("torch", training_calls.install_backward, patches, training),
         _hook("torch", training_calls.install_collectives, patches, training),
         _hook("torch.utils.data.dataloader", dataloader.install_dataloader, *loaders),
@@ -99,9 +97,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
         *(
             _hook(module, own_loaders.install_own_loader, *names, probe.when_imported, *loaders, batches)
             for module, names in own_loaders.OWN_LOADERS.items()
-        ),
-        _hook(
-            "headrace.dropins.thread_loader.worker_threads", own_loaders.install_thread_tasks, timer, batches, training
         ),
         *(
             _hook(module, batch_sources.install_source_library, patches, training)

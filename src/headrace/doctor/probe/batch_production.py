@@ -37,13 +37,10 @@ class ProducedBatch:
     is_fetching: bool = False
     is_done: bool = False
     totals: Totals = field(default_factory=dict)
-    beside: Totals = field(default_factory=dict)
     use_before: CoreUse | None = None
     """Core use at the start of the batch."""
     use: tuple[int, int | None] | None = None
     """CPU time and scheduling delay of the batch, in microseconds."""
-    worked: int | None = None
-    """Total time of all threads that produced the batch together, if there were several."""
 
 
 class BatchRecorder:
@@ -102,7 +99,7 @@ class BatchRecorder:
         begun = time.monotonic_ns()
         batch.account.leave()
         self.open.pop(batch.account, None)
-        batch.totals, batch.beside = self._stages.close()
+        batch.totals = self._stages.close()
         batch.end = time.monotonic_ns()
         self._lately_ns = batch.end - batch.start
         self._ended += 1
@@ -170,20 +167,15 @@ class BatchRecorder:
     def _record(self, batch: ProducedBatch, sent: int | None, serialise: int | None) -> Record:
         us = self._clock.us
         start, end = us(batch.start), us(batch.end)
-        worked = None if batch.worked is None else batch.worked // 1000
-        stages = _table(batch.totals)
-        difference = (end - start if worked is None else worked) - sum(row[2] for row in stages)
+        stages = [[stage, calls, wall // 1000, cpu // 1000] for stage, (calls, wall, cpu) in batch.totals.items()]
+        difference = end - start - sum(row[2] for row in stages)
         for row in stages:
             if row[0] == self._fetch:  # assign the rounding error to fetch, so that the wall times sum to the whole
                 row[2] = max(row[2] + difference, 0)
         sent_us = None if sent is None else us(sent)
         serialise_us = None if serialise is None else serialise // 1000
         record = ("batch", batch.epoch, batch.index, start, end, sent_us, serialise_us, batch.samples, stages)
-        if worked is not None:
-            return (*record, _table(batch.beside), None, None, worked)
-        if batch.use is None:
-            return (*record, _table(batch.beside)) if batch.beside else record
-        return (*record, _table(batch.beside), *batch.use)
+        return record if batch.use is None else (*record, *batch.use)
 
     def _other_records(self) -> list[Record]:
         now = self._clock.now_us()
@@ -208,10 +200,6 @@ class BatchRecorder:
         where = f"batch {batch.index} of epoch {batch.epoch}"
         text = f"{where} has been in the making for {taken_ns / 1e9:.0f} s:\n{stack}"
         self._write_held(("stack", self._clock.now_us(), "hung", text))
-
-
-def _table(totals: Totals) -> list[list[int]]:
-    return [[stage, calls, wall // 1000, cpu // 1000] for stage, (calls, wall, cpu) in totals.items()]
 
 
 class FullCollections:

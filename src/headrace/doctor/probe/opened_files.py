@@ -1,4 +1,4 @@
-"""Files opened for reading during batch production: some by path, all by folder, in bounded memory."""
+"""Files opened for reading during batch production, and requests to stores, in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import os
 import threading
 import time
-from collections import Counter
 from contextvars import ContextVar
 from typing import Any, Callable
 from urllib.parse import urlsplit
@@ -14,39 +13,10 @@ from urllib.parse import urlsplit
 from .evidence_file import Record
 
 MOST_PATHS = 64
-MOST_FOLDERS = 16
-MOST_ENDS = 8
-"""Suffixes recorded per folder. With more, the suffixes do not name file formats."""
 MOST_NOTED = 256
 """Maximum number of paths noted for one batch."""
-MOST_KNOWN = 4096
-"""Maximum number of folder names with a cached location."""
-LEAST_DEPTH = 2
-"""Minimum depth of a folder that stands for all its subfolders: the root or /home would stand for everything."""
-
 _NO_FILES = ("/proc/", "/sys/")
 """Folders of files that the kernel generates."""
-
-
-class OpensByFolder:
-    """Opens in one folder since the last record, subfolders included if `is_deep`."""
-
-    __slots__ = ("ends", "is_deep", "opens", "path")
-
-    def __init__(self, path: str, is_deep: bool = False) -> None:
-        self.path = path
-        self.is_deep = is_deep
-        self.opens = 0
-        self.ends: set[str] = set()
-
-    def add_end(self, end: str) -> None:
-        """Add a suffix; the empty suffix stands for all others."""
-        self.ends.add(end if len(self.ends) < MOST_ENDS else "")
-
-    def take(self) -> tuple[int, int, list[str]]:
-        """Return the fields of the record after the folder's name, and reset."""
-        opens, self.opens = self.opens, 0
-        return opens, int(self.is_deep), sorted(self.ends)
 
 
 class OpenedFiles:
@@ -65,16 +35,12 @@ class OpenedFiles:
         """Absolute paths since a caller set it to a list, one for each open; None while nobody asks."""
         self._paths: dict[str, list[Any]] = {}
         """Absolute path and number of opens, by the path as given."""
-        self._folders: dict[str, OpensByFolder] = {}
-        self._known: dict[str, OpensByFolder | None] = {}
-        """Counter of each folder, by the folder as given; None for a folder whose files do not count."""
-        self._rest = OpensByFolder("")
         self._unpaid = 0
 
     def add(self, file: Any) -> None:
         """Count a path about to be opened for reading, given as text, bytes or a path object.
 
-        Anything else has no path. A relative folder name is assumed to keep its first meaning.
+        Anything else has no path. A relative path is assumed to keep its first meaning.
         """
         if self._is_off:
             return
@@ -83,18 +49,9 @@ class OpenedFiles:
                 path = file
             else:
                 path = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
-            if not path:
+            if not path or path.startswith(_NO_FILES):
                 return
             self._unpaid += 1
-            cut = path.rfind("/") + 1
-            folder = self._known[path[:cut]] if path[:cut] in self._known else self._meet(path[:cut])
-            if folder is None:
-                return
-            folder.opens += 1
-            dot = path.rfind(".", cut)
-            end = path[dot:] if dot > cut else ""
-            if end not in folder.ends:
-                folder.add_end(end)
             if self.noted is not None and len(self.noted) < MOST_NOTED:
                 self.noted.append(os.path.abspath(path))
             seen = self._paths.get(path)
@@ -107,66 +64,18 @@ class OpenedFiles:
             self._failed(error)
 
     def record(self, now_us: int) -> Record | None:
-        """Return the `opened` record since the last one, or None if nothing was opened."""
-        folders = [one for one in list(self._folders.values()) if one.opens]
-        if not folders and not self._rest.opens:
-            return None
+        """Return the `opened` record since the last one, or None if none of its files was opened."""
         files: list[list[int]] = []
         for seen in list(self._paths.values()):
             opens, seen[1] = seen[1], 0
             if opens:
                 files.append([self._name(seen[0]), opens])
-        told = [[self._name(one.path), *one.take()] for one in folders]
-        rest, self._rest.opens = self._rest.opens, 0
-        return ("opened", now_us, files, told, rest)
+        return ("opened", now_us, files) if files else None
 
     def take_calls(self) -> int:
         """Return the number of counted opens since the last call."""
         calls, self._unpaid = self._unpaid, 0
         return calls
-
-    def _meet(self, given: str) -> OpensByFolder | None:
-        """Return the counter of a folder not in the cache."""
-        path = os.path.abspath(given)
-        folder = None
-        if not f"{path}/".startswith(_NO_FILES):
-            deep = (one for one in self._folders.values() if one.is_deep and _is_in(path, one.path))
-            folder = self._folders.get(path) or next(deep, None)
-            if folder is None and len(self._folders) >= MOST_FOLDERS:
-                folder = self._together(path)
-            if folder is None:
-                folder = self._folders[path] = OpensByFolder(path)
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[given] = folder
-        return folder
-
-    def _together(self, path: str) -> OpensByFolder | None:
-        """Merge folders with a common ancestor, such as image class folders: the deepest ancestor of half of them.
-
-        Return None if that ancestor is not above `path`, and there is room now. Return the rest if there is no such
-        ancestor.
-        """
-        above: Counter[str] = Counter()
-        for one in [path, *self._folders]:
-            parts = one.split("/")
-            above.update("/".join(parts[:end]) for end in range(LEAST_DEPTH + 1, len(parts)))
-        wide = [parent for parent, count in above.items() if 2 * count >= MOST_FOLDERS]
-        if not wide:
-            return self._rest
-        folder = OpensByFolder(max(wide, key=lambda parent: parent.count("/")), is_deep=True)
-        for beneath in [one for one in self._folders if one == folder.path or _is_in(one, folder.path)]:
-            other = self._folders.pop(beneath)
-            folder.opens += other.opens  # only opens not written yet; the others are written under its own name
-            for end in other.ends:
-                folder.add_end(end)
-        self._folders[folder.path] = folder
-        self._known.clear()
-        return folder if _is_in(path, folder.path) else None
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return path.startswith(folder + "/")
 
 
 MOST_STORES = 16

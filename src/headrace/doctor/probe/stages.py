@@ -35,35 +35,21 @@ class Stages:
         self.categories: dict[int, str] = {}
         self._local = threading.local()
         self._making: Account | None = None
-        self._beside: list[Account] = []
 
     def open(self) -> Account:
-        """Count this thread's stages from now on, and stages of threads without an account as running alongside.
-
-        An account already open in this thread is discarded.
-        """
+        """Count this thread's stages from now on. An account already open in this thread is discarded."""
         account = Account(self)
         if not self._is_off:
             self._local.account = self._making = account
-        self._beside = []
         return account
 
-    def close(self) -> tuple[Totals, Totals]:
-        """Return the totals since `open`, of this thread and of the threads alongside; stop counting in this thread.
-
-        With several accounts open at once, threads alongside count for the account opened last.
-        """
+    def close(self) -> Totals:
+        """Return the totals since `open`, and stop counting in this thread."""
         account: Account | None = getattr(self._local, "account", None)
         self._local.account = None
-        if account is None:
-            return {}, {}
-        if account is not self._making:
-            return account.totals, {}
-        beside, self._beside, self._making = self._beside, [], None
-        totals: Totals = {}
-        for other in beside:
-            add_totals(totals, dict(other.take()))  # it may still be written to
-        return account.totals, totals
+        if account is self._making:
+            self._making = None
+        return {} if account is None else account.totals
 
     def current(self) -> Account | None:
         account: Account | None = getattr(self._local, "account", None)
@@ -78,11 +64,7 @@ class Stages:
         """Begin a stage and return its account, to `leave` at the end; None if the stage does not count."""
         try:
             account: Account | None = getattr(self._local, "account", None)
-            if account is None:
-                if self._making is None:
-                    return None
-                account = self._account_beside(self._making)
-            return account.enter(stage)
+            return None if account is None else account.enter(stage)
         except Exception as error:
             self.fail(error)
             return None
@@ -98,23 +80,12 @@ class Stages:
         """Close all accounts in the child of a fork."""
         self._local = threading.local()
         self._making = None
-        self._beside = []
-
-    def _account_beside(self, making: Account) -> Account:
-        """Return the account of a thread without a batch: its stage may begin in one batch and end in the next."""
-        account: Account | None = getattr(self._local, "beside", None)
-        if account is None:
-            account = self._local.beside = Account(self)
-        if account.beside is not making:
-            account.beside = making
-            self._beside.append(account)
-        return account
 
 
 class Account:
     """Open stages of one thread, and totals of the ended stages."""
 
-    __slots__ = ("_categories", "_inside", "_open", "_stages", "beside", "totals")
+    __slots__ = ("_categories", "_inside", "_open", "_stages", "totals")
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -122,7 +93,6 @@ class Account:
         self._open: list[list[int]] = []  # stage, wall at start, CPU at start, wall and CPU of inner stages
         self._inside: set[str | None] = set()
         self.totals: Totals = {}
-        self.beside: Account | None = None
 
     def enter(self, stage: int) -> Account | None:
         """Begin a stage; return None inside a stage of the same category."""
@@ -154,22 +124,6 @@ class Account:
             total[2] += cpu - inner_cpu
         except Exception as error:
             self._stages.fail(error)
-
-    def take(self) -> Totals:
-        """Return the totals so far, and reset."""
-        totals, self.totals = self.totals, {}
-        return totals
-
-
-def add_totals(sum_: Totals, totals: Totals) -> None:
-    for stage, (calls, wall, cpu) in totals.items():
-        total = sum_.get(stage)
-        if total is None:
-            sum_[stage] = [calls, wall, cpu]
-        else:
-            total[0] += calls
-            total[1] += wall
-            total[2] += cpu
 
 
 class CallTimer:

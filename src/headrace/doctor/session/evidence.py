@@ -40,7 +40,7 @@ class FactsLine(EvidenceLine, tag="facts"):
 
     time: Time
     facts: Facts
-    """torch_threads, omp_threads, opencv_threads, parallel_backend, wait_policy, device. Of a trainer: warmup_steps,
+    """torch_threads, omp_threads, opencv_threads, device. Of a trainer: warmup_steps,
     window (the latest), draws (True once samples draw from a shared generator), replica_inputs (`leaves` as in `first`,
     of a DistributedDataParallel model's first two inputs)."""
 
@@ -245,7 +245,7 @@ class LoopLine(EvidenceLine, tag="loop"):
 
 
 class CallsLine(EvidenceLine, tag="calls"):
-    """Calls of the loop that read a tensor or print, in the watched steps since the last record."""
+    """Calls of the loop that read a tensor, in the watched steps since the last record."""
 
     time: Time
     steps: int
@@ -278,14 +278,10 @@ class BatchLine(EvidenceLine, tag="batch"):
     samples: int | None = None
     stages: list[StageRow] = []
     """Stages without inner stages; their wall times sum to `fetched` less `start`."""
-    beside: list[StageRow] = []
-    """Stages of other threads of the process meanwhile, no part of that sum."""
     cpu: int | None = None
     """CPU time of all threads of the process meanwhile."""
     delay: int | None = None
     """Time in which the thread was ready to run and had no core, of batches of 10 ms and more."""
-    worked: int | None = None
-    """Time of all threads of a ThreadDataLoader, which `stages` then sum to."""
 
 
 class FirstLine(EvidenceLine, tag="first"):
@@ -313,12 +309,6 @@ class OpenedLine(EvidenceLine, tag="opened"):
     time: Time
     files: list[tuple[int, int]]
     """Names and opens of the first 64 files of the process."""
-    folders: list[tuple[int, int, int, list[str]]]
-    """Name, opens, 1 if it stands for all beneath it, and at most 8 suffixes (then the empty text for all others). At
-    most 16 folders: with more, those within a folder that holds half of them become that folder, and earlier records of
-    them belong to it."""
-    rest: int = 0
-    """Opens in other folders."""
 
 
 class RemoteLine(EvidenceLine, tag="remote"):

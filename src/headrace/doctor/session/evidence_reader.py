@@ -197,15 +197,8 @@ class ProcessEvidence:
     def _producer(self) -> producers.BatchProducer:
         records, names, stages = self._of(evidence.BatchLine), self._names, dict[str, int]()
         for one in records:
-            one.stages, one.beside = (
-                [(stages.setdefault(names.get(row[0], UNNAMED), len(stages)), *row[1:]) for row in rows]
-                for rows in (one.stages, one.beside)
-            )
+            one.stages = [(stages.setdefault(names.get(row[0], UNNAMED), len(stages)), *row[1:]) for row in one.stages]
         batches = producers.ProducedBatches.of(records)
-        if not any(batches.beside):
-            batches.beside = []
-        if all(worked is None for worked in batches.worked):
-            batches.worked = []
         worker = next(iter(self._of(evidence.WorkerLine)), None)
         facts = {} if worker is None else worker.facts
         costs = self._of(evidence.ProbeLine)
@@ -239,13 +232,9 @@ class ProcessEvidence:
 
 def file_opens(record: evidence.OpenedLine, names: Mapping[int, str]) -> producers.FileOpens:
     """Return the opens of a record, without paths whose names were lost."""
-    files = [producers.OpenedFile(names[name], opens) for name, opens in record.files if name in names]
-    folders = [
-        producers.OpenedFolder(names[name], opens, bool(is_deep), ends)
-        for name, opens, is_deep, ends in record.folders
-        if name in names
-    ]
-    return producers.FileOpens(files, folders, record.rest)
+    return producers.FileOpens(
+        [producers.OpenedFile(names[name], opens) for name, opens in record.files if name in names]
+    )
 
 
 def remote_reads(record: evidence.RemoteLine, names: Mapping[int, str]) -> producers.RemoteReads:

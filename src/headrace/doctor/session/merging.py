@@ -16,7 +16,6 @@ from headrace.doctor.session.producers import (
     TIME,
     FileOpens,
     OpenedFile,
-    OpenedFolder,
     RemoteReads,
     StoreReads,
 )
@@ -24,28 +23,11 @@ from headrace.errors import SessionError
 
 
 def merge_opened(reads: Sequence[FileOpens]) -> FileOpens:
-    """Merge the opens of several processes or nodes, most opens first.
-
-    A folder is merged into an outer folder that a process counted as a whole.
-    """
+    """Merge the opens of several processes or nodes, most opens first."""
     files: Counter[str] = Counter()
     for file in (file for one in reads for file in one.files):
         files[file.path] += file.opens
-    folders = [folder for one in reads for folder in one.folders]
-    deep = {folder.path for folder in folders if folder.is_deep}
-    merged: dict[str, OpenedFolder] = {}
-    for folder in folders:
-        holders = (it for it in deep if folder.path == it or folder.path.startswith(f"{it}/"))
-        path = min(holders, key=len, default=folder.path)
-        whole = merged.setdefault(path, OpenedFolder(path, 0, False, []))
-        whole.opens += folder.opens
-        whole.is_deep |= folder.is_deep
-        whole.ends = sorted({*whole.ends, *folder.ends})
-    return FileOpens(
-        files=[OpenedFile(path, opens) for path, opens in files.most_common()],
-        folders=sorted(merged.values(), key=lambda folder: -folder.opens),
-        rest=sum(one.rest for one in reads),
-    )
+    return FileOpens([OpenedFile(path, opens) for path, opens in files.most_common()])
 
 
 def merge_remote(reads: Sequence[RemoteReads]) -> RemoteReads:

@@ -39,12 +39,8 @@ class ProducedBatches(Table):
     serialise: list[int | None] = []
     samples: list[int | None] = []
     stages: list[list[StageRow]] = []
-    beside: list[list[StageRow]] = []
-    """Stages of other threads; empty if no batch has any."""
     cpu: list[int | None] = []
     delay: list[int | None] = []
-    worked: list[int | None] = []
-    """Time of all threads; empty without a ThreadDataLoader."""
 
 
 class FirstBatch(msgspec.Struct):
@@ -66,26 +62,10 @@ class OpenedFile(msgspec.Struct):
     opens: int
 
 
-class OpenedFolder(msgspec.Struct):
-    """Folder of such files."""
-
-    path: str
-    """Path; empty for all that is in no listed folder."""
-    opens: int
-    is_deep: bool
-    """True if files in subfolders count as well."""
-    ends: list[str]
-    """Suffixes of the names; the empty suffix stands for all others."""
-
-
 class FileOpens(msgspec.Struct):
-    """Files that all processes opened for reading, and the number of opens in each folder, most opens first."""
+    """Files that all processes opened for reading: the first 64 of each process, most opens first."""
 
     files: list[OpenedFile] = []
-    """The first 64 of each process."""
-    folders: list[OpenedFolder] = []
-    rest: int = 0
-    """Opens in folders that are not listed."""
 
 
 class StoreReads(msgspec.Struct):

@@ -141,21 +141,21 @@ class LoaderHooks:
                 received = received._replace(others_cpu=max(others_cpu_ns() - others, 0))
             training.record_batch(received, with_grad)
             if with_grad:
-                self._feed(original, iterator, pass_, batch, received)
+                training.feed(pass_, batch, received, functools.partial(self._source, original, iterator, pass_))
 
         def ended(start: int) -> None:
             training.pass_ended(pass_.number, start, with_grad)
 
-        return training.wait("next", lambda: self._read(original, iterator, pass_), returned, ended)
+        return training.wait("next", functools.partial(self._read, original, iterator, pass_), returned, ended)
 
-    def _feed(self, original: Function, iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
-        def take(iterator: Any, pass_: ObservedPass) -> FetchedBatch:
-            """Take the next batch without delivering it to the script."""
-            start = now()
-            batch = self._read(original, iterator, pass_)
-            return self._received(iterator, pass_, batch, start, now())
+    def _source(self, original: Function, iterator: Any, pass_: ObservedPass) -> HeldIterator:
+        return HeldIterator(iterator, pass_, functools.partial(self._take, original))
 
-        self._training.feed(pass_, batch, received, lambda: HeldIterator(iterator, pass_, take))
+    def _take(self, original: Function, iterator: Any, pass_: ObservedPass) -> FetchedBatch:
+        """Take the next batch without delivering it to the script."""
+        start = now()
+        batch = self._read(original, iterator, pass_)
+        return self._received(iterator, pass_, batch, start, now())
 
     def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Call `original` while the calling thread reads for this pass."""
@@ -172,7 +172,7 @@ class LoaderHooks:
         try:
             received = self._received(iterator, pass_, batch, start, now())
             training.record_other_thread(received, current_thread().name)
-            self._feed(original, iterator, pass_, batch, received)
+            training.feed(pass_, batch, received, functools.partial(self._source, original, iterator, pass_))
         except Exception as error:
             training.fail("next", error)
         return batch

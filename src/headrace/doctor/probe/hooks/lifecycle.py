@@ -148,9 +148,6 @@ def _started_us(clock: SessionClock) -> int | None:
     return clock.now_us() - round(age_s * 1e6)
 
 
-WAIT_POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Variables that set how long OpenMP threads spin after their part of the work."""
-_BACKEND = re.compile(r"^ATen parallel backend: (\w+)", re.MULTILINE)
 _OMP_THREADS = re.compile(r"^\s*omp_get_max_threads\(\)\s*:\s*(\d+)", re.MULTILINE)
 
 
@@ -160,8 +157,6 @@ def _threads(used: set[str], torch: ModuleType | Any) -> dict[str, Any]:
         "torch_threads": _asked(torch.get_num_threads),
         "omp_threads": _asked(lambda: int(_OMP_THREADS.findall(torch.__config__.parallel_info())[0])),
         "opencv_threads": None if cv2 is None else _asked(cv2.getNumThreads),
-        "parallel_backend": _asked(lambda: _BACKEND.findall(torch.__config__.parallel_info())[0]),
-        "wait_policy": next((f"{name}={os.environ[name]}" for name in WAIT_POLICIES if name in os.environ), None),
     }
 
 

@@ -1,4 +1,4 @@
-"""Calls of the training loop: copies to the device, reads of its values, prints, and the model.
+"""Calls of the training loop: copies to the device, reads of its values, and the model.
 
 Tensor methods are replaced in the class by stand-ins that torch takes for the originals. Reads make the loop wait for
 the device. If they are called by the thousand, the class gets its own methods back while unobserved steps run.
@@ -163,19 +163,8 @@ def _leaves_host(torch: ModuleType, args: tuple[Any, ...], kwargs: dict[str, Any
     return isinstance(target, int) or not getattr(target, "is_cpu", True)
 
 
-READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
-"""Methods that return a tensor's values to Python. On a device, they wait for all work queued before."""
-TEXTS = ("__repr__",)
-"""Methods that read the values to format them."""
-WRITERS = {
-    "tqdm.std": ("tqdm.display",),
-    "logging": ("Logger.callHandlers",),
-    "wandb.sdk.wandb_run": ("Run.log",),
-    "torch.utils.tensorboard.writer": tuple(
-        f"SummaryWriter.add_{what}" for what in ("scalar", "scalars", "histogram", "image", "images", "figure", "text")
-    ),
-}
-"""Functions that write to a terminal or a log, besides `print`, by module."""
+READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__", "__repr__")
+"""Methods that return a tensor's values to Python, or as text. On a device, they wait for all work queued before."""
 
 
 class CountedCalls:
@@ -230,7 +219,7 @@ def install_reads(patches: Patches, training: TrainingObserver, torch: ModuleTyp
         return TensorMethod(original, read)
 
     inherited = [name for name in READS if name not in vars(tensor_type)]
-    for name in (*READS, *TEXTS):
+    for name in READS:
         if not patches.replace(tensor_type, name, reader):
             patches.unknown(f"torch.Tensor.{name}", "calls of it in the loop were")
     hooked = {name: vars(tensor_type).get(name) for name in inherited}
@@ -247,28 +236,6 @@ def install_reads(patches: Patches, training: TrainingObserver, torch: ModuleTyp
 
     calls.watch, calls.ignore = watch, ignore
     training.at_close.append(calls.closed)
-
-
-def install_print(patches: Patches, training: TrainingObserver, builtins: ModuleType) -> None:
-    patches.stand_in(builtins, "print", _written(training, "print"))
-
-
-def install_writers(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
-    """Hook the functions with which a library writes to a terminal or a log."""
-    for path in WRITERS[module.__name__]:
-        what = path if "." not in module.__name__ else f"{module.__name__.partition('.')[0]} {path}"
-        patches.hook_around(module, path, _written(training, what), "the time that it takes was")
-
-
-def _written(training: TrainingObserver, what: str) -> Function:
-    counted = CountedCalls(training)
-
-    def write(original: Function, *args: Any, **kwargs: Any) -> Any:
-        if not counted.count():
-            return original(*args, **kwargs)
-        return counted.call(what, False, sys._getframe(1), original, *args, **kwargs)
-
-    return write
 
 
 NAME = "_headrace_module_called"

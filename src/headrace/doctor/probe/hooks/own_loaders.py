@@ -1,21 +1,19 @@
 """Hooks on Headrace's own loaders, and on threads that prefetch batches for the training thread.
 
 Nothing of Headrace is imported: its modules are hooked if a script has imported them, like any library. A Loader's core
-runs outside Python, so its own `stats()` are the evidence. The threads of a ThreadDataLoader run the user's dataset
-sample by sample. They are timed like workers, and a batch is the sum of their work on it.
+runs outside Python, so its own `stats()` are the evidence. What the threads of a ThreadDataLoader do is not observed.
 """
 
 from __future__ import annotations
 
 import weakref
 from functools import partial
-from threading import Lock, get_ident
+from threading import get_ident
 from types import ModuleType
 from typing import Any, Callable
 
-from ..batch_production import BatchRecorder, ProducedBatch
+from ..batch_production import BatchRecorder
 from ..patches import Function, Patches
-from ..stages import CallTimer, add_totals
 from ..training.state import ATTRIBUTE, MOST_ELSEWHERE, ObservedPass
 from ..training.steps import FetchedBatch
 from ..training.training import TrainingObserver, now
@@ -32,12 +30,6 @@ FIGURES = (
     *("batches", "samples", "threads", "map_workers", "prefetch", "wall_s", "consumer_wait_s", "idle_s", "python_s"),
     "copy_s",
 )
-LONGEST_S = 1.0
-"""Maximum wait of a thread for another that is writing."""
-MADE = "_headrace_made"
-"""Attribute of a ThreadDataLoader's fetcher: evidence file, pass, and number of batches begun."""
-TASK_BATCH = "_headrace_batch"
-"""Attribute of a task: pass, index and parts of the batch that it makes."""
 CARRIED = "_headrace_carried"
 """Attribute of a queue that a fetching thread fills: the queued batches, by id of the queued object."""
 
@@ -107,95 +99,6 @@ class _Feeds:
             facts["fetch"] = fetch.totals()
             facts["fetch_latency_s"] = {str(quantile): value for quantile, value in fetch.latency_s.items()}
         self._training.evidence.write(("feed", pass_.number, self._training.clock.now_us(), facts))
-
-
-def install_thread_tasks(
-    timer: CallTimer, batches: BatchRecorder, training: TrainingObserver, batch_task: ModuleType
-) -> None:
-    hooks, unseen = _ThreadHooks(timer, batches, training), "what the threads of a ThreadDataLoader do was"
-    for name, call in (("__init__", hooks.new_task), ("load", hooks.load), ("collate", hooks.collate)):
-        timer.patches.hook_around(batch_task, f"BatchTask.{name}", call, unseen)
-
-
-class _ThreadHooks:
-    """Times of each batch's parts in all threads involved. The batch is written once it is collated."""
-
-    def __init__(self, timer: CallTimer, batches: BatchRecorder, training: TrainingObserver) -> None:
-        self._batches = batches
-        self._evidence = training.evidence
-        self._counter = training.counter
-        self._writing = Lock()
-        self._unknown = -1_000_000  # distinct from the negative pass numbers of DataLoader's fetchers
-        self._sample, self._collating = timer.stage("getitem", "rest"), timer.stage("collate", "collate")
-        guard = batches.guard
-        self._count, self._begin, self._end = guard(self._count_task), guard(self._begin_part), guard(self._end_part)
-        self._write = guard(self._write_batch)
-
-    def new_task(self, original: Function, task: Any, fetcher: Any, *args: Any, **kwargs: Any) -> None:
-        original(task, fetcher, *args, **kwargs)
-        self._count(task, fetcher)
-
-    def load(self, original: Function, task: Any, row: int) -> Any:
-        part = self._begin(task, self._sample)
-        try:
-            return original(task, row)
-        finally:
-            self._end(task, part, 1)
-
-    def collate(self, original: Function, task: Any) -> None:
-        part = self._begin(task, self._collating)
-        try:
-            original(task)
-        finally:
-            self._end(task, part, 0)
-            self._write(task)
-
-    def _count_task(self, task: Any, fetcher: Any) -> None:
-        made = vars(fetcher).get(MADE)
-        if made is None or made[0] is not self._evidence.path:
-            opening = self._counter.opening
-            if opening is None:
-                self._unknown -= 1
-            made = vars(fetcher)[MADE] = [self._evidence.path, self._unknown if opening is None else opening, 0]
-        vars(task)[TASK_BATCH] = (made[1], made[2], [])
-        made[2] += 1
-
-    def _begin_part(self, task: Any, stage: int) -> ProducedBatch | None:
-        """Begin a part; return None inside another batch of this thread: a loader within a dataset."""
-        if TASK_BATCH not in vars(task) or self._batches.current() is not None:
-            return None
-        pass_, index, _ = vars(task)[TASK_BATCH]
-        part = self._batches.begin(pass_, index)
-        part.account.enter(stage)
-        return part
-
-    def _end_part(self, task: Any, part: ProducedBatch | None, samples: int) -> None:
-        if part is not None:
-            part.account.leave()
-            self._batches.end(part)
-            part.samples = samples
-            vars(task)[TASK_BATCH][2].append(part)
-
-    def _write_batch(self, task: Any) -> None:
-        """Write the whole batch in place of its first part. A failed task has no batch, and is not written."""
-        parts: list[ProducedBatch] = vars(task).pop(TASK_BATCH, (0, 0, []))[2]
-        if not parts or getattr(task, "_error", None) is not None:
-            return
-        whole = min(parts, key=lambda part: part.start)
-        whole.worked = sum(part.end - part.start for part in parts)
-        whole.end = max(part.end for part in parts)
-        for part in parts:
-            if part is not whole:
-                add_totals(whole.totals, part.totals)
-                add_totals(whole.beside, part.beside)
-                whole.samples = (whole.samples or 0) + (part.samples or 0)
-        whole.use = None
-        is_ours = self._writing.acquire(timeout=LONGEST_S)  # a fork may have left the lock without an owner
-        try:
-            self._batches.write(whole)
-        finally:
-            if is_ours:
-                self._writing.release()
 
 
 # Batches that a thread of the user's or of a library prefetches and passes to the training thread.

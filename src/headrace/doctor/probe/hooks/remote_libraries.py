@@ -1,6 +1,6 @@
 """Hooks on libraries that read from object stores and web servers.
 
-A stage is a call that blocks the thread: of boto3, fsspec filesystems, obstore, requests, urllib3, urllib, and
+A stage is a call that blocks the thread: of boto3, fsspec filesystems, requests, urllib3, urllib, and
 reads of webdataset pipes. Requests are counted one level below, where each is made: in http.client, under urllib3 and
 so botocore and requests; in aiohttp, under fsspec filesystems; and at the start of a pipe's process. Nothing
 is imported and no data is read: sizes come from answer headers.
@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder
 from ..opened_files import NAMED, OTHERS, place_of
-from ..patches import Fault, Function, HookGuard, stand_in
+from ..patches import Fault, Function, HookGuard
 from ..stages import MOST_STAGES, CallTimer, timed_call
 from .file_libraries import SMALL_BYTES, TimedCall, timed_reads
 
@@ -41,9 +41,7 @@ ASKED = "_headrace_asked"
 """Attribute of a connection: method, path and time of its last request."""
 PIPE = "_headrace_pipe"
 """Attribute of a webdataset pipe: store, start and stage."""
-OBSTORE_READS = ("get", "get_range", "get_ranges", "head")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"']+")
-_OBSTORE_SCHEMES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
 
 
 class RequestCounter:
@@ -57,7 +55,6 @@ class RequestCounter:
         guard = HookGuard(fault, "remote reads")
         self.ask, self.answer, self.count = guard(self._ask), guard(self._answer), guard(self._count)
         self.begin_pipe, self.read_pipe = guard(self._begin_pipe), guard(self._read_pipe)
-        self.count_call = guard(self._count_call)
 
     def stage(self, label: str) -> int:
         """Return the stage of a label. The number of cached labels is bounded."""
@@ -110,12 +107,6 @@ class RequestCounter:
             vars(pipe)[PIPE] = (place, 0, stage)
         else:
             self._reads.more(place, size)
-
-    # obstore.
-
-    def _count_call(self, begun_ns: int, args: Any, given: Any) -> None:
-        size = sum(map(len, given)) if isinstance(given, list) else len(given) if hasattr(given, "__len__") else 0
-        self._reads.answered(_store_place(args[0]), begun_ns, size)
 
 
 def install_http(counter: RequestCounter, client: Any) -> None:
@@ -225,44 +216,9 @@ def install_pipes(counter: RequestCounter, gopen: Any) -> None:
     counter.timer.patches.around(gopen.Pipe, "read", read)
 
 
-def install_obstore(counter: RequestCounter, obstore: Any) -> None:
-    """Hook obstore's functions, which its stores' methods call. A `get` result reads its bytes outside Python."""
-
-    def make(name: str) -> Callable[[Function], Function]:
-        stage = counter.stage(f"obstore {name}")
-
-        def replaced(original: Function) -> Function:
-            time_call = timed_call(counter.stages, stage, original)
-
-            def call(*args: Any, **kwargs: Any) -> Any:
-                if not counter.stages.is_counting:
-                    return original(*args, **kwargs)
-                begun = time.monotonic_ns()
-                given = time_call(*args, **kwargs)
-                counter.count_call(begun, args, given)
-                return given
-
-            return stand_in(original, call)
-
-        return replaced
-
-    for name in OBSTORE_READS:
-        counter.timer.patches.replace(obstore, name, make(name))
-
-
 def _bucket(parameters: Any) -> str | None:
     bucket = parameters.get("Bucket") if isinstance(parameters, dict) else None
     return f"s3://{bucket}" if isinstance(bucket, str) and "@" not in bucket else None
-
-
-def _store_place(store: Any) -> str:
-    """Return the store of an obstore object, by its class and bucket."""
-    scheme = _OBSTORE_SCHEMES.get(type(store).__name__)
-    if scheme is None:
-        return place_of(getattr(store, "url", "")) if hasattr(store, "url") else OTHERS
-    config = store.config
-    name = config.get("bucket") or config.get("container_name") or ""
-    return f"{scheme}://{name}"
 
 
 REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
@@ -272,6 +228,5 @@ REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
     ("fsspec.asyn", install_fsspec),
     ("aiohttp.client", install_aiohttp),
     ("webdataset.gopen", install_pipes),
-    ("obstore", install_obstore),
 ]
 """Installers of hooks on libraries that make requests, by module."""

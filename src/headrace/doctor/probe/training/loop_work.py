@@ -92,7 +92,8 @@ class LoopWork:
         if interval is not None and self._kind != WAITS:
             self._last_ns = 0 if self._kind == AHEAD else end - interval.start
             steps.worked(self._kind, interval.start, end)
-        self.drop()
+        if interval is not None:
+            self.drop()
 
     def called(self, end: int, steps: StepTimeline) -> None:
         """End the work: the model is called. For a batch fetched ahead, its forward pass begins."""
@@ -107,7 +108,8 @@ class LoopWork:
         interval, kind, was_called, self._was_called = self._now, self._kind, self._was_called, False
         if interval is not None and kind == WORK and was_called:
             self.end(start, steps)
-        self.drop()
+        if self._now is not None:
+            self.drop()
         self._is_ahead |= interval is not None and kind in (WORK, WAITS)
 
     def resume(self, start: int, thread: int) -> None:

@@ -108,7 +108,7 @@ class StepTimeline:
 
     def leave(self, end: int) -> None:
         kind, since = self._open.pop()
-        step = self.begin(since)
+        step = self.step or self.begin(since)
         self._add(step, kind, since, end)
         if self._open:
             self._open[-1] = (self._open[-1][0], end)
@@ -117,7 +117,7 @@ class StepTimeline:
             step.end = end
 
     def worked(self, kind: str, start: int, end: int) -> None:
-        work = self.begin(start).work
+        work = (self.step or self.begin(start)).work
         if len(work) < self._most_spans:
             work.append((kind, start, end))
         elif work[-1][0] == kind:
@@ -142,7 +142,7 @@ class StepTimeline:
 
     def note(self, event: PassEvent) -> OptimizerStep:
         """Record an event of a pass, and return the open step. Consecutive batches are one event."""
-        step = self.begin(event.start)
+        step = self.step or self.begin(event.start)
         last = self._events[-1] if self._events else None
         if last is not None and last.what == event.what == GOT and last.pass_ == event.pass_:
             with_grad = last.with_grad and event.with_grad
@@ -165,7 +165,6 @@ class StepTimeline:
 
     def optimizer_begins(self, optimizer: Any, start: int) -> OptimizerStep | None:
         """Return the step that has ended, if any: it has if this optimizer steps again."""
-        self.begin(start)
         closed = self.finish() if optimizer in self._optimizers and not self._open else None
         self.enter(OPTIMIZER, start)
         return closed

@@ -142,18 +142,18 @@ class TrainingObserver:
         try:
             batch = call()
         except BaseException as reason:
-            self._guarded(where, self.batch_returned)
-            if isinstance(reason, StopIteration):
-                self._guarded(where, lambda: ended(start))
+            try:
+                self.batch_returned()
+                if isinstance(reason, StopIteration):
+                    ended(start)
+            except Exception as error:
+                self.fail(where, error)
             raise
-        self._guarded(where, lambda: returned(batch, start, self.batch_returned()))
-        return batch
-
-    def _guarded(self, where: str, call: Callable[[], object]) -> None:
         try:
-            call()
+            returned(batch, start, self.batch_returned())
         except Exception as error:
             self.fail(where, error)
+        return batch
 
     def pass_ended(self, number: int, start: int, with_grad: bool) -> None:
         """Record that the `next()` called at `start` found the end of the pass."""
