@@ -8,5 +8,5 @@ from headrace.doctor.attach.command import (
     exit_status,
     run_command,
 )
-from headrace.doctor.attach.injection import probe_environment, trackers_offline
-from headrace.doctor.attach.process_tree import Leftover, Patience
+from headrace.doctor.attach.injection import trackers_offline
+from headrace.doctor.attach.process_tree import Patience

@@ -1,4 +1,4 @@
-"""Run a command with the probe in its processes, from its start to the end of the last process; list what it wrote."""
+"""Run a command with the probe in its processes, from its start to the end of the last process."""
 
 from __future__ import annotations
 
@@ -223,7 +223,9 @@ class _Running:
 
 def _last_lines(output: Path) -> list[str]:
     """Return the last lines of a command's output; of a progress bar's line, its last text."""
-    text = output.read_bytes()[-MOST_BYTES:].decode("utf-8", "replace")
+    with open(output, "rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - MOST_BYTES, 0))
+        text = file.read().decode("utf-8", "replace")
     return [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")[-LINES:] if text]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.doctor.causes.case import Case, case_of
 from headrace.doctor.causes.cause import all_causes
-from headrace.doctor.causes.device_copies import COPY_LEFT, pinned
 from headrace.doctor.causes.diagnosis import diagnose
 from headrace.doctor.causes.loader import is_lost, is_unsure
 from headrace.doctor.causes.outcomes import DISTURBING, ProofOutcome, outcomes
@@ -20,4 +18,3 @@ from headrace.doctor.causes.prescription import (
 from headrace.doctor.causes.processes import LAUNCHERS, failed_process, hanging
 from headrace.doctor.causes.remedy import EFFORTS, Edit, Prescription, Remedy
 from headrace.doctor.causes.verdict import MOST_WORDS
-from headrace.doctor.causes.workers import bytes_a_worker

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.doctor.causes.case import MEDIUM, WORTH_SAYING, Case
+from headrace.doctor.causes.case import MEDIUM, Case
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, of_steps
 from headrace.doctor.causes.remedy import SETTING
+from headrace.doctor.causes.stage_names import each_words, part_of_wait
 from headrace.doctor.measure import HELD_UP, Finding, TrainerView
 from headrace.doctor.quantities import counted, duration, percent, size
 from headrace.doctor.session.model import Session
@@ -21,18 +22,18 @@ OUT_OF_ORDER = "out-of-order"
 
 def order_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Find waits for the next batch in order while a later one is ready."""
-    held_up = [] if view.split is None else [one for one in view.split.parts if one.name == HELD_UP]
-    for part in held_up:
-        if (weight := part.share * (view.wait_share or 0.0)) >= WORTH_SAYING:
-            yield Finding(
-                OUT_OF_ORDER,
-                weight,
-                f"{percent(part.share)} of the wait passes while a later batch is ready and the next in order is not.",
-                f"{duration(part.us)} of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}",
-                "Look at the slow samples: one slow batch holds up those made after it. Where order does not matter, "
-                "in_order=False (torch 2.6 on) hands out what is ready; a longer prefetch queue evens out rare slow "
-                "batches.",
-            )
+    found = part_of_wait(view, HELD_UP)
+    if found is not None:
+        part, weight = found
+        yield Finding(
+            OUT_OF_ORDER,
+            weight,
+            f"{percent(part.share)} of the wait passes while a later batch is ready and the next in order is not.",
+            f"{duration(part.us)} {each_words(view)}",
+            "Look at the slow samples: one slow batch holds up those made after it. Where order does not matter, "
+            "in_order=False (torch 2.6 on) hands out what is ready; a longer prefetch queue evens out rare slow "
+            "batches.",
+        )
 
 
 def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:

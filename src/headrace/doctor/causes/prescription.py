@@ -154,9 +154,11 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     found = [one for one in proposals if one.change is not None and one.remedy.degree in ("", EXACT)]
     shortest = min((one.remedy.prediction.step_us for one in found if one.remedy.prediction is not None), default=0.0)
 
+    kinds = remedy_kinds()
+
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
         step_us = _step_us(one)
-        kind = remedy_kinds()[one.remedy.code]
+        kind = kinds[one.remedy.code]
         does_all = kind.does_all and step_us <= (1 + WORTH) * shortest
         return not does_all, one.remedy.changes is None, kind.adds_hands, step_us
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.doctor.causes.case import WORTH_SAYING
 from headrace.doctor.measure import (
     PICKLE,
     PIN,
@@ -13,6 +14,7 @@ from headrace.doctor.measure import (
     UNKNOWN,
     UNPICKLE,
     TimePart,
+    TrainerView,
     WaitSplit,
 )
 from headrace.doctor.session.model import ProbedProcess, Session
@@ -86,3 +88,15 @@ def place_words(place: str) -> str:
     name, line, qualified = place.rpartition("/")[2].rsplit(":", 2)
     function = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
     return f"{name}:{line} ({function})" if function else f"{name}:{line}"
+
+
+def each_words(view: TrainerView) -> str:
+    """Return text such as `of each step`."""
+    return f"of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}"
+
+
+def part_of_wait(view: TrainerView, name: str) -> tuple[TimePart, float] | None:
+    """Return a part of the wait and its share of a step; None if that is too little to report."""
+    part = None if view.split is None else next((one for one in view.split.parts if one.name == name), None)
+    weight = 0.0 if part is None else part.share * (view.wait_share or 0.0)
+    return None if part is None or weight < WORTH_SAYING else (part, weight)

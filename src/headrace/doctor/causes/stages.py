@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from headrace.doctor.causes.case import WORTH_SAYING
 from headrace.doctor.causes.cause import APART, LEADS, Cause, of_steps
-from headrace.doctor.causes.stage_names import by_category, category, named, place_words
+from headrace.doctor.causes.stage_names import by_category, category, each_words, named, place_words
 from headrace.doctor.measure import (
     BOUND,
     PICKLE,
@@ -80,8 +80,7 @@ def stage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
     Times are CPU times. A GPU that is still behind does not wait for all of them.
     """
-    share = view.wait_share or 0.0
-    each = f"of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}"
+    share, each = view.wait_share or 0.0, each_words(view)
     for cause in by_category(view.causes):
         head = category(cause.name)
         if cause.share * share < WORTH_SAYING or head in SAID_ELSEWHERE:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 from statistics import fmean
 
-from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, WORTH_SAYING, Case
+from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, Case
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, Run, of_steps
 from headrace.doctor.causes.cores import is_crowded
 from headrace.doctor.causes.remedy import SETTING
+from headrace.doctor.causes.stage_names import each_words, part_of_wait
 from headrace.doctor.causes.storage import waiting_share
 from headrace.doctor.measure import BOUND, MADE_HERE, WAIT, Finding, LoaderProduction, TrainerView, host_of
 from headrace.doctor.quantities import counted, duration, number, percent, size
@@ -45,16 +46,16 @@ def worker_findings(run: Run) -> Iterator[Finding]:
 
 def no_workers(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Find batches that are made in the training thread."""
-    made_here = [] if view.split is None else [one for one in view.split.parts if one.name == MADE_HERE]
-    for part in made_here:
-        if (weight := part.share * (view.wait_share or 0.0)) >= WORTH_SAYING:
-            yield Finding(
-                "no-workers",
-                weight,
-                "Batches are made in the training thread (num_workers=0), so nothing is trained meanwhile.",
-                f"{duration(part.us)} of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}",
-                "Look at num_workers: with workers, batches are made while the device computes.",
-            )
+    found = part_of_wait(view, MADE_HERE)
+    if found is not None:
+        part, weight = found
+        yield Finding(
+            "no-workers",
+            weight,
+            "Batches are made in the training thread (num_workers=0), so nothing is trained meanwhile.",
+            f"{duration(part.us)} {each_words(view)}",
+            "Look at num_workers: with workers, batches are made while the device computes.",
+        )
 
 
 def _too_few_cores(view: TrainerView, making: LoaderProduction, cores: float) -> Iterator[Finding]:

@@ -130,8 +130,11 @@ def _agreed(
     totals = {by: sum(best[by].levels for best in found.values()) for by in alive or ()}
     near = max(_CLOSE * min(totals.values()), min(totals.values()) + _SAME * len(leaves))
     chosen = sorted((by for by in totals if totals[by] <= near), key=lambda by: _ALL.index(by[1]))
-    agreed = [[found[number][by] for number in range(len(leaves))] for by in chosen]
-    return list({tuple(one[:2] for one in candidates): candidates for candidates in agreed[::-1]}.values())[::-1]
+    agreed: dict[tuple[object, ...], list[_Candidate]] = {}
+    for by in chosen:  # several rules may give the same placements
+        candidates = [found[number][by] for number in range(len(leaves))]
+        agreed.setdefault(tuple(one[:2] for one in candidates), candidates)
+    return list(agreed.values())
 
 
 def layouts(leaf: Array) -> Iterator[str]:

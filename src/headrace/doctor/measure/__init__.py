@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.doctor.measure.batches import REST, SERIALISE, Finder, Join, MadeBatch, batch_stages, queue_depth
+from headrace.doctor.measure.batches import REST, SERIALISE, Finder, Join, MadeBatch, batch_stages
 from headrace.doctor.measure.diagnosis import (
     Diagnosis,
     Finding,
@@ -51,33 +51,26 @@ from headrace.doctor.measure.steps import (
     WAIT,
     MeasuredStep,
     MeasuredTraining,
-    TimeSpan,
     is_here,
     named,
     pass_blocks,
     pass_of,
-    queue_of,
     segments,
     training,
     whole_fact,
     window,
-    window_steps,
     with_loaders_as_one,
 )
 from headrace.doctor.measure.view import (
     T_95,
     TrainerView,
-    at_hand_us,
     cost,
-    device_spans,
     main_view,
     main_view_of,
     replayed_threads,
     replayed_us,
-    replayed_work_us,
     step_parts,
     uses_gpu,
-    window_us,
 )
 from headrace.doctor.measure.waits import (
     HELD_UP,

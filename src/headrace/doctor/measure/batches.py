@@ -1,18 +1,12 @@
-"""Origin of each batch, the cost of its production by stage, and how many batches were ready."""
+"""Origin of each batch, and the cost of its production by stage."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from math import inf
 from typing import NamedTuple
 
-import numpy as np
-
 from headrace.doctor.measure.diagnosis import LinePart, StagePart
-from headrace.doctor.measure.steps import MeasuredTraining, is_here, queue_of
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.producers import BatchProducer
 from headrace.doctor.session.trainers import Trainer, TrainerPass
@@ -187,57 +181,3 @@ def line_shares(makers: Sequence[BatchProducer]) -> tuple[dict[str, float], int]
 def busy_us(maker: BatchProducer) -> int:
     """Return the production time of its recorded batches."""
     return sum(maker.batches.fetched) - sum(maker.batches.start)
-
-
-@dataclass(frozen=True)
-class QueueDepth:
-    """Number of ready batches not yet received: `counts[row]` from `times[row]` to the next time."""
-
-    times: list[float]
-    counts: list[int]
-    most: int
-    """Maximum number of batches in flight."""
-
-    def mean(self, start: float, end: float) -> float:
-        """Return the mean count over a time range."""
-        area = np.cumsum([0.0, *(np.diff(self.times) * self.counts)])
-        at_start, at_end = np.interp((start, end), self.times, area)
-        return float(at_end - at_start) / (end - start) if end > start else 0.0
-
-    @property
-    def empty(self) -> float:
-        """Share of time without a ready batch."""
-        whole = self.times[-1] - self.times[0]
-        return float(np.diff(self.times)[np.equal(self.counts, 0)].sum()) / whole if whole > 0 else 0.0
-
-
-def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
-    """Count the ready batches of the loaders that the steps waited for.
-
-    Returns None if no worker made batches, or if evidence was cut short and so lacks batches.
-    """
-    trainer, fed = training.trainer, training.fed
-    passes = [one for one in trainer.passes if one.loader in fed and not is_here(trainer, one)]
-    finders = [join.finder(trainer, one) for one in passes]
-    if not passes or any(finder.is_cut for finder in finders):
-        return None
-    start, end = training.steps[0].start, training.steps[-1].end
-    asked = {
-        (number, index): begun
-        for gets in (trainer.gets, trainer.fetches)
-        for number, index, begun in zip(gets.pass_, gets.index, gets.start, strict=True)
-    }
-    changes: Counter[float] = Counter()
-    for one, finder in zip(passes, finders, strict=True):
-        # Unrequested batches are discarded when the loader's next pass begins.
-        later = [other.start for other in passes if other.loader == one.loader and other.start > one.start]
-        for maker, row in finder.batches():
-            sent, index = maker.batches.sent[row], maker.batches.index[row]
-            taken = asked.get((one.number, index), min(later, default=inf))
-            # A batch requested before it was sent is never ready.
-            if sent is not None and sent < end and taken > max(start, sent):
-                changes[max(sent, start)] += 1
-                changes[min(taken, end)] -= 1
-    times = sorted({float(start), float(end), *changes})
-    counts = list(accumulate(changes[time] for time in times[:-1]))
-    return QueueDepth(times, counts, sum(queue_of(trainer, loader) for loader in fed))

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.doctor.prove.baseline import DIGESTS, FEWEST_STEPS, STEPS
+from headrace.doctor.prove.baseline import DIGESTS, STEPS
 from headrace.doctor.prove.prover import Prover
 from headrace.doctor.prove.remedies import remedy_attempts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from headrace.doctor.measure import IN_WORDS, DiagnosisPlan
 from headrace.doctor.report.terminal_layout import TerminalPage
@@ -44,7 +45,7 @@ class RunStatus:
             if self._status is None:
                 self._status = self._console.status("")
                 self._status.start()
-            self._status.update(shown.replace("[", r"\["))
+            self._status.update(Text(shown))
         except OSError:
             self.draws = False
 

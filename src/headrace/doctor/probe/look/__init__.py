@@ -1,4 +1,4 @@
-"""What the probe reads of the user's batches, datasets and samples, without changing them.
+"""Reading of the user's batches, datasets and samples, without changes to them.
 
 - `leaves`: one walk over a nested batch; shapes and padding.
 - `random_states`: states of random generators, read and restored.
