@@ -28,12 +28,16 @@ from headrace.doctor.probe.training.steps import (
 
 
 class Batch(NamedTuple):
-    """A batch, as far as the timeline asks, with the act that it was."""
+    """A batch, as far as the timeline asks, with the act that it was. Each loader has one pass."""
 
     pass_: int
     start: int
     end: int
     act: str = ""
+
+    @property
+    def loader(self) -> int:
+        return self.pass_
 
 
 def got(steps: StepTimeline, batch: Any, with_grad: bool = True) -> None:
@@ -43,8 +47,8 @@ def got(steps: StepTimeline, batch: Any, with_grad: bool = True) -> None:
 class Script:
     """Runs a training script of one-letter acts through `Steps`; each act takes 10, and 1 passes between two.
 
-    `g` a batch of pass 0, `v` one of pass 1 without autograd, `b` backward, `o` and `p` two optimizers, `h` a copy,
-    `s` a step that the scaler skipped.
+    `g` a batch of pass 0, `f` one of pass 2, `v` one of pass 1 without autograd, `b` backward, `o` and `p` two
+    optimizers, `h` a copy, `s` a step that the scaler skipped.
     """
 
     def __init__(self) -> None:
@@ -59,9 +63,10 @@ class Script:
 
     def act(self, act: str) -> None:
         start, end = self.now + 1, self.now + 11
-        if act in "gv":
-            self.close(self.steps.fetching())
-            got(self.steps, Batch(int(act == "v"), start, end, act), act == "g")
+        if act in "gvf":
+            number = "gvf".index(act)
+            self.close(self.steps.fetching(number))
+            got(self.steps, Batch(number, start, end, act), act != "v")
         elif act in "bh":
             self.steps.enter({"b": BACKWARD, "h": COPY}[act], start)
             self.steps.leave(end)
@@ -99,14 +104,19 @@ def _batches(step: OptimizerStep) -> list[Any]:
         ("gbogbogbo", ["gbo", "gbo", "gbo"]),
         ("gbgbgbogbo", ["gbgbgbo", "gbo"]),  # accumulation
         ("gbobpgbobp", ["gbobo", "gbobo"]),  # two optimizers a step
-        ("gbobobo", ["gbo", "bo", "bo"]),  # one batch, several steps
-        ("ggbogbogbobo", ["ggbo", "gbo", "gbo", "bo"]),  # a fetcher that is one ahead
+        ("gbobobogbobobo", ["gbobobo", "gbobobo"]),  # an optimizer that steps several times on one batch
+        ("gbogbobpgbo", ["gbo", "gbobo", "gbo"]),  # a second optimizer in some iterations
+        (3 * "gbofbo", ["gbo", "fbo", "gbofbo", "gbofbo"]),  # two loaders an iteration, once both are known
+        ("gfbogbofbogbofgbo", ["gfbo", "gbofbo", "gbo", "fgbo"]),  # a batch after the last optimizer
+        ("bobobo", ["bo", "bo", "bo"]),  # no loader
+        ("gbo" + 99 * "bo", ["g" + 24 * "bo"] + 76 * ["bo"]),  # a batch before a loop without a loader
+        ("ggbogbogbobo", ["ggbo", "gbo", "gbobo"]),  # a fetcher that is one ahead
         ("gbsgbo", ["gbs", "gbo"]),  # the scaler skipped one
         ("ghbogvvvgbo", ["ghbo", "gevvvgbo"]),  # an evaluation
         ("gb", []),  # it never ends
     ],
 )
-def test_a_step_ends_with_its_last_optimizer(acts: str, steps: list[str]) -> None:
+def test_a_step_is_an_iteration_that_steps_an_optimizer(acts: str, steps: list[str]) -> None:
     shapes = Script().run(acts).shapes()
     assert [sorted(shape) for shape in shapes] == [sorted(shape) for shape in steps]
 
@@ -148,11 +158,11 @@ def test_optimizers_that_step_inside_a_backward_pass_end_the_step_with_it() -> N
     assert sum(end - start for kind, start, end in step.spans if kind == BACKWARD) == 55
 
 
-def test_a_step_that_is_whole_has_seen_as_many_optimizers_as_the_one_before() -> None:
-    script = Script().run("gbobp")
-    script.run("gbo")
+@pytest.mark.parametrize("optimizers", ["op", "oo"])
+def test_a_step_that_is_whole_has_as_many_optimizer_steps_as_the_one_before(optimizers: str) -> None:
+    script = Script().run(f"gb{optimizers}").run("gbo")
     assert not script.steps.is_whole()
-    script.run("bp")
+    script.run(optimizers[1])
     assert script.steps.is_whole()
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,32 @@ def test_accumulated_batches_belong_to_one_step(tmp_path: Path) -> None:
     assert [sum(step[2] <= get[3] < step[3] for get in records(tmp_path, "get")) for step in steps] == [3, 3]
 
 
-def test_two_optimizers_take_one_step(tmp_path: Path) -> None:
-    one, two = Loop(), Loop()
+def each_loops(loops: list[Loop], batch: Any, _: Callable[[], Any]) -> None:
+    for loop in loops:
+        loop.step(batch)
+
+
+def a_loader_each(loops: list[Loop], batch: Any, further: Callable[[], Any]) -> None:
+    loops[0].step(batch)
+    for loop in loops[1:]:
+        loop.step(further())
+
+
+@pytest.mark.parametrize("work", [each_loops, a_loader_each])
+@pytest.mark.parametrize(("models", "times"), [(2, 1), (3, 1), (1, 3)])
+def test_an_iteration_with_several_optimizer_steps_is_one_step(
+    tmp_path: Path, models: int, times: int, work: Callable[[list[Loop], Any, Callable[[], Any]], None]
+) -> None:
+    loops = [Loop() for _ in range(models)] * times
     with probed(tmp_path):
-        for batch in loader(24):
-            one.step(batch)
-            two.step(batch)
-    assert [kinds(step) for step in records(tmp_path, "step")] == ["bobo"] * 6
-    assert "2 optimizers" in notes(tmp_path)["optimizers"]
+        others = [iter(loader(36)) for _ in loops[1:]]
+        turns = itertools.cycle(others)
+        for batch in loader(36):
+            work(loops, batch, lambda: next(next(turns)))
+    steps = [kinds(step) for step in records(tmp_path, "step")]
+    first = len(loops) if work is a_loader_each else 1  # a loader is known as a further one from its second batch on
+    assert steps[first:] == [len(loops) * "bo"] * 8
+    assert "optimizers" in notes(tmp_path)
 
 
 def test_a_step_that_the_scaler_skips_counts(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ NOTES = {
     "not-known": ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
     "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
     "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
-    "optimizers": ("Several optimizers step", "A step ends with the last of them."),
+    "optimizers": ("Optimizers step several times an iteration", "A step is one iteration of the loop."),
     "scaler": ("GradScaler skipped steps", "Look at the loss scale: skipped steps train nothing."),
     "capture": ("CUDA graphs are captured", "Work inside a graph is not told apart on the GPU."),
     "data-parallel": (

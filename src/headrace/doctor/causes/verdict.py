@@ -53,7 +53,8 @@ def verdict(session: Session, view: TrainerView | None) -> Statement:
     if budget is None:
         text = "No step was completed and no batch was received, so there is nothing to say about its data."
         return Statement("no-steps", text)
-    takes = f"A {unit} takes {duration(budget.mean_us)}"
+    batches = round(budget.micro_batches) if unit == "step" else 1
+    takes = f"A {unit}{f' of {batches} batches' if batches > 1 else ''} takes {duration(budget.mean_us)}"
     if view.wait_share is None:
         unseen = "no DataLoader was iterated and no other source of batches was found"
         if view.trainer.passes:

@@ -145,17 +145,17 @@ class SourceCalls:
         if self._is_elsewhere():
             return call()
         replay, counter = self._training.replay, self._training.counter
-        if replay.is_on:
-            known = self._passes.get((self._training.evidence.path, is_grad_enabled()))
-            if known is not None and replay.serves(known.pass_):
-                return replayed(self._training, known.pass_, call)
+        known = self._passes.get((self._training.evidence.path, is_grad_enabled()))
+        if replay.is_on and known is not None and replay.serves(known.pass_):
+            return replayed(self._training, known.pass_, call)
         passes = counter.passes
 
         def got(given: Any, start: int, end: int) -> None:
             if passes == counter.passes:  # otherwise a DataLoader began inside it
                 self._note(given, start, end, args).called(original, args, kwargs)
 
-        return self._training.wait("batch source", call, got)
+        loader = None if known is None else known.pass_.loader
+        return self._training.wait("batch source", call, got, loader=loader)
 
     def _note(self, given: Any, start: int, end: int, args: tuple[Any, ...]) -> _SourcePass:
         """Write the batch, and return its pass."""
@@ -167,7 +167,10 @@ class SourceCalls:
             self._settings = self._settings or _settings_of(next(iter(args), None), self._library.settings)
             source = self._passes[key] = _SourcePass(self._new_pass(start))
         batch = FetchedBatch(
-            source.pass_.number, source.pass_.index + 1, start, end, None, None, None, None, size, shape
+            *(source.pass_.number, source.pass_.index + 1, start, end),
+            bytes=size,
+            shape=shape,
+            loader=source.pass_.loader,
         )
         self._training.record_batch(batch, with_grad)
         if with_grad:

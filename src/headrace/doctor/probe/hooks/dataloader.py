@@ -75,9 +75,8 @@ class LoaderHooks:
     def iter(self, original: Function, loader: Any) -> Any:
         training = self._training
         if training.replay.is_on:
-            file, number = getattr(loader, NUMBER, (None, 0))
-            number = number if file == training.evidence.path else None
-            stand_in = training.replay.iterator(loader, number, _length(loader), functools.partial(replayed, training))
+            number, take = self._number(loader), functools.partial(replayed, training)
+            stand_in = training.replay.iterator(loader, number, _length(loader), take)
             if stand_in is not None:
                 return stand_in
         return self._begin(original, loader, "DataLoader.__iter__")
@@ -98,7 +97,7 @@ class LoaderHooks:
         if not thread.is_on or is_inner or self._worker_info() is not None:
             return original(loader)
         try:
-            number = training.begin_pass()
+            number = training.begin_pass(self._number(loader))
         except Exception as error:
             training.fail(name, error)
             return original(loader)
@@ -146,7 +145,8 @@ class LoaderHooks:
         def ended(start: int) -> None:
             training.pass_ended(pass_.number, start, with_grad)
 
-        return training.wait("next", functools.partial(self._read, original, iterator, pass_), returned, ended)
+        read = functools.partial(self._read, original, iterator, pass_)
+        return training.wait("next", read, returned, ended, pass_.loader)
 
     def _source(self, original: Function, iterator: Any, pass_: ObservedPass) -> HeldIterator:
         return HeldIterator(iterator, pass_, functools.partial(self._take, original))
@@ -196,15 +196,19 @@ class LoaderHooks:
             pin_start, pin = reader.pinned.pop(0)
         size, shape = self._shapes.of(batch)
         self._padding.look(pass_.number, index, batch)
-        return FetchedBatch(
-            pass_.number, index, start, end, arrived, unpickle, pin_start, pin, size, shape, unpickle_cpu
-        )
+        times = start, end, arrived, unpickle, pin_start, pin
+        return FetchedBatch(pass_.number, index, *times, size, shape, unpickle_cpu, loader=pass_.loader)
+
+    def _number(self, loader: Any) -> int | None:
+        """Return the number of a loader in this process's evidence; None before its first pass."""
+        file, number = getattr(loader, NUMBER, (None, None))
+        return number if file == self._training.evidence.path else None
 
     def _write_pass(self, loader: Any, iterator: Any, number: int, start: int) -> None:
         training, clock = self._training, self._training.clock
         records: list[Any] = []
-        file, loader_number = getattr(loader, NUMBER, (None, 0))
-        if file != training.evidence.path:
+        loader_number = self._number(loader)
+        if loader_number is None:
             loader_number = training.counter.next_loader()
             setattr(loader, NUMBER, (training.evidence.path, loader_number))
             facts = self._facts(loader)

@@ -58,8 +58,8 @@ class ClosedSteps:
         if len(self._unwritten) >= MOST_HELD or end - self._written_at >= LONGEST_HELD_NS:
             self.write()
         self._closed(step)
-        if state.steps.optimizers > 1:
-            state.say("optimizers", f"{state.steps.optimizers} optimizers take part in a step.")
+        if step.updates > 1:
+            state.say("optimizers", f"An iteration with {step.updates} optimizer steps counts as one step.")
         for call in self._at_close:
             call()
         self.is_stamped = state.steps.number % READY_EVERY == 0 and state.group.world_size() > 1

@@ -219,9 +219,9 @@ def replayed(training: Any, pass_: ObservedPass, otherwise: Callable[[], Any]) -
         StopIteration: The pass is over.
     """
     try:
-        start = training.batch_requested()
+        start = training.batch_requested(pass_.loader)
         batch = training.replay.take(pass_, start)
-        copy = FetchedBatch(pass_.number, None, start, training.batch_returned())
+        copy = FetchedBatch(pass_.number, None, start, training.batch_returned(), loader=pass_.loader)
         if batch is not OVER:
             gap = training.replay.gap_before(copy.start)
             if gap is not None:

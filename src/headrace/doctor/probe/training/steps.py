@@ -1,8 +1,14 @@
-"""Optimizer steps, derived from the training thread's activity. Pure: clock readings in, steps out."""
+"""Training steps, derived from the training thread's activity. Pure: clock readings in, steps out.
+
+A step is one iteration of the loop over the main loader that steps an optimizer: several optimizers, or one that steps
+several times, or batches of further loaders in one iteration make one step. An iteration without an optimizer is part
+of the next step (gradient accumulation). Without a loader, a step ends where an optimizer steps again.
+"""
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +17,8 @@ WORK, UNSOURCED, AHEAD = "d", "n", "f"
 """Kinds of span, as in docs/doctor/internals.md."""
 CLOSURE = ""
 """Kind of an interval inside an optimizer that is neither its own time nor a span."""
+MOST_UPDATES = 24
+"""Number of optimizer steps on one batch above which the loop is not one over a loader."""
 LEAST_WORK_NS = 50_000
 """Minimum duration of a span of work on a batch."""
 BEGUN, GOT, ENDED = "begun", "got", "ended"
@@ -36,6 +44,8 @@ class FetchedBatch(NamedTuple):
     shape: int | None = None
     unpickle_cpu: int | None = None
     others_cpu: int | None = None
+    loader: int | None = None
+    """Number of the loader, if known."""
 
 
 class PassEvent(NamedTuple):
@@ -50,17 +60,24 @@ class PassEvent(NamedTuple):
 
 
 class OptimizerStep:
-    """One optimizer step, with everything that began in it. Times are clock readings."""
+    """One training step, with everything that began in it. Times are clock readings."""
 
-    __slots__ = ("collectives", "end", "evaluated", "gets", "number", "ready", "spans", "start", "use", "work")
+    __slots__ = (
+        *("collectives", "end", "evaluated", "gets", "is_fed", "number", "ready", "spans", "start", "updates"),
+        *("use", "work"),
+    )
 
     def __init__(self, number: int, start: int) -> None:
         self.number = number
         self.start = start
         self.end: int | None = None
-        """End of an optimizer's step; the step may continue with another optimizer."""
+        """End of the last optimizer's step so far."""
+        self.updates = 0
+        """Number of optimizer steps."""
         self.spans: list[Span] = []
         self.gets: list[FetchedBatch] = []
+        self.is_fed = False
+        """True if a batch arrived while autograd was recording."""
         self.evaluated: set[int] = set()
         """Passes that fed an evaluation."""
         self.collectives: list[tuple[int, int, Any]] = []
@@ -84,11 +101,15 @@ class StepTimeline:
         self._most_gets = most_gets
         self._open: list[tuple[str, int]] = []
         self._optimizers: set[Any] = set()
+        self._fed: Counter[int | None] = Counter()
+        """Batches of closed steps, by loader."""
+        self._has_loop = True
+        """False once more optimizers stepped on one batch than a loop over a loader can mean."""
         self._stepped_inside = False
         self._events: list[PassEvent] = []
         self._training: set[int] = set()
-        self.optimizers = 0
-        """Number of optimizers in the last closed step."""
+        self.updates = 0
+        """Number of optimizer steps in the last closed step."""
         self.gets = 0
         """Number of batches of the last closed step, evaluations excluded."""
         self.number = 0
@@ -152,46 +173,70 @@ class StepTimeline:
         return step
 
     def record_batch(self, batch: FetchedBatch, with_grad: bool) -> None:
-        gets = self.note(PassEvent(GOT, batch.pass_, batch.start, batch.end, with_grad)).gets
+        step = self.note(PassEvent(GOT, batch.pass_, batch.start, batch.end, with_grad))
+        step.is_fed |= with_grad
+        gets = step.gets
         if len(gets) >= self._most_gets:  # the oldest belong to a long evaluation
             del gets[: self._most_gets // 4]
         gets.append(batch)
 
-    def fetching(self) -> OptimizerStep | None:
-        """Return the step that has ended, if any: a batch is about to be requested, or a pass to begin."""
+    def fetching(self, loader: int | None = None) -> OptimizerStep | None:
+        """Return the step that has ended, if any: a batch of `loader` is about to be requested, or its pass to begin.
+
+        A loader that feeds steps, but not yet this one, continues it, unless it is the main loader.
+        """
         if self._open and self._open[-1][0] == OPTIMIZER:  # it raised, and its post-step hook was not called
             self._open.clear()
-        return None if self._open else self.finish()
+        if self._open or self.step is None or self.step.end is None:
+            return None
+        gets = self.step.gets
+        is_new = loader is not None and all(batch.loader != loader for batch in gets)
+        is_further = is_new and loader in self._fed and loader != max(self._fed, key=self._fed.__getitem__)
+        return None if gets and is_further else self.finish()
 
     def optimizer_begins(self, optimizer: Any, start: int) -> OptimizerStep | None:
-        """Return the step that has ended, if any: it has if this optimizer steps again."""
-        closed = self.finish() if optimizer in self._optimizers and not self._open else None
+        """Return the step that has ended, if any: without a batch, it has if this optimizer steps again."""
+        closed = None
+        if optimizer in self._optimizers and not self._open and not self._is_iteration():
+            closed = self.finish()
         self.enter(OPTIMIZER, start)
         return closed
 
+    def _is_iteration(self) -> bool:
+        """Return True if the open step is an iteration over a loader, which further optimizer steps do not end."""
+        step = self.step
+        if step is not None and step.updates >= MOST_UPDATES:
+            self._has_loop = False
+        return self._has_loop and step is not None and step.is_fed
+
     def optimizer_ends(self, optimizer: Any, end: int) -> None:
-        """End an optimizer's step, and with it the step, unless another optimizer continues it."""
+        """End an optimizer's step, and with it the step, unless the iteration continues."""
         self.leave(end)
-        self._optimizers.add(optimizer)
+        self._updated(optimizer)
         self._stepped_inside = bool(self._open)
         if self.step is not None:
             self.step.end = end
 
     def stepped_inside(self, optimizer: Any) -> None:
         """Count an optimizer that steps in an autograd thread while this thread waits for the backward pass."""
-        self._optimizers.add(optimizer)
+        self._updated(optimizer)
         self._stepped_inside = bool(self._open)
+
+    def _updated(self, optimizer: Any) -> None:
+        self._optimizers.add(optimizer)
+        if self.step is not None:
+            self.step.updates += 1
 
     def skipped(self, optimizer: Any, start: int, end: int) -> None:
         """End a step in which GradScaler found infinite gradients and called no optimizer."""
         step = self.begin(start)
         self._add(step, SKIPPED, start, end)
-        self._optimizers.add(optimizer)
+        self._updated(optimizer)
         step.end = end
 
     def is_whole(self) -> bool:
-        """Return True if as many optimizers have stepped as in the previous step, so that no more are expected."""
-        return self.step is not None and self.step.end is not None and len(self._optimizers) >= self.optimizers
+        """Return True if optimizers have stepped as often as in the previous step, so that no more are expected."""
+        return self.step is not None and self.step.end is not None and self.step.updates >= self.updates
 
     def finish(self) -> OptimizerStep | None:
         """Close and return the step that has ended, or return None."""
@@ -199,12 +244,17 @@ class StepTimeline:
         if step is None or step.end is None:
             return None
         end = step.end
-        self._separate_evaluations(step, end)
-        self.optimizers = len(self._optimizers)
-        self.gets = sum(batch.pass_ not in step.evaluated for batch in step.gets)
-        self._optimizers = set()
         self.number += 1
         self.step = following = OptimizerStep(self.number, end)
+        if step.gets and step.gets[-1].start >= end:  # of a further loader, which the optimizers did not use
+            following.gets = [batch for batch in step.gets if batch.start >= end]
+            step.gets = [batch for batch in step.gets if batch.start < end]
+        self._separate_evaluations(step, end)
+        self.updates = step.updates
+        feeding = [batch.loader for batch in step.gets if batch.pass_ not in step.evaluated]
+        self.gets = len(feeding)
+        self._fed.update(feeding)
+        self._optimizers = set()
         following.spans = [span for span in step.spans if span[1] >= end]
         following.work = [span for span in step.work if span[1] >= end]
         following.collectives = [call for call in step.collectives if call[0] >= end]
@@ -226,7 +276,10 @@ class StepTimeline:
                 return
 
     def _separate_evaluations(self, step: OptimizerStep, end: int) -> None:
-        events, self._events = self._events, []
+        events = self._events
+        self._events = [event for event in events if event.start >= end]
+        if self._events:
+            events = [event for event in events if event.start < end]
         if not events:
             return
         if len(events) == 1 and events[0].what == GOT and events[0].pass_ in self._training:  # nearly every step

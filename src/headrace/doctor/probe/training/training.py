@@ -82,10 +82,10 @@ class TrainingObserver:
 
     # Passes and batches.
 
-    def begin_pass(self) -> int:
+    def begin_pass(self, loader: int | None) -> int:
         """Begin a pass and return its number. `pass_begun` must follow in the same thread."""
         if get_ident() == self.thread.observed:
-            self._close_what_ended()
+            self._close_what_ended(loader)
             self.closed.write()
         self.thread.is_fetching |= self.thread.is_its_thread()
         number = self.counter.opening = self.counter.next_pass()
@@ -102,11 +102,11 @@ class TrainingObserver:
         if self.thread.is_its_thread():
             self.thread.is_fetching = False
 
-    def batch_requested(self) -> int:
-        """Return the time at which the training thread requests a batch."""
+    def batch_requested(self, loader: int | None) -> int:
+        """Return the time at which the training thread requests a batch of a loader, if its number is known."""
         begun = now()
         self.work.end(begun, self.state.steps)
-        self._close_what_ended()
+        self._close_what_ended(loader)
         self._mark("w")
         self.thread.is_fetching = True
         start = now()
@@ -128,14 +128,15 @@ class TrainingObserver:
         call: Callable[[], Any],
         returned: Callable[[Any, int, int], None],
         ended: Callable[[int], None] = nothing,
+        loader: int | None = None,
     ) -> Any:
-        """Return `call()`, counted as a wait for a batch.
+        """Return `call()`, counted as a wait for a batch of `loader`, if its number is known.
 
         `returned(batch, start, end)` receives the result, and `ended(start)` the end of the pass. Errors of the call
         propagate unchanged.
         """
         try:
-            start = self.batch_requested()
+            start = self.batch_requested(loader)
         except Exception as error:
             self.fail(where, error)
             return call()
@@ -353,8 +354,8 @@ class TrainingObserver:
         except Exception as error:
             self.fail("finish", error)
 
-    def _close_what_ended(self) -> None:
-        closed = self.state.steps.fetching()
+    def _close_what_ended(self, loader: int | None = None) -> None:
+        closed = self.state.steps.fetching(loader)
         if closed is not None:
             self.closed.close(closed)
         if self.limit.is_over:
