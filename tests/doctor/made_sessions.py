@@ -38,6 +38,8 @@ class MadeRun:
     pickle: int = 0
     unpickle: int = 0
     forward: int = 1_000
+    more_forward: dict[int, int] = field(default_factory=dict)
+    """More time of the forward pass, by number of the step."""
     backward: int = 2_000
     optimizer: int = 500
     logging: int = 0
@@ -205,7 +207,7 @@ class _Simulation:
         asked = self.now
         self._get(number)
         got = self.now
-        backward = got + run.forward
+        backward = got + run.forward + run.more_forward.get(number, 0)
         optimizer = backward + run.backward
         self.now = end = optimizer + run.optimizer
         spans = [["b", backward - start, run.backward], ["o", optimizer - start, run.optimizer]]

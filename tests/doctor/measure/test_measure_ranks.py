@@ -156,7 +156,7 @@ def test_ranks_that_end_their_steps_without_each_other_train_apart(tmp_path):
 def test_shapes_that_differ_are_told_with_the_first_step(tmp_path):
     diagnosis = together(tmp_path, QUICK, QUICK, shape=["float32[4,16,16]", "float32[4,24,24]"])
     (found,) = [one for one in diagnosis.findings if one.code == "shapes-differ"]
-    assert quantities(found.text) == ["100 %"]
+    assert quantities(found.text) == ["100 %", "1.38 ×"]
     assert re.findall(r"\d float32\S+\]", found.evidence) == ["0 float32[4,16,16]", "1 float32[4,24,24]"]
     assert found.evidence.startswith("step 0:")
 
@@ -176,7 +176,7 @@ def test_shapes_that_differ_weigh_what_the_ranks_wait_for_the_longest(tmp_path):
             records += [["ready", step, ready]] if step % 5 == 0 else []
         write_evidence(tmp_path, str(pid), records)
     (found,) = [one for one in diagnose(read(tmp_path)).findings if one.code == "shapes-differ"]
-    assert quantities(found.text) == ["50 %", "4.0 ms"]
+    assert quantities(found.text) == ["50 %", "1.60 ×", "4.0 ms"]
     assert found.weight == pytest.approx(0.5 * 4 / 20)
 
 

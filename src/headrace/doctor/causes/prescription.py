@@ -15,6 +15,7 @@ from headrace.doctor.causes.evaluation import EVALUATION_WAITS
 from headrace.doctor.causes.loader import EXACT
 from headrace.doctor.causes.outcomes import ProofOutcome, left_out, outcomes
 from headrace.doctor.causes.remedy import EFFORTS, Prescription, Remedy
+from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, SHAPES
 from headrace.doctor.edits import ScriptSources, WantedEdit
 from headrace.doctor.measure import (
     BOUND,
@@ -175,6 +176,8 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 def _stop(diagnosis: Diagnosis, view: TrainerView) -> str:
     """Return what limits the step instead of data; empty if the run is input-bound or the limit is unknown."""
     if view.budget is None or view.wait_share is None or (view.data_share or 0.0) >= BOUND:
+        return ""
+    if any(one.code in (DEVICE_PARTS, SHAPES) and one.weight >= BOUND for one in diagnosis.findings):
         return ""
     parts = view.budget.device or view.budget.parts
     others = sorted((part for part in parts if part.name != WAIT), key=lambda part: -part.share)

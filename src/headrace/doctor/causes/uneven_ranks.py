@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from headrace.doctor.causes.case import WORTH, WORTH_SAYING, Case
+import numpy as np
+
+from headrace.doctor.causes.case import GOES_WITH, WORTH, WORTH_SAYING, Case
 from headrace.doctor.causes.cause import APART, Cause, Proposal, RemedyKind, Run, of_steps
 from headrace.doctor.causes.remedy import FEW_LINES
 from headrace.doctor.causes.stage_names import named
-from headrace.doctor.measure import DATA_WORK, FORWARD, Finding, RanksTogether, TrainerView, is_late, tensors_of
+from headrace.doctor.measure import FORWARD, Finding, RanksTogether, TrainerView, batch_rows, is_late, tensors_of
 from headrace.doctor.quantities import counted, duration, number, percent, times
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import Prediction
+from headrace.doctor.simulate import Factor, Prediction
 
 SHOWN = 4
 """Maximum number of ranks with their shapes shown."""
@@ -22,7 +24,9 @@ UNEVEN = 1.05
 """Reporting threshold: ratio of the largest part of a batch to the mean part."""
 MOSTLY = 0.5
 """Share of diverging steps from which ranks count as training separately."""
-SHAPES, RANKS_APART = "shapes-differ", "ranks-apart"
+FEWEST_STEPS = 10
+"""Minimum number of steps for the time of an element."""
+SHAPES, RANKS_APART, DEVICE_PARTS = "shapes-differ", "ranks-apart", "device-parts"
 
 
 def rank_findings(run: Run) -> Iterator[Finding]:
@@ -75,12 +79,15 @@ def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
     waiting = f"; in these a rank waits {duration(waited)} on average for the one that computes longest"
     waiting = waiting if waited / step_us >= WORTH_SAYING else ""
     share = len(differing) / len(ranks.steps)
+    elements = [[_elements(shape) for shape in shapes] for shapes in differing.values()]
+    largest, mean = sum(map(max, elements)), sum(map(fmean, elements))
+    uneven = f", the largest being {times(largest / mean)} the mean" if mean else ""
     shown = [f"rank {view.trainer.rank} {shape}" for view, shape in zip(ranks.views, shapes, strict=True)]
     some = f"{', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''}"
     yield Finding(
         SHAPES,
         share * waited / step_us,
-        f"Shapes of batches differ across ranks in {percent(share)} of the steps{waiting}.",
+        f"Shapes of batches differ across ranks in {percent(share)} of the steps{uneven}{waiting}.",
         f"step {number}: {some}",
         "Draw sizes by step from a seed that all ranks share: all ranks then have the same.",
     )
@@ -89,6 +96,10 @@ def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
 def _shape(view: TrainerView, gets: Sequence[int]) -> str:
     numbers = [view.trainer.gets.shape[row] for row in gets]
     return " + ".join("?" if number is None else view.trainer.shapes[number] for number in numbers)
+
+
+def _elements(shape: str) -> int:
+    return sum(math.prod(sizes) for _, sizes in tensors_of(shape))
 
 
 def _waited_us(ranks: RanksTogether, numbers: Collection[int]) -> float:
@@ -119,22 +130,25 @@ class DeviceParts:
     count: int
     batches: int
     uneven: float
-    """Mean ratio of a batch's largest part to its mean part."""
+    """Ratio of the largest parts of all batches to their mean parts."""
     share: float
     """Share of the batches with unequal parts."""
     example: tuple[int, ...]
     """Elements per part of the most uneven batch."""
+    left: Factor
+    """Shares of a step's own time that equal parts would leave."""
+    own_us: float
+    """Mean time of a step without its wait for data."""
 
     @property
-    def spare(self) -> float:
-        """Share of the largest part that equal parts would save."""
-        return 1 - 1 / self.uneven
+    def lost_us(self) -> float:
+        return (1 - self.left.usual) * self.own_us
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         return (
             f"Batches are lists of {self.count} parts, which differ in size in {percent(self.share)} of the batches: "
-            f"the largest is {times(self.uneven)} the mean."
+            f"the largest is {times(self.uneven)} the mean, which costs {duration(self.lost_us)} of each step."
         )
 
 
@@ -143,17 +157,33 @@ def device_parts(view: TrainerView) -> DeviceParts | None:
 
     A list with one dict per sample does not count.
     """
-    gets, size = view.trainer.gets, _batch_size(view)
-    texts = [view.trainer.shapes[shape] for row in view.training.gets if (shape := gets.shape[row]) is not None]
-    batches = [_part_elements(text) for text in texts]
-    count = max(map(len, batches), default=0)
-    batches = [one for one in batches if len(one) == count]
-    if count < 2 or (size is not None and count >= size):
+    rows = {row: sizes for row in view.training.gets if (sizes := _part_elements(view, row)) is not None}
+    count = max(map(len, rows.values()), default=0)
+    rows = {row: sizes for row, sizes in rows.items() if len(sizes) == count}
+    if count < 2:
         return None
-    uneven = [max(sizes) / fmean(sizes) for sizes in batches]
-    worst = max(range(len(batches)), key=uneven.__getitem__)
-    differing = sum(len(set(sizes)) > 1 for sizes in batches) / len(batches)
-    return DeviceParts(count, len(batches), fmean(uneven), differing, batches[worst])
+    largest, mean = sum(map(max, rows.values())), sum(map(fmean, rows.values()))
+    left, own_us = _left(view, rows)
+    return DeviceParts(
+        count=count,
+        batches=len(rows),
+        uneven=largest / mean,
+        share=sum(len(set(sizes)) > 1 for sizes in rows.values()) / len(rows),
+        example=max(rows.values(), key=lambda sizes: max(sizes) / fmean(sizes)),
+        left=left,
+        own_us=own_us,
+    )
+
+
+def _part_elements(view: TrainerView, row: int) -> tuple[int, ...] | None:
+    """Return the elements of each part of a received batch; None for a batch without parts."""
+    number = view.trainer.gets.shape[row]
+    parts = [] if number is None else view.trainer.shapes[number].split("|")
+    size = _batch_size(view)
+    if size is not None and len(parts) >= size and None in map(batch_rows, parts):  # each part is one sample
+        return None
+    sizes = tuple(map(_elements, parts))
+    return sizes if len(sizes) > 1 and sum(sizes) else None
 
 
 def _batch_size(view: TrainerView) -> int | None:
@@ -162,31 +192,46 @@ def _batch_size(view: TrainerView) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _part_elements(shapes: str) -> tuple[int, ...]:
-    """Return the elements of each part of a batch."""
-    return tuple(sum(math.prod(one) for _, one in tensors_of(part)) for part in shapes.split("|"))
+def _left(view: TrainerView, rows: Mapping[int, tuple[int, ...]]) -> tuple[Factor, float]:
+    """Return the shares of a step's own time that equal parts would leave, and that time.
+
+    A line through the steps gives the time for each element of the largest part. If the parts explain no time, a share
+    of the step is assumed to go with them: launching kernels takes as long for few pixels as for many.
+    """
+    steps = [step for step in view.training.steps if step.gets and all(row in rows for row in step.gets)]
+    own = [step.duration - sum(span.end - span.start for span in view.training.waits_in(step)) for step in steps]
+    largest = [sum(max(rows[row]) for row in step.gets) for step in steps]
+    means = [sum(fmean(rows[row]) for row in step.gets) for step in steps]
+    own_us = fmean(own) if own else 0.0
+    spare = 1 - sum(means) / sum(largest) if any(largest) else 0.0
+    if own_us > 0 and len(set(largest)) > 1 and len(steps) >= FEWEST_STEPS:
+        line, errors = np.polyfit(largest, own, 1, cov=True)
+        slope, error = float(line[0]), 2 * math.sqrt(errors[0][0])
+        if slope > error:
+            shares = (min(one * fmean(largest) / own_us, 1.0) for one in (slope + error, slope, slope - error))
+            least, usual, most = (1 - share * spare for share in shares)
+            rate = f"{duration(slope * 1e6)} for each million elements of its largest part"
+            return Factor(least, usual, most, True, f"In this run, a step takes {rate}."), own_us
+    least, usual, most = (1 - share * spare for share in GOES_WITH)
+    basis = "The prediction assumes that 50 % to 100 % of a step goes with its largest part."
+    return Factor(least, usual, most, False, basis), own_us
 
 
 def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Find unequal parts of a batch: all devices wait for the device with the largest part."""
     parts = device_parts(view)
-    if parts is None or parts.uneven < UNEVEN:
+    if parts is None or parts.uneven < UNEVEN or view.budget is None:
         return
     shown = " and ".join(number(size) for size in parts.example[:SHOWN]) + (", …" if parts.count > SHOWN else "")
-    weight = parts.spare * _own_share(view)
     yield Finding(
-        "device-parts",
-        weight,
-        f"{parts.said[:-1]}, and a step waits for the device that has it.",
-        f"seen in {counted(parts.batches, 'batch')}, by the elements of their tensors; the most uneven has {shown}",
+        DEVICE_PARTS,
+        parts.lost_us / view.budget.mean_us,
+        parts.text,
+        f"seen in {counted(parts.batches, 'batch')}, by the elements of their tensors; the most uneven has {shown}. "
+        f"{parts.left.basis}",
         "Put samples of about one size into one step, and cut its parts from one bucket of sizes: "
         "headrace.BucketBatchSampler, or hr.Buckets in a Loader.",
     )
-
-
-def _own_share(view: TrainerView) -> float:
-    """Return the share of a step that is neither data wait nor data work."""
-    return max(1 - (view.wait_share or 0.0) - view.share(DATA_WORK), 0.0)
 
 
 def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal | None:
@@ -196,9 +241,9 @@ def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal | N
         return None
     return kind.leaving(
         case,
-        case.step_left(_own_share(case.view), parts.spare, "a step goes with its largest part"),
+        parts.left,
         lambda left: lambda setup: replace(setup, step=setup.step * left),
-        why=parts.said,
+        why=parts.text,
         hint="headrace.BucketBatchSampler in place of the sampler, with the batches of all devices from one bucket",
     )
 
@@ -219,9 +264,9 @@ def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     if not waited or not case.step_us:
         return kind.unpredicted(why)
     why = f"{why} A rank waits {duration(fmean(waited))} a step for others."
-    most = max(case.step_us - fmean(waited), 0.0)
-    usual = (most + case.step_us) / 2
-    prediction = Prediction(usual, most, case.step_us, case.step_us / usual)
+    usual = case.step_us * (1 - found.weight)
+    least = max(min(case.step_us - fmean(waited), usual), 0.0)
+    prediction = Prediction(usual, least, (usual + case.step_us) / 2, case.step_us / usual)
     if not case.is_faster(prediction):
         return None
     return kind.unpredicted(why, prediction=prediction)
@@ -270,8 +315,8 @@ RANKS = Cause(
 )
 DEVICES = Cause(
     findings={
-        "device-parts": "A batch is a list of a part for each device, and the largest is 1.05 times the mean or more.",
+        DEVICE_PARTS: "A batch is a list of a part for each device, and the largest is 1.05 times the mean or more.",
     },
     find=of_steps(device_findings),
-    explains=("device-parts",),
+    explains=(DEVICE_PARTS,),
 )

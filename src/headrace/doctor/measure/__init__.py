@@ -32,6 +32,7 @@ from headrace.doctor.measure.production import (
     STORE,
     TEXT,
     FeedSums,
+    batch_rows,
     feed_sums,
     own_name,
     tensors_of,
