@@ -183,7 +183,7 @@ def _part_elements(view: TrainerView, row: int) -> tuple[int, ...] | None:
     if size is not None and len(parts) >= size and None in map(batch_rows, parts):  # each part is one sample
         return None
     sizes = tuple(map(_elements, parts))
-    return sizes if len(sizes) > 1 and sum(sizes) else None
+    return sizes if len(sizes) > 1 and any(sizes) else None
 
 
 def _batch_size(view: TrainerView) -> int | None:
