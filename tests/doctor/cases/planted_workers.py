@@ -185,27 +185,6 @@ def fault_validation() -> None:
     train(Validated(DataLoader(Samples(8_000), batch_size=4, num_workers=1), validation), seconds=0.006)
 
 
-NUMBERS = 2_500
-
-
-class Counted(Weight):
-    """The model, which also keeps its accuracy as some scripts do."""
-
-    hits = 0
-
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        self.hits += sum(batch[0][at].item() == batch[1][at].item() for at in range(NUMBERS))
-        return super().forward(batch)
-
-
-@planted("Reading tensors in the training loop takes")
-def fault_item_sync() -> None:
-    """The training loop counts a batch's hits by reading each number of two tensors with .item().
-
-    A batch of 8 is made at once; a step: 5 ms, and some 10 ms of the counting."""
-    train(DataLoader(Signals(NUMBERS), batch_size=8, num_workers=2), seconds=0.005, model=Counted())
-
-
 class Normalised:
     """What a script's loop does to its batches, around the loader."""
 

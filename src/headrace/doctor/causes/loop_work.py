@@ -1,9 +1,9 @@
-"""The training loop itself: its work on batches, and its reads of tensors."""
+"""The training loop's own work on batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from headrace.doctor.causes.case import MEDIUM, WORTH, Case
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, of_steps
@@ -12,31 +12,22 @@ from headrace.doctor.causes.stage_names import place_words
 from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
-    OBSERVE,
     UNSEEN,
     WAIT,
     Finding,
     TrainerView,
-    window,
 )
-from headrace.doctor.quantities import duration, number, percent
+from headrace.doctor.quantities import duration, percent
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import FeedSetup, StageChange, name_of
 
 MOST_LINES = 3
 WORTH_A_LINE = 0.1
 """Minimum share of the samples for a line to be named."""
-READS = "loop-reads"
-"""Code of the finding and of the remedy."""
-MOST_PLACES = 3
-HINT = (
-    "add up on the device (total += loss.detach()), and call .item() once in N steps; read a whole tensor with one "
-    ".tolist() in place of a call for each number"
-)
 
 
 def loop_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield the training thread's work on batches, then the reads of tensors that take long."""
+    """Yield the training thread's work on batches, and before the model is called."""
     share, unit = view.share(DATA_WORK), view.training.unit
     if share >= WORTH:
         yield Finding(
@@ -57,7 +48,6 @@ def loop_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
             _evidence(view, UNSEEN),
             "If that line makes batches: a DataLoader with workers makes them while the model trains.",
         )
-    yield from _call_findings(session, view)
 
 
 def data_work(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -113,116 +103,13 @@ def _evidence(view: TrainerView, part: str) -> str:
     return "; ".join([f"{duration(us)} a {view.training.unit} on the training thread", *seen])
 
 
-@dataclass(frozen=True)
-class CallsFromPlace:
-    """Calls of one kind from one line, per step."""
-
-    what: str
-    place: str | None
-    waits: bool
-    """True if the call waits for the device."""
-    calls: float
-    us: float
-
-
-def _call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield the cost per step of reading tensors, if it is large."""
-    found = loop_calls(session, view)
-    us, share = sum(one.us for one in found), _gain(view, found)
-    if share < WORTH or view.budget is None:
-        return
-    first, unit, waits = found[0], view.training.unit, any(one.waits for one in found)
-    takes = f"takes {percent(us / view.budget.mean_us)} of each {unit}"
-    bound = f"waits for the device; that costs up to {percent(share)} of each {unit}" if waits else takes
-    most = "most" if first.us >= us / 2 else percent(first.us / us)
-    yield Finding(
-        READS,
-        share,
-        f"Reading tensors in the training loop {bound}, {most} of it by {first.what}{_at(first)}.",
-        _calls_evidence(found, us, unit, waits),
-        f"Look at how often it reads: {HINT}.",
-    )
-
-
-def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
-    """Return the reads of tensors in a mean step by callee and line, slowest first.
-
-    The calls come from the watched steps within the observed window, or from all watched steps if there are none.
-    """
-    trainer, steps = view.trainer, view.training.steps
-    processes = [one for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)]
-    told = [one for process in processes for one in process.facts.get("calls", ())]
-    observed = window(trainer, OBSERVE)
-    since = steps[0].start if steps else 0
-    until = max([*trainer.steps.end, 0]) if observed is None else observed.end
-    within = [one for one in told if since < one["time"] and one["time"] <= until]
-    chosen = within or told
-    count = sum(one["steps"] for one in chosen)
-    sums: dict[tuple[str, str | None, bool], tuple[int, int]] = {}
-    for one in chosen:
-        for what, place, waits, calls, us in one["calls"]:
-            before = sums.get((what, place, bool(waits)), (0, 0))
-            sums[what, place, bool(waits)] = before[0] + calls, before[1] + us
-    found = [CallsFromPlace(*key, calls / count, us / count) for key, (calls, us) in sums.items() if count]
-    return sorted(found, key=lambda one: -one.us)
-
-
-def _gain(view: TrainerView, found: Sequence[CallsFromPlace]) -> float:
-    """Return the maximum share of a step that is saved without these calls.
-
-    While a call waits, the device does work that remains. A step is never shorter than that work, nor than the training
-    thread's other work.
-    """
-    if view.budget is None or not view.budget.mean_us:
-        return 0.0
-    step_us, waiting = view.budget.mean_us, sum(one.us for one in found if one.waits)
-    other = sum(one.us for one in found if not one.waits)
-    return min(other + min(waiting, max(step_us - waiting, 0.0)), step_us) / step_us
-
-
-def fewer(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose to read tensors less often, if this takes long."""
-    found = loop_calls(case.session, case.view)
-    share = _gain(case.view, found)
-    if share < WORTH:
-        return None
-    own_us = case.step_us - case.part_us(WAIT)
-
-    def change(setup: FeedSetup) -> FeedSetup:
-        return replace(setup, step=setup.step * max(1 - share * case.step_us / max(own_us, 1.0), 0.0))
-
-    first, us = found[0], sum(one.us for one in found)
-    return kind.tried(
-        case,
-        change,
-        why=f"{number(round(first.calls, 1))} × {first.what} a step{_at(first)}: such calls take {duration(us)} of it.",
-        confidence=MEDIUM,
-    )
-
-
-def _at(one: CallsFromPlace) -> str:
-    return "" if one.place is None else f" at {place_words(one.place)}"
-
-
-def _calls_evidence(found: Sequence[CallsFromPlace], us: float, unit: str, waits: bool) -> str:
-    said = [f"{duration(us)} a {unit}{', most of it the device at work' if waits else ''}"]
-    said += [
-        f"{number(round(one.calls, 1))} × {one.what}{_at(one)}: {duration(one.us)}"
-        for one in found[:MOST_PLACES]
-        if one.us >= WORTH_A_LINE * us
-    ]
-    return "; ".join(said)
-
-
 CAUSE = Cause(
     findings={
         "data-work": "The training loop itself works on batches for 2 % of a step or more.",
         "before-model": "2 % of a step or more passes before the model is called, where no source of batches was seen.",
-        READS: "The training loop reads tensors, and so waits for the device, for 2 % of a step or more.",
     },
     find=of_steps(loop_findings),
     order=LEADS,
-    explains=(READS,),
     remedies=[
         RemedyKind(
             "data-work",
@@ -232,15 +119,6 @@ CAUSE = Cause(
             data_work,
             hint="do it in __getitem__, in collate_fn, or before the loader in a pipeline",
             costs=("the same work for each worker's batches",),
-        ),
-        RemedyKind(
-            READS,
-            "Tensors read in one step of many, or all at once",
-            "Read tensors (`.item()`) in one step of many, where reading takes 2 % of a step",
-            FEW_LINES,
-            fewer,
-            hint=HINT,
-            costs=("figures come later",),
         ),
     ],
 )

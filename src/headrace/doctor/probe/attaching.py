@@ -83,7 +83,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
         _hook("torch", loop_calls.install_device, patches, training, write_facts),
         _hook("torch", training_calls.install_end, training),
         _hook("torch", loop_calls.install_model_calls, patches, training, inputs),
-        _hook("torch", loop_calls.install_reads, patches, training),
         _hook("torch", training_calls.install_backward, patches, training),
         _hook("torch", training_calls.install_collectives, patches, training),
         _hook("torch.utils.data.dataloader", dataloader.install_dataloader, *loaders),

@@ -84,16 +84,6 @@ def call_site() -> tuple[str | None, int | None]:
     return place
 
 
-def users_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame of user code from `frame` on; None if a loader's frame comes first."""
-    while frame is not None:
-        kind = _kind_of(frame.f_code.co_filename)
-        if kind != _OTHERS:
-            return frame if kind == _OWN else None
-        frame = frame.f_back
-    return None
-
-
 def frame_of(thread: int) -> FrameType | None:
     """Return the current frame of a thread, or None if the thread has ended.
 

@@ -244,15 +244,6 @@ class LoopLine(EvidenceLine, tag="loop"):
     time."""
 
 
-class CallsLine(EvidenceLine, tag="calls"):
-    """Calls of the loop that read a tensor, in the watched steps since the last record."""
-
-    time: Time
-    steps: int
-    calls: list[tuple[int, int, int, int, int]]
-    """Name of the function, name of the place (-1 without one), 1 if it waits for the device, calls, their time."""
-
-
 class WorkerLine(EvidenceLine, tag="worker"):
     """Start of a worker."""
 

@@ -135,9 +135,6 @@ class ProcessEvidence:
             applied = facts.setdefault("applied", {}).setdefault(change.key, {"count": 0, "texts": []})
             applied["count"] = max(applied["count"], change.count)
             applied["texts"] += [change.text] if change.text else []
-        for watched in self._of(evidence.CallsLine):
-            calls = [[self._names.get(what, "?"), self._names.get(place), *row] for what, place, *row in watched.calls]
-            facts.setdefault("calls", []).append({"time": watched.time, "steps": watched.steps, "calls": calls})
         return facts
 
     def _trainer(self) -> trainers.Trainer:

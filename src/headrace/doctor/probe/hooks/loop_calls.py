@@ -1,17 +1,11 @@
-"""Calls of the training loop: copies to the device, reads of its values, and the model.
-
-Tensor methods are replaced in the class by stand-ins that torch takes for the originals. Reads make the loop wait for
-the device. If they are called by the thousand, the class gets its own methods back while unobserved steps run.
-"""
+"""Calls of the training loop: copies to the device, and the model."""
 
 from __future__ import annotations
 
 import functools
-import sys
-import time
 import weakref
 from threading import get_ident
-from types import FrameType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Callable
 
 from ..look.digests import ReplicaInputs
@@ -161,81 +155,6 @@ def _leaves_host(torch: ModuleType, args: tuple[Any, ...], kwargs: dict[str, Any
     if isinstance(target, torch.device):
         return bool(target.type != "cpu")
     return isinstance(target, int) or not getattr(target, "is_cpu", True)
-
-
-READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__", "__repr__")
-"""Methods that return a tensor's values to Python, or as text. On a device, they wait for all work queued before."""
-
-
-class CountedCalls:
-    """Counter of the training thread's calls outside of loaders, backward passes, optimizers and evaluations."""
-
-    def __init__(self, training: TrainingObserver) -> None:
-        self.training = training
-        self._calls = training.work.calls
-        self._is_off = False
-
-    def count(self) -> bool:
-        """Return True if a call that begins now counts."""
-        thread, calls = self.training.thread, self._calls
-        return (
-            get_ident() == thread.observed
-            and not (calls.is_inside or calls.rest or calls.is_evaluating or thread.is_fetching or self._is_off)
-            and self.training.state.steps.step is not None
-            and not self.training.state.steps.is_open
-        )
-
-    def call(self, what: str, waits: bool, caller: FrameType, original: Function, *args: Any, **kwargs: Any) -> Any:
-        calls = self._calls
-        calls.is_inside = True
-        start = time.monotonic_ns()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            end = time.monotonic_ns()
-            calls.is_inside = False
-            try:
-                self.training.costs.measured_ns += calls.add(what, caller, waits, start, end)
-            except Exception as error:
-                self._is_off = True
-                self.training.fault("calls of the loop", error)
-
-
-def install_reads(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
-    """Hook the methods of torch.Tensor that return its values to Python."""
-    counted, tensor_type, calls = CountedCalls(training), torch.Tensor, training.work.calls
-
-    def reader(original: Function) -> TensorMethod:
-        what = f"Tensor.{original.__name__}()"
-
-        def read(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
-            # Exact type only: the device of a subclass may be a property of the user's.
-            if not counted.count() or type(tensor) is not tensor_type:
-                return original(tensor, *args, **kwargs)
-            waits = not tensor.is_cpu
-            return counted.call(what, waits, sys._getframe(1), original, tensor, *args, **kwargs)
-
-        read.__name__ = original.__name__  # torch.compile recognises the tensor's own method by this name
-        return TensorMethod(original, read)
-
-    inherited = [name for name in READS if name not in vars(tensor_type)]
-    for name in READS:
-        if not patches.replace(tensor_type, name, reader):
-            patches.unknown(f"torch.Tensor.{name}", "calls of it in the loop were")
-    hooked = {name: vars(tensor_type).get(name) for name in inherited}
-
-    def watch() -> None:
-        for name, method in hooked.items():
-            if name not in vars(tensor_type) and method is not None:
-                setattr(tensor_type, name, method)
-
-    def ignore() -> None:
-        for name, method in hooked.items():
-            if method is not None and vars(tensor_type).get(name) is method:
-                delattr(tensor_type, name)
-
-    calls.watch, calls.ignore = watch, ignore
-    training.at_close.append(calls.closed)
 
 
 NAME = "_headrace_module_called"

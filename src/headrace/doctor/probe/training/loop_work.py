@@ -12,11 +12,9 @@ that ends when the next batch is requested.
 from __future__ import annotations
 
 import time
-from math import inf
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable
 
-from ..stack_sampler import CodeLines, StackSampler, users_frame
+from ..stack_sampler import CodeLines, StackSampler
 from ..stages import nothing
 from .steps import AHEAD, WORK
 
@@ -28,8 +26,6 @@ WORTH_SAMPLING_NS = 200_000
 """Minimum duration of sampled work. Lines of shorter work would explain nothing."""
 WAITS = ""
 """Kind of an interval that is no work: a prefetched batch waits for the model."""
-MOST_CALLS_SHARE, CALLS_ALWAYS_NS = 0.002, 20_000
-"""Share of a step that the observation of its calls may cost, and ns that it may cost in any case."""
 _PAUSE_NS, _LONGEST_PAUSE_NS = 1_000_000_000, 60_000_000_000
 """First and maximum interval between two records of lines."""
 
@@ -56,7 +52,6 @@ class LoopWork:
         self.ignore: Callable[[], None] = nothing
         self.is_hooked = False
         """True if model calls are observed."""
-        self.calls = LoopCalls(name)
         self._was_called = False
         """True if the model was called since the last backward pass."""
         self._is_ahead = False
@@ -74,9 +69,8 @@ class LoopWork:
     def is_under_way(self) -> bool:
         return self._now is not None
 
-    def begin(self, kind: str, start: int, thread: int, is_training: bool = True) -> None:
+    def begin(self, kind: str, start: int, thread: int) -> None:
         """Begin work: a batch has arrived, or, with kind UNSOURCED, a step without a known source has ended."""
-        self.calls.is_evaluating = not is_training
         if not self.is_hooked:
             return
         is_new = self._now is None
@@ -141,7 +135,6 @@ class LoopWork:
 
     def forked(self) -> None:
         self.drop()
-        self.calls.forked()
         self._lines.take()
 
     def cost_ns(self) -> int:
@@ -149,7 +142,7 @@ class LoopWork:
         return self._told_cost_ns - before
 
     def records(self, now: int, now_us: int, is_over: bool) -> list[Record]:
-        """Return the records of lines and calls since the last ones, once due."""
+        """Return the record of lines since the last one, once due."""
         if self._due is None:
             self._due = now + self._pause
         if now < self._due and not is_over:
@@ -157,106 +150,8 @@ class LoopWork:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_NS)
         self._due = now + self._pause
         lines = self._lines.take()
-        return [*self.calls.records(now_us), *([("loop", now_us, lines)] if lines else ())]
+        return [("loop", now_us, lines)] if lines else []
 
 
 def _never_hangs(*_: Any) -> None:
     """Report no hang: slow work in the loop is expected."""
-
-
-FEW_CALLS = 16
-"""Number of calls per step at an always acceptable cost."""
-REST_STEPS = 64
-"""Steps that pass unwatched after one in which watching cost too much."""
-MOST_TURNS = 8
-"""Maximum number of switches to unwatched steps. Each replaces methods of a class, which Python counts."""
-MOST_ROWS = 64
-"""Maximum number of call sites per record; further calls are counted without a place."""
-
-Place = tuple[str, int, str]
-"""File, line and function."""
-Row = tuple[str, Optional[Place], bool]
-"""Called function, place in user code, and True if it waits for the device."""
-
-
-class LoopCalls:
-    """Calls of one training thread, counted by function and call site.
-
-    The hook sets `watch` and `ignore`, which switch the observation of tensor methods.
-    """
-
-    def __init__(self, name: Callable[[str], int]) -> None:
-        """`name` returns a text's number in the evidence."""
-        self.watch: Callable[[], None] = nothing
-        self.ignore: Callable[[], None] = nothing
-        self.is_evaluating = False
-        """True if the current batch arrived while autograd was off."""
-        self.is_inside = False
-        """True during a counted call. Its inner calls do not count."""
-        self.rest = 0.0
-        """Remaining steps to pass unwatched."""
-        self._name = name
-        self._rows: dict[Row, list[int]] = {}
-        """Number of calls and nanoseconds, by row."""
-        self._steps = 0
-        """Steps watched since the last record."""
-        self._calls = self._cost_ns = 0
-        """Calls and cost of the current step."""
-        self._since = time.monotonic_ns()
-        self._turns = 0
-
-    def add(self, what: str, caller: FrameType, waits: bool, start: int, end: int) -> int:
-        """Count a call from `start` to `end`, and return the cost of counting in nanoseconds."""
-        frame = users_frame(caller)
-        place = None
-        if frame is not None:
-            code = frame.f_code
-            place = (code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name))
-        row = (what, place, waits)
-        if row not in self._rows and len(self._rows) >= MOST_ROWS:
-            row = (what, None, waits)
-        counted = self._rows.setdefault(row, [0, 0])
-        counted[0] += 1
-        counted[1] += end - start
-        self._calls += 1
-        cost = time.monotonic_ns() - end
-        self._cost_ns += cost
-        return cost
-
-    def closed(self) -> None:
-        """Count a finished step, and stop watching for a while if watching cost too much."""
-        calls, cost_ns, self._calls, self._cost_ns = self._calls, self._cost_ns, 0, 0
-        since, self._since = self._since, time.monotonic_ns()
-        if self.rest:
-            self.rest -= 1
-            if not self.rest:
-                self.watch()
-            return
-        self._steps += 1
-        bound = max(MOST_CALLS_SHARE * (self._since - since), CALLS_ALWAYS_NS)
-        if calls > FEW_CALLS and cost_ns > bound:
-            self._turns += 1
-            self.rest = REST_STEPS if self._turns < MOST_TURNS else inf
-            self.ignore()
-
-    def forked(self) -> None:
-        self._rows.clear()
-        self._steps = self._calls = self._cost_ns = 0
-        self.is_inside = self.is_evaluating = False
-
-    def records(self, now_us: int) -> list[Record]:
-        """Return the record of calls in steps watched since the last record."""
-        if not self._steps:
-            return []
-        steps, rows, self._steps, self._rows = self._steps, self._rows, 0, {}
-        counted = [
-            (
-                self._name(what),
-                -1 if place is None else self._name("{}:{}:{}".format(*place)),
-                int(waits),
-                calls,
-                ns // 1000,
-            )
-            for (what, place, waits), (calls, ns) in rows.items()
-        ]
-        return [("calls", now_us, steps, counted)]

@@ -102,7 +102,7 @@ class TrainingObserver:
         if self.thread.is_its_thread():
             self.thread.is_fetching = False
 
-    def batch_requested(self, loader: int | None) -> int:
+    def batch_requested(self, loader: int | None = None) -> int:
         """Return the time at which the training thread requests a batch of a loader, if its number is known."""
         begun = now()
         self.work.end(begun, self.state.steps)
@@ -179,7 +179,7 @@ class TrainingObserver:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
             if is_due or len(step.gets) >= FLUSH_GETS:
                 self.closed.write_batches(step)
-        self.work.begin(WORK, now(), self.thread.observed, with_grad)
+        self.work.begin(WORK, now(), self.thread.observed)
 
     def feed(self, pass_: ObservedPass, batch: Any, received: FetchedBatch, source: Callable[[], HeldIterator]) -> None:
         """Count a batch that feeds training, and let the windows store it and its source while they collect any."""
