@@ -30,7 +30,6 @@ NAMES = {
     "getitem": "the dataset's own code",
     "collate": "collate",
     "map": "the script's map function",
-    "source": "the call for a batch",
     "python": "Python alongside the loader's threads",
     "serialise": "serialisation",
     "wait": "waiting for locks or other processes",

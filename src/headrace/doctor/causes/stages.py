@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from headrace.doctor.causes.case import WORTH_SAYING
@@ -44,9 +43,6 @@ LOOK = {
     "getitem": "Look at the lines listed under the loader: time in the dataset's own code.",
     "collate": "Look at the collate function: the default one copies each sample once; padding to the longest and "
     "loops in Python cost more.",
-    "source": "Look at what it does: unless it fetches ahead, nothing is trained meanwhile. A DataLoader with workers, "
-    "or headrace.ThreadDataLoader, makes batches while the device computes; for slices of a memory map one thread is "
-    "enough, with pin_memory=True for a GPU.",
     "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
     "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
     "wait": "Look at what the workers share: locks, connections, servers.",
@@ -55,20 +51,13 @@ LOOK = {
 }
 OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
 """Categories of stages in which a worker waits for shards, or for locks around shards."""
-_SETTING = re.compile(r"\{(\w+)(?::(\w+))?\}")
 LIBRARIES = {
-    "nvidia": "DALI works ahead in threads of its own: look at {num_threads} of the pipeline; {prefetch_queue_depth} "
-    "only bridges single slow batches.",
-    "webdataset": "Without a loader the pipeline runs in the training thread: webdataset.WebLoader(…, batch_size=None, "
-    "num_workers=…) runs it in workers. Batch in the workers (.batched() in the dataset), and shuffle encoded samples, "
-    "before decode().",
     "litdata": "Look at max_pre_download= (chunks ahead) of LitData's StreamingDataset, a cache that holds the dataset "
     "(max_cache_size=, cache_dir= on a local disk), num_workers= of the StreamingDataLoader, and larger chunks.",
     "streaming": "Look at predownload= (samples ahead) of the StreamingDataset, a local= on a fast disk with a "
     "cache_limit= that holds the dataset, batch_size= of the dataset, and num_workers=.",
 }
-"""Advice by library. `{setting}` becomes `setting= (now 2)`, without an unknown value; `{setting:name}` renames it."""
-DALI_ON_GPU = ' A GPU that has time for it decodes with device_id= of the pipeline and decoders.image(device="mixed").'
+"""Advice by the library of a dataset that downloads and caches shards itself."""
 SAID_ELSEWHERE = {START_UP, SHUT_DOWN, PICKLE, UNPICKLE, SAMPLER, *map(category, (SERIALISE, REST))}
 """Causes of a wait without a finding: the verdict names them, or `respawn` covers them."""
 COSTLY_LINE = "costly-line"
@@ -97,25 +86,14 @@ def stage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 
 def source_advice(view: TrainerView, cause: str) -> str:
-    """Return advice for a step that waits for `cause`: the script's own line, or a known library's options."""
+    """Return advice for a step that waits for `cause`: the script's own line, or the options of a known library."""
     lines = [line for making in view.batch_production[:1] for line in making.lines[:1]]
     if lines and category(cause) == "getitem" and cause == by_category(view.causes)[0].name:
         return f"Look at {place_words(lines[0].place)}: that line is {percent(lines[0].share)} of making a batch."
-    label = cause.partition(":")[2]
-    library = label.partition(".")[0] if category(cause) == "source" else ""
+    library = ""
     if category(cause) in OF_STORAGE and view.batch_production:
         library = _streaming_library(view.loader(view.batch_production[0].loader))
-    if library not in LIBRARIES:
-        return LOOK.get(category(cause), "Look at the stage in the HTML page.")
-    loader = next((one for one in view.trainer.loaders if label.startswith(f"{one.facts.get('source')}, ")), None)
-    settings = (loader.facts.get("settings") if loader is not None else None) or {}
-
-    def written(found: re.Match[str]) -> str:
-        value = settings.get(found[1])
-        return f"{found[2] or found[1]}=" + ("" if value is None else f" (now {value})")
-
-    on_gpu = DALI_ON_GPU if library == "nvidia" and view.has_gpu else ""
-    return _SETTING.sub(written, LIBRARIES[library]) + on_gpu
+    return LIBRARIES.get(library) or LOOK.get(category(cause), "Look at the stage in the HTML page.")
 
 
 def _streaming_library(loader: LoaderFacts | None) -> str:
@@ -123,7 +101,7 @@ def _streaming_library(loader: LoaderFacts | None) -> str:
     facts = {} if loader is None else loader.facts
     bases = ((facts.get("described") or {}).get("dataset") or {}).get("bases") or []
     libraries = (str(name).partition(".")[0] for name in [facts.get("dataset"), *bases])
-    return next((one for one in libraries if one in ("litdata", "streaming")), "")
+    return next((one for one in libraries if one in LIBRARIES), "")
 
 
 def line_findings(session: Session, view: TrainerView) -> Iterator[Finding]:

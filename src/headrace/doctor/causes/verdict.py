@@ -20,7 +20,6 @@ from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
     OBSERVE,
-    SOURCE,
     UNSEEN,
     Finding,
     RankView,
@@ -214,7 +213,7 @@ def cause_words(view: TrainerView) -> str:
 def _where(view: TrainerView, cause: str) -> str:
     """Return where a stage runs. The name of a part of the wait already includes its place."""
     is_stage = ":" in cause or any(category(part.name) == cause and ":" in part.name for part in view.causes.parts)
-    if not is_stage or category(cause) == SOURCE:
+    if not is_stage:
         return ""
     first = next(iter(view.batch_production), None)
     if first is not None and first.workers:

@@ -28,7 +28,6 @@ from headrace.doctor.measure.lower_bounds import (
 from headrace.doctor.measure.production import (
     MAP,
     PYTHON,
-    SOURCE,
     STORE,
     TEXT,
     FeedSums,

@@ -6,7 +6,6 @@ cover the measured steps if two of its counts fall into them.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from statistics import fmean, median
 
 from headrace.doctor.measure.batches import Join, StageCosts, StageSums, line_parts, made_us
 from headrace.doctor.measure.diagnosis import LoaderProduction
-from headrace.doctor.measure.steps import MeasuredTraining, is_here, is_source, whole_fact
+from headrace.doctor.measure.steps import MeasuredTraining, is_here, whole_fact
 from headrace.doctor.session.trainers import LoaderFacts, LoaderFeed, Trainer
 
 CATEGORIES = {
@@ -32,8 +31,6 @@ CATEGORIES = {
 """Category of docs/doctor/internals.md for each stage of a Loader."""
 CORE = ("read", "probe", "decode", "resample", "augment")
 MAP, TEXT, PYTHON, STORE = "map", "text", "python", "store"
-SOURCE = "source"
-"""Category of a source that is no loader: a function or iterator that the loop calls for a batch."""
 TENSOR = re.compile(r"(\w+)\[([\d,]*)\]")
 BATCH_DIMS = 4
 """Dimensions of a batch of images."""
@@ -256,10 +253,6 @@ def shares_of_feeds(training: MeasuredTraining) -> dict[int, dict[str, float]]:
         busy = {stage: sums.busy_s[stage] for stage in CORE} if limit in CORE else {limit: 1.0}
         whole = sum(busy.values())
         found[number] = {f"{CATEGORIES[stage]}:{name}": us / whole for stage, us in busy.items() if us > 0}
-    for loader in training.trainer.loaders:
-        if is_source(loader):
-            place = f"{os.path.basename(str(loader.facts.get('file')))}:{loader.facts.get('line')}"
-            found[loader.number] = {f"{SOURCE}:{loader.facts['source']}, {place}": 1.0}
     return found
 
 

@@ -251,11 +251,6 @@ def is_here(trainer: Trainer, one: TrainerPass) -> bool:
     return one.workers in ([], [trainer.pid])
 
 
-def is_source(loader: LoaderFacts | None) -> bool:
-    """Return True for a function or iterator that the loop calls for a batch, rather than a loader."""
-    return loader is not None and "source" in loader.facts
-
-
 def threads_of(loader: LoaderFacts | None) -> int:
     """Return the number of threads that produce a loader's batches in the trainer; 0 for torch's DataLoader."""
     return 0 if loader is None else whole_fact(loader.facts, "threads") or 0

@@ -17,7 +17,6 @@ from headrace.doctor.measure.diagnosis import WaitSplit
 from headrace.doctor.measure.steps import (
     MeasuredTraining,
     is_here,
-    is_source,
     pass_blocks,
     pass_of,
     queue_of,
@@ -165,7 +164,7 @@ def _cuts(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, made: Ma
     pin_start, pin = gets.pin_start[row], gets.pin[row]
     pinned = (PIN, None if pin_start is None or pin is None else pin_start + pin)
     loader = next((loader for loader in trainer.loaders if loader.number == one.loader), None)
-    if threads_of(loader) or is_source(loader):
+    if threads_of(loader):
         return [(NOT_READY, end)]
     arrived = end if arrived is None else arrived
     if made is None:

@@ -13,7 +13,6 @@ from typing import Any, Callable
 
 from .hooks import (
     batch_making,
-    batch_sources,
     dataloader,
     file_libraries,
     image_libraries,
@@ -96,10 +95,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
         *(
             _hook(module, own_loaders.install_own_loader, *names, probe.when_imported, *loaders, batches)
             for module, names in own_loaders.OWN_LOADERS.items()
-        ),
-        *(
-            _hook(module, batch_sources.install_source_library, patches, training)
-            for module in batch_sources.SOURCE_LIBRARIES
         ),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),
         _hook("torch.utils.data._utils.fetch", batch_making.install_fetchers, *fetches),

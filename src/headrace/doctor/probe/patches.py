@@ -163,23 +163,6 @@ def stand_in(original: Function, call: Function) -> Function:
     return functools.wraps(original)(call)
 
 
-class Followed:
-    """Iterator whose `next()` is `take(iterator)`; all other attributes are the iterator's own."""
-
-    def __init__(self, iterator: Any, take: Callable[[Any], Any]) -> None:
-        self._iterator = iterator
-        self._take = take
-
-    def __iter__(self) -> Followed:
-        return self
-
-    def __next__(self) -> Any:
-        return self._take(self._iterator)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._iterator, name)
-
-
 class HookGuard:
     """Guard of one hook's parts: once any part has raised, the fault is noted and all parts are disabled."""
 

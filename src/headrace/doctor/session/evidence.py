@@ -169,7 +169,7 @@ class PassLine(trainers.BegunPass, EvidenceLine, tag="pass", array_like=True):
 
 
 class LoaderLine(EvidenceLine, tag="loader"):
-    """DataLoader, or another source of batches, at its first iteration."""
+    """DataLoader at its first iteration."""
 
     number: int
     time: Time

@@ -120,7 +120,7 @@ class BegunPass(msgspec.Struct):
     sampler_epoch: int | None = None
     """Epoch that the sampler shuffles by, as in DistributedSampler."""
     with_grad: bool | None = None
-    """True if autograd was on at `iter()`; None of a source other than a DataLoader."""
+    """True if autograd was on at `iter()`."""
 
 
 class TrainerPass(BegunPass):
@@ -132,13 +132,13 @@ class TrainerPass(BegunPass):
 
 
 class LoaderFacts(msgspec.Struct):
-    """Facts about a DataLoader, or another source of batches, at its first iteration."""
+    """Facts about a DataLoader at its first iteration."""
 
     number: int
     facts: Facts
     """Arguments of a DataLoader, start_method, dataset (module.Class), length in batches, samples, file and line of the
-    iteration, and its objects as `described`. Another source has source, dataset, file, line, settings; Headrace's
-    loaders have num_workers 0, threads, batch_size, dataset, length, file, line."""
+    iteration, and its objects as `described`. Headrace's loaders
+    have num_workers 0, threads, batch_size, dataset, length, file, line."""
     time: Time | None = None
 
 

@@ -190,16 +190,6 @@ class TrainingObserver:
             self.costs.since(begun)
             self.work.restart(now())
 
-    def rework(self) -> None:
-        """Begin work on earlier batches that a pipeline behind a loader transforms, if in the training thread."""
-        if not self.thread.is_here() or self.work.is_under_way or self.state.steps.is_open:
-            return
-        try:
-            self._close_what_ended()
-            self.work.begin(WORK, now(), self.thread.observed)
-        except Exception as error:
-            self.fail("work on batches", error)
-
     def model_called(self) -> None:
         """End the work on a batch in the training thread: the forward pass begins."""
         end = now()
