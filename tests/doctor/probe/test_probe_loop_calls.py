@@ -12,7 +12,7 @@ from probing import notes, probed, records
 from training_loops import Loop, loader
 
 from headrace.doctor.probe.training import training as training_module
-from headrace.doctor.probe.training.steps import AHEAD, UNSOURCED, WORK
+from headrace.doctor.probe.training.steps import UNSOURCED, WORK
 
 MS = 1_000_000
 
@@ -100,23 +100,6 @@ def test_batches_that_are_made_of_others_are_work_until_the_next_is_asked_for(tm
     with probed(tmp_path):
         steps(clock, lambda batch: batch, rebatched())
     assert work_of(tmp_path) == [[(WORK, 2_000), (WORK, 2_000)]] * 3
-
-
-def test_work_on_the_next_batch_before_the_backward_pass_is_no_forward_pass(tmp_path: Path, clock: Clock) -> None:
-    loop = Loop()
-    loop.model = Model(clock)
-    with probed(tmp_path):
-        batches = iter(loader(16))
-        batch = next(batches)
-        for _ in range(3):
-            loss = loop.loss(batch)
-            batch = next(batches)
-            clock.work(3)
-            loss.backward()
-            loop.optimizer.step()
-    steps = records(tmp_path, "step")
-    found = [[(kind, us) for kind, _, us in step[4] if kind in (WORK, AHEAD)] for step in steps]
-    assert found[1:] == [[(AHEAD, 7_000), (WORK, 3_000)]] * 2
 
 
 def test_steps_that_nothing_known_feeds_are_unseen_until_the_model_is_called(tmp_path: Path, clock: Clock) -> None:

@@ -49,7 +49,6 @@ Marks = Sequence[tuple[str, float]]
 KINDS = {
     "d": DATA_WORK,
     "n": UNSEEN,
-    "f": FORWARD,
     "h": COPY,
     "b": BACKWARD,
     "o": OPTIMIZER,

@@ -17,7 +17,6 @@ TensorSummary = tuple[str, float | None, float | None, list[float]]
 SPANS = {
     "d": ("data work", "work on a batch before the model is called"),
     "n": ("not seen", "the same from the end of a step on, while nothing is known to give batches"),
-    "f": ("forward", "the forward pass, where the next batch is asked for before its backward pass"),
     "h": ("host to device", "a copy of a batch to the device"),
     "b": ("backward", "the backward pass"),
     "o": ("optimizer", "the optimizer's step, without what a closure does inside it"),

@@ -3,10 +3,6 @@
 It begins with a received batch, and ends when the model is called or the next batch is requested: rebatching, casts,
 normalisation, `get_batch` without a known loader. If a backward pass or an optimizer comes first, no model was seen,
 and the time counts as part of the forward pass.
-
-A loop may fetch the next batch between a forward pass and its backward pass. Then the model call precedes the batch,
-and what follows up to the backward pass is work on that batch for the next model call. This call begins a forward pass
-that ends when the next batch is requested.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..stack_sampler import CodeLines, StackSampler
 from ..stages import nothing
-from .steps import AHEAD, WORK
 
 if TYPE_CHECKING:
     from ..evidence_file import Record
@@ -24,8 +19,6 @@ if TYPE_CHECKING:
 
 WORTH_SAMPLING_NS = 200_000
 """Minimum duration of sampled work. Lines of shorter work would explain nothing."""
-WAITS = ""
-"""Kind of an interval that is no work: a prefetched batch waits for the model."""
 _PAUSE_NS, _LONGEST_PAUSE_NS = 1_000_000_000, 60_000_000_000
 """First and maximum interval between two records of lines."""
 
@@ -52,10 +45,6 @@ class LoopWork:
         self.ignore: Callable[[], None] = nothing
         self.is_hooked = False
         """True if model calls are observed."""
-        self._was_called = False
-        """True if the model was called since the last backward pass."""
-        self._is_ahead = False
-        """True if the current batch is for the forward pass after the current backward pass."""
         self._lines = CodeLines(name)
         self._sampler = StackSampler(self._lines.add, _never_hangs, failed)
         self._now: WorkInterval | None = None
@@ -82,35 +71,11 @@ class LoopWork:
 
     def end(self, end: int, steps: StepTimeline) -> None:
         """End the work: the model is called, or another batch is requested."""
-        interval, self._is_ahead = self._now, False
-        if interval is not None and self._kind != WAITS:
-            self._last_ns = 0 if self._kind == AHEAD else end - interval.start
-            steps.worked(self._kind, interval.start, end)
+        interval = self._now
         if interval is not None:
+            self._last_ns = end - interval.start
+            steps.worked(self._kind, interval.start, end)
             self.drop()
-
-    def called(self, end: int, steps: StepTimeline) -> None:
-        """End the work: the model is called. For a batch fetched ahead, its forward pass begins."""
-        interval, kind = self._now, self._kind
-        self.end(end, steps)
-        self._was_called = True
-        if interval is not None and kind == WAITS:
-            self._now, self._kind = WorkInterval(end, interval.thread), AHEAD
-
-    def interrupt(self, start: int, steps: StepTimeline) -> None:
-        """Begin a backward pass or an optimizer. Work since the model call is for the next forward pass."""
-        interval, kind, was_called, self._was_called = self._now, self._kind, self._was_called, False
-        if interval is not None and kind == WORK and was_called:
-            self.end(start, steps)
-        if self._now is not None:
-            self.drop()
-        self._is_ahead |= interval is not None and kind in (WORK, WAITS)
-
-    def resume(self, start: int, thread: int) -> None:
-        """Watch for the model again after the interruption, if a batch waits for it."""
-        if self._is_ahead:
-            self._now, self._kind, self._is_ahead = WorkInterval(start, thread), WAITS, False
-            self.watch()
 
     def drop(self) -> None:
         """Discard the work in progress: no model was seen."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
-WORK, UNSOURCED, AHEAD = "d", "n", "f"
+WORK, UNSOURCED = "d", "n"
 """Kinds of span, as in docs/doctor/internals.md."""
 CLOSURE = ""
 """Kind of an interval inside an optimizer that is neither its own time nor a span."""

@@ -193,7 +193,7 @@ class TrainingObserver:
     def model_called(self) -> None:
         """End the work on a batch in the training thread: the forward pass begins."""
         end = now()
-        self.work.called(end, self.state.steps)
+        self.work.end(end, self.state.steps)
         if self.state.marks is not None:
             self.state.marks.mark("m")
         self.costs.since(end)
@@ -205,7 +205,7 @@ class TrainingObserver:
         try:
             start = now()
             if kind is BACKWARD:
-                self.work.interrupt(start, self.state.steps)
+                self.work.drop()
             self.state.steps.enter(kind, start)
             self._mark(mark)
             self.backwards_seen += kind is BACKWARD
@@ -221,8 +221,6 @@ class TrainingObserver:
         try:
             end = now()
             self.state.steps.leave(end)
-            if not self.state.steps.is_open:
-                self.work.resume(end, self.thread.observed)
             self._mark(mark)
             self.costs.since(end)
         except Exception as error:
@@ -256,7 +254,7 @@ class TrainingObserver:
         if not self._is_training_thread(optimizer):
             return False
         begun = now()
-        self.work.interrupt(begun, self.state.steps)
+        self.work.drop()
         closed = self.state.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
             self.closed.close(closed)
@@ -310,7 +308,6 @@ class TrainingObserver:
 
     def _step_ended(self) -> None:
         self.state.steps_seen += 1
-        self.work.resume(now(), self.thread.observed)
         if self.state.marks is not None:
             self.state.marks.mark("p")
         if not self.counter.passes and not self.elsewhere.threads:
