@@ -118,4 +118,4 @@ def _cut_short(folder: Path, notes: Sequence[SessionNote]) -> list[SessionNote]:
 
 def _has_loader(view: TrainerView) -> bool:
     """Return True if the steps wait for a DataLoader other than the Loader."""
-    return bool(view.batch_production) and not view.batch_production[0].threads
+    return bool(view.batch_production)

@@ -226,10 +226,9 @@ class Case:
 def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: ScriptSources) -> Case | None:
     """Return the case of a session.
 
-    Returns None if no step was measured, no step waited for a DataLoader, or the loader is Headrace's own. For
-    Headrace's loaders, the findings state what to change.
+    Returns None if no step was measured, no step waited for a DataLoader, or the loader is Headrace's own.
     """
-    if view.budget is None or not view.batch_production or view.batch_production[0].threads:
+    if view.budget is None or not view.batch_production:
         return None
     return Case(session, diagnosis, view, view.batch_production[0], sources)
 

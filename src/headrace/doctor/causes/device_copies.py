@@ -28,7 +28,7 @@ def copy_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     copy = view.share(COPY)
     for making in view.awaited_production:
         loader = view.loader(making.loader)
-        if loader is None or making.threads or loader.facts.get("pin_memory") is not False or copy < WORTH:
+        if loader is None or loader.facts.get("pin_memory") is not False or copy < WORTH:
             continue
         if uses_gpu(session, view.trainer):
             file, line = loader.facts.get("file"), loader.facts.get("line")

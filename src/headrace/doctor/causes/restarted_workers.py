@@ -16,7 +16,7 @@ from headrace.doctor.simulate import setting
 
 def restart_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     for making in view.awaited_production:
-        if making.threads or not making.respawned or view.budget is None:
+        if not making.respawned or view.budget is None:
             continue
         waits = [one for one in view.waits if one.loader == making.loader]
         spent = sum(wait.parts.get(part, 0) for part in (START_UP, SHUT_DOWN) for wait in waits)

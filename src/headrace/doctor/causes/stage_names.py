@@ -29,8 +29,6 @@ NAMES = {
     "tokenise": "tokenisation",
     "getitem": "the dataset's own code",
     "collate": "collate",
-    "map": "the script's map function",
-    "python": "Python alongside the loader's threads",
     "serialise": "serialisation",
     "wait": "waiting for locks or other processes",
     "other": "time outside the stages",

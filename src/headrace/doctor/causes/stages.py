@@ -43,11 +43,10 @@ LOOK = {
     "getitem": "Look at the lines listed under the loader: time in the dataset's own code.",
     "collate": "Look at the collate function: the default one copies each sample once; padding to the longest and "
     "loops in Python cost more.",
-    "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
-    "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
     "wait": "Look at what the workers share: locks, connections, servers.",
     PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
-    UNKNOWN: "Look at the notes: workers that could not be observed.",
+    UNKNOWN: "Look at the notes: workers that could not be observed; a Loader of Headrace's says by its stats().limit "
+    "what it waits for.",
 }
 OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
 """Categories of stages in which a worker waits for shards, or for locks around shards."""

@@ -11,7 +11,6 @@ from headrace.doctor.causes.cause import all_causes
 from headrace.doctor.causes.cores import TAKEN
 from headrace.doctor.causes.loop_work import at_line, loop_verdict
 from headrace.doctor.causes.memory import COPY_ON_WRITE
-from headrace.doctor.causes.own_loader import KEEPS_UP
 from headrace.doctor.causes.processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
 from headrace.doctor.causes.stage_names import by_category, category, named, who
 from headrace.doctor.causes.stages import COSTLY_LINE
@@ -97,7 +96,7 @@ def statements(
     # A library newer than the probe: no figure shows what is missing.
     unknown = (note for note in session.notes if note.code == "not-known")
     yield from dict.fromkeys(Statement(note.code, note.text) for note in unknown)
-    yield from _found([one for one in findings if one.code in (COPY_ON_WRITE, KEEPS_UP, RANKS_APART)])
+    yield from _found([one for one in findings if one.code in (COPY_ON_WRITE, RANKS_APART)])
     if view is not None and view.budget is not None and view.wait_share is not None:
         yield from _noise(session, view, view.budget.mean_us)
         yield from _measured(session, view)
@@ -217,5 +216,5 @@ def _where(view: TrainerView, cause: str) -> str:
         return ""
     first = next(iter(view.batch_production), None)
     if first is not None and first.workers:
-        return f" in {counted(first.workers, first.makers)}"
+        return f" in {counted(first.workers, 'worker')}"
     return " in the training process, which has no workers"

@@ -35,7 +35,7 @@ def worker_findings(run: Run) -> Iterator[Finding]:
     if view is None or host is None or host.cores is None or (view.wait_share or 0.0) < BOUND:
         return
     for making in view.awaited_production:
-        if making.workers and not making.threads:
+        if making.workers:
             yield from _too_few_cores(view, making, host.cores)
             others = host.mean("cpu_cores_other") or 0.0
             # Threads that libraries start may use CPU time that is not counted for workers: cores may only seem free.

@@ -26,14 +26,7 @@ from headrace.doctor.measure.lower_bounds import (
     why_no_lower_bounds,
 )
 from headrace.doctor.measure.production import (
-    MAP,
-    PYTHON,
-    STORE,
-    TEXT,
-    FeedSums,
     batch_rows,
-    feed_sums,
-    own_name,
     tensors_of,
 )
 from headrace.doctor.measure.progress import IN_WORDS, DiagnosisPlan, options_for

@@ -107,15 +107,8 @@ class LoaderProduction:
     passes: int
     respawned: bool
     """True if each pass started new workers."""
-    threads: bool = False
-    """True if `workers` are threads of the trainer, in one of Headrace's own loaders."""
     item_samples: int = 1
     """Samples per dataset item: more than one if the dataset makes batches."""
-
-    @property
-    def makers(self) -> str:
-        """`worker` or `thread`."""
-        return "thread" if self.threads else "worker"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from statistics import fmean, median, quantiles, stdev
 
 from headrace.doctor.measure.batches import Join, busy_us
 from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitSplit
-from headrace.doctor.measure.production import batch_production, shares_of_feeds
+from headrace.doctor.measure.production import batch_production
 from headrace.doctor.measure.steps import (
     BACKWARD,
     COLLECTIVE,
@@ -173,7 +173,7 @@ class TrainerView:
             budget=step_budget(measured),
             waits=found,
             split=wait_split(measured, found),
-            causes=causes(trainer.pid, found, len(measured.steps), shares_of_feeds(measured)),
+            causes=causes(trainer.pid, found, len(measured.steps)),
             batch_production=_by_wait(batch_production(measured, join), measured, found),
             only=len({one.rank for one in session.trainers}) < 2,
         )

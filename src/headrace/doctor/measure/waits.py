@@ -8,7 +8,7 @@ or more, so unpickling waits for whatever the worker does meanwhile.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median, quantiles
 
@@ -202,14 +202,11 @@ def _held_up_from(trainer: Trainer, row: int, loader: LoaderFacts | None, finder
     return min([fetched, *(time for time in ready if time is not None)])
 
 
-def causes(
-    pid: int, found: Iterable[Wait], steps: int, feeds: Mapping[int, dict[str, float]] | None = None
-) -> WaitSplit:
+def causes(pid: int, found: Iterable[Wait], steps: int) -> WaitSplit:
     """Distribute the waits over their causes.
 
     Waits for a batch in production go to the stages of that batch, since slow batches are the ones waited for. If a
-    worker transferred it late, the cause is what the worker produced meanwhile. `feeds` has the shares of loaders that
-    do not record batches individually.
+    worker transferred it late, the cause is what the worker produced meanwhile.
     """
     totals: dict[str, float] = {}
     for wait in found:
@@ -219,7 +216,7 @@ def causes(
         making = sum(wait.parts.get(name, 0) for name in MAKING)
         for us, made in ((making, wait.made), (wait.held, wait.holder)):
             if us > 0:
-                for stage, share in _shares(made, (feeds or {}).get(wait.loader)).items():
+                for stage, share in _shares(made).items():
                     parts[stage] = parts.get(stage, 0.0) + us * share
         for name, part in parts.items():
             totals[name] = totals.get(name, 0) + part
@@ -227,13 +224,13 @@ def causes(
     return WaitSplit(pid, sorted(shared, key=lambda part: -part.us))
 
 
-def _shares(made: MadeBatch | None, feed: dict[str, float] | None) -> dict[str, float]:
+def _shares(made: MadeBatch | None) -> dict[str, float]:
     """Return the stages of a batch's production as shares; later work is a separate part of the wait.
 
     Without recorded production, no stage is charged.
     """
     if made is None:
-        return feed or {UNKNOWN: 1.0}
+        return {UNKNOWN: 1.0}
     stages = batch_stages(*made, serialise=False)
     whole = sum(wall for _, wall, _ in stages.values())
     return {stage: wall / whole for stage, (_, wall, _) in stages.items()} if whole > 0 else {REST: 1.0}

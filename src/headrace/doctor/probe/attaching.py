@@ -93,7 +93,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
         _hook("queue", own_loaders.install_queue, patches, training),
         _hook("headrace.device.prefetcher", own_loaders.install_prefetcher, patches, training),
         *(
-            _hook(module, own_loaders.install_own_loader, *names, probe.when_imported, *loaders, batches)
+            _hook(module, own_loaders.install_own_loader, *names, probe.when_imported, *loaders)
             for module, names in own_loaders.OWN_LOADERS.items()
         ),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),

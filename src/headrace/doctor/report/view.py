@@ -273,7 +273,7 @@ def _loaders(diagnosis: Diagnosis) -> Iterator[LoaderView]:
     for one in diagnosis.loaders_by_rank:
         where = [f"rank {ranks[one.trainer]}"] if len(ranks) > 1 and one.trainer in ranks else []
         where += [f"loader {one.loader}"] if len(diagnosis.batch_production) > max(len(ranks), 1) else []
-        who = counted(one.workers, one.makers) if one.workers else "No workers"
+        who = counted(one.workers, "worker") if one.workers else "No workers"
         again = " (new workers each time)" if one.respawned else ""
         yield LoaderView(
             title=f"{who} ({', '.join(where)})" if where else who,

@@ -206,10 +206,6 @@ class SavedLine(trainers.SavedCheckpoint, EvidenceLine, tag="saved", array_like=
     """Checkpoint that a run with `--check resume` wrote."""
 
 
-class FeedLine(trainers.LoaderFeed, EvidenceLine, tag="feed", array_like=True):
-    """Figures that a loader of Headrace reports every half second and at the end of a pass."""
-
-
 class LastLine(EvidenceLine, tag="last"):
     """The `next()` that found the end of a pass."""
 

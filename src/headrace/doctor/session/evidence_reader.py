@@ -162,7 +162,6 @@ class ProcessEvidence:
             windows=self._rows(trainers.MeasuredWindow, evidence.WindowLine),
             replays=trainers.ReplayedBatches.of(self._of(evidence.ReplayedLine)),
             drained=self._received(evidence.DrainedLine, shapes),
-            feeds=self._rows(trainers.LoaderFeed, evidence.FeedLine),
             digests=self._rows(trainers.BatchDigest, evidence.DigestLine),
             drawn=self._rows(trainers.DrawnBatch, evidence.DrawnLine),
             saved=self._rows(trainers.SavedCheckpoint, evidence.SavedLine),

@@ -226,15 +226,6 @@ class SavedCheckpoint(msgspec.Struct):
     """1 for a file, 0 for memory."""
 
 
-class LoaderFeed(msgspec.Struct):
-    """Figures of a loader of Headrace since the start of a pass."""
-
-    pass_: int
-    time: Time
-    facts: Facts
-    """`stats()` of the loader: batches, samples, threads, seconds of waits, and `stages`."""
-
-
 class Trainer(msgspec.Struct):
     """One process that trains: a rank."""
 
@@ -255,7 +246,6 @@ class Trainer(msgspec.Struct):
     windows: list[MeasuredWindow] = []
     replays: ReplayedBatches = msgspec.field(default_factory=ReplayedBatches)
     drained: ReceivedBatches = msgspec.field(default_factory=ReceivedBatches)
-    feeds: list[LoaderFeed] = []
     digests: list[BatchDigest] = []
     drawn: list[DrawnBatch] = []
     saved: list[SavedCheckpoint] = []

@@ -1,22 +1,20 @@
 """Hooks on Headrace's own loaders, and on threads that prefetch batches for the training thread.
 
-Nothing of Headrace is imported: its modules are hooked if a script has imported them, like any library. A Loader's core
-runs outside Python, so its own `stats()` are the evidence. What the threads of a ThreadDataLoader do is not observed.
+Nothing of Headrace is imported: its modules are hooked if a script has imported them, like any library. What the
+threads of a loader do is not observed: its `stats()` say it.
 """
 
 from __future__ import annotations
 
-import weakref
 from functools import partial
 from threading import get_ident
 from types import ModuleType
 from typing import Any, Callable
 
-from ..batch_production import BatchRecorder
 from ..patches import Function, Patches
-from ..training.state import ATTRIBUTE, MOST_ELSEWHERE, ObservedPass
+from ..training.state import MOST_ELSEWHERE
 from ..training.steps import FetchedBatch
-from ..training.training import TrainingObserver, now
+from ..training.training import TrainingObserver
 from .dataloader import LoaderHooks
 
 OWN_LOADERS = {
@@ -24,12 +22,6 @@ OWN_LOADERS = {
     "headrace.dropins.thread_loader.thread_dataloader": ("ThreadDataLoader", "ThreadLoaderIterator"),
 }
 """Headrace's own loaders and their iterators, by the module that defines them."""
-FEED_EVERY_NS = 500_000_000
-"""Interval between two readings of a loader's stats, which count from the start of its pass."""
-FIGURES = (
-    *("batches", "samples", "threads", "map_workers", "prefetch", "wall_s", "consumer_wait_s", "idle_s", "python_s"),
-    "copy_s",
-)
 CARRIED = "_headrace_carried"
 """Attribute of a queue that a fetching thread fills: the queued batches, by id of the queued object."""
 
@@ -40,7 +32,6 @@ def install_own_loader(
     when_imported: Callable[[str, Callable[[ModuleType], object]], None],
     patches: Patches,
     training: TrainingObserver,
-    batches: BatchRecorder,
     module: ModuleType,
 ) -> None:
     """Hook a loader and its iterator, by their names in the module, once torch is imported."""
@@ -50,55 +41,8 @@ def install_own_loader(
         hooks = LoaderHooks(training, iterators)
         patches.around(getattr(module, owner), "__iter__", hooks.iter)
         patches.around(iterators, "__next__", hooks.next)
-        patches.around(iterators, "__next__", _Feeds(training, batches).next)
 
     when_imported("torch", install)
-
-
-class _Feeds:
-    """Writer of the figures that loaders report of themselves."""
-
-    def __init__(self, training: TrainingObserver, batches: BatchRecorder) -> None:
-        self._training = training
-        self._due = 0
-        self._latest: Callable[[], Any] = lambda: None
-        guard = batches.guard
-        self._look, self._ends = guard(self._look_when_due), guard(self._look_at)
-        training.at_finish.append(guard(lambda: self._look_at(self._latest())))
-
-    def next(self, original: Function, iterator: Any) -> Any:
-        try:
-            return original(iterator)
-        except StopIteration:
-            self._ends(iterator)
-            raise
-        finally:
-            self._look(iterator)
-
-    def _look_when_due(self, iterator: Any) -> None:
-        begun = now()
-        if self._latest() is not iterator:
-            self._latest = weakref.ref(iterator)
-        elif begun < self._due:
-            return
-        self._due = begun + FEED_EVERY_NS
-        self._look_at(iterator)
-        self._training.costs.since(begun)
-
-    def _look_at(self, iterator: Any) -> None:
-        pass_: ObservedPass | None = getattr(iterator, ATTRIBUTE, None)
-        ask = getattr(iterator, "stats", None)
-        if pass_ is None or ask is None or pass_.training is not self._training:
-            return
-        stats = ask()
-        facts = {name: getattr(stats, name) for name in FIGURES}
-        facts["limit"] = stats.limit
-        facts["stages"] = {name: [stage.items, stage.busy_s] for name, stage in stats.stages.items()}
-        fetch = getattr(stats, "fetch", None)  # of files in an object store
-        if fetch is not None:
-            facts["fetch"] = fetch.totals()
-            facts["fetch_latency_s"] = {str(quantile): value for quantile, value in fetch.latency_s.items()}
-        self._training.evidence.write(("feed", pass_.number, self._training.clock.now_us(), facts))
 
 
 # Batches that a thread of the user's or of a library prefetches and passes to the training thread.
