@@ -281,8 +281,6 @@ def _machine(steps: int) -> Machine:
         "gpu0_sm_percent": 22.0,
         "gpu0_utilisation_percent": 64.0,
         "gpu0_memory_used_bytes": 12e9,
-        "gpu0_sm_clock_mhz": 1755.0,
-        "gpu0_slowed_by_heat": 0.0,
         "disk_nvme0n1_read_bytes_per_s": 210e6,
         "disk_nvme0n1_read_latency_us": 180.0,
         "disk_sda_read_bytes_per_s": 400.0,
@@ -290,11 +288,10 @@ def _machine(steps: int) -> Machine:
     facts = {
         "cores": 8,
         "cpu_model": "AMD EPYC 7713",
-        "container": "Docker",
         "memory_bytes": 64_000_000_000,
         "memory_limit_bytes": None,
         "shm_bytes": 8_000_000_000,
-        "gpus": {"gpu0": {"name": "NVIDIA H100", "memory_bytes": 80_000_000_000, "sm_clock_max_mhz": 1980}},
+        "gpus": {"gpu0": {"name": "NVIDIA H100", "memory_bytes": 80_000_000_000}},
     }
     return Machine(
         host="box",

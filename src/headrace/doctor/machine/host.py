@@ -73,7 +73,6 @@ class Cores:
         self._affinity: set[int] = set()
         with suppress(psutil.Error):
             self._affinity = set(psutil.Process(pid).cpu_affinity())
-        self._container = _container(pid, cgroups)
 
     def read(self) -> Readings:
         row = self._times()
@@ -93,7 +92,6 @@ class Cores:
             "cores_quota": quota,
             "cpu_model": model[1] if model else None,
             "kernel": platform.release(),
-            "container": self._container,
         }
 
     def _times(self) -> Readings:
@@ -111,20 +109,6 @@ class Cores:
         passed = self._rates.per_second("all", sum(sum(one[:8]) for one in times))
         rates = {name: self._rates.per_second(name, value) for name, value in seconds.items()}
         return {f"cpu_cores_{name}": rate if passed else None for name, rate in rates.items()}
-
-
-_CONTAINERS = {"kubepods": "Kubernetes", "docker": "Docker", "libpod": "Podman", "lxc": "LXC", "slurm": "Slurm"}
-"""Kinds of container by a part of their control group's path."""
-
-
-def _container(pid: int, cgroups: ControlGroups) -> str | None:
-    """Return the kind of container, or None if none is detected."""
-    if "gvisor" in (read_text("/proc/version") or "").lower():
-        return "gVisor"
-    path = f"{read_text(f'/proc/{pid}/cgroup') or ''} {cgroups.path or ''}"
-    by_path = next((name for part, name in _CONTAINERS.items() if part in path), None)
-    by_file = {"/run/.containerenv": "Podman", "/.dockerenv": "Docker"}
-    return by_path or next((name for file, name in by_file.items() if os.path.exists(file)), None)
 
 
 SHM = "/dev/shm"
@@ -244,13 +228,6 @@ def disk_of(device: str) -> str | None:
     return None
 
 
-HEAT = 0x08 | 0x20 | 0x40
-"""Reasons for lower clocks: hardware slowdown, and thermal slowdown by software and hardware."""
-POWER = 0x04 | 0x80
-"""Reasons for lower clocks: the power limit, and the power brake of the machine."""
-SM_CLOCK = 1
-
-
 def load_nvml() -> Any:
     import pynvml  # type: ignore[import-untyped]  # it has no annotations; its import takes 20 ms
 
@@ -274,13 +251,9 @@ class Gpus:
         for name, handle in self._each():
             memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
             utilisation = self._ask("nvmlDeviceGetUtilizationRates", handle)
-            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
             values = {
                 "utilisation_percent": None if utilisation is None else utilisation.gpu,
                 "memory_used_bytes": None if memory is None else memory.used,
-                "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", handle, SM_CLOCK),
-                "slowed_by_heat": None if reasons is None else float(bool(reasons & HEAT)),
-                "slowed_by_power": None if reasons is None else float(bool(reasons & POWER)),
             }
             row |= {f"{name}_{column}": value for column, value in values.items()}
         return row
@@ -299,7 +272,6 @@ class Gpus:
         return {
             "name": name.decode("utf-8", "replace") if isinstance(name, bytes) else name,  # bytes in older packages
             "memory_bytes": None if memory is None else memory.total,
-            "sm_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", handle, SM_CLOCK),
         }
 
     def _ask(self, function: str, *arguments: Any) -> Any:

@@ -85,8 +85,6 @@ STEPS_A_DOUBLING = 8
 """Latency classes per factor of two: quantiles are accurate to 9 %."""
 NAMED: ContextVar[str | None] = ContextVar("headrace_store", default=None)
 """Store that the current library call names; requests below it go to an endpoint that says less."""
-_AMAZON, _GOOGLE = ".amazonaws.com", "storage.googleapis.com"
-_AZURE, _HUB = (".blob.core.windows.net", ".dfs.core.windows.net"), ("huggingface.co", ".hf.co")
 
 
 class StoreReadCounts:
@@ -174,19 +172,4 @@ def place_of(url: Any) -> str:
         return OTHERS
     if "@" in parts.path or not host:  # a user name or password with a slash in it looks like a host
         return OTHERS
-    return named_host(parts.scheme or "http", host, parts.path)
-
-
-def named_host(scheme: str, host: str, path: str) -> str:
-    """Return the store at a host: the bucket for a cloud host."""
-    first = path.lstrip("/").partition("/")[0]
-    if host.endswith(_AMAZON):  # the bucket precedes the service's name, or is the first part of the path
-        bucket, found, _ = host[: -len(_AMAZON)].rpartition(".s3")
-        return f"s3://{bucket if found else first}"
-    if host.endswith(_GOOGLE):  # the same, or after `/b/`
-        parts = path.split("/")
-        inside = parts[parts.index("b") + 1] if "b" in parts[:-1] else first
-        return f"gs://{host[: -len(_GOOGLE)].rstrip('.') or inside}"
-    if host.endswith(_AZURE):
-        return f"az://{first}"
-    return "hf://" if host.endswith(_HUB) else f"{scheme}://{host}"
+    return f"{parts.scheme or 'http'}://{host}"

@@ -14,8 +14,6 @@ from headrace.doctor.quantities import counted, duration, number, percent, size,
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
 from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY, Trainer
 
-CLOCK_IS_LOW = 0.8
-"""Share of a GPU's maximum clock below which the clock is reported."""
 DISK_LEAST_BYTES_S = 1e6
 """Minimum read rate of a disk to report, in bytes per second."""
 LEAST_CORES = 0.05
@@ -91,7 +89,7 @@ def name_text(name: str) -> str:
 
 def machine_names(machine: Machine) -> list[str]:
     """Return the host, CPU and container names that are known."""
-    return [machine.host, *(str(machine.facts[name]) for name in ("cpu_model", "container") if machine.facts.get(name))]
+    return [machine.host, *([str(machine.facts["cpu_model"])] if machine.facts.get("cpu_model") else [])]
 
 
 def machine_lines(host: Host) -> Iterator[tuple[str, str]]:
@@ -137,12 +135,6 @@ def _gpu(host: Host, name: str, facts: dict[str, Any]) -> Iterator[str]:
     yield str(facts.get("name") or "")
     yield f"GPU-Util {_of_hundred(host.mean(f'{name}_utilisation_percent'))} (some kernel ran at all)"
     yield f"memory {sizes(host.peak(f'{name}_memory_used_bytes'), facts.get('memory_bytes'))}"
-    mhz, most_mhz = host.mean(f"{name}_sm_clock_mhz"), facts.get("sm_clock_max_mhz")
-    if mhz is not None and most_mhz is not None and mhz < CLOCK_IS_LOW * most_mhz:
-        yield f"clock {number(mhz)} of {number(most_mhz)} MHz"
-    for cause in ("heat", "power"):
-        if slowed := host.mean(f"{name}_slowed_by_{cause}"):
-            yield f"slowed by {cause} {percent(slowed)} of the time"
 
 
 def _disks(host: Host) -> Iterator[str]:

@@ -72,7 +72,7 @@ class StoreReads(msgspec.Struct):
     """Requests to one store during batch production."""
 
     place: str
-    """`s3://bucket`, `gs://bucket`, `az://container`, `hf://`, or a web server's host; never a key, query or user."""
+    """`s3://bucket`, or a web server's host; never a key, query or user."""
     requests: int
     failed: int
     """Requests answered by a status of 400 or more."""
