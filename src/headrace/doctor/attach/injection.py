@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import takewhile
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
-from headrace.doctor.attach.process_tree import Descendants, command_line, mapped_files, process_environment
+from headrace.doctor.attach.process_tree import Descendants, command_line, mapped_files
 from headrace.doctor.probe import ProbeSettings
 from headrace.doctor.session.model import UnreachedProcess
 
@@ -35,7 +33,10 @@ _TRACKER_ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 _SERVER_IDS = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")
 """Ids that are only valid on their server."""
 TORCH = "libtorch_python"
-OLDEST = (3, 9)
+NO_SITE = (
+    "its Python ran no sitecustomize of ours: an option -I, -E or -S, an environment or PYTHONPATH without it, or a "
+    "Python before 3.9"
+)
 MOST_SECONDS_BETWEEN = 16.0
 
 
@@ -94,42 +95,14 @@ class UnreachedWatch:
                 self._judge(pid)
 
     def _judge(self, pid: int) -> None:
-        maps = mapped_files(pid)
         arguments = command_line(pid)
-        if TORCH not in maps or not arguments:
+        if TORCH not in mapped_files(pid) or not arguments:
             return
-        why = self._why(pid, arguments, maps)
-        if why is None and tuple(arguments) in self._reached_commands:
+        failed = self._evidence / f"failed-{pid}.txt"
+        if tuple(arguments) in self._reached_commands and not failed.exists():
             self.reached.add(pid)
-        else:
-            why = why or "for no reason that can be seen from outside"
-            self.missed[pid] = UnreachedProcess(pid, shlex.join(arguments), why)
-
-    def _why(self, pid: int, arguments: list[str], maps: str) -> str | None:
-        environment = process_environment(pid)
-        option = ignoring_option(arguments)
-        if option is not None:
-            return f"it was started with -{option}, so that Python runs no sitecustomize of ours"
-        version = re.search(rf"/python(\d)\.(\d+)/\S*{TORCH}", maps)  # the folder that torch was loaded from
-        if version is not None and (int(version[1]), int(version[2])) < OLDEST:
-            return f"its Python {version[1]}.{version[2]} is older than {OLDEST[0]}.{OLDEST[1]}"
-        if environment is None:
-            return "its environment cannot be read"
-        if FOLDER_VARIABLE not in environment:
-            return f"its environment was scrubbed: {FOLDER_VARIABLE} is not set"
-        if str(SITE_FOLDER) not in environment.get("PYTHONPATH", "").split(os.pathsep):
-            return "its PYTHONPATH was replaced by one without the probe's folder"
-        try:
-            text = (self._evidence / f"failed-{pid}.txt").read_text(errors="replace")
-        except OSError:
-            return None
-        return f"its probe failed to start: {text.strip().splitlines()[-1]}"
-
-
-def ignoring_option(arguments: list[str]) -> str | None:
-    """Return the first of -I, -E and -S among the options before a script, -c or -m; None without any."""
-    for argument in takewhile(lambda one: one[:1] == "-" and one not in ("-", "--"), arguments[1:]):
-        found = re.match(r"-[^-cmWX]*?([IEScmWX])", argument)
-        if found is not None:
-            return found[1] if found[1] in "IES" else None
-    return None
+            return
+        why = NO_SITE
+        with suppress(OSError):
+            why = f"its probe failed to start: {failed.read_text(errors='replace').strip().splitlines()[-1]}"
+        self.missed[pid] = UnreachedProcess(pid, shlex.join(arguments), why)

@@ -65,12 +65,6 @@ def command_line(pid: int) -> list[str]:
     return (_read_proc(pid, "cmdline") or "").split("\0")[:-1]
 
 
-def process_environment(pid: int) -> dict[str, str] | None:
-    """Return the initial environment of a process, or None if this user may not read it."""
-    text = _read_proc(pid, "environ")
-    return None if text is None else dict(pair.partition("=")[::2] for pair in text.split("\0") if "=" in pair)
-
-
 def mapped_files(pid: int) -> str:
     """Return the text of a process's memory map, or nothing if it has ended or may not be read."""
     return _read_proc(pid, "maps") or ""
