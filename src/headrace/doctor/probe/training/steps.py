@@ -8,7 +8,6 @@ of the next step (gradient accumulation). Without a loader, a step ends where an
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -101,7 +100,7 @@ class StepTimeline:
         self._most_gets = most_gets
         self._open: list[tuple[str, int]] = []
         self._optimizers: set[Any] = set()
-        self._fed: Counter[int | None] = Counter()
+        self._fed: dict[int | None, int] = {}
         """Batches of closed steps, by loader."""
         self._has_loop = True
         """False once more optimizers stepped on one batch than a loop over a loader can mean."""
@@ -189,10 +188,11 @@ class StepTimeline:
             self._open.clear()
         if self._open or self.step is None or self.step.end is None:
             return None
-        gets = self.step.gets
-        is_new = loader is not None and all(batch.loader != loader for batch in gets)
-        is_further = is_new and loader in self._fed and loader != max(self._fed, key=self._fed.__getitem__)
-        return None if gets and is_further else self.finish()
+        return None if len(self._fed) > 1 and self._is_further(loader, self.step.gets) else self.finish()
+
+    def _is_further(self, loader: int | None, gets: Sequence[FetchedBatch]) -> bool:
+        is_known = loader is not None and loader in self._fed and loader != max(self._fed, key=self._fed.__getitem__)
+        return is_known and bool(gets) and all(batch.loader != loader for batch in gets)
 
     def optimizer_begins(self, optimizer: Any, start: int) -> OptimizerStep | None:
         """Return the step that has ended, if any: without a batch, it has if this optimizer steps again."""
@@ -251,9 +251,11 @@ class StepTimeline:
             step.gets = [batch for batch in step.gets if batch.start < end]
         self._separate_evaluations(step, end)
         self.updates = step.updates
-        feeding = [batch.loader for batch in step.gets if batch.pass_ not in step.evaluated]
-        self.gets = len(feeding)
-        self._fed.update(feeding)
+        self.gets = 0
+        for batch in step.gets:
+            if batch.pass_ not in step.evaluated:
+                self.gets += 1
+                self._fed[batch.loader] = self._fed.get(batch.loader, 0) + 1
         self._optimizers = set()
         following.spans = [span for span in step.spans if span[1] >= end]
         following.work = [span for span in step.work if span[1] >= end]
@@ -276,9 +278,9 @@ class StepTimeline:
                 return
 
     def _separate_evaluations(self, step: OptimizerStep, end: int) -> None:
-        events = self._events
-        self._events = [event for event in events if event.start >= end]
-        if self._events:
+        events, self._events = self._events, []
+        if events and events[-1].start >= end:
+            self._events = [event for event in events if event.start >= end]
             events = [event for event in events if event.start < end]
         if not events:
             return
