@@ -224,7 +224,7 @@ def _prove(
     attempts = remedy_attempts(prescription, prover)
     _or_none(lambda: prover.prove(attempts), "remedies were not all tried: that failed", progress)
     session.proofs = [one for one in prover.proofs if one.remedies]
-    session.control = next((one for one in prover.proofs if not one.remedies), None)
+    session.controls = [one for one in prover.proofs if not one.remedies]
 
 
 def _put_out(outputs: Outputs, reported: Reported) -> float | None:

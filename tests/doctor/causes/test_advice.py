@@ -145,6 +145,7 @@ def test_without_workers_the_gap_is_the_wait() -> None:
 def test_a_proof_that_is_shorter_than_cached_batches_withdraws_that_bound() -> None:
     session = with_replay(made(SLOW), 8_680)
     session.proofs = [Proof(["workers"], {}, "measured", steps=[4_980] * 40, samples="same")]
+    session.controls = [Proof([], {}, "measured", steps=[10_500] * 40)]
     found = prescribed(session)
     assert found.lower_bounds is not None
     assert (found.lower_bounds.replay_us, found.lower_bounds.load_us) == (None, None)
@@ -161,11 +162,11 @@ def test_no_remedy_rests_on_fewer_than_ten_steps() -> None:
 
 def test_noise_stands_in_the_verdict() -> None:
     session = made(SLOW, columns={"cpu_cores_other": 4.0})
-    session.control = Proof([], {}, "measured", steps=[14_000] * 30)
+    session.controls = [Proof([], {}, "measured", steps=[14_000] * 30)]
     (noise,) = [one for one in diagnose(session).statements if one.code == "noise"]
     assert quantities(noise.text) == ["50 %", "1.43 ×"]
     quiet = made(SLOW, columns={"cpu_cores_other": 0.4})
-    quiet.control = Proof([], {}, "measured", steps=[10_500] * 30)
+    quiet.controls = [Proof([], {}, "measured", steps=[10_500] * 30)]
     assert "noise" not in codes(diagnose(quiet))
 
 

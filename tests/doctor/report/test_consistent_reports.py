@@ -78,7 +78,7 @@ def made_at_random(seed: int) -> Session:
     if rng.random() < 0.7:
         session = replayed(session, max(int(step_us * rng.uniform(0.1, 1.1)), 10))
     session.proofs = list(proofs(rng, step_us))
-    session.control = Proof([], {}, "measured", steps=[int(step_us)] * 40, others_cores=0.1)
+    session.controls = [Proof([], {}, "measured", steps=[int(step_us)] * 40, others_cores=0.1)]
     return session
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from headrace.doctor.measure import LEAST_GAIN, interval, is_gain
+from headrace.doctor.quantities import times
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.simulate import Prediction
 
+SURPLUS = 0.05
+"""Share of a step by which a proof may exceed what its cause's share allows. Two runs of a script differ by as much."""
 DISTURBING = 0.3
 """Change in the cores used by other programs that alone makes steps longer or shorter."""
 
@@ -29,7 +33,9 @@ class ProofOutcome:
     speedup: float | None
     samples: str | None
     recommended: bool
-    """False if the remedy broke the run, changed its samples, or gained nothing."""
+    """False if the remedy broke the run, changed its samples, or gained nothing, and if the proof is unclear."""
+    unclear: str = ""
+    """Reason that the steps prove nothing, whatever they gain: no control run, or more than the cause's share."""
     disturbed_by: float | None = None
     """Additional cores that other programs used compared with the measured run, negative for fewer; None if the
     difference is too small to prevent a comparison."""
@@ -44,7 +50,7 @@ class ProofOutcome:
     @property
     def is_refused(self) -> bool:
         """True if the proof refuted the remedy. After an undecided proof, the remedy stays as predicted."""
-        is_disturbed = self.disturbed_by is not None and self.disturbed_by > 0
+        is_disturbed = bool(self.unclear) or (self.disturbed_by is not None and self.disturbed_by > 0)
         return self.is_faulty or (self._misses and not self.recommended and not is_disturbed)
 
     @property
@@ -69,23 +75,35 @@ class ProofOutcome:
 def outcomes(
     proofs: Sequence[Proof],
     predict: Callable[[list[str]], Prediction | None],
-    before_us: Sequence[float],
-    others_cores: float | None = None,
+    left_share: Callable[[list[str]], float],
+    measured_us: float,
+    controls: Sequence[Proof],
 ) -> list[ProofOutcome]:
-    """Judge each proof in order: gain against the shorter run without remedies, harm against the longer.
+    """Judge each proof in order: gain against the shortest run without remedies, harm against the longest.
+
+    A gain within the spread of the control runs is none, and without a control run nothing is proved.
 
     Args:
         proofs: Proofs of one session.
         predict: Function that predicts the remedies with the given codes together.
-        before_us: Mean steps of the runs without any remedy.
-        others_cores: Cores that other programs used in the last of these runs.
+        left_share: Function that returns the share of a step that these remedies must leave.
+        measured_us: Mean step of the measured run.
+        controls: Runs without any remedy that alternated with the proofs.
     """
     found = []
+    before_us = [measured_us, *(fmean(one.steps) for one in controls)]
     shorter_us, longer_us = min(before_us), max(before_us)
+    known = [one.others_cores for one in controls if one.others_cores is not None]
+    others_cores = fmean(known) if known else None
     for proof in proofs:
         measured = proof.steps if proof.why == "measured" else []
         mean, low, high = interval(measured) if measured else (None, None, None)
         more = None if proof.others_cores is None or others_cores is None else proof.others_cores - others_cores
+        is_gained = bool(measured) and is_gain(measured, shorter_us) and proof.samples != "different"
+        unclear = "" if controls or not measured else "no control run"
+        left = left_share(proof.remedies)
+        if is_gained and high is not None and high < (1 - SURPLUS) * left * shorter_us:
+            unclear = f"its cause's share of a step allows {times(1 / left)}"
         one = ProofOutcome(
             remedies=proof.remedies,
             predicted=predict(proof.remedies),
@@ -96,7 +114,8 @@ def outcomes(
             high_us=high,
             speedup=None if mean is None else shorter_us / mean,
             samples=proof.samples,
-            recommended=bool(measured) and is_gain(measured, shorter_us) and proof.samples != "different",
+            recommended=is_gained and not unclear,
+            unclear=unclear,
             disturbed_by=more if measured and more is not None and abs(more) >= DISTURBING else None,
             is_slower=low is not None and mean is not None and low > longer_us and mean > longer_us * (1 + LEAST_GAIN),
         )

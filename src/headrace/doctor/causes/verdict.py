@@ -38,7 +38,7 @@ WORTH_NAMING = 0.1
 LINE = 0.15
 """Minimum share of a step of a costly line for the verdict to name it."""
 DIFFER = 1.15
-"""Reporting threshold: ratio of the mean steps of two runs of the same command."""
+"""Reporting threshold: ratio of the mean steps of runs of the same command."""
 MOST_CHARACTERS = 300
 """Maximum length of the command's last line."""
 MOST_WORDS, OF_SPEED = 25, 6
@@ -173,7 +173,7 @@ def _measured(session: Session, view: TrainerView) -> Iterator[Statement]:
 
 
 def _noise(session: Session, view: TrainerView, step_us: float) -> Iterator[Statement]:
-    """Yield the noise of the figures: other programs on the cores, and the spread of two unchanged runs.
+    """Yield the noise of the figures: other programs on the cores, and the spread of unchanged runs.
 
     Other programs count from the share at which they alone change the duration of a step.
     """
@@ -181,10 +181,9 @@ def _noise(session: Session, view: TrainerView, step_us: float) -> Iterator[Stat
     others = None if host is None else host.mean("cpu_cores_other")
     if host is not None and host.cores is not None and others is not None and others >= TAKEN * host.cores:
         noise.append(f"other programs used {percent(min(others / host.cores, 1.0))} of the machine")
-    if session.control is not None and session.control.steps:
-        both = sorted([step_us, fmean(session.control.steps)])
-        if both[1] >= DIFFER * both[0]:
-            noise.append(f"two runs without changes differ by {times(both[1] / both[0])}")
+    means = [step_us, *(fmean(one.steps) for one in session.controls if one.steps)]
+    if max(means) >= DIFFER * min(means):
+        noise.append(f"runs without changes differ by {times(max(means) / min(means))}")
     if noise:
         yield Statement("noise", f"Figures are noisy: {'; '.join(noise)}.")
 

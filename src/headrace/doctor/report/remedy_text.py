@@ -64,7 +64,7 @@ def proved(outcome: ProofOutcome) -> str:
     if outcome.why != MEASURED:
         last = outcome.detail.rstrip().splitlines()[-1:]
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
-    text = f"{'within noise:' if outcome.is_undecided else 'proved'} {duration(outcome.step_us)}"
+    text = f"{'unclear:' if outcome.is_undecided else 'proved'} {duration(outcome.step_us)}"
     if outcome.speedup is not None:
         text += f", {times(outcome.speedup)}"
     if outcome.disturbed_by is not None:
@@ -76,7 +76,7 @@ def proved(outcome: ProofOutcome) -> str:
         return f"not recommended, since the samples differed: {text}"
     if outcome.is_undecided:
         between = interval(outcome.low_us, outcome.high_us)
-        return f"{text} ({between})" if between else text
+        return text + (f" ({between})" if between else "") + (f"; {outcome.unclear}" if outcome.unclear else "")
     if outcome.is_slower:
         return text.replace("proved", "proved slower:", 1)
     return f"no certain gain: {text}"
