@@ -172,7 +172,7 @@ def test_memory_that_is_not_pinned_is_told_where_a_gpu_copies_from_it(tmp_path):
     found = finding(diagnose(session), "pin-memory")
     assert found is not None
     assert quantities(found.text) == ["20 %"]
-    assert "train.py:12" in found.evidence
+    assert "train.py:9" in found.evidence
     session.trainers[0].loaders[0].facts["pin_memory"] = True
     assert finding(diagnose(session), "pin-memory") is None
 

@@ -38,7 +38,7 @@ def order_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose a longer queue of batches ahead of the training thread."""
-    if not case.workers:
+    if not case.workers or part_of_wait(case.view, HELD_UP) is None:
         return None
     now = max(1, case.recorded.setup.prefetch if case.recorded is not None else 1)
     free = case.free_shared_bytes
@@ -53,7 +53,8 @@ def prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
     return kind.titled(f"{factor} batches ahead for each worker in place of {now}").tried(
         case,
         setting(prefetch=factor),
-        why=f"Single slow batches hold up the others: {counted(case.workers * now, 'batch')} ahead do not bridge them.",
+        why=f"Single slow batches hold up those made after them: {counted(now, 'batch')} ahead for each worker do not "
+        "bridge them.",
         confidence=MEDIUM,
         prediction=tries[factor],
         costs=[f"{size(one * (factor / now - 1))} of shared memory for the batches that wait" for one in known],

@@ -56,7 +56,10 @@ def too_many_threads(host: Host) -> Finding | None:
         for one in host.trainers
     ]
     cores = host.cores
-    if cores is None or each is None or max([each, *own]) <= 1 or host.workers * each + sum(own) <= cores:
+    # Workers with one thread each are no pools that a setting could shrink.
+    if cores is None or each is None or (each <= 1 and sum(own) <= cores):
+        return None
+    if max([each, *own]) <= 1 or host.workers * each + sum(own) <= cores:
         return None
     waited = _own_waiting(host)
     if waited is not None and waited < CONTENDED:

@@ -16,7 +16,7 @@ from headrace.doctor.simulate import factor, scaled
 ASSUMED = (0.3, 1.0)
 WORTH_A_COPY = 1.2
 """Minimum speedup that justifies a cache's memory and the risk of a stale copy."""
-LOADING = ("read", "remote", "lookup", "scan", "decode")
+LOADING = ("read", "remote", "lookup", "scan", "decode", "parse")
 """Categories of stages with a result that depends only on the file."""
 
 

@@ -31,8 +31,7 @@ def copy_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         if loader is None or making.threads or loader.facts.get("pin_memory") is not False or copy < WORTH:
             continue
         if uses_gpu(session, view.trainer):
-            file, line = loader.facts.get("file"), loader.facts.get("line")
-            place = f"{file}:{line}" if file is not None else f"loader {loader.number}"
+            place = loader.facts.get("made") or f"loader {loader.number}"
             yield Finding(
                 "pin-memory",
                 copy,

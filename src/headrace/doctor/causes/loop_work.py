@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from headrace.doctor.causes.case import MEDIUM, WORTH, Case
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, of_steps
@@ -12,12 +13,10 @@ from headrace.doctor.causes.stage_names import place_words
 from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
-    OBSERVE,
     UNSEEN,
     WAIT,
     Finding,
     TrainerView,
-    window,
 )
 from headrace.doctor.quantities import duration, number, percent
 from headrace.doctor.session.model import Session
@@ -132,7 +131,7 @@ def _call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     if share < WORTH or view.budget is None:
         return
     first, unit, waits = found[0], view.training.unit, any(one.waits for one in found)
-    takes = f"takes {percent(us / view.budget.mean_us)} of each {unit}"
+    takes = f"takes {percent(min(us / view.budget.mean_us, 1.0))} of each {unit}"
     bound = f"waits for the device; that costs up to {percent(share)} of each {unit}" if waits else takes
     most = "most" if first.us >= us / 2 else percent(first.us / us)
     yield Finding(
@@ -147,16 +146,13 @@ def _call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
     """Return the reads of tensors in a mean step by callee and line, slowest first.
 
-    The calls come from the watched steps within the observed window, or from all watched steps if there are none.
+    The calls come from the watched steps since the first measured one, within the observed window if there is one.
     """
     trainer, steps = view.trainer, view.training.steps
     processes = [one for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)]
     told = [one for process in processes for one in process.facts.get("calls", ())]
-    observed = window(trainer, OBSERVE)
-    since = steps[0].start if steps else 0
-    until = max([*trainer.steps.end, 0]) if observed is None else observed.end
-    within = [one for one in told if since < one["time"] and one["time"] <= until]
-    chosen = within or told
+    since, until = steps[0].start if steps else inf, view.training.until
+    chosen = [one for one in told if since < one["time"] <= until]
     count = sum(one["steps"] for one in chosen)
     sums: dict[tuple[str, str | None, bool], tuple[int, int]] = {}
     for one in chosen:

@@ -61,14 +61,13 @@ def no_workers(session: Session, view: TrainerView) -> Iterator[Finding]:
 def _too_few_cores(view: TrainerView, making: LoaderProduction, cores: float) -> Iterator[Finding]:
     demand = view.demanded_cores(making)
     if demand is not None and demand > cores:
-        helps = "will not help" if making.cores > IDLE * cores else "help up to that only"
         yield Finding(
             "cores",
             view.wait_share or 0.0,
-            f"{demand_text(demand, cores)}: more workers {helps}.",
+            f"{demand_text(demand, cores)}.",
             f"{counted(making.workers, 'worker')} used {making.cores:.1f} cores, each busy {percent(making.busy)} of "
             "the time",
-            "Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
+            "Look at the stages that use most CPU: less work a sample, or more cores.",
         )
 
 
@@ -79,7 +78,7 @@ def _too_few_workers(view: TrainerView, making: LoaderProduction, cores: float) 
         view.wait_share or 0.0,
         f"The loader's {counted(making.workers, 'worker')} {rest} {making.cores:.1f} of {cores:g} cores.",
         f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
-        "Look at num_workers: there are cores left for more.",
+        "Look at num_workers: the other cores are idle.",
     )
 
 

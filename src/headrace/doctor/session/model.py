@@ -26,6 +26,8 @@ class GarbageCollections(msgspec.Struct):
     spent: int
     """Duration of all together."""
     longest: int
+    since: Time | None = None
+    """Start of the first."""
 
 
 class ProbedProcess(msgspec.Struct):

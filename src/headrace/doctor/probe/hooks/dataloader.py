@@ -24,6 +24,8 @@ from .batch_making import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence file that describes it, and its number there."""
+_MADE = "_headrace_made"
+"""Attribute of a DataLoader: file and line of its construction."""
 _LOADER = "_headrace_owner"
 """Attribute of an iterator: its DataLoader, so that the loader stays alive."""
 _PROBES_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -36,6 +38,7 @@ def install_dataloader(patches: Patches, training: TrainingObserver, dataloader:
         patches.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
         return
     hooks = LoaderHooks(training, iterators)
+    patches.hook_around(dataloader, "DataLoader.__init__", _made, "where its loaders are made was")
     patches.hook_around(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     own_way = "loaders that iterate in their own way were"
     patches.hook_around(dataloader, "DataLoader._get_iterator", hooks.get_iterator, own_way)
@@ -53,6 +56,13 @@ def install_stateful(patches: Patches, training: TrainingObserver, stateful: Mod
     hooks = LoaderHooks(training, iterators)
     patches.hook_around(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     hook_iterator(patches, stateful, "_StatefulMultiProcessingDataLoaderIter")
+
+
+def _made(original: Function, loader: Any, *args: Any, **kwargs: Any) -> None:
+    """Make a DataLoader, and remember the line of the user's that does."""
+    file, line = call_site()
+    object.__setattr__(loader, _MADE, f"{file}:{line}")
+    original(loader, *args, **kwargs)
 
 
 class LoaderHooks:
@@ -236,7 +246,7 @@ class LoaderHooks:
         try:
             file, line = call_site()
             facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
-            facts.update(file=file, line=line)
+            facts.update(file=file, line=line, made=getattr(loader, _MADE, None))
             if not _is_headraces(loader):
                 facts["described"] = described_loader(loader, _wrapper_of(loader))
         except Exception as error:

@@ -218,6 +218,7 @@ _COLOURS = {
     "remote": "brown",
     "decode": "blue",
     "transform": "sky",
+    "parse": "olive",
     "tokenise": "teal",
     "collate": "olive",
     "serialise": "brown",

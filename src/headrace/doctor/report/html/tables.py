@@ -112,15 +112,14 @@ def shortened(place: str) -> str:
 
 
 def settings_rows(loaders: Sequence[LoaderFacts]) -> list[list[str]]:
-    """Return each argument with its value for every loader, and where the loader is iterated."""
+    """Return each argument with its value for every loader, and where the loader is made."""
     values = {name: [one.facts.get(name) for one in loaders] for name in LOADER_FACTS}
     rows = [
         [name, *(ABSENT if value is None else str(value) for value in of_name)]
         for name, of_name in values.items()
         if name == "dataset" or any(value is not None for value in of_name)
     ]
-    places = [f"{one.facts['file']}:{one.facts.get('line')}" if one.facts.get("file") else ABSENT for one in loaders]
-    return [*rows, ["iterated at", *places]]
+    return [*rows, ["made at", *(str(one.facts.get("made") or ABSENT) for one in loaders)]]
 
 
 def diff_lines(diff: str) -> Iterator[tuple[str, str]]:
