@@ -13,8 +13,10 @@ from headrace.doctor.causes.loop_work import at_line, loop_verdict
 from headrace.doctor.causes.memory import COPY_ON_WRITE
 from headrace.doctor.causes.own_loader import KEEPS_UP
 from headrace.doctor.causes.processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
+from headrace.doctor.causes.shared_handles import SHARED_HANDLE
 from headrace.doctor.causes.stage_names import by_category, category, named, who
 from headrace.doctor.causes.stages import COSTLY_LINE
+from headrace.doctor.causes.start_up import SLOW_START
 from headrace.doctor.causes.uneven_ranks import RANKS_APART
 from headrace.doctor.measure import (
     BOUND,
@@ -97,7 +99,9 @@ def statements(
     # A library newer than the probe: no figure shows what is missing.
     unknown = (note for note in session.notes if note.code == "not-known")
     yield from dict.fromkeys(Statement(note.code, note.text) for note in unknown)
-    yield from _found([one for one in findings if one.code in (COPY_ON_WRITE, KEEPS_UP, RANKS_APART)])
+    yield from _found(
+        [one for one in findings if one.code in (SHARED_HANDLE, SLOW_START, COPY_ON_WRITE, KEEPS_UP, RANKS_APART)]
+    )
     if view is not None and view.budget is not None and view.wait_share is not None:
         yield from _noise(session, view, view.budget.mean_us)
         yield from _measured(session, view)

@@ -262,4 +262,6 @@ class Trainer(msgspec.Struct):
     drawn: list[DrawnBatch] = []
     saved: list[SavedCheckpoint] = []
     lines: list[SourceLine] = []
+    before: list[SourceLine] = []
+    """Lines of the program's start."""
     """Stack samples of the training thread's work on batches before the model had them, heaviest first."""

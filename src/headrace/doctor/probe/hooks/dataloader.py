@@ -6,7 +6,8 @@ import functools
 import os
 import sys
 import weakref
-from threading import current_thread, get_ident
+from multiprocessing import parent_process
+from threading import current_thread, get_ident, main_thread
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
@@ -44,6 +45,8 @@ def install_dataloader(patches: Patches, training: TrainingObserver, dataloader:
     patches.hook_around(dataloader, "DataLoader._get_iterator", hooks.get_iterator, own_way)
     patches.hook_around(dataloader, "_BaseDataLoaderIter.__next__", hooks.next, UNSEEN_BATCHES)
     hook_queues(patches, training, dataloader)
+    if get_ident() == main_thread().ident and parent_process() is None:  # no worker
+        training.work.starts(get_ident())
 
 
 def install_stateful(patches: Patches, training: TrainingObserver, stateful: ModuleType) -> None:
