@@ -36,7 +36,7 @@ from headrace.doctor.measure.production import (
     own_name,
     tensors_of,
 )
-from headrace.doctor.measure.progress import IN_WORDS, STARTED_AGAIN_S, DiagnosisPlan, about, options_for
+from headrace.doctor.measure.progress import STARTED_AGAIN_S, DiagnosisPlan, about, options_for
 from headrace.doctor.measure.ranks import RanksTogether, is_late, rank_views, ranks_together, stalls_of_peers_us
 from headrace.doctor.measure.steps import (
     BACKWARD,

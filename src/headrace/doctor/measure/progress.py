@@ -1,4 +1,4 @@
-"""Expected time of a diagnosis, and names of its phases."""
+"""Expected time of a diagnosis."""
 
 from __future__ import annotations
 
@@ -7,15 +7,6 @@ from dataclasses import dataclass
 from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings, observed_steps, replayed_steps
 from headrace.doctor.quantities import counted, duration
 
-IN_WORDS = {
-    "read": "reading what was measured",
-    "look": "explaining its samples",
-    "survey": "looking at the files",
-    "diagnose": "diagnosing",
-    "trial": "trying Headrace's Loader",
-    "prescribe": "simulating remedies",
-    "prove": "proving remedies",
-}
 USUAL_WARMUP = 10
 """Usual warm-up when the probe chooses it: the queue of two workers, and the settling steps."""
 USUAL_STEP_S = 0.1
