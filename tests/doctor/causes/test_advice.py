@@ -74,7 +74,7 @@ def test_a_refused_proof_says_what_it_proved(step_us: float, figures: list[str])
     outcome = replace(proof("indexed-tar", step_us, recommended=False), is_slower=step_us > 1.1 * BASELINE_US)
     assert quantities(proved(outcome)) == figures
     assert ("slower" in proved(outcome)) == outcome.is_slower
-    busy = replace(outcome, disturbed_by=0.5)
+    busy = replace(outcome, spread=9.0, is_slower=False)
     assert (outcome.is_refused, busy.is_refused, busy.is_undecided) == (True, False, True)
     assert order([remedy("indexed-tar", 40_000), remedy("workers", 60_000)], busy)[0] == "indexed-tar"
 
@@ -88,7 +88,7 @@ def test_the_first_remedy_is_named_by_its_proof_even_where_that_is_longer_than_w
 
     assert named(proof("loader", 80_000)) == ("Loader", "80.0 ms")
     assert named(proof("workers", 80_000)) == ("Workers", "80.0 ms")
-    undecided = replace(proof("loader", 80_000, recommended=False), disturbed_by=0.5)
+    undecided = replace(proof("loader", 80_000, recommended=False), unclear="no control run")
     assert named(undecided) == ("Loader", "40.0 ms")
 
 

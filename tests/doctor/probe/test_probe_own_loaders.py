@@ -103,7 +103,7 @@ def test_a_loader_says_itself_which_stage_limits(tmp_path: Path, photos: Path) -
     assert (making.threads, making.workers) == (True, 2)
     assert {stage.label for stage in making.stages} == {"headrace.Loader"}
     assert "not seen" not in said(diagnosis)
-    assert "headrace.Loader's 2 threads" in said(diagnosis)
+    assert "its 2 threads" in said(diagnosis)
     assert "hook-off" not in notes(tmp_path)
 
 

@@ -61,8 +61,7 @@ def proofs(rng: np.random.Generator, step_us: float) -> Iterator[Proof]:
         mean, spread = step_us * rng.uniform(0.15, 1.4), rng.uniform(0, 0.8)
         steps = (mean * rng.uniform(1 - spread, 1 + spread, int(rng.choice([1, 12, 40])))).astype(int).tolist()
         samples = str(rng.choice(["same", "set", "different"], p=[0.6, 0.3, 0.1]))
-        others = float(rng.choice([0.1, 1.5]))
-        yield Proof(several, {}, why, steps=steps if why == "measured" else [], samples=samples, others_cores=others)
+        yield Proof(several, {}, why, steps=steps if why == "measured" else [], samples=samples)
 
 
 def made_at_random(seed: int) -> Session:
@@ -84,7 +83,7 @@ def made_at_random(seed: int) -> Session:
         session = replayed(session, max(int(step_us * rng.uniform(0.1, 1.1)), 10))
     session.proofs = list(proofs(rng, step_us))
     means = step_us * rng.uniform(0.9, 1.2, int(rng.choice([0, 1, 3], p=[0.2, 0.5, 0.3])))
-    session.controls = [Proof([], {}, "measured", steps=[int(mean)] * 40, others_cores=0.1) for mean in means]
+    session.controls = [Proof([], {}, "measured", steps=[int(mean)] * 40) for mean in means]
     for process in session.processes:
         process.collections = list(collections(rng, trainer.steps.end[-1]))
         threads = int(rng.choice([1, 1, 4]))
@@ -136,8 +135,7 @@ def contradictions(session: Session, diagnosis: Diagnosis, whole: Prescription) 
     for row in remedy_rows(whole).helps:
         proof = row.outcome
         if row.is_refused and proof is not None:
-            is_busy = proof.disturbed_by is not None and proof.disturbed_by > 0
-            is_slow = proof.why == "measured" and (proof.low_us or 0.0) > 0 and not is_busy
+            is_slow = proof.why == "measured" and (proof.low_us or 0.0) > 0 and not proof.unclear
             if not is_slow and proof.why != "broke" and proof.samples != "different":
                 yield f"refused, and not refuted: {proof}"
         if proof is not None and proof.why == "timed out" and "not measured" not in row.proved:

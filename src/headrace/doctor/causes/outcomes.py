@@ -13,8 +13,6 @@ from headrace.doctor.simulate import Prediction
 
 SURPLUS = 0.05
 """Share of a step by which a proof may exceed what its cause's share allows. Two runs of a script differ by as much."""
-DISTURBING = 0.3
-"""Change in the cores used by other programs that alone makes steps longer or shorter."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +34,20 @@ class ProofOutcome:
     """False if the remedy broke the run, changed its samples, or gained nothing, and if the proof is unclear."""
     unclear: str = ""
     """Reason that the steps prove nothing, whatever they gain: no control run, or more than the cause's share."""
-    disturbed_by: float | None = None
-    """Additional cores that other programs used compared with the measured run, negative for fewer; None if the
-    difference is too small to prevent a comparison."""
+    spread: float = 1.0
+    """Longest run without remedies divided by the shortest: what the machine alone does to a step."""
     is_slower: bool = False
     """True if the whole interval is above the step of both runs without remedies. A mean alone may be noise."""
 
     @property
     def is_undecided(self) -> bool:
-        """True if the steps neither gained nor refuted the prediction, or other programs used more cores meanwhile."""
+        """True if the steps neither gained nor refuted the prediction, or prove nothing."""
         return self.why == "measured" and not self.recommended and not self.is_refused
 
     @property
     def is_refused(self) -> bool:
         """True if the proof refuted the remedy. After an undecided proof, the remedy stays as predicted."""
-        is_disturbed = bool(self.unclear) or (self.disturbed_by is not None and self.disturbed_by > 0)
-        return self.is_faulty or (self._misses and not self.recommended and not is_disturbed)
+        return self.is_faulty or (self._misses and not self.recommended and not self.unclear)
 
     @property
     def _misses(self) -> bool:
@@ -59,7 +55,8 @@ class ProofOutcome:
         if self.low_us is None or self.step_us is None or self.speedup is None:
             return False
         no_gain_us = (1 - LEAST_GAIN) * self.step_us * self.speedup
-        return self.low_us > (no_gain_us if self.predicted is None else min(self.predicted.high_us, no_gain_us))
+        most_us = no_gain_us if self.predicted is None else min(self.predicted.high_us, no_gain_us)
+        return self.low_us > self.spread * most_us
 
     @property
     def is_faulty(self) -> bool:
@@ -69,7 +66,7 @@ class ProofOutcome:
     @property
     def did_harm(self) -> bool:
         """True if the remedy broke or slowed the run. To gain nothing is no harm: another remedy may change that."""
-        return self.is_faulty or (self.is_slower and self.disturbed_by is None)
+        return self.is_faulty or self.is_slower
 
 
 def outcomes(
@@ -93,12 +90,9 @@ def outcomes(
     found = []
     before_us = [measured_us, *(fmean(one.steps) for one in controls)]
     shorter_us, longer_us = min(before_us), max(before_us)
-    known = [one.others_cores for one in controls if one.others_cores is not None]
-    others_cores = fmean(known) if known else None
     for proof in proofs:
         measured = proof.steps if proof.why == "measured" else []
         mean, low, high = interval(measured) if measured else (None, None, None)
-        more = None if proof.others_cores is None or others_cores is None else proof.others_cores - others_cores
         is_gained = bool(measured) and is_gain(measured, shorter_us) and proof.samples != "different"
         unclear = "" if controls or not measured else "no control run"
         left = left_share(proof.remedies)
@@ -116,7 +110,7 @@ def outcomes(
             samples=proof.samples,
             recommended=is_gained and not unclear,
             unclear=unclear,
-            disturbed_by=more if measured and more is not None and abs(more) >= DISTURBING else None,
+            spread=longer_us / shorter_us if shorter_us else 1.0,
             is_slower=low is not None and mean is not None and low > longer_us and mean > longer_us * (1 + LEAST_GAIN),
         )
         found.append(one)

@@ -10,8 +10,8 @@ from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind, of_steps
 from headrace.doctor.causes.remedy import FEW_LINES
 from headrace.doctor.causes.stage_names import category
 from headrace.doctor.causes.storage import waiting_share
-from headrace.doctor.measure import BOUND, FeedSums, Finding, LoaderProduction, TrainerView
-from headrace.doctor.quantities import counted, duration, number, percent, size
+from headrace.doctor.measure import BOUND, Finding, LoaderProduction, TrainerView
+from headrace.doctor.quantities import duration, number, percent, size
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.producers import StoreReads
 from headrace.doctor.simulate import Change, Factor, StageChange, untimed
@@ -24,8 +24,6 @@ FIRST_FLIGHT_BYTES = 10 * 1460
 """Bytes that arrive with the start of an answer (RFC 6928). Time after that is not limited by the link's bandwidth."""
 FAILING = 0.01
 """Reporting threshold: share of requests answered by an error."""
-LARGE_BYTES = 1 << 20
-"""Mean bytes per request from which merging requests gains little."""
 DISK_ASSUMED = (0.0, 0.1)
 """Assumed time of a local disk read, as a share of the remote read."""
 ASK_AHEAD = (
@@ -133,45 +131,15 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         )
     else:
         rate, reading = figures.rate(making)
-        bound = "" if view.budget is None else _bound(view.budget.mean_us, view.budget.micro_batches, figures, rate)
         yield Finding(
             "remote-bandwidth",
             weight,
-            f"Bandwidth limits remote reads: {size(rate)} a second{bound}.",
+            f"Bandwidth limits remote reads: {size(rate)} a second.",
             f"{figures.words()}; {percent(reading)} of the time something is read, and {percent(1 - figures.latency)} "
             "of a read passes after its answer began",
             "Look at what the link and the store give more connections at once, and at fewer bytes: smaller or better "
             f"compressed images, no column that is not used. {KEEP}.",
         )
-
-
-def _bound(step_us: float, batches: float, figures: RemoteFigures, rate: float) -> str:
-    """Return text on the lower bound of a step from its bytes, assuming that the link gives no more."""
-    bytes_a_step = figures.bytes * max(batches, 1.0)
-    bound_us = bytes_a_step / rate * 1e6 if rate > 0 else 0.0
-    if bound_us <= 0:
-        return ""
-    took = duration(min(bound_us, step_us))
-    return f". At that rate the {size(bytes_a_step)} of a step take {took}, however they are read"
-
-
-def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
-    """Return a sentence on a Headrace Loader's wait for its store, the figures, and what to change."""
-    fetch = sums.fetch
-    requests, bytes_ = fetch["fetch_requests"], fetch["fetch_bytes"]
-    waited = fetch["fetch_stall_seconds"] / max(sums.figures["consumer_wait_s"], 1e-9)
-    each = f", {size(bytes_ / requests)} each" if requests else ""
-    figures = [f"{counted(round(requests), 'request')}{each}, {size(bytes_)}"]
-    if fetch["fetch_retries"]:
-        figures.append(f"{counted(round(fetch['fetch_retries']), 'retry')}, {fetch['fetch_throttled']:.0f} throttled")
-    median_s, most_s = sums.latency_s.get("0.5"), sums.latency_s.get("0.99")
-    if median_s is not None and most_s is not None:
-        figures.append(f"answers begin after {duration(median_s * 1e6)} (99 %: {duration(most_s * 1e6)})")
-    change = 'Look at order="windowed", which reads neighbours in one request, and at cache="disk:/PATH:SIZE"'
-    if requests and bytes_ / requests >= LARGE_BYTES:
-        change = 'Requests are large: look at what the link gives, at cache="disk:/PATH:SIZE", and at smaller files'
-    said = f"{name} waits for its store's answers {percent(min(waited, 1.0))} of the time that a batch is waited for"
-    return said, ", ".join(figures), f"{change}."
 
 
 def remote_ahead(case: Case, kind: RemedyKind) -> Proposal | None:

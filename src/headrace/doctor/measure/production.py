@@ -1,22 +1,20 @@
 """Production of batches in each loader: stages, busy share, and cores.
 
-Headrace's Loader counts the work of its threads by stage, from the start of each pass (`stats()`). Its figures here
-cover the measured steps if two of its counts fall into them.
+Headrace's Loader counts the work of its threads by stage, and names its limit (`stats()`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from statistics import fmean, median
+from typing import Any
 
 from headrace.doctor.measure.batches import Join, StageCosts, StageSums, line_parts, made_us
 from headrace.doctor.measure.diagnosis import LoaderProduction
 from headrace.doctor.measure.steps import MeasuredTraining, is_here, is_source, whole_fact
-from headrace.doctor.session.trainers import LoaderFacts, LoaderFeed, Trainer
+from headrace.doctor.session.trainers import LoaderFacts, Trainer
 
 CATEGORIES = {
     "read": "read",
@@ -31,7 +29,6 @@ CATEGORIES = {
 }
 """Category of docs/doctor/internals.md for each stage of a Loader."""
 CORE = ("read", "probe", "decode", "resample", "augment")
-MAP, TEXT, PYTHON, STORE = "map", "text", "python", "store"
 SOURCE = "source"
 """Category of a source that is no loader: a function or iterator that the loop calls for a batch."""
 TENSOR = re.compile(r"(\w+)\[([\d,]*)\]")
@@ -39,13 +36,6 @@ BATCH_DIMS = 4
 """Dimensions of a batch of images."""
 COLOURS = {1, 3, 4}
 """Possible first dimensions of a single image."""
-SUMMED = ("batches", "samples", "wall_s", "consumer_wait_s", "idle_s", "python_s")
-BUSY = 1 / 3
-"""Busy share of a Loader's threads below which they are not the bottleneck, as in `Stats.limit`."""
-ALWAYS = 0.5
-"""The same for workers of `map=` and for a tokenizer."""
-WAITING = 0.5
-"""Share of the consumer's wait for a store's answers above which the store is the bottleneck."""
 
 
 def batch_production(training: MeasuredTraining, join: Join) -> list[LoaderProduction]:
@@ -141,103 +131,42 @@ def batch_rows(shape: str) -> int | None:
     return first.pop() if is_batch else None
 
 
-@dataclass
-class FeedSums:
-    """Counts of a Loader over all passes, as far as recorded."""
-
-    figures: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    items: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Items by stage."""
-    busy_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    fetch: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Remote reads, as in `FetchStats.totals`; empty if all files are local."""
-    latency_s: dict[str, float] = field(default_factory=dict)
-    """Time to first byte by quantile, at the last count."""
-    threads: int = 0
-    map_workers: int = 0
-
-    def add(self, first: LoaderFeed | None, last: LoaderFeed) -> None:
-        """Add the difference of two counts of one pass; without a first, everything up to `last`."""
-        for sign, feed in ((1, last), (-1, first)):
-            if feed is not None:
-                for name in SUMMED:
-                    self.figures[name] += sign * (feed.facts.get(name) or 0)
-                for name, (items, busy_s) in feed.facts.get("stages", {}).items():
-                    self.items[name] += sign * items
-                    self.busy_s[name] += sign * busy_s
-                for name, count in feed.facts.get("fetch", {}).items():
-                    self.fetch[name] += sign * count
-        latency_s = last.facts.get("fetch_latency_s") or {}
-        self.latency_s |= {name: value for name, value in latency_s.items() if value is not None}
-        self.threads = whole_fact(last.facts, "threads") or self.threads
-        self.map_workers = whole_fact(last.facts, "map_workers") or self.map_workers
-
-    @property
-    def core_s(self) -> float:
-        """Busy seconds of the Loader's threads."""
-        return sum(self.busy_s[name] for name in CORE)
-
-    @property
-    def core_share(self) -> float:
-        """Busy share of its threads' time."""
-        return self.core_s / (self.core_s + self.figures["idle_s"]) if self.core_s > 0 else 0.0
-
-    @property
-    def limit(self) -> str:
-        """Bottleneck while the consumer waits, determined like headrace's `Stats.limit`."""
-        if self.fetch.get("fetch_stall_seconds", 0.0) > WAITING * self.figures["consumer_wait_s"]:
-            return STORE
-        wall_s = self.figures["wall_s"] or 1.0
-        shares = {TEXT: self.busy_s[TEXT] / wall_s, MAP: self.busy_s[MAP] / (wall_s * max(self.map_workers, 1))}
-        if not self.map_workers:
-            shares.pop(MAP)
-        for name, share in sorted(shares.items(), key=lambda one: -one[1]):
-            if share > max(self.core_share, ALWAYS):
-                return name
-        return PYTHON if self.core_share < BUSY else max(CORE, key=self.busy_s.__getitem__)
-
-
-def feed_sums(training: MeasuredTraining) -> dict[int, FeedSums]:
-    """Return the summed counts of each Loader, by number."""
-    loaders = {one.number: one.loader for one in training.trainer.passes}
-    by_pass: dict[int, list[LoaderFeed]] = {}
-    for one in training.trainer.feeds:
-        by_pass.setdefault(one.pass_, []).append(one)
-    sums: dict[int, FeedSums] = {}
-    for number, feeds in by_pass.items():
-        within = [one for one in feeds if training.is_measured(one.time)]
-        first, last = (within[0], within[-1]) if len(within) > 1 else (None, feeds[-1])
-        if number in loaders and feeds[-1].time < training.until:
-            sums.setdefault(loaders[number], FeedSums()).add(first, last)
-    return sums
+def last_feeds(training: MeasuredTraining) -> dict[int, dict[str, Any]]:
+    """Return the last figures that each Loader counted of a pass in the undisturbed run, by number."""
+    loader_of = {one.number: one.loader for one in training.trainer.passes}
+    feeds = [one for one in training.trainer.feeds if one.pass_ in loader_of and one.time < training.until]
+    return {loader_of[one.pass_]: one.facts for one in feeds}
 
 
 def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
     """Yield the production of Loaders, from their own counts."""
     trainer = training.trainer
     loaders = {loader.number: loader for loader in trainer.loaders}
-    for number, sums in feed_sums(training).items():
-        batches, samples, wall_s = (sums.figures[name] for name in ("batches", "samples", "wall_s"))
+    for number, facts in last_feeds(training).items():
+        batches, wall_s, passes = (
+            facts["batches"],
+            facts["wall_s"],
+            [one for one in trainer.passes if one.loader == number],
+        )
         if number not in loaders or batches < 1 or wall_s <= 0:
             continue
-        passes = [one for one in trainer.passes if one.loader == number]
-        mapped_s = sums.busy_s[MAP] if sums.map_workers else 0.0
-        name = own_name(loaders[number])
-        items, busy_s = sums.items | {PYTHON: batches}, sums.busy_s | {PYTHON: sums.figures["python_s"]}
+        counts: dict[str, tuple[float, float]] = facts["stages"] | {"python": (batches, facts["python_s"])}
+        core_s = sum(busy_s for stage, (_, busy_s) in counts.items() if stage in CORE)
+        mapped_s = counts["map"][1] if facts.get("map_workers") and "map" in counts else 0.0
         stages = {
-            f"{CATEGORIES.get(stage, stage)}:{name}": StageSums(items[stage], us * 1e6)
-            for stage, us in busy_s.items()
-            if us > 0
+            f"{CATEGORIES.get(stage, stage)}:{own_name(loaders[number])}": StageSums(items, busy_s * 1e6)
+            for stage, (items, busy_s) in counts.items()
+            if busy_s > 0
         }
         yield LoaderProduction(
             trainer=trainer.pid,
             loader=number,
-            workers=sums.threads,
+            workers=facts.get("threads") or 0,
             batches=round(batches),
-            busy=min(sums.core_share, 1.0),
-            cores=(sums.core_s + sums.figures["python_s"] + mapped_s) / wall_s,
-            batch_us=sums.core_s / batches * 1e6,
-            stages=StageCosts(batches, samples or batches, stages).parts(),
+            busy=core_s / (core_s + facts["idle_s"]) if core_s > 0 else 0.0,
+            cores=(core_s + facts["python_s"] + mapped_s) / wall_s,
+            batch_us=core_s / batches * 1e6,
+            stages=StageCosts(batches, facts["samples"] or batches, stages).parts(),
             lines=[],
             start_up_us=fmean(one.ready - one.start for one in passes) if passes else None,
             first_batch_us=None,
@@ -248,16 +177,13 @@ def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
 
 
 def shares_of_feeds(training: MeasuredTraining) -> dict[int, dict[str, float]]:
-    """Return, for each Loader, how a wait is divided among the stages of its bottleneck."""
-    names = {loader.number: own_name(loader) for loader in training.trainer.loaders}
-    found: dict[int, dict[str, float]] = {}
-    for number, sums in feed_sums(training).items():
-        limit, name = sums.limit, names.get(number, "")
-        busy = {stage: sums.busy_s[stage] for stage in CORE} if limit in CORE else {limit: 1.0}
-        whole = sum(busy.values())
-        found[number] = {f"{CATEGORIES[stage]}:{name}": us / whole for stage, us in busy.items() if us > 0}
+    """Return the stage that a wait for each Loader, or another source, is for."""
+    feeds, found = last_feeds(training), dict[int, dict[str, float]]()
     for loader in training.trainer.loaders:
-        if is_source(loader):
+        if loader.number in feeds:
+            limit = CATEGORIES.get(feeds[loader.number].get("limit", ""), "python")
+            found[loader.number] = {f"{limit}:{own_name(loader)}": 1.0}
+        elif is_source(loader):
             place = f"{os.path.basename(str(loader.facts.get('file')))}:{loader.facts.get('line')}"
             found[loader.number] = {f"{SOURCE}:{loader.facts['source']}, {place}": 1.0}
     return found

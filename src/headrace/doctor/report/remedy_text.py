@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.doctor.causes import Prescription, ProofOutcome, Remedy
-from headrace.doctor.quantities import duration, number, times
+from headrace.doctor.quantities import duration, times
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
@@ -62,9 +62,6 @@ def proved(outcome: ProofOutcome) -> str:
     text = f"{'unclear:' if outcome.is_undecided else 'proved'} {duration(outcome.step_us)}"
     if outcome.speedup is not None:
         text += f", {times(outcome.speedup)}"
-    if outcome.disturbed_by is not None:
-        than = "more" if outcome.disturbed_by > 0 else "fewer"
-        text += f", while other programs used {number(abs(outcome.disturbed_by))} cores {than} than before"
     if outcome.recommended:
         return text
     if outcome.samples == "different":

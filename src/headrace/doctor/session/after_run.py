@@ -23,8 +23,6 @@ class Proof(msgspec.Struct):
     """Durations of the measured steps, of the slowest rank."""
     samples: str | None = None
     """Samples compared with those of the plain run: `same`, `set`, `alike`, `different`; None without comparison."""
-    others_cores: float | None = None
-    """Mean number of cores that other programs kept busy meanwhile."""
 
 
 class Calibration(msgspec.Struct):
