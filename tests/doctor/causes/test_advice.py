@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import helping, is_listed, made, prescribed, with_batches, with_survey
+from made_prescriptions import made, prescribed, with_batches
 from made_sessions import MadeRun, outcome, process, read, write_evidence, write_settings
 from report_pages import codes, first_gain, said
 
@@ -18,7 +17,7 @@ from headrace.doctor.measure.production import batch_rows
 from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import last_words
-from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof
+from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import ProbedProcess, Session
 from headrace.doctor.session.trainers import MeasuredWindow, Trainer
 from headrace.doctor.simulate import Prediction
@@ -50,10 +49,10 @@ def order(remedies: list[Remedy], *outcomes: ProofOutcome, bound_us: float | Non
 
 
 def test_the_least_change_that_reaches_the_lower_bound_comes_first() -> None:
-    steps = {"cache": 17_000, "loader": 17_000, "indexed-tar": 18_000, "workers": 30_000}
+    steps = {"pad-to-batch": 17_000, "loader": 17_000, "indexed-tar": 18_000, "workers": 30_000}
     found = [remedy(code, step_us) for code, step_us in steps.items()]
-    assert order(found, bound_us=17_000) == ["indexed-tar", "loader", "cache", "workers"]
-    assert order(found, bound_us=5_000) == ["loader", "cache", "indexed-tar", "workers"]
+    assert order(found, bound_us=17_000) == ["indexed-tar", "pad-to-batch", "loader", "workers"]
+    assert order(found, bound_us=5_000) == ["pad-to-batch", "loader", "indexed-tar", "workers"]
 
 
 def test_what_was_proved_comes_before_what_is_only_predicted() -> None:
@@ -170,49 +169,6 @@ def test_noise_stands_in_the_verdict() -> None:
     assert "noise" not in codes(diagnose(quiet))
 
 
-def sized(pixels: int) -> list[Calibration]:
-    return [
-        Calibration("native-decode", "image", ["a"], [2e3], [5e2], [7 * pixels]),
-        Calibration("cache", "image", ["a", "b"], pixel_bytes=[pixels // 2, 3 * pixels // 2]),
-    ]
-
-
-def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
-    survey = MachineSurvey(calibrations=sized(1_000_000))
-    little = {"transform:RandomResizedCrop": 17_000, "decode:Pillow load": 2_000}
-    session = with_survey(made(MadeRun(stages=little, facts={"length": 100})), survey)
-    assert not is_listed(session, "cache")
-    session = with_survey(made(MadeRun(stages={**little, "decode:Pillow load": 8_000}, facts={"length": 100})), survey)
-    found = helping(session, "cache")
-    assert quantities(found.costs[0]) == ["400 MB", "400", "1.0 MB", "32 GB"]
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(
-    ("length", "samples", "counted"),
-    [(93, 374, 374), (94, 374, 374), (94, 5_000, 376), (94, None, 376)],
-    ids=["the last batch dropped", "the last batch small", "a part of the dataset", "unknown"],
-)
-def test_a_cache_is_priced_for_the_datasets_own_length(length: int, samples: int | None, counted: int) -> None:
-    facts = {"length": length, "samples": samples}
-    survey = MachineSurvey(calibrations=sized(1_000_000))
-    found = helping(with_survey(made(MadeRun(stages={"decode:Pillow load": 25_000}, facts=facts)), survey), "cache")
-    assert quantities(found.costs[0])[1] == str(counted)
-
-
-SHARED = {"class": "torch.utils.data.distributed.DistributedSampler", "attributes": {"num_replicas": 2}}
-BATCHES = {"class": "torch.utils.data.sampler.BatchSampler", "attributes": {"sampler": SHARED}}
-UNUSED = {"class": "torch.utils.data.sampler.SequentialSampler", "attributes": {}}
-
-
-@pytest.mark.parametrize("described", [{"sampler": SHARED}, {"sampler": UNUSED, "batch_sampler": BATCHES}])
-def test_a_cache_is_priced_for_all_ranks_shares_of_the_dataset(described: dict[str, Any]) -> None:
-    facts = {"length": 100, "described": described}
-    survey = MachineSurvey(calibrations=sized(1_000_000))
-    found = helping(with_survey(made(MadeRun(stages={"decode:Pillow load": 25_000}, facts=facts)), survey), "cache")
-    assert quantities(found.costs[0])[:3] == ["800 MB", "800", "1.0 MB"]
-
-
 def failed(folder: Path, *errors: tuple[int, int, str]) -> Session:
     """Processes with their parents and how each failed."""
     write_settings(folder)
@@ -290,17 +246,6 @@ def test_a_dataset_that_batches_itself_is_measured_by_sample() -> None:
     assert making.item_samples == 64
     assert making.stages[0].wall_us == pytest.approx(20_000 / 64)
     assert making.batch_us == 20_000
-    session = with_survey(session, MachineSurvey(calibrations=sized(1_000_000)))
-    assert quantities(helping(session, "cache").costs[0])[1:3] == ["6,400", "1.0 MB"]
-
-
-def test_an_item_whose_samples_nobody_counted_is_a_batch() -> None:
-    run = MadeRun(stages={"decode:Pillow load": 20_000}, facts={"batch_size": None, "length": 100})
-    session = with_batches(made(run), "float32[64,3,8,8] int64[64]", 4096)
-    for maker in session.makers:
-        maker.batches.samples = [None] * len(maker.batches.samples)
-    session = with_survey(session, MachineSurvey(calibrations=sized(1_000_000)))
-    assert quantities(helping(session, "cache").costs[0])[1:3] == ["6,400", "1.0 MB"]
 
 
 def test_an_index_is_not_advised_for_a_stream() -> None:

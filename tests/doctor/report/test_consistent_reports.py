@@ -180,9 +180,6 @@ def unfounded(session: Session, diagnosis: Diagnosis, whole: Prescription) -> It
     texts = {code: f"{one.text} {one.advice}" for code, one in found.items()}
     if workers is not None and "cannot help" in workers.why and "cores left" in texts.get("few-workers", ""):
         yield "cores are left for workers that cannot help"
-    prefetch = next((one for one in whole.remedies if one.code == "prefetch"), None)
-    if prefetch is not None and "out-of-order" not in found:
-        yield f"{prefetch.why} But none was ready out of order."
     made = (list(process.collections) for process in session.processes)
     spent = [
         [one.spent for one in each if one.since is None or (start <= one.since and one.time <= end)] for each in made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -27,7 +27,7 @@ from headrace.doctor.measure import (
 from headrace.doctor.probe import without_credentials
 from headrace.doctor.session.after_run import Calibration
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import Change, Factor, Prediction, RecordedRun, predicted, recorded
+from headrace.doctor.simulate import Change, Factor, Prediction, RecordedRun, StageChange, name_of, predicted, recorded
 
 WORTH = 0.02
 """Threshold for proposing a remedy: share of a step, or of making a batch. Two runs of one script differ by as much."""
@@ -193,7 +193,7 @@ class Case:
         now, after = run.setup, change(run.setup)
         taken = 1.0
         if replace(after, stages=now.stages, step=now.step, off_step_us=now.off_step_us) == now:  # else any of the wait
-            taken = max(1 - run.making_us(after.stages) / max(run.making_us(now.stages), 1.0), 0.0)
+            taken = max(sum(one.share * (1 - _left(one, after.stages)) for one in self.making.stages), 0.0)
         own = (1 - self.wait_share) * (1 - after.step) + self.step_share(after.off_step_us * run.batches_a_step)
         return max(1 - min(taken, self.stalled) - own, 0.0) * self.step_us
 
@@ -263,6 +263,13 @@ def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: 
     if view.budget is None or not view.batch_production or view.batch_production[0].threads:
         return None
     return Case(session, diagnosis, view, view.batch_production[0], sources)
+
+
+def _left(stage: StagePart, changes: Mapping[str, StageChange]) -> float:
+    """Return the share of a stage's time that changes leave, by how much of it the stage computes."""
+    change = changes.get(name_of(stage)) or changes.get(stage.category) or StageChange()
+    computing = 1.0 if stage.computing is None else stage.computing
+    return computing * change.cpu + (1 - computing) * change.wait
 
 
 def share_of(stages: Iterable[StagePart]) -> float:

@@ -15,8 +15,8 @@ from headrace.doctor.measure import LowerBounds
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
-EFFORTS = SETTING, ONE_LINE, FEW_LINES, ANOTHER_LOADER, CACHED_COPY = (
-    *("a setting", "one line of code", "a few lines of code", "another loader", "a cached copy of the data"),
+EFFORTS = SETTING, ONE_LINE, FEW_LINES, ANOTHER_LOADER = (
+    *("a setting", "one line of code", "a few lines of code", "another loader"),
 )
 """Levels of effort for the user, least first."""
 

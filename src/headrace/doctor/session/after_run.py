@@ -36,8 +36,6 @@ class Calibration(msgspec.Struct):
     """Times as the run reads; empty if the run itself measured them."""
     other_us: list[float] = []
     """Times as the remedy would read."""
-    pixel_bytes: list[int] = []
-    """Sizes of decoded images; for `cache` by the headers of up to 256."""
     view: str = ""
     """Code of the reader that was timed, for `image-reader`."""
 

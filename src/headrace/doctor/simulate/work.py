@@ -315,13 +315,6 @@ class RecordedRun:
     def training_cpu_us(self) -> float:
         return float(self.steps.compute.mean()) * self.team
 
-    def making_us(self, changes: Mapping[str, StageChange]) -> float:
-        """Return the mean time to produce a batch after changes of its stages, first batches of a pass included."""
-        batches, setup = self.batches.changed(changes), self.setup
-        first = changed_stages(self.first_batch, changes).values() if setup.pass_batches else ()
-        more = sum(float(one.compute.mean() + one.wait.mean()) for one in first)
-        return float((batches.compute + batches.wait).mean()) + more * max(setup.workers, 1) / (setup.pass_batches or 1)
-
     def sharing_us(self) -> float:
         """Return the extra CPU time of a step's batches if workers wrote them into shared memory.
 
