@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from headrace.doctor.causes.case import WORTH_SAYING
@@ -57,10 +56,9 @@ LOOK = {
 }
 OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
 """Categories of stages in which a worker waits for shards, or for locks around shards."""
-_SETTING = re.compile(r"\{(\w+)(?::(\w+))?\}")
 LIBRARIES = {
-    "nvidia": "DALI works ahead in threads of its own: look at {num_threads} of the pipeline; {prefetch_queue_depth} "
-    "only bridges single slow batches.",
+    "nvidia": "DALI works ahead in threads of its own: look at num_threads= of the pipeline, and on a GPU at "
+    'decoders.image(device="mixed").',
     "webdataset": "Without a loader the pipeline runs in the training thread: webdataset.WebLoader(…, batch_size=None, "
     "num_workers=…) runs it in workers. Batch in the workers (.batched() in the dataset), and shuffle encoded samples, "
     "before decode().",
@@ -69,8 +67,7 @@ LIBRARIES = {
     "streaming": "Look at predownload= (samples ahead) of the StreamingDataset, a local= on a fast disk with a "
     "cache_limit= that holds the dataset, batch_size= of the dataset, and num_workers=.",
 }
-"""Advice by library. `{setting}` becomes `setting= (now 2)`, without an unknown value; `{setting:name}` renames it."""
-DALI_ON_GPU = ' A GPU that has time for it decodes with device_id= of the pipeline and decoders.image(device="mixed").'
+"""Advice by library."""
 SAID_ELSEWHERE = {START_UP, SHUT_DOWN, PICKLE, UNPICKLE, SAMPLER, *map(category, (SERIALISE, REST))}
 """Causes of a wait without a finding: the verdict names them, or `respawn` covers them."""
 COSTLY_LINE = "costly-line"
@@ -109,15 +106,7 @@ def source_advice(view: TrainerView, cause: str) -> str:
         library = _streaming_library(view.loader(view.batch_production[0].loader))
     if library not in LIBRARIES:
         return LOOK.get(category(cause), "Look at the stage in the HTML page.")
-    loader = next((one for one in view.trainer.loaders if label.startswith(f"{one.facts.get('source')}, ")), None)
-    settings = (loader.facts.get("settings") if loader is not None else None) or {}
-
-    def written(found: re.Match[str]) -> str:
-        value = settings.get(found[1])
-        return f"{found[2] or found[1]}=" + ("" if value is None else f" (now {value})")
-
-    on_gpu = DALI_ON_GPU if library == "nvidia" and view.has_gpu else ""
-    return _SETTING.sub(written, LIBRARIES[library]) + on_gpu
+    return LIBRARIES[library]
 
 
 def _streaming_library(loader: LoaderFacts | None) -> str:

@@ -165,11 +165,9 @@ def _why(case: Case, count: int) -> str:
 def _why_not(case: Case, known: dict[int, Prediction]) -> str:
     if case.wait_share < BOUND:
         return f"A step waits {percent(case.wait_share)} for data: that is all that workers could gain."
-    demand, cores, run = case.view.demanded_cores(case.making), case.cores, case.recorded
+    demand, cores = case.view.demanded_cores(case.making), case.cores
     if demand is not None and cores is not None and demand > cores:
         return f"{demand_text(demand, cores)}: more workers cannot help."
-    if cores is not None and run is not None and 0 < run.unhindered_us() < run.lower_bound_us():
-        return f"Making batches and training on them fill {counted(int(cores), 'core')}: more workers cannot help."
     best = min(known, key=lambda count: known[count].step_us)
     would = f"{counted(best, 'worker')} would give {duration(known[best].step_us)} a step"
     return f"{would}, and the {case.workers} that there are give {duration(case.step_us)}."
